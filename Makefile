@@ -1,0 +1,17 @@
+# Every target is `python -m tools TARGET`, which is what to type where there is no make.
+# make test ARGS="-k keyset" hands arguments on.
+PYTHON ?= python3
+ARGS ?=
+
+.PHONY: demo test lint types format requirements benchmark matrix atlas-data clean
+
+demo:         ; @$(PYTHON) -m tools demo $(ARGS)
+test:         ; @$(PYTHON) -m tools test $(ARGS)
+lint:         ; @$(PYTHON) -m tools lint $(ARGS)
+types:        ; @$(PYTHON) -m tools types $(ARGS)
+format:       ; @$(PYTHON) -m tools format $(ARGS)
+requirements: ; @$(PYTHON) -m tools requirements $(ARGS)
+benchmark:    ; @$(PYTHON) -m tools benchmark $(ARGS)
+matrix:       ; @$(PYTHON) -m tools matrix $(ARGS)
+atlas-data:   ; @$(PYTHON) -m tools atlas-data $(ARGS)
+clean:        ; @$(PYTHON) -m tools clean $(ARGS)

@@ -1,0 +1,46 @@
+"""
+The app: finds every ``mcp.py``, as the admin finds every ``admin.py``.
+
+``SimpleMCPConfig`` does not look for them.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+from django.apps import AppConfig
+from django.core import checks
+from django.utils.module_loading import autodiscover_modules
+from django.utils.translation import gettext_lazy as _
+
+HELP = frozenset(("-h", "--help"))
+
+
+class SimpleMCPConfig(AppConfig):
+    """Without autodiscovery: import what declares yourself."""
+
+    name = "django_mcp"
+    label = "django_mcp"
+    verbose_name = _("Model Context Protocol")
+
+    def __init__(self, app_name: str, app_module: ModuleType | None) -> None:
+        super().__init__(app_name, app_module)
+        if sys.argv[1:2] == ["mcp_stdio"] and not HELP.intersection(sys.argv):
+            sys.stdout = sys.stderr  # what the project prints while it loads is no message
+
+    def ready(self) -> None:
+        from .checks import check_declarations, check_settings
+
+        checks.register(check_settings, "django_mcp")
+        checks.register(check_declarations, "django_mcp")
+
+
+class MCPConfig(SimpleMCPConfig):
+    """Imports the ``mcp`` module of every installed app."""
+
+    default = True
+
+    def ready(self) -> None:
+        super().ready()
+        autodiscover_modules("mcp")

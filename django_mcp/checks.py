@@ -1,0 +1,98 @@
+"""
+What ``manage.py check`` says: every mistake at once, each with an id and a hint.
+
+Rule: a project that declares nothing pays nothing: neither pydantic nor any
+transport is imported to find that out.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings as django_settings
+from django.core.checks import CheckMessage, Error
+from django.utils.module_loading import import_string
+
+from .conf import DEFAULTS, settings
+
+# What a value of each kind of setting is, in words.
+KINDS: dict[type, str] = {
+    str: "a string", int: "a number above 0", list: "a list", dict: "a dict",
+}  # fmt: skip
+RATE = re.compile(r"[1-9][0-9]*/[1-9][0-9]*\Z")
+
+
+def check_settings(**kwargs: Any) -> Sequence[CheckMessage]:
+    """The one setting: known keys, values of the right kind, a usable origin, real paths."""
+    given = getattr(django_settings, "DJANGO_MCP", None) or {}
+    if not isinstance(given, dict):
+        message = f"DJANGO_MCP is of type {type(given).__name__}."
+        return [Error(message, hint="It is one dict.", id="django_mcp.E093")]
+    wrong = [*_unknown_keys(), *_bad_values(given)]
+    return wrong or [*_bad_url(), *_bad_around(), *_bad_rates()]
+
+
+def _unknown_keys() -> Iterator[CheckMessage]:
+    for key in settings.unknown():
+        near = difflib.get_close_matches(str(key), DEFAULTS, 1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(DEFAULTS)}."
+        yield Error(f"DJANGO_MCP has no key {key!r}.", hint=hint, id="django_mcp.E090")
+
+
+def _bad_values(given: dict[str, Any]) -> Iterator[CheckMessage]:
+    for key, value in given.items():
+        kind = type(DEFAULTS.get(key, value))
+        if kind in KINDS and not _is_of(kind, value):
+            message = f"DJANGO_MCP[{key!r}] is {value!r}."
+            yield Error(message, hint=f"It is {KINDS[kind]}.", id="django_mcp.E094")
+
+
+def _is_of(kind: type, value: Any) -> bool:
+    if kind is int:
+        return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    return isinstance(value, (list, tuple) if kind is list else kind)
+
+
+def _bad_url() -> Iterator[CheckMessage]:
+    try:
+        origin = urlsplit(settings.URL)
+        usable = origin.scheme in ("http", "https") and origin.hostname and origin.port != 0
+    except ValueError:
+        usable = False
+    if not usable or f"{origin.scheme}://{origin.netloc}" != settings.URL.rstrip("/"):
+        message = f"DJANGO_MCP['URL'] is {settings.URL!r}, which is no origin."
+        yield Error(message, hint='Such as "https://shop.example".', id="django_mcp.E091")
+
+
+def _bad_around() -> Iterator[CheckMessage]:
+    for path in settings.AROUND:
+        try:
+            wrong = None if callable(import_string(path)) else f"{path} cannot be called."
+        except (ImportError, AttributeError) as error:
+            wrong = str(error)
+        if wrong:
+            hint = "Name a context manager that takes the request."
+            yield Error(f"AROUND: {wrong}", hint=hint, id="django_mcp.E092")
+
+
+def _bad_rates() -> Iterator[CheckMessage]:
+    if not settings.RATES:
+        return
+    from .dispatch.limits import DEFAULTS as KNOWN
+
+    for kind, rate in settings.RATES.items():
+        if kind not in KNOWN or not (rate is None or (isinstance(rate, str) and RATE.match(rate))):
+            known = ", ".join(KNOWN)
+            hint = f'"number/seconds", or None for no limit, of each of {known}.'
+            yield Error(f"RATES: {kind!r} is {rate!r}.", hint=hint, id="django_mcp.E095")
+
+
+def check_declarations(**kwargs: Any) -> Sequence[CheckMessage]:
+    """Everything that ``mcp.py`` modules declare, on every server."""
+    from .declare.servers import servers
+
+    return [message for server in servers() for message in server.check()]

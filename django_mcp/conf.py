@@ -1,0 +1,67 @@
+"""
+The one setting, ``DJANGO_MCP``, and its defaults.
+
+Rule: at most twenty keys, each read through ``settings.NAME`` at the moment of
+use, so that ``override_settings`` works. Where Django has a setting for a
+thing, that one is used and no key stands here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings as django_settings
+from django.core.signals import setting_changed
+
+DEFAULTS: dict[str, Any] = {
+    # The public origin, "https://shop.example": never taken from the Host header.
+    "URL": "http://localhost",
+    # Dotted paths of context managers (request) that wrap everything of the project's own.
+    "AROUND": [],
+    # How many items a page of a list holds.
+    "PAGE_SIZE": 100,
+    # Threads that run the project's synchronous code, and how many calls may wait for one.
+    "THREADS": 10,
+    "QUEUE": 100,
+    # Calls that one connection may have running at once.
+    "CONCURRENT_CALLS": 64,
+    # Per principal and server: "number/seconds" of calls, completions, log lines, progress.
+    "RATES": {},
+    # Seconds until an unanswered question is withdrawn, and how often one call may ask.
+    "QUESTION_TIMEOUT": 600,
+    "QUESTION_ROUNDS": 20,
+    # Seconds for which the state that a client carries between rounds stays valid.
+    "STATE_LIFETIME": 3600,
+    # Bytes of one result; beyond, the call ends with an error the model can act on.
+    "RESULT_SIZE": 10_000_000,
+}
+
+
+class Settings:
+    """``DJANGO_MCP`` over the defaults, re-read whenever a test changes it."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in DEFAULTS:
+            raise AttributeError(f"DJANGO_MCP has no key {name!r}.")
+        if self._values is None:
+            self._values = DEFAULTS | self.given()
+        return self._values[name]
+
+    @staticmethod
+    def given() -> dict[str, Any]:
+        """The project's own dict, empty when there is none."""
+        return dict(getattr(django_settings, "DJANGO_MCP", None) or {})
+
+    def unknown(self) -> list[str]:
+        return sorted(set(self.given()) - set(DEFAULTS))
+
+    def reload(self, *, setting: str, **kwargs: Any) -> None:
+        if setting == "DJANGO_MCP":
+            self._values = None
+
+
+settings = Settings()
+setting_changed.connect(settings.reload, dispatch_uid="django_mcp.conf")

@@ -1,0 +1,129 @@
+"""
+A model as the type of an argument: a key on the wire, an object in the function.
+
+Rule: the object comes through its resource's ``get_queryset(request)`` and
+object permission, so that a key opens nothing a read would not. What is
+missing and what is forbidden are the same words.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.db import models
+from pydantic import WithJsonSchema
+
+from ..exceptions import InvalidArguments
+
+if TYPE_CHECKING:
+    from .model_resources import ModelResource
+    from .requests import Request
+
+Find = Callable[[type[models.Model], Any], "ModelResource"]
+MAX_KEYS = 100
+
+
+@dataclass(frozen=True)
+class Binding:
+    """How the keys of one argument become objects."""
+
+    resource: ModelResource
+    many: bool = False
+
+    def fetch(self, value: Any, request: Request, *, write: bool) -> Any:
+        """The object or objects ``value`` names, None for None. Raises ``InvalidArguments``."""
+        if value is None:
+            return None
+        given = value if self.many else [value]
+        if len(given) > MAX_KEYS:
+            raise InvalidArguments(f"At most {MAX_KEYS} keys at once.")
+        keys = [self.key(one, request) for one in given]
+        found = self._found(keys, request, write=write)
+        return [found[key] for key in keys] if self.many else found[keys[0]]
+
+    def _found(self, keys: list[Any], request: Request, *, write: bool) -> dict[Any, models.Model]:
+        found = self.resource.fetch(request, keys, write=write)
+        missing = [key for key in keys if key not in found]
+        if missing:
+            raise self._missing(missing[0])
+        return found
+
+    def key(self, value: Any, request: Request) -> Any:
+        """The key in ``value``, a key or a URI of the resource."""
+        try:
+            return self.resource.key(value)
+        except ValueError:
+            raise self._missing(value) from None
+
+    def _missing(self, key: Any) -> InvalidArguments:
+        shown = key if isinstance(key, int) else repr(str(key)[:80])
+        return InvalidArguments(f"There is no {self.resource.verbose_name} {shown}.")
+
+
+def bound(annotation: Any, find: Find, chosen: Any = None) -> tuple[Any, Binding | None]:
+    """``annotation`` with keys in the place of models, and how to bind them.
+
+    Understood are ``M``, ``M | None``, ``list[M]`` and ``Annotated[M, Resource]``.
+    """
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if is_model(annotation):
+        resource = find(annotation, chosen)
+        schema = resource.key_schema()
+        composite: Any = list[int | str]
+        key = int | str | composite if schema.get("type") == "array" else int | str
+        return Annotated[key, WithJsonSchema(schema)], Binding(resource)
+    if origin is Annotated:
+        return _annotated(annotation, find)
+    if origin in (typing.Union, types.UnionType) and type(None) in inner and len(inner) == 2:
+        one = next(arg for arg in inner if arg is not type(None))
+        made, binding = bound(one, find, chosen)
+        return (made | None if binding else annotation), binding
+    if origin is list and inner and _is_one(inner[0]):
+        made, binding = bound(inner[0], find, chosen)
+        assert binding is not None
+        return list[made], Binding(binding.resource, many=True)  # type: ignore[valid-type]
+    if holds(annotation, models.Model):
+        raise ImproperlyConfigured(
+            f"{annotation} cannot be an argument: write a model as M, M | None or list[M]."
+        )
+    return annotation, None
+
+
+def is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, models.Model)
+
+
+def _is_one(annotation: Any) -> bool:
+    """Whether it is a model, perhaps with the resource to bind it through."""
+    plain = typing.get_origin(annotation) is Annotated
+    return is_model(annotation.__origin__ if plain else annotation)
+
+
+def holds(annotation: Any, *kinds: type) -> bool:
+    """Whether one of ``kinds`` stands anywhere in a type."""
+    if isinstance(annotation, type) and issubclass(annotation, kinds):
+        return True
+    return any(holds(part, *kinds) for part in typing.get_args(annotation))
+
+
+def chosen_resource(metadata: tuple[Any, ...]) -> Any:
+    """The resource that ``Annotated`` names for its model, or None."""
+    from .model_resources import ModelResource
+
+    named = (one for one in metadata if isinstance(one, type) and issubclass(one, ModelResource))
+    return next(named, None)
+
+
+def _annotated(annotation: Any, find: Find) -> tuple[Any, Binding | None]:
+    metadata = annotation.__metadata__
+    chosen = chosen_resource(metadata)
+    made, binding = bound(annotation.__origin__, find, chosen)
+    rest = tuple(m for m in metadata if m is not chosen)
+    if binding is None or not rest:
+        return (annotation if binding is None else made), binding
+    return Annotated[(made, *rest)], binding

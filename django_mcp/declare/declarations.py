@@ -1,0 +1,226 @@
+"""
+What every declared thing has: a name, words about it, and who may use it.
+
+Rule: class attributes are the declaration, and each that may depend on who
+asks has a method beside it. Nothing here is looked at before the registry is
+resolved, once, after all of the project is loaded.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from textwrap import dedent
+from typing import TYPE_CHECKING, Any, Self
+
+from asgiref.sync import iscoroutinefunction
+from django.core.checks import CheckMessage, Error
+
+from . import permissions
+from .contents import Icon
+from .meta import json_problem, meta_problem
+from .permissions import AUTHENTICATED, PUBLIC, Permission
+
+if TYPE_CHECKING:
+    from .catalogs import Catalog
+    from .requests import Request
+
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}\Z")
+
+
+# Where a docstring turns from the thing to its arguments and results.
+SECTION = re.compile(
+    r"^\s*(?:Args|Arguments|Parameters|Returns|Yields|Raises):[ \t]*$"
+    r"|^\s*:(?:param|type|returns?|rtype|raises?)\b",
+    re.M,
+)
+NEED = re.compile(r"(sampling|elicitation|roots|extensions)(\..+)?\Z")
+# What is asked in the middle of other work, and cannot be awaited there.
+IMMEDIATE = (
+    "has_permission", "has_object_permission", "get_queryset", "get_listed", "get_title",
+    "get_size", "get_last_modified",
+)  # fmt: skip
+
+
+class Declaration:
+    """A tool, resource or prompt, as the project declares it."""
+
+    name: str = ""
+    title: str | None = None
+    description: str | None = None
+    permission: Permission = AUTHENTICATED
+    icons: Sequence[Icon] = ()
+    meta: Mapping[str, Any] | None = None
+    # Client capabilities without which the thing cannot be used: "sampling", "elicitation"...
+    needs: Sequence[str] = ()
+
+    kind = "thing"
+    entry = "handle"  # the method that does it
+    _function: Callable[..., Any] | None = None
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], **options: Any) -> Self:
+        """The declaration a decorator makes of ``function``."""
+        if not callable(function) or isinstance(function, type):
+            raise TypeError(f"{function!r} is no function, so it is no {cls.kind}.")
+        unknown = sorted(set(options) - cls.options())
+        if unknown:
+            raise TypeError(f"A {cls.kind} has no option {unknown[0]!r}.")
+        made = cls()
+        made._function = function
+        made.name = getattr(function, "__name__", "")
+        words = function.__doc__  # a partial function has its class's
+        made.description = prose(words) if words is not type(function).__doc__ else None
+        for option, value in options.items():
+            setattr(made, option, value)
+        return made
+
+    @classmethod
+    def options(cls) -> set[str]:
+        """What a decorator may set: the public attributes that a class would."""
+        declared = {name for kind in cls.__mro__ for name in inspect.get_annotations(kind)}
+        return {name for name in declared if not name.startswith("_") and hasattr(cls, name)}
+
+    @classmethod
+    def made_for(cls, subjects: tuple[Any, ...]) -> list[Declaration]:
+        """What registering this class with ``subjects`` declares. Raises ``TypeError``."""
+        if subjects:
+            raise TypeError(f"A {cls.kind} is registered alone: @mcp.register.")
+        return [cls()]
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """What is called with the request and the arguments."""
+        own: Callable[..., Any] = self._function or getattr(self, self.entry)
+        return own
+
+    @property
+    def is_async(self) -> bool:
+        function = self.function
+        return iscoroutinefunction(function) or iscoroutinefunction(inspect.unwrap(function))
+
+    def has_permission(self, request: Request) -> bool:
+        """Whether ``request``'s user may know of and use this; default ``permission``."""
+        return permissions.allows(self.permission, request)
+
+    def admits(self, request: Request) -> bool:
+        """``has_permission``, and never somebody anonymous where it is not written PUBLIC."""
+        if self.permission is not PUBLIC and not request.principal.is_authenticated:
+            return False
+        return permissions.truth(self.has_permission(request))
+
+    @property
+    def is_public(self) -> bool:
+        """Whether everybody may use it, so that lists of it may be shared."""
+        return self.permission is PUBLIC and self._permission_is_declared
+
+    @property
+    def is_free(self) -> bool:
+        """Whether permission is decided without database and project code."""
+        return permissions.is_free(self.permission) and self._permission_is_declared
+
+    @property
+    def _permission_is_declared(self) -> bool:
+        return type(self).has_permission is Declaration.has_permission
+
+    def about(self) -> dict[str, Any]:
+        """Name, title, description, icons and metadata as lists show them."""
+        shown: dict[str, Any] = {"name": self.name}
+        if self.title:
+            shown["title"] = str(self.title)
+        if self.description:
+            shown["description"] = str(self.description)
+        if self.icons:
+            shown["icons"] = [icon.write() for icon in self.icons]
+        if self.meta:
+            shown["_meta"] = dict(self.meta)
+        return shown
+
+    def definition(self) -> dict[str, Any]:
+        """The thing as a list shows it."""
+        return self.about()
+
+    def resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
+        """Finish the declaration; yield what is wrong with it."""
+        self.name = self.name or default_name(type(self))
+        if self._function is None:
+            self.description = self.description or prose(type(self).__doc__)
+        yield from self._common_problems()
+        if inspect.isasyncgenfunction(self.function):
+            yield self.error("It is an async generator.", 16, "Return a value, or a list.")
+
+    def _common_problems(self) -> Iterator[CheckMessage]:
+        if not NAME.match(self.name):
+            hint = "Use 1 to 128 of A-Z a-z 0-9 _ - . ."
+            yield self.error(f"The name {self.name!r} is not allowed.", 10, hint)
+        if wrong := permissions.problem(self.permission):
+            yield self.error(wrong, 11, "Write a codename, a function, or mcp.AUTHENTICATED.")
+        for icon in self.icons:
+            if wrong := icon_problem(icon):
+                yield self.error(wrong, 12, "mcp.Icon with an https: or data: URL.")
+        for key, value in (self.meta or {}).items():
+            if wrong := meta_problem(key) or json_problem(value):
+                yield self.error(wrong, 13, 'JSON under a key of your own: "com.example/key".')
+        for need in self.needs:
+            if not NEED.match(need):
+                yield self.error(f"No client can declare {need!r}.", 14, 'Such as ["sampling"].')
+        for name in IMMEDIATE:
+            if iscoroutinefunction(getattr(self, name, None)):
+                hint = "Write def: it runs in a thread, where the database may be asked."
+                yield self.error(f"{name} is async, and is needed at once.", 15, hint)
+
+    def error(self, message: str, number: int, hint: str | None = None) -> CheckMessage:
+        """A check error about this declaration, with id ``django_mcp.E0NN``."""
+        return Error(message, hint=hint, obj=self, id=f"django_mcp.E{number:03}")
+
+    @property
+    def required(self) -> dict[str, Any]:
+        """``needs`` as client capabilities: "sampling.tools" is {"sampling": {"tools": {}}}."""
+        required: dict[str, Any] = {}
+        for name, _, part in (need.partition(".") for need in self.needs):
+            required.setdefault(name, {}).update({part: {}} if part else {})
+        return required
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name or type(self).__name__} ({self.origin()})"
+
+    def origin(self) -> str:
+        """Where it was written, for messages."""
+        source: Any = self._function or type(self)
+        source = source if hasattr(source, "__qualname__") else type(source)
+        return f"{source.__module__}.{source.__qualname__}"
+
+
+def icon_problem(icon: Any) -> str | None:
+    """What is wrong with an icon (basic, "Icons"), or None."""
+    if not isinstance(icon, Icon):
+        return f"{icon!r} is no icon."
+    if not icon.src.startswith(("https://", "http://", "data:")):
+        return f"The icon {icon.src!r} is no URL."
+    if icon.theme not in (None, "light", "dark"):
+        return f"The icon's theme {icon.theme!r} is neither light nor dark."
+    return None
+
+
+def default_name(cls: type) -> str:
+    """``CloseMonth`` is ``close_month``; ``PDFReport`` is ``pdf_report``."""
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__)
+    return spaced.lower()
+
+
+def prose(docstring: str | None) -> str | None:
+    """The docstring without what it says about single arguments."""
+    text = inspect.cleandoc(docstring or "")
+    return SECTION.split(text)[0].strip() or None
+
+
+def argument_descriptions(docstring: str | None) -> dict[str, str]:
+    """What the docstring says about arguments, in Google's or Sphinx's form."""
+    text = inspect.cleandoc(docstring or "")
+    sphinx = re.findall(r"^:param (?:[\w\[\], |]+ )?(\w+):\s*(.+(?:\n[ \t]+.+)*)", text, re.M)
+    section = re.search(r"^(?:Args|Arguments|Parameters):\s*\n((?:[ \t]+.*\n?|\n)+)", text, re.M)
+    google = re.findall(
+        r"^(\w+)(?: ?\(.*?\))?:\s*(.+(?:\n[ \t]+.+)*)", dedent(section[1] if section else ""), re.M
+    )
+    return {name: re.sub(r"\s+", " ", words).strip() for name, words in [*sphinx, *google]}

@@ -1,0 +1,117 @@
+"""
+The fields of a Django form, as properties of a question's form.
+
+Rule: what is shown is what the field will accept: its type, its choices, its
+limits, its initial value. A field that no flat form can show is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+from django import forms
+from django.db.models import Model
+from django.utils import timezone
+
+from .schemas import violations
+
+TYPES: tuple[tuple[type[forms.Field], dict[str, Any]], ...] = (
+    (forms.BooleanField, {"type": "boolean"}),
+    (forms.FloatField, {"type": "number"}),
+    (forms.DecimalField, {"type": "number"}),
+    (forms.IntegerField, {"type": "integer"}),
+    (forms.EmailField, {"type": "string", "format": "email"}),
+    (forms.URLField, {"type": "string", "format": "uri"}),
+    (forms.DateTimeField, {"type": "string", "format": "date-time"}),
+    (forms.DateField, {"type": "string", "format": "date"}),
+)
+STRING: dict[str, Any] = {"type": "string"}
+HIDDEN = "hidden"  # what nobody may see being typed; never sent
+CHOICES = (forms.ChoiceField, forms.ModelChoiceField)
+UNASKABLE = (forms.FileField, forms.MultiValueField)
+SEVERAL = (forms.MultipleChoiceField, forms.ModelMultipleChoiceField)
+LIMITS = {
+    "min_length": "minLength", "max_length": "maxLength",
+    "min_value": "minimum", "max_value": "maximum",
+}  # fmt: skip
+
+
+def form_schema(form: forms.BaseForm) -> dict[str, Any]:
+    """The schema of what ``form`` asks for. Raises ``TypeError`` for what cannot be asked."""
+    asked = {name: field for name, field in form.fields.items() if not field.disabled}
+    properties = {name: _property(name, field) for name, field in asked.items()}
+    required = [name for name, field in asked.items() if field.required]
+    return {"type": "object", "properties": properties, "required": required}
+
+
+def base_property(name: str, field: forms.Field) -> dict[str, Any]:
+    """What can be said of a field without looking up rows. Raises ``TypeError``."""
+    if isinstance(field, UNASKABLE):
+        raise TypeError(f"{name}: a question cannot ask for a {type(field).__name__}.")
+    found = (schema for kind, schema in TYPES if isinstance(field, kind))
+    schema = {"type": "array"} if isinstance(field, CHOICES) else dict(next(found, STRING))
+    if isinstance(field.widget, forms.PasswordInput | forms.HiddenInput):
+        schema["format"] = HIDDEN
+    said = {"title": field.label, "description": field.help_text}
+    return schema | {key: str(value) for key, value in said.items() if value}
+
+
+def _property(name: str, field: forms.Field) -> dict[str, Any]:
+    schema = base_property(name, field)
+    if isinstance(field, CHOICES):
+        schema |= _chosen(name, field)
+    found = ((key, getattr(field, limit, None)) for limit, key in LIMITS.items())
+    schema |= {key: _json(value) for key, value in found if _is_number(value)}
+    default = _default(field)
+    fits = default is not None and not violations(schema, default, formats=False)
+    return schema | ({"default": default} if fits else {})
+
+
+def _chosen(name: str, field: Any) -> dict[str, Any]:
+    titled = [{"const": str(v), "title": str(label)} for v, label in _choices(field.choices)]
+    if not titled:
+        raise TypeError(f"{name}: there is nothing to choose from.")
+    if isinstance(field, SEVERAL):
+        return {"type": "array", "items": {"anyOf": titled}}
+    return {"type": "string", "oneOf": titled}
+
+
+def _choices(listed: Any) -> Iterator[tuple[Any, Any]]:
+    """The choices that mean something, out of their groups."""
+    for value, label in listed:
+        if isinstance(label, list | tuple):
+            yield from _choices(label)
+        elif value not in ("", None):
+            yield value, label
+
+
+def _default(field: forms.Field) -> Any:
+    value = field.initial() if callable(field.initial) else field.initial
+    if value in (None, ""):
+        return None
+    if isinstance(field, SEVERAL):
+        return [str(_key(one)) for one in value if one is not None]
+    if isinstance(field, CHOICES):
+        return str(_key(value))
+    return _json(value)
+
+
+def _key(value: Any) -> Any:
+    return value.pk if isinstance(value, Model) else value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, datetime) and timezone.is_naive(value):
+        return timezone.make_aware(value).isoformat()
+    if isinstance(value, date | time):
+        return value.isoformat()
+    return value if isinstance(value, bool | int | float) else str(value)

@@ -1,0 +1,240 @@
+"""
+The form of a question to the user: a flat schema, and how an answer becomes a value.
+
+Rule: what is validated is what was shown. Elicitation forms are flat objects
+of primitives and choices (client/elicitation); what cannot be written so is
+refused when it is declared, not when it is asked. A Django form keeps its own
+validation, which applies to the answer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import types
+import typing
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Literal
+
+from django import forms as django_forms
+from django.db.models import Choices
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from .form_fields import form_schema
+from .questions import WrongAnswer
+
+PRIMITIVES: dict[Any, dict[str, Any]] = {
+    bool: {"type": "boolean"},
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+}
+PLAIN = ("string", "integer", "number", "boolean")
+FORMATS = {"email", "uri", "date", "date-time"}
+# What a property of the form may say; anything else pydantic writes is left out.
+ALLOWED = {
+    "type", "title", "description", "default", "enum", "enumNames", "oneOf", "items",
+    "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems", "format",
+}  # fmt: skip
+
+BESIDE_CHOICES = {"title", "description", "default", "minItems", "maxItems"}
+
+
+class Form:
+    """A schema to show, and the reading of what comes back."""
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        self.schema = schema
+
+    def read(self, content: dict[str, Any]) -> Any:
+        """The value of ``content``; raises ``WrongAnswer`` in words."""
+        from .schemas import violations
+
+        # What was left empty comes as null from some clients.
+        given = {name: value for name, value in content.items() if value is not None}
+        problems = violations(self.schema, given)
+        if problems:
+            raise WrongAnswer("; ".join(problems))
+        return self.value(given)
+
+    def value(self, content: dict[str, Any]) -> Any:
+        """What ``content`` means, which fits the schema."""
+        return content
+
+
+class TypedForm(Form):
+    """A form that validates by a pydantic adapter; ``single`` names its only field."""
+
+    def __init__(self, schema: dict[str, Any], adapter: TypeAdapter[Any], single: str = "") -> None:
+        super().__init__(schema)
+        self._adapter, self._single = adapter, single
+
+    def value(self, content: dict[str, Any]) -> Any:
+        try:
+            return self._adapter.validate_python(content[self._single] if self._single else content)
+        except ValidationError as error:
+            raise WrongAnswer("; ".join(e["msg"] for e in error.errors())) from None
+
+
+class DjangoForm(Form):
+    """A Django form: its fields are shown, and it cleans the answer."""
+
+    def __init__(self, form: type[django_forms.BaseForm]) -> None:
+        super().__init__(form_schema(form()))
+        self._form = form
+
+    def value(self, content: dict[str, Any]) -> Any:
+        names = self._form().add_prefix
+        form = self._form(data={names(name): value for name, value in content.items()})
+        if form.is_valid():
+            return form.cleaned_data
+        problems = [f"{name}: {' '.join(map(str, e))}" for name, e in form.errors.items()]
+        raise WrongAnswer("; ".join(problems))
+
+
+def form_for(schema: Any) -> Form:
+    """The form of a type, a Django form or a JSON schema. Raises ``TypeError`` when not flat."""
+    if isinstance(schema, dict):
+        return Form(_flat_object(schema))
+    if isinstance(schema, type) and issubclass(schema, django_forms.BaseForm):
+        return DjangoForm(schema)
+    return _typed_form(schema)
+
+
+@lru_cache(maxsize=256)
+def _typed_form(schema: Any) -> Form:
+    if _is_object(schema):
+        return _object_form(schema)
+    single = _single_schema(schema)
+    wrapped = {"type": "object", "properties": {"answer": single}, "required": ["answer"]}
+    return TypedForm(wrapped, TypeAdapter(schema), single="answer")
+
+
+def _flat_object(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema written by hand, if it is one of a form."""
+    if schema.get("type") != "object" or not isinstance(schema.get("properties"), dict):
+        raise TypeError("The schema of a question is an object with properties.")
+    for name, prop in schema["properties"].items():
+        if not (_is_plain(prop) or _is_several(prop)):
+            raise TypeError(f"{name}: a question asks for plain values, not for objects or lists.")
+    return schema
+
+
+def _is_plain(prop: Any) -> bool:
+    return isinstance(prop, dict) and prop.get("type") in PLAIN
+
+
+def _is_several(prop: Any) -> bool:
+    items = prop.get("items") if isinstance(prop, dict) and prop.get("type") == "array" else None
+    return isinstance(items, dict) and ("enum" in items or "anyOf" in items)
+
+
+def _is_object(schema: Any) -> bool:
+    return isinstance(schema, type) and (
+        issubclass(schema, BaseModel) or dataclasses.is_dataclass(schema)
+    )
+
+
+def _object_form(schema: Any) -> Form:
+    adapter: TypeAdapter[Any] = TypeAdapter(schema)
+    written = adapter.json_schema()
+    definitions = written.get("$defs", {})
+    titles = _choice_titles(schema)
+    properties = {
+        name: _flat(name, prop, definitions, titles.get(name))
+        for name, prop in written.get("properties", {}).items()
+    }
+    shown = {"type": "object", "properties": properties, "required": written.get("required", [])}
+    return TypedForm(shown, adapter)
+
+
+def _flat(name: str, prop: dict[str, Any], definitions: dict[str, Any], titled: Any) -> Any:
+    """One property without references, nesting or null."""
+    prop = {key: value for key, value in prop.items() if (key, value) != ("default", None)}
+    if titled is not None:
+        return {key: value for key, value in prop.items() if key in BESIDE_CHOICES} | titled
+    prop = _resolved(prop, definitions)
+    if "anyOf" in prop:
+        prop = _without_null(name, prop, definitions)
+    if prop.get("format") not in FORMATS:
+        prop.pop("format", None)
+    if prop.get("type") == "array":
+        prop["items"] = _resolved(prop.get("items", {}), definitions)
+        if "enum" not in prop["items"]:
+            raise TypeError(f"{name}: a question can only ask for several of fixed choices.")
+    elif not _is_plain(prop):
+        raise TypeError(f"{name}: a question asks for plain values, not for objects or lists.")
+    return {key: value for key, value in prop.items() if key in ALLOWED}
+
+
+def _resolved(prop: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    prop = dict(prop)
+    if "$ref" in prop:
+        prop = dict(definitions[prop.pop("$ref").rsplit("/", 1)[1]]) | prop
+    if "const" in prop:
+        prop["enum"] = [prop.pop("const")]
+    return prop
+
+
+def _without_null(name: str, prop: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    branches = [b for b in prop.pop("anyOf") if b.get("type") != "null"]
+    if len(branches) != 1:
+        raise TypeError(f"{name}: a question asks for one type of value.")
+    return _resolved(branches[0], definitions) | prop
+
+
+def _choice_titles(schema: Any) -> dict[str, Any]:
+    """Choices with labels, which pydantic writes as bare values."""
+    hints = typing.get_type_hints(schema)
+    found = {name: _choices(_optional(hint)) for name, hint in hints.items()}
+    return {name: choices for name, choices in found.items() if choices is not None}
+
+
+def _optional(hint: Any) -> Any:
+    """The type inside ``X | None``."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        inner = [arg for arg in typing.get_args(hint) if arg is not type(None)]
+        return inner[0] if len(inner) == 1 else hint
+    return hint
+
+
+def _single_schema(schema: Any) -> dict[str, Any]:
+    if schema in PRIMITIVES:
+        return dict(PRIMITIVES[schema])
+    choices = _choices(schema)
+    if choices is None:
+        raise TypeError(f"{schema!r} cannot be asked: use a flat model, a form or a choice.")
+    return choices
+
+
+def _choices(schema: Any) -> dict[str, Any] | None:
+    """The schema of one or several of fixed choices, or None when it is neither."""
+    if typing.get_origin(schema) is list:
+        one = _choices(typing.get_args(schema)[0])
+        return one and {"type": "array", "items": _multiple(one)}
+    if typing.get_origin(schema) is Literal:
+        return {"type": "string", "enum": _strings(typing.get_args(schema))}
+    if isinstance(schema, type) and issubclass(schema, enum.Enum):
+        return _enum_schema(schema)
+    return None
+
+
+def _strings(values: tuple[Any, ...]) -> list[str]:
+    if not all(isinstance(value, str) for value in values):
+        raise TypeError("The choices of a question are strings.")
+    return list(values)
+
+
+def _enum_schema(schema: type[enum.Enum]) -> dict[str, Any]:
+    if issubclass(schema, Choices):
+        pairs: Any = schema.choices
+        titled = [{"const": str(value), "title": str(label)} for value, label in pairs]
+        return {"type": "string", "oneOf": titled}
+    return {"type": "string", "enum": _strings(tuple(member.value for member in schema))}
+
+
+def _multiple(one: Mapping[str, Any]) -> dict[str, Any]:
+    if "oneOf" in one:
+        return {"anyOf": one["oneOf"]}
+    return {"type": "string", "enum": one["enum"]}

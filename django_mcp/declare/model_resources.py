@@ -1,0 +1,305 @@
+"""
+Models: rows as resources, and the one gate through which all of them pass.
+
+Rule: ``get_queryset(request)`` bounds everything - reading, listing,
+searching, completion, binding - and ``fields`` bounds what is seen of a row.
+A ModelResource that states no permission needs Django's own to view the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from django.core.checks import CheckMessage
+from django.db import models, router
+
+from ..protocol.jsonrpc import ResourceNotFound
+from . import permissions
+from .arguments import Arguments
+from .declarations import Declaration, prose
+from .model_checks import REQUIRED, field_problems, permission_problems
+from .permissions import PUBLIC, Permission
+from .resources import Resource
+from .rows.fields import FieldSet, key_schema, key_text, parse_key
+from .rows.keyset import Keyset
+from .rows.searching import Search
+
+if TYPE_CHECKING:
+    from .catalogs import Catalog
+    from .requests import Request
+
+
+class ModelResource(Resource):
+    """Rows of a model as resources: ``@mcp.register(Invoice)`` above a subclass.
+
+    ``fields`` is a required whitelist: names of fields, paths through forward
+    relations, properties. ``search_fields`` and ``filter_fields`` make a
+    search tool, and like ``ordering`` must be in ``fields``. ``uri`` may name
+    one unique field in the place of ``{pk}``. ``listed`` shows the rows in
+    lists; ``default`` binds arguments where several resources expose the model.
+    """
+
+    kind = "model resource"
+    permission: Permission = REQUIRED
+    model: type[models.Model]
+    fields: Sequence[str] = REQUIRED
+    search_fields: Sequence[str] = ()
+    filter_fields: Sequence[str] = ()
+    ordering: Sequence[str] = ()
+    default: bool = False
+    listed: bool = False
+    mime_type = "application/json"
+
+    lookup: str
+
+    @classmethod
+    def made_for(cls, subjects: tuple[Any, ...]) -> list[Declaration]:
+        if not subjects or not all(_is_model(subject) for subject in subjects):
+            raise TypeError(f"{cls.__name__} is registered with a model: @mcp.register(Invoice).")
+        made = []
+        for model in subjects:
+            one = cls()
+            one.model = model
+            made.append(one)
+        return list(made)
+
+    # For a project to override.
+
+    def get_queryset(self, request: Request) -> models.QuerySet[Any]:
+        """The rows this user may know of; default all rows. The one gate."""
+        return self.model._default_manager.all()
+
+    def get_listed(self, request: Request) -> models.QuerySet[Any]:
+        """The rows that lists show, when ``listed``; default all the user may know of."""
+        return self.get_queryset(request)
+
+    def get_title(self, request: Request, row: Any) -> str:
+        """What a list calls a row; default the model's name and the row's key."""
+        return f"{self.verbose_name} {key_text(row, self.lookup)}"
+
+    def has_permission(self, request: Request) -> bool:
+        if self.states_permission:
+            return super().has_permission(request)
+        user, options = request.user, self.model._meta
+        names = (f"{options.app_label}.{verb}_{options.model_name}" for verb in ("view", "change"))
+        return request.principal.is_authenticated and any(user.has_perm(name) for name in names)
+
+    def has_object_permission(self, request: Request, obj: Any, operation: str) -> bool:
+        """Whether ``obj`` may be read and bound. ``operation`` is "view", in tools that write too:
+
+        what a tool may do to a row is its own permission's, and the tool's, to say.
+        """
+        return True
+
+    def origin(self) -> str:
+        return f"{super().origin()} of {self.model._meta.label}"
+
+    # Keys and addresses.
+
+    @property
+    def verbose_name(self) -> str:
+        return str(self.model._meta.verbose_name)
+
+    def key_schema(self) -> dict[str, Any]:
+        """The JSON Schema of an argument that names a row."""
+        schema = key_schema(self.model, self.lookup)
+        return schema | {"description": f"Key or URI of the {self.verbose_name}: {self.uri}"}
+
+    def key(self, value: Any) -> Any:
+        """The key in a key or URI. Raises ``ValueError``."""
+        if isinstance(value, str):
+            variables = self.match(value)
+            value = variables[self.lookup] if variables else value
+        return parse_key(self.model, value if isinstance(value, list) else str(value), self.lookup)
+
+    def values(self, variables: Mapping[str, str]) -> dict[str, Any]:
+        return dict(variables)
+
+    def uri_of(self, row: Any) -> str:
+        assert self.template is not None
+        return self.template.expand({self.lookup: key_text(row, self.lookup)})
+
+    # Rows.
+
+    def fetch(
+        self, request: Request, keys: Sequence[Any], *, write: bool = False
+    ) -> dict[Any, Any]:
+        """The rows with these keys that the user may use, by key; whole, for code."""
+        if not self.admits(request):
+            return {}
+        queryset = self.get_queryset(request)
+        if write:
+            queryset = queryset.using(router.db_for_write(self.model))
+        rows = queryset.filter(**{f"{self.lookup}__in": list(keys)})
+        return {getattr(row, self._key): row for row in self._permitted(request, rows)}
+
+    @property
+    def _key(self) -> str:
+        """The attribute of a row that holds what its address names."""
+        if self.lookup == "pk":
+            return "pk"
+        return str(self.model._meta.get_field(self.lookup).attname)  # type: ignore[union-attr]
+
+    def gate(self, request: Request) -> Callable[[Any], bool] | None:
+        """What a row must pass beside the queryset; None where that lets every row pass."""
+        if not self.overrides("has_object_permission"):
+            return None
+        return lambda row: any(True for _ in self._permitted(request, [row]))
+
+    def _permitted(self, request: Request, rows: Iterable[Any]) -> Iterator[Any]:
+        allows = self.has_object_permission
+        return (row for row in rows if permissions.truth(allows(request, row, "view")))
+
+    def read(self, request: Any, *args: Any, **variables: Any) -> Any:
+        """One row as JSON. Raises ``ResourceNotFound``."""
+        try:
+            key = self.key(variables[self.lookup])
+        except ValueError:
+            raise ResourceNotFound(self.uri) from None
+        found = self.selected(self.get_queryset(request)).filter(**{self.lookup: key})
+        for row in self._permitted(request, found[:1]):
+            return self.row_values(row, request)
+        raise ResourceNotFound(self.uri)
+
+    def selected(self, queryset: models.QuerySet[Any]) -> models.QuerySet[Any]:
+        """``queryset``, fetching what ``fields`` shows and, where it is asked, permission needs."""
+        return self.field_set.select(queryset, whole=self.overrides("has_object_permission"))
+
+    def rows(self, value: Iterable[Any]) -> Iterable[Any]:
+        """``value``, with a queryset fetching just what ``fields`` shows."""
+        fresh = isinstance(value, models.QuerySet) and value._result_cache is None
+        return self.field_set.select(value) if fresh else value  # type: ignore[arg-type]
+
+    def row_values(self, row: Any, request: Request) -> dict[str, Any]:
+        """What ``fields`` shows of a row, with its address and those of related rows."""
+        uri = self.uri_of(row)
+        shown = self.field_set.values(row, file_uri=lambda name: f"{uri}/{name}")
+        return {"_uri": uri} | shown | self._links(row, shown, request)
+
+    def _links(self, row: Any, shown: dict[str, Any], request: Request) -> dict[str, Any]:
+        linked = {n: r for n, r in self.related.items() if shown.get(n) is not None}
+        links = {n: r.uri_for(shown[n]) for n, r in linked.items() if r.admits(request)}
+        return {"_links": links} if links else {}
+
+    def uri_for(self, key: Any) -> str:
+        """The address of the row with primary key ``key``."""
+        assert self.template is not None
+        return self.template.expand({"pk": str(key)})
+
+    def row_schema(self) -> dict[str, Any]:
+        """The JSON Schema of ``row_values``."""
+        schema = self.field_set.schema()
+        links = {"type": "object", "additionalProperties": {"type": "string"}}
+        own = {"_uri": {"type": "string"}}
+        properties = own | schema["properties"] | ({"_links": links} if self.related else {})
+        required = ["_uri", *schema.get("required", [])]
+        return schema | {"properties": properties, "required": required}
+
+    # Lists and completion.
+
+    def page(
+        self, request: Request, after: list[Any] | None, limit: int
+    ) -> tuple[list[dict[str, Any]], list[Any] | None]:
+        """A page of list entries, and the position after it."""
+        rows, position = self.keyset.page(
+            self.get_listed(request), after, limit, self.gate(request)
+        )
+        return [self._entry(request, row) for row in rows], position
+
+    def _entry(self, request: Request, row: Any) -> dict[str, Any]:
+        shown = {"uri": self.uri_of(row), "name": self.get_title(request, row)}
+        return shown | ({"mimeType": self.mime_type} if self.mime_type else {})
+
+    def complete(self, request: Request, text: str, context: Any = None) -> Iterable[str]:
+        """Keys of rows that ``text`` may mean: the exact one first, then by search."""
+        if not self.admits(request):
+            return []
+        queryset = self.get_queryset(request)
+        found = self.search.completions(queryset, text, self.lookup, 101)
+        return [key_text(row, self.lookup) for row in self._permitted(request, found)]
+
+    # Resolution.
+
+    @cached_property
+    def field_set(self) -> FieldSet:
+        return FieldSet(self.model, list(self.fields))
+
+    @cached_property
+    def keyset(self) -> Keyset:
+        return Keyset(self.model, list(self.ordering))
+
+    @cached_property
+    def search(self) -> Search:
+        return Search(self.model, self.search_fields, self.filter_fields, self.ordering)
+
+    related: dict[str, ModelResource]
+
+    @property
+    def by_pk(self) -> bool:
+        """Whether the address is made of the primary key, so that a foreign key leads there."""
+        return not self.uri or "{pk}" in self.uri
+
+    @property
+    def states_permission(self) -> bool:
+        """Whether the class says who may use it; otherwise Django's model permissions do."""
+        return self.permission is not REQUIRED
+
+    @property
+    def is_public(self) -> bool:
+        return self.permission is PUBLIC and not self.overrides("has_permission")
+
+    @property
+    def is_free(self) -> bool:
+        return self.states_permission and not self.overrides("has_permission") and super().is_free
+
+    @property
+    def _permission_is_declared(self) -> bool:
+        return not self.overrides("has_permission")
+
+    def overrides(self, method: str) -> bool:
+        """Whether the project wrote this method itself."""
+        return getattr(type(self), method) is not getattr(ModelResource, method)
+
+    @property
+    def derived(self) -> Any:
+        from .search_tools import derived_from
+
+        return lambda: derived_from(self)
+
+    def resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
+        options = self.model._meta
+        self.arguments, self.related = Arguments(), {}
+        if options.abstract or options.swapped:
+            yield self.error(f"{options.label} has no rows.", 58, "Register a concrete model.")
+            return
+        self.name = self.name or str(options.model_name)
+        self.title = self.title or self.verbose_name.capitalize()
+        self.uri = self.uri or f"model://{options.app_label}/{options.model_name}/{{pk}}"
+        self.listed = self.listed or self.overrides("get_listed")
+        self.description = self.description or prose(type(self).__doc__)
+        yield from permission_problems(self)
+        yield from self._address_problems()
+        names = self.template.names if self.template else ()
+        self.lookup = names[0] if names else "pk"
+        self.completers = {self.lookup: self.complete}
+        wrong = [*field_problems(self)]
+        yield from wrong
+        if not wrong:
+            self._relate(catalog)
+
+    def _relate(self, catalog: Catalog) -> None:
+        """Which shown foreign keys lead to rows of another resource of this server."""
+        for name in self.fields:
+            target = self.field_set.target(name)
+            exposed = catalog.models.get(target, []) if target else []
+            candidates = [resource for resource in exposed if resource.by_pk]
+            if len(candidates) > 1:
+                candidates = [resource for resource in candidates if resource.default]
+            if len(candidates) == 1:
+                self.related[name] = candidates[0]
+
+
+def _is_model(thing: Any) -> bool:
+    return isinstance(thing, type) and issubclass(thing, models.Model)

@@ -1,0 +1,266 @@
+"""
+What a call may ask of the client: input from its user, a sample from its model, its roots.
+
+Rule: a question is a value. It knows how to be written, what the client must
+be able to do to be asked, and what its answer means. It waits for nothing:
+``Request`` looks for the answer and unwinds the call when there is none.
+
+Sources: client/elicitation, client/sampling and client/roots of each revision.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from django.utils.functional import Promise
+
+from ..exceptions import ClientError, Declined, TimedOut
+from ..protocol.capabilities import needed
+from . import sampling
+
+MISSING: Any = object()
+
+
+class WrongAnswer(ValueError):
+    """The answer does not fit the question, which is asked again."""
+
+
+class Question:
+    """Something to ask the client."""
+
+    method: str
+    key: str | None = None
+    default: Any = MISSING
+    timeout: float | None = None  # seconds; None: QUESTION_TIMEOUT
+
+    def params(self) -> dict[str, Any]:
+        """The parameters of the request, in the newest revision's words."""
+        raise NotImplementedError
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether writing or reading it may ask the database, which a loop must not."""
+        return False
+
+    def check(self) -> None:
+        """Raises ``ValueError`` for what must not be asked of anybody."""
+
+    def required(self) -> dict[str, Any]:
+        """The client capabilities without which it may not be asked."""
+        return needed(self.method, self.params())
+
+    def read(self, answer: Mapping[str, Any]) -> Any:
+        """What ``answer`` means. Raises ``WrongAnswer`` or what the tool shall see."""
+        raise NotImplementedError
+
+    def again(self, wrong: str) -> Question:
+        """The question as it is asked of somebody whose answer was ``wrong``, in words."""
+        return self
+
+    def wire(self) -> dict[str, Any]:
+        return {"method": self.method, "params": self.params()}
+
+    def digest(self, occurrence: int) -> str:
+        """Names exactly this question: another message or schema is another question."""
+        text = json.dumps([self.wire(), occurrence], sort_keys=True, default=str)
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class Elicit(Question):
+    """Ask the user: a form of ``schema``, or something to do at ``url``.
+
+    ``schema`` is bool, str, int, float, a ``Literal``, an enum, a list of
+    either, a flat pydantic model or dataclass, a Django form, or a JSON schema
+    as a dict. The answer is a value of that type (a form's ``cleaned_data``).
+    """
+
+    message: str
+    schema: Any = None
+    key: str | None = None
+    default: Any = MISSING
+    url: str | None = None
+    timeout: float | None = None
+    method = "elicitation/create"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", str(self.message))  # it may be a lazy translation
+
+    def params(self) -> dict[str, Any]:
+        if self.url is not None:
+            return {"mode": "url", "message": self.message, "url": self.url}
+        return {"mode": "form", "message": self.message, "requestedSchema": self._form.schema}
+
+    @property
+    def looks_up(self) -> bool:
+        return hasattr(self.schema, "base_fields")  # a Django form's choices may be rows
+
+    @cached_property  # a form's choices may be rows, which are looked up where it is asked
+    def _form(self) -> Any:
+        from .forms import form_for  # pydantic is not imported before a question is asked
+
+        return form_for(bool if self.schema is None else self.schema)
+
+    def check(self) -> None:
+        from . import sensitive
+
+        if self.url is not None:
+            wrong = sensitive.url_problem(self.url.replace("{elicitation_id}", "0"))
+            if wrong:
+                raise ValueError(f"{self.url!r} {wrong}: nobody can be sent there.")
+            return
+        if found := sensitive.secrets(bool if self.schema is None else self.schema, self.message):
+            raise ValueError(f"A form must not ask for secrets ({', '.join(found)}): use url=.")
+        sensitive.warn_of_links(self.params())
+
+    def read(self, answer: Mapping[str, Any]) -> Any:
+        action = answer.get("action")
+        if action in ("decline", "cancel"):
+            return self._without(action)
+        if action != "accept":
+            raise WrongAnswer("An answer has an action: accept, decline or cancel.")
+        if self.url is not None:
+            return True
+        content = answer.get("content")
+        if not isinstance(content, dict):
+            raise WrongAnswer("An accepted form has content.")
+        return self._form.read(content)
+
+    def again(self, wrong: str) -> Question:
+        return replace(self, message=f"{self.message}\n\n{wrong[:500]}")
+
+    def _without(self, action: str) -> Any:
+        if self.default is MISSING:
+            raise Declined(action=action)
+        return self.default
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """What the client's model said.
+
+    ``content`` is a list of content blocks as dicts; ``text`` joins the texts;
+    ``tool_uses`` are the tools the model wants called, each a dict with ``id``,
+    ``name`` and ``input``.
+    """
+
+    content: list[dict[str, Any]]
+    model: str
+    role: str = "assistant"
+    stop_reason: str | None = None
+
+    @property
+    def text(self) -> str:
+        return "\n".join(block["text"] for block in self.content if block.get("type") == "text")
+
+    @property
+    def tool_uses(self) -> list[dict[str, Any]]:
+        return [block for block in self.content if block.get("type") == "tool_use"]
+
+
+@dataclass(frozen=True)
+class Sample(Question):
+    """Ask the client's model to go on from ``messages``.
+
+    ``messages`` is a string (one message of the user) or a list of strings and
+    of ``{"role", "content"}`` dicts. ``preferences`` are hints and priorities
+    (0 to 1) as the specification names them; ``tools`` are tool definitions
+    and need the client's ``sampling.tools``.
+    """
+
+    messages: str | Sequence[Any]
+    max_tokens: int = 1000
+    system: str | None = None
+    preferences: Mapping[str, Any] | None = None
+    temperature: float | None = None
+    stop_sequences: Sequence[str] | None = None
+    include_context: str | None = None
+    metadata: Mapping[str, Any] | None = None
+    tools: Sequence[Mapping[str, Any]] | None = None
+    tool_choice: str | None = None
+    key: str | None = None
+    default: Any = MISSING
+    timeout: float | None = None
+    method = "sampling/createMessage"
+
+    def params(self) -> dict[str, Any]:
+        choice = {"mode": self.tool_choice} if self.tool_choice else None
+        optional = {
+            "systemPrompt": self.system and str(self.system),
+            "modelPreferences": self.preferences and dict(self.preferences),
+            "temperature": self.temperature,
+            "stopSequences": self.stop_sequences and list(self.stop_sequences),
+            "includeContext": self.include_context,
+            "metadata": self.metadata and dict(self.metadata),
+            "tools": [dict(tool) for tool in self.tools] if self.tools else None,
+            "toolChoice": choice,
+        }
+        given = {name: value for name, value in optional.items() if value is not None}
+        said = str(self.messages) if isinstance(self.messages, Promise) else self.messages
+        messages = sampling.messages(said, self.tools)
+        return {"messages": messages, "maxTokens": self.max_tokens} | given
+
+    def check(self) -> None:
+        sampling.check_options(self.max_tokens, self.include_context, self.tool_choice)
+
+    def read(self, answer: Mapping[str, Any]) -> Sampled:
+        try:
+            content = sampling.said(answer)
+        except ValueError as error:
+            raise WrongAnswer(str(error)) from None
+        return Sampled(
+            content=content,
+            model=str(answer.get("model", "")),
+            role=str(answer.get("role", "assistant")),
+            stop_reason=answer.get("stopReason"),
+        )
+
+
+@dataclass(frozen=True)
+class Root:
+    """A folder or file of the client's, as a ``file://`` URI."""
+
+    uri: str
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Roots(Question):
+    """Ask which folders the client works in."""
+
+    key: str | None = None
+    default: Any = MISSING
+    timeout: float | None = None
+    method = "roots/list"
+
+    def digest(self, occurrence: int) -> str:
+        """Always the same: a call asks once, and the answer is good for all of it."""
+        return super().digest(1)
+
+    def params(self) -> dict[str, Any]:
+        return {}
+
+    def read(self, answer: Mapping[str, Any]) -> list[Root]:
+        roots = answer.get("roots")
+        listed: list[Any] = roots if isinstance(roots, list) else [None]
+        if not all(isinstance(root, dict) and "uri" in root for root in listed):
+            raise WrongAnswer("Roots come as a list of URIs.")
+        return [Root(str(root["uri"]), str(root.get("name") or "")) for root in listed]
+
+
+def read_answer(question: Question, answer: Mapping[str, Any]) -> Any:
+    """The value of a stored answer: ``{"result"}``, ``{"error"}`` or ``{"timeout"}``."""
+    if "timeout" in answer:
+        raise TimedOut()
+    if "error" in answer:
+        error = answer["error"]
+        raise ClientError(str(error.get("message") or ""), code=int(error.get("code") or 0))
+    result = answer.get("result")
+    if not isinstance(result, Mapping):
+        raise WrongAnswer("An answer is an object.")
+    return question.read(result)

@@ -1,0 +1,218 @@
+"""
+Servers: what is exposed, and where - as an ``AdminSite`` is.
+
+Rule: decorators only record and give back what they were given; the record is
+resolved once, by the checks or by whoever starts to serve, and a server with
+mistakes in it does not start.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from django.conf import settings as django_settings
+from django.core.checks import CheckMessage, Error
+from django.core.exceptions import ImproperlyConfigured
+
+from ..exceptions import AlreadyRegistered, Misdeclared
+from .records import PENDING, REGISTER, Record, is_declaration
+
+if TYPE_CHECKING:
+    from .catalogs import Catalog
+    from .contents import Icon
+    from .declarations import Declaration
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_servers: dict[str, weakref.ref[Server]] = {}
+
+
+class Server:
+    """A set of tools, resources and prompts, served at one path.
+
+    ``name`` distinguishes it from the project's other servers, ``path`` is its
+    place below the site ("mcp/billing"). ``title``, ``description``,
+    ``version``, ``website`` and ``icons`` present it to people,
+    ``instructions`` to models. ``experimental`` and ``extensions`` are
+    capabilities to advertise, by name.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        path: str | None = None,
+        title: str | None = None,
+        version: str = "1.0",
+        description: str | None = None,
+        website: str | None = None,
+        icons: Sequence[Icon] = (),
+        instructions: str | None = None,
+        experimental: Mapping[str, Mapping[str, Any]] | None = None,
+        extensions: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        taken = _servers.get(name)
+        if taken is not None and taken() is not None:
+            raise AlreadyRegistered(f"There is a server {name!r} already.")
+        _servers[name] = weakref.ref(self)
+        self.name, self.path = name, (f"mcp/{name}" if path is None else path).strip("/")
+        self.title, self.version, self.description = title, version, description
+        self.website, self.icons, self.instructions = website, icons, instructions
+        self.experimental = dict(experimental or {})
+        self.extensions = dict(extensions or {})
+        self._records: list[Record] = []
+
+    def __repr__(self) -> str:
+        return f"<Server {self.name!r} at /{self.path}>"
+
+    @property
+    def public_name(self) -> str:
+        """The name clients are told; the default server goes by the project's."""
+        if self is not default_server:
+            return self.name
+        return str(django_settings.SETTINGS_MODULE or "django").partition(".")[0]
+
+    # Declaring.
+
+    @overload
+    def tool(self, function: F, /) -> F: ...
+    @overload
+    def tool(self, /, **options: Any) -> Callable[[F], F]: ...
+    def tool(self, function: Any = None, /, **options: Any) -> Any:
+        """Expose a function as a tool: ``@tool`` or ``@tool(permission=..., read_only=...)``.
+
+        Options: name, title, permission, read_only, destructive, atomic. The
+        rest is for ``Tool`` classes.
+        """
+        return self._decorate("tool", function, options)
+
+    @overload
+    def prompt(self, function: F, /) -> F: ...
+    @overload
+    def prompt(self, /, **options: Any) -> Callable[[F], F]: ...
+    def prompt(self, function: Any = None, /, **options: Any) -> Any:
+        """Expose a function as a prompt: ``@prompt`` or ``@prompt(title=...)``."""
+        return self._decorate("prompt", function, options)
+
+    def resource(self, uri: str, /, **options: Any) -> Callable[[F], F]:
+        """Expose a function as the resource, or resources, at ``uri``."""
+        decorate: Callable[[F], F] = self._decorate("resource", None, options | {"uri": uri})
+        return decorate
+
+    def _decorate(self, kind: str, function: Any, options: dict[str, Any]) -> Any:
+        if function is None:
+            return self._applied(Record(PENDING, kind, options))
+        self._record(Record(kind, function, options))
+        return function
+
+    def register(self, *things: Any) -> Any:
+        """Expose classes: ``register(Model, Resource)``, ``@register(Model)`` or ``@register``.
+
+        As a decorator it gives the class back. Raises ``AlreadyRegistered``.
+        """
+        last = things[-1] if things else None
+        if isinstance(last, type) and is_declaration(last):
+            self._record(Record(REGISTER, last, {}, things[:-1]))
+            return last
+        return self._applied(Record(PENDING, REGISTER, {}, things))
+
+    def _applied(self, pending: Record) -> Callable[[F], F]:
+        """A decorator that records what it is applied to; if it never is, that is a mistake."""
+        self._record(pending)
+
+        def apply(thing: F) -> F:
+            if pending in self._records:
+                self._records.remove(pending)
+            self._record(pending.of(thing))
+            return thing
+
+        return apply
+
+    def _record(self, record: Record) -> None:
+        if "catalog" in self.__dict__:
+            raise ImproperlyConfigured(
+                f"{self!r} is being served already: declare everything in mcp.py modules."
+            )
+        if not record.is_pending and any(r.same_as(record) for r in self._records):
+            raise AlreadyRegistered(f"{record} is registered on {self!r} already.")
+        self._records.append(record)
+
+    # Resolving.
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """Everything declared, resolved. Mistakes are in its ``messages``."""
+        from .catalogs import Catalog
+
+        found = [*self._path_problems(), *self._icon_problems(), *self._extension_problems()]
+        found += [record.problem() for record in self._records if record.is_pending]
+        made: list[Declaration] = []
+        for record in self._records:
+            made += record.declarations(found)
+        catalog = Catalog(self, made)
+        catalog.messages[:0] = found
+        return catalog
+
+    def _path_problems(self) -> Iterator[CheckMessage]:
+        for earlier in takewhile(lambda server: server is not self, servers()):
+            if earlier.path == self.path:
+                message = f"{earlier!r} and {self!r} have the same path."
+                hint = "Give one of them another path."
+                yield Error(message, hint=hint, obj=self, id="django_mcp.E004")
+
+    def _icon_problems(self) -> Iterator[CheckMessage]:
+        from .declarations import icon_problem
+
+        for icon in self.icons:
+            if wrong := icon_problem(icon):
+                hint = "mcp.Icon with an https: or data: URL."
+                yield Error(wrong, hint=hint, obj=self, id="django_mcp.E005")
+
+    def _extension_problems(self) -> Iterator[CheckMessage]:
+        from .meta import extension_problem
+
+        for name, values in self.extensions.items():
+            if wrong := extension_problem(name, values):
+                hint = 'An object by a prefixed name: {"com.example/ui": {}}.'
+                yield Error(wrong, hint=hint, obj=self, id="django_mcp.E006")
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was declared, and nothing need be imported to know it."""
+        return not self._records
+
+    def check(self) -> list[CheckMessage]:
+        """What is wrong with the declarations."""
+        return [] if self.is_empty else list(self.catalog.messages)
+
+    def ready(self) -> Catalog:
+        """The catalog, for whoever starts to serve it. Raises ``Misdeclared``."""
+        serious = [message for message in self.check() if message.is_serious()]
+        if serious:
+            raise Misdeclared(serious)
+        return self.catalog
+
+    def forget(self) -> None:
+        """Resolve again at the next look, with what is declared then. For tests."""
+        self.__dict__.pop("catalog", None)
+
+
+def servers() -> list[Server]:
+    """Every server of the project, the default one first."""
+    alive = [server for made in _servers.values() if (server := made()) is not None]
+    return alive
+
+
+def server_named(name: str) -> Server:
+    """The server called ``name``. Raises ``LookupError`` with the names there are."""
+    found = {server.name: server for server in servers()}
+    if name not in found:
+        raise LookupError(f"There is no server {name!r}; there are: {', '.join(found)}.")
+    return found[name]
+
+
+default_server = Server("default", path="mcp")

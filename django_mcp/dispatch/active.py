@@ -1,0 +1,57 @@
+"""
+Calls being worked on, and what may still be said in their name.
+
+Rule: a call is answered once; what it says comes before its answer, and after
+a cancel nothing comes at all - from whatever thread it is said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..protocol.events import Call
+
+JSON = dict[str, Any]
+
+
+@dataclass(eq=False)
+class Batch:
+    """Calls that are answered together."""
+
+    open: int
+    messages: list[JSON]
+
+
+@dataclass(eq=False)
+class Active:
+    """A call being worked on; ``stop`` is set when nobody waits for it any more."""
+
+    call: Call
+    batch: Batch | None = None
+    stop: threading.Event = field(default_factory=threading.Event)
+    over: bool = False
+    task: asyncio.Task[JSON | None] | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def say(self, message: JSON, send: Callable[[JSON], None]) -> None:
+        """Send what belongs before the answer, unless that is too late."""
+        with self._lock:
+            if not (self.over or self.stop.is_set()):
+                send(message)
+
+    def end(self) -> None:
+        """From now on nothing is said: the answer comes next."""
+        with self._lock:
+            self.over = True
+
+    def cancel(self) -> None:
+        """Stop it, once: a second cancel would interrupt its tidying up."""
+        if self.stop.is_set():
+            return
+        self.stop.set()
+        if self.task is not None:
+            self.task.cancel()

@@ -1,0 +1,74 @@
+"""
+One run of a call: everything a method needs to do its work, and nothing that outlives it.
+
+Rule: each run starts fresh - request, permissions, bound objects - and takes
+over from earlier ones only the answers.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..declare.requests import Answers, Request, Say
+from ..protocol.capabilities import offered
+
+if TYPE_CHECKING:
+    from ..declare.servers import Server
+    from ..principal import Principal
+    from ..protocol.events import Call
+    from ..protocol.jsonrpc import Id
+
+
+class Session(Protocol):
+    """What the methods may change about the client they talk to."""
+
+    async def set_log_level(self, level: str) -> None: ...
+
+    async def subscribe(self, uri: str) -> None: ...
+
+    async def unsubscribe(self, uri: str) -> None: ...
+
+    async def listen(self, id: Id, wanted: dict[str, Any]) -> None:
+        """Acknowledge, then deliver what is ``wanted`` until the client or the server ends it."""
+        ...
+
+
+@dataclass
+class Run:
+    """One run of ``call``, on ``server``, as ``principal``."""
+
+    call: Call
+    server: Server
+    principal: Principal
+    session: Session
+    say: Say
+    answers: Answers = field(default_factory=Answers)
+    stop: threading.Event = field(default_factory=threading.Event)
+    host: str | None = None
+
+    def __post_init__(self) -> None:
+        self.request = Request(
+            self.principal,
+            self.server,
+            host=self.host,
+            revision=self.call.revision.name,
+            client_info=self.call.client_info,
+            offered=offered(self.call.revision, self.call.capabilities),
+            meta=self.call.meta,
+            answers=self.answers,
+            say=self.say,
+            stopped=self.stop.is_set,
+        )
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return self.call.params
+
+    @property
+    def subject(self) -> str:
+        """What is asked for, for the log: the method and the name or URI."""
+        target = self.params.get("name") or self.params.get("uri") or ""
+        shown = repr(str(target)[:200])[1:-1]  # a line break in it begins no line of the log
+        return f"{self.call.method} {shown}".strip()

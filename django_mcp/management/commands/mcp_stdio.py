@@ -1,0 +1,88 @@
+"""``manage.py mcp_stdio``: serve one client on stdin and stdout."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from ... import threads
+from ...declare.servers import Server, server_named, servers
+from ...exceptions import Misdeclared
+from ...principal import Principal, anonymous
+from ...transports.stdio import serve, taken_streams
+
+
+class Command(BaseCommand):
+    help = (
+        "Serve the project to one MCP client over stdin and stdout, as a user and with that "
+        "user's permissions. Clients start this themselves; stdout carries nothing but MCP."
+    )
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--user",
+            metavar="NAME",
+            help="the user the client acts as; without, only PUBLIC things",
+        )
+        parser.add_argument(
+            "--server", metavar="NAME", default="default", help="the server (default: default)"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        name = options["user"]
+        server = self._server(options["server"])
+        if name is not None and not load(name).is_authenticated:
+            raise CommandError(f"There is no active user {name!r}. Create one or name another.")
+
+        async def principal() -> Principal:
+            return anonymous() if name is None else await threads.lookups.run(load, name)
+
+        alone = getattr(self, "_called_from_command_line", False)
+        with taken_streams(for_good=alone) as (reading, writing):
+            asyncio.run(serve(server, principal, reading, writing))
+        leave()
+
+    def _server(self, name: str) -> Server:
+        try:
+            server = server_named(name)
+            server.ready()
+        except LookupError as error:
+            raise CommandError(str(error)) from None
+        except Misdeclared as error:
+            raise CommandError(f"What is declared cannot be served:\n{error}") from None
+        if server.is_empty:
+            others = ", ".join(one.name for one in servers() if not one.is_empty) or "none"
+            message = f"The server {name!r} declares nothing; those that do: {others}."
+            self.stderr.write(self.style.WARNING(message))
+        return server
+
+
+def load(name: str) -> Principal:
+    """The user of that name as they are now; nobody, if they may not sign in any more."""
+    from django.contrib.auth import get_user_model
+
+    model = get_user_model()
+    try:
+        user = model._default_manager.get_by_natural_key(name)
+    except model.DoesNotExist:
+        return anonymous()
+    return Principal(user) if user.is_active else anonymous()
+
+
+def leave() -> None:
+    """Exit at once, even if a tool's thread does not come back."""
+    for pool in (threads.tools, threads.lookups):
+        pool.shutdown(wait=False)
+    stuck = [thread for thread in threading.enumerate() if thread.name.startswith("mcp-tool")]
+    for thread in stuck:
+        thread.join(0.5)
+    if any(thread.is_alive() for thread in stuck):
+        sys.stderr.write("Some tools did not stop; leaving without them.\n")
+        sys.stderr.flush()
+        os._exit(0)

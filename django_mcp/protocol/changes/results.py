@@ -1,0 +1,226 @@
+"""
+The way back for results, which answer the client's requests.
+"""
+
+from __future__ import annotations
+
+from . import Changelog
+from .schemas import as_object_schema, plain_properties, wrap_value
+from .shapes import JSON, Move, each, meta_without, text, within, without
+
+RESULTS = Changelog()
+introduced_in = RESULTS.introduced_in
+
+TOOLS = "tools/list"
+CALL = "tools/call"
+PROMPTS = "prompts/list"
+RESOURCES = "resources/list"
+TEMPLATES = "resources/templates/list"
+READ = "resources/read"
+GET_PROMPT = "prompts/get"
+
+# Where the definitions of a list result are.
+DEFINITIONS = {
+    TOOLS: "tools",
+    PROMPTS: "prompts",
+    RESOURCES: "resources",
+    TEMPLATES: "resourceTemplates",
+}
+CONTENT = (CALL, GET_PROMPT)
+CACHEABLE = (*DEFINITIONS, READ, "server/discover")
+
+
+def _definitions(result: JSON, move: Move) -> JSON:
+    for key in DEFINITIONS.values():
+        result = each(result, key, move)
+    return result
+
+
+def _blocks(result: JSON, move: Move) -> JSON:
+    """``result`` with ``move`` applied to every content block, of a tool or of a prompt."""
+    result = each(result, "messages", lambda message: within(message, "content", move))
+    return each(result, "content", move)
+
+
+@introduced_in("2026-07-28")
+def result_type(result: JSON) -> JSON:
+    """Every result has a ``resultType``."""
+    if result.get("resultType", "complete") != "complete":
+        raise ValueError("Only the newest revisions have results that are not complete.")
+    return without(result, "resultType")
+
+
+@introduced_in("2026-07-28")
+def server_identity(result: JSON) -> JSON:
+    """Servers name themselves in every result."""
+    return meta_without(result, "io.modelcontextprotocol/serverInfo")
+
+
+@introduced_in("2026-07-28", *CACHEABLE)
+def cache_hints(result: JSON) -> JSON:
+    """Results of lists and reads say how long, and for whom, they may be kept."""
+    return without(result, "ttlMs", "cacheScope")
+
+
+@introduced_in("2026-07-28", TOOLS)
+def any_schema(result: JSON) -> JSON:
+    """Schemas of tools may use any keyword, and outputs be of any type."""
+
+    def plain(tool: JSON) -> JSON:
+        tool = within(tool, "inputSchema", plain_properties)
+        return within(
+            tool, "outputSchema", lambda schema: plain_properties(as_object_schema(schema))
+        )
+
+    return each(result, "tools", plain)
+
+
+@introduced_in("2026-07-28", CALL)
+def any_structured_content(result: JSON) -> JSON:
+    """Structured content may be any JSON value, not only an object."""
+    return within(result, "structuredContent", wrap_value)
+
+
+@introduced_in("2026-07-28", "initialize")
+def extensions(result: JSON) -> JSON:
+    """Capabilities name optional extensions."""
+    return within(result, "capabilities", lambda capabilities: without(capabilities, "extensions"))
+
+
+@introduced_in("2025-11-25", *DEFINITIONS)
+def icons(result: JSON) -> JSON:
+    """Definitions carry icons."""
+    return _definitions(result, lambda item: without(item, "icons"))
+
+
+@introduced_in("2025-11-25", *CONTENT)
+def link_icons(result: JSON) -> JSON:
+    """Links to resources carry icons."""
+    return _blocks(result, lambda block: without(block, "icons"))
+
+
+@introduced_in("2025-11-25", "initialize")
+def server_icons(result: JSON) -> JSON:
+    """The server has icons and a web site."""
+    return within(result, "serverInfo", lambda info: without(info, "icons", "websiteUrl"))
+
+
+@introduced_in("2025-11-25", "initialize")
+def server_description(result: JSON) -> JSON:
+    """The server describes itself."""
+    return within(result, "serverInfo", lambda info: without(info, "description"))
+
+
+@introduced_in("2025-06-18", TOOLS)
+def tool_titles(result: JSON) -> JSON:
+    """Tools have a title apart from their name; before, only their annotations had."""
+
+    def move(tool: JSON) -> JSON:
+        if "title" not in tool:
+            return tool
+        annotations = {"title": tool["title"]} | tool.get("annotations", {})
+        return without(tool, "title") | {"annotations": annotations}
+
+    return each(result, "tools", move)
+
+
+@introduced_in("2025-06-18", PROMPTS, RESOURCES, TEMPLATES)
+def titles(result: JSON) -> JSON:
+    """Definitions have a title apart from their name, and so have a prompt's arguments."""
+
+    def strip(item: JSON) -> JSON:
+        return each(without(item, "title"), "arguments", lambda each_: without(each_, "title"))
+
+    return _definitions(result, strip)
+
+
+@introduced_in("2025-06-18", "initialize")
+def server_title(result: JSON) -> JSON:
+    """The server has a title apart from its name."""
+    return within(result, "serverInfo", lambda info: without(info, "title"))
+
+
+@introduced_in("2025-06-18", *DEFINITIONS)
+def definition_metadata(result: JSON) -> JSON:
+    """Definitions carry metadata."""
+    return _definitions(result, lambda item: without(item, "_meta"))
+
+
+@introduced_in("2025-06-18", TOOLS)
+def output_schemas(result: JSON) -> JSON:
+    """Tools describe their structured output."""
+    return each(result, "tools", lambda tool: without(tool, "outputSchema"))
+
+
+@introduced_in("2025-06-18", CALL)
+def structured_content(result: JSON) -> JSON:
+    """Tools return structured content beside its text."""
+    return without(result, "structuredContent")
+
+
+@introduced_in("2025-06-18", RESOURCES, TEMPLATES)
+def last_modified(result: JSON) -> JSON:
+    """Annotations say when a resource was last modified."""
+    return _definitions(result, undated)
+
+
+@introduced_in("2025-06-18", *CONTENT)
+def block_last_modified(result: JSON) -> JSON:
+    """Annotations of content say when it was last modified."""
+    return _blocks(result, undated)
+
+
+def undated(item: JSON) -> JSON:
+    """``item`` with annotations that do not say when it was last modified."""
+    return within(item, "annotations", lambda annotations: without(annotations, "lastModified"))
+
+
+@introduced_in("2025-06-18", *CONTENT)
+def resource_links(result: JSON) -> JSON:
+    """A block may link to a resource; older clients read its name and address."""
+
+    def spell(block: JSON) -> JSON:
+        if block["type"] != "resource_link":
+            return block
+        return text(f"{block.get('title') or block['name']}: {block['uri']}", block)
+
+    return _blocks(result, spell)
+
+
+@introduced_in("2025-06-18", *CONTENT)
+def block_metadata(result: JSON) -> JSON:
+    """Content carries metadata."""
+    return _blocks(result, lambda block: within(without(block, "_meta"), "resource", _bare))
+
+
+@introduced_in("2025-06-18", READ)
+def contents_metadata(result: JSON) -> JSON:
+    """The contents of resources carry metadata."""
+    return each(result, "contents", _bare)
+
+
+def _bare(item: JSON) -> JSON:
+    return without(item, "_meta")
+
+
+@introduced_in("2025-03-26", TOOLS)
+def tool_annotations(result: JSON) -> JSON:
+    """Tools carry hints about their behaviour."""
+    return each(result, "tools", lambda tool: without(tool, "annotations"))
+
+
+@introduced_in("2025-03-26", *CONTENT)
+def audio(result: JSON) -> JSON:
+    """A block may be audio; older clients are told that there was some."""
+    return _blocks(result, unheard)
+
+
+def unheard(block: JSON) -> JSON:
+    """``block``, or the words that stand in for it if it is audio."""
+    return text(f"[audio: {block['mimeType']}]", block) if block["type"] == "audio" else block
+
+
+@introduced_in("2025-03-26", "initialize")
+def completions(result: JSON) -> JSON:
+    """Completion is a capability of its own."""
+    return within(result, "capabilities", lambda capabilities: without(capabilities, "completions"))

@@ -1,0 +1,313 @@
+"""
+The server's side of one conversation, without the conversing.
+
+A connection holds no socket, clock, lock, task or future. It is given what arrived, and says
+what that means and what to reply at once; it is told an outcome, and says how to write it.
+Whoever holds it reads and writes.
+
+The rule: everything that decides whether a message is legal now is in this file. The state is a
+plain value, replaced and never altered, so another process may go on from it; a request of a
+revision without a handshake neither needs nor changes it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from .envelope import (
+    PREFIX,
+    STATELESS_KEYS,
+    expect,
+    progress_token,
+    read_capabilities,
+    read_client_info,
+    read_envelope,
+    read_meta,
+)
+from .events import Answered, Call, Cancelled, Event, Notice
+from .jsonrpc import (
+    JSON,
+    Id,
+    InvalidRequest,
+    MethodNotFound,
+    Notification,
+    ProtocolError,
+    Request,
+    Response,
+    is_id,
+    read,
+)
+from .revisions import (
+    LATEST,
+    LATEST_HANDSHAKE,
+    REVISIONS,
+    STATELESS_ONLY,
+    Revision,
+    encode_error,
+    encode_result,
+    negotiate,
+)
+
+MAX_BATCH = 50
+
+
+class Phase(enum.StrEnum):
+    """How far the handshake has come."""
+
+    NEW = "new"
+    OPENING = "opening"
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+# Phase -> what is legal in it -> the next phase. "*" is whatever else the revision has.
+TRANSITIONS: dict[Phase, dict[str, Phase]] = {
+    Phase.NEW: {"initialize": Phase.OPENING, "ping": Phase.NEW},
+    Phase.OPENING: {
+        "notifications/initialized": Phase.OPEN,
+        "*": Phase.OPENING,  # clients SHOULD NOT, and many do not wait
+    },
+    Phase.OPEN: {"*": Phase.OPEN},
+    Phase.CLOSED: {},
+}
+# Legal in some phase by its name alone, so never by "*".
+_ONCE = frozenset(("initialize", "notifications/initialized"))
+_HINTS = {
+    Phase.NEW: "Send initialize first, or say which protocol version you speak in _meta",
+    Phase.OPENING: "This connection is initialized already",
+    Phase.OPEN: "This connection is initialized already",
+    Phase.CLOSED: "This connection is closed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """All that a connection remembers: plain values, which a row may keep between messages."""
+
+    revision: str = ""
+    phase: Phase = Phase.NEW
+    client_info: JSON = field(default_factory=dict)
+    capabilities: JSON = field(default_factory=dict)
+
+    def to_dict(self) -> JSON:
+        return {
+            "revision": self.revision,
+            "phase": self.phase.value,
+            "client_info": self.client_info,
+            "capabilities": self.capabilities,
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        return cls(**{**values, "phase": Phase(values["phase"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What arrived: what it means, and what to write at once.
+
+    The replies to a ``batch``, and the answers to its calls, are written as one array.
+    """
+
+    events: tuple[Event, ...] = ()
+    replies: tuple[JSON, ...] = ()
+    batch: bool = False
+
+
+class Connection:
+    """One conversation; ``transport`` is ``"stdio"`` for any pipe, or ``"http"``."""
+
+    def __init__(self, state: State | None = None, *, transport: str = "stdio") -> None:
+        self.state = state or State()
+        self.transport = transport
+
+    @property
+    def revision(self) -> Revision:
+        """The negotiated revision; before that, the newest that can be."""
+        return REVISIONS.get(self.state.revision, LATEST_HANDSHAKE)
+
+    def close(self) -> None:
+        """Nothing that arrives from now on is legal."""
+        self.state = replace(self.state, phase=Phase.CLOSED)
+
+    # Arriving.
+
+    def receive(self, message: Any, header_revision: str | None = None) -> Received:
+        """What one decoded message, or a batch of them, means. Never raises.
+
+        ``header_revision`` is what an HTTP request's header names as its revision.
+        """
+        if not isinstance(message, list):
+            return self._one(message, header_revision)
+        try:
+            self._check_batch(message)
+        except ProtocolError as error:
+            return Received(replies=(self.refuse(error),))
+        entries = [self._one(entry, header_revision, batch=True) for entry in message]
+        events = tuple(event for entry in entries for event in entry.events)
+        replies = tuple(reply for entry in entries for reply in entry.replies)
+        return Received(events, replies, batch=True)
+
+    def _check_batch(self, entries: list[Any]) -> None:
+        if not (self.state.revision and self.revision.batching):
+            raise InvalidRequest("This revision has no batches")
+        if not 0 < len(entries) <= MAX_BATCH:
+            raise InvalidRequest(f"A batch has 1 to {MAX_BATCH} messages")
+        if any(isinstance(e, dict) and e.get("method") == "initialize" for e in entries):
+            raise InvalidRequest("initialize must not be part of a batch")
+
+    def _one(self, message: Any, header: str | None, *, batch: bool = False) -> Received:
+        try:
+            parsed = read(message)
+            if isinstance(parsed, Request):
+                return self._requested(parsed, header, batch)
+            return Received(events=tuple(self._told(parsed)))
+        except ProtocolError as error:
+            return Received(replies=self._unheeded(message, error))
+
+    def _unheeded(self, message: Any, error: ProtocolError) -> tuple[JSON, ...]:
+        # A notification is never answered; over HTTP the reply is what says 400.
+        silent = _is_notification(message) and self.transport != "http"
+        return () if silent else (self.refuse(error),)
+
+    def _requested(self, request: Request, header: str | None, batch: bool) -> Received:
+        stateless = self._is_stateless(request, header)
+        try:
+            call = self._stateless(request, header, batch) if stateless else self._stateful(request)
+        except ProtocolError as error:
+            revision = LATEST if stateless else self.revision
+            return Received(replies=(self.error(request.id, error, revision),))
+        return Received(events=(call,))
+
+    def _is_stateless(self, request: Request, header: str | None) -> bool:
+        """Whether the request speaks without a handshake."""
+        meta = request.params.get("_meta")
+        keys = meta.keys() if isinstance(meta, dict) else frozenset[str]()
+        if not keys.isdisjoint(STATELESS_KEYS):
+            return True
+        if request.method == "initialize":
+            return False
+        if header is not None and (header not in REVISIONS or not REVISIONS[header].handshake):
+            return True
+        # In a session, extensions put keys of that prefix into requests too.
+        hinted = request.method in STATELESS_ONLY or any(key.startswith(PREFIX) for key in keys)
+        return hinted and self.state.phase is Phase.NEW
+
+    def _stateless(self, request: Request, header: str | None, batch: bool) -> Call:
+        if self.state.phase is Phase.CLOSED:
+            raise InvalidRequest(_HINTS[Phase.CLOSED])
+        if batch:
+            raise InvalidRequest("A request that says its protocol version cannot be in a batch")
+        meta = read_meta(request.params)
+        envelope = read_envelope(meta, request.params, header)
+        _check_method(request.method, envelope.revision)
+        params = _own(request.params, "_meta", "inputResponses", "requestState")
+        return Call(
+            request.id, request.method, params, envelope.revision,
+            client_info=envelope.client_info, capabilities=envelope.capabilities,
+            log_level=envelope.log_level, progress_token=progress_token(meta),
+            input_responses=envelope.input_responses, request_state=envelope.request_state,
+            meta=meta,
+        )  # fmt: skip
+
+    def _stateful(self, request: Request) -> Call:
+        phase = self._next_phase(request.method)
+        meta = read_meta(request.params)
+        params = _own(request.params, "_meta")
+        if request.method == "initialize":
+            self.state = _opening(params)
+        _check_method(request.method, self.revision)
+        self.state = replace(self.state, phase=phase)
+        return Call(
+            request.id, request.method, params, self.revision,
+            client_info=self.state.client_info, capabilities=self.state.capabilities,
+            progress_token=progress_token(meta), meta=meta,
+        )  # fmt: skip
+
+    def _next_phase(self, method: str) -> Phase:
+        legal = TRANSITIONS[self.state.phase]
+        phase = legal.get(method) or (None if method in _ONCE else legal.get("*"))
+        if phase is None:
+            raise InvalidRequest(_HINTS[self.state.phase])
+        return phase
+
+    def _told(self, message: Notification | Response) -> Iterator[Event]:
+        """What a message that is not answered means, if it means anything now."""
+        if self.state.phase is Phase.CLOSED:
+            return
+        if isinstance(message, Response):
+            if message.id is not None and self.state.phase is not Phase.NEW:
+                yield Answered(message.id, message.result, message.error)
+        elif message.method == "notifications/cancelled":
+            yield from _cancelled(message.params)
+        elif message.method in self.revision.notifications:
+            yield from self._noticed(message)
+
+    def _noticed(self, message: Notification) -> Iterator[Event]:
+        try:
+            phase = self._next_phase(message.method)
+        except InvalidRequest:
+            return
+        self.state = replace(self.state, phase=phase)
+        yield Notice(message.method, message.params)
+
+    # Leaving.
+
+    def result(self, call: Call, result: JSON) -> JSON:
+        """The response that brings the canonical ``result`` of ``call``."""
+        body = encode_result(call.revision, call.method, {"resultType": "complete"} | result)
+        return {"jsonrpc": "2.0", "id": call.id, "result": body}
+
+    def error(
+        self, about: Call | Id, error: ProtocolError, revision: Revision | None = None
+    ) -> JSON:
+        """The response that refuses a call, or the request of that id."""
+        id = about.id if isinstance(about, Call) else about
+        spoken = about.revision if isinstance(about, Call) else self.revision
+        return {"jsonrpc": "2.0", "id": id, "error": encode_error(revision or spoken, error)}
+
+    def refuse(self, error: ProtocolError) -> JSON:
+        """The response to what could not be understood, with its id if that could be read."""
+        if error.about is not None:
+            return self.error(error.about, error)
+        id = {"id": None} if self.revision.null_id_errors(self.transport) else {}
+        return {"jsonrpc": "2.0", **id, "error": encode_error(self.revision, error)}
+
+
+def _is_notification(message: Any) -> bool:
+    return isinstance(message, dict) and "method" in message and "id" not in message
+
+
+def _check_method(method: str, revision: Revision) -> None:
+    if method not in revision.requests:
+        raise MethodNotFound(f"Method not found: {method[:200]}")
+
+
+def _own(params: JSON, *others: str) -> JSON:
+    return {key: value for key, value in params.items() if key not in others}
+
+
+def _opening(params: JSON) -> State:
+    requested = expect(params.get("protocolVersion"), str, "protocolVersion")
+    return State(
+        negotiate(requested).name,
+        Phase.OPENING,
+        read_client_info(params.get("clientInfo")),
+        read_capabilities(params.get("capabilities")),
+    )
+
+
+def _cancelled(params: JSON) -> Iterator[Cancelled]:
+    """Nothing if it is malformed: "Invalid cancellation notifications SHOULD be ignored"."""
+    reason = params.get("reason")
+    if is_id(params.get("requestId")):
+        yield Cancelled(params["requestId"], reason if isinstance(reason, str) else None)
+
+
+__all__ = [
+    "MAX_BATCH", "TRANSITIONS", "Answered", "Call", "Cancelled", "Connection", "Event", "Notice",
+    "Phase", "Received", "State",
+]  # fmt: skip

@@ -1,0 +1,189 @@
+"""
+Blocks of content: what tools, prompts and sampling are made of, in the newest vocabulary.
+
+The rule: a block is a plain dict that holds what was given and nothing else, and is right when
+it is made: what is not raises ``ValueError``.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable, Iterable
+from typing import Any
+
+JSON = dict[str, Any]
+
+ROLES = ("user", "assistant")
+
+
+def text(text: str, **more: Any) -> JSON:
+    """A block of text. ``more``, here and below: ``annotations`` and ``_meta``."""
+    return _block("text", more, text=text)
+
+
+def image(data: bytes | str, mime_type: str, **more: Any) -> JSON:
+    """An image: its bytes, or what they are in base64."""
+    return _block("image", more, data=as_base64(data), mimeType=mime_type)
+
+
+def audio(data: bytes | str, mime_type: str, **more: Any) -> JSON:
+    """A sound: its bytes, or what they are in base64."""
+    return _block("audio", more, data=as_base64(data), mimeType=mime_type)
+
+
+def resource_link(uri: str, name: str, **more: Any) -> JSON:
+    """A link; ``more``: ``title description mimeType size icons annotations _meta``."""
+    return _block("resource_link", more, uri=uri, name=name)
+
+
+def embedded_resource(contents: JSON, **more: Any) -> JSON:
+    """A resource within the content, of the contents that reading it would give."""
+    return _block("resource", more, resource=contents)
+
+
+def tool_use(id: str, name: str, input: JSON, **more: Any) -> JSON:
+    """The model's wish, in sampling, to use a tool."""
+    return _block("tool_use", more, id=id, name=name, input=input)
+
+
+def tool_result(tool_use_id: str, content: Iterable[JSON], **more: Any) -> JSON:
+    """What using a tool gave; ``more``: ``isError structuredContent _meta``."""
+    return _block("tool_result", more, toolUseId=tool_use_id, content=list(content))
+
+
+def text_contents(uri: str, text: str, mime_type: str | None = None, **more: Any) -> JSON:
+    """The contents of a resource, as text."""
+    return _present(uri=uri, mimeType=mime_type, text=text, **more)
+
+
+def blob_contents(uri: str, data: bytes | str, mime_type: str | None = None, **more: Any) -> JSON:
+    """The contents of a resource, as bytes."""
+    return _present(uri=uri, mimeType=mime_type, blob=as_base64(data), **more)
+
+
+def annotations(
+    audience: Iterable[str] | None = None,
+    priority: float | None = None,
+    last_modified: str | None = None,
+) -> JSON:
+    """For whom something is, how much it matters (0 to 1), and since when it is as it is."""
+    chosen = None if audience is None else list(audience)
+    made = _present(audience=chosen, priority=priority, lastModified=last_modified)
+    _check_annotations(made)
+    return made
+
+
+def as_base64(data: bytes | str) -> str:
+    """``data`` in base64; a string must be that already."""
+    if isinstance(data, bytes):
+        return base64.b64encode(data).decode()
+    try:
+        base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(f"Not base64: {error}") from None
+    return data
+
+
+def _present(**values: Any) -> JSON:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _block(type_: str, more: JSON, **values: Any) -> JSON:
+    block = {"type": type_, **values, **_present(**more)}
+    check(block)
+    return block
+
+
+# Checking.
+
+_TEXTS = {"type", "text", "mimeType", "uri", "name", "title", "description", "id", "toolUseId"}
+# Type -> what such a block must have, and what it may.
+BLOCKS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
+    type_: (frozenset(required.split()), frozenset(f"type {required} {optional}".split()))
+    for type_, required, optional in (
+        ("text", "text", "annotations _meta"),
+        ("image", "data mimeType", "annotations _meta"),
+        ("audio", "data mimeType", "annotations _meta"),
+        ("resource_link", "uri name", "title description mimeType size icons annotations _meta"),
+        ("resource", "resource", "annotations _meta"),
+        ("tool_use", "id name input", "_meta"),
+        ("tool_result", "toolUseId content", "isError structuredContent _meta"),
+    )
+}
+
+
+def check(block: Any) -> None:
+    """Raises ``ValueError`` unless ``block`` is a block of content."""
+    if not isinstance(block, dict) or block.get("type") not in list(BLOCKS):
+        raise ValueError(f"A block of content has one of the types {', '.join(BLOCKS)}")
+    required, known = BLOCKS[block["type"]]
+    if missing := required - block.keys():
+        raise ValueError(f"A block of type {block['type']} must have {', '.join(sorted(missing))}")
+    if unknown := block.keys() - known:
+        raise ValueError(f"A block of type {block['type']} has no {', '.join(sorted(unknown))}")
+    for key, value in block.items():
+        _check_member(key, value)
+
+
+def _check_member(key: str, value: Any) -> None:
+    if key in _TEXTS and not isinstance(value, str):
+        raise ValueError(f"{key} must be a string")
+    if key in _CHECKS:
+        _CHECKS[key](value)
+
+
+def _check_data(value: Any) -> None:
+    if not isinstance(value, str):
+        raise ValueError("data must be a string")
+    as_base64(value)
+
+
+def _check_object(value: Any) -> None:
+    if not isinstance(value, dict):
+        raise ValueError("input and _meta must be objects")
+
+
+def _check_size(value: Any) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError("size must be a number of bytes")
+
+
+def _check_annotations(value: Any) -> None:
+    if not isinstance(value, dict) or value.keys() - {"audience", "priority", "lastModified"}:
+        raise ValueError("annotations are audience, priority and lastModified")
+    audience = value.get("audience", [])
+    if not isinstance(audience, list) or any(role not in ROLES for role in audience):
+        raise ValueError(f"audience is a list of {', '.join(ROLES)}")
+    priority = value.get("priority", 0)
+    if not isinstance(priority, (int, float)) or not 0 <= priority <= 1:
+        raise ValueError("priority must be a number from 0 to 1")
+    if not isinstance(value.get("lastModified", ""), str):
+        raise ValueError("lastModified must be a string")
+
+
+def _check_contents(value: Any) -> None:
+    held = {"text", "blob"} & value.keys() if isinstance(value, dict) else set()
+    if len(held) != 1 or not all(isinstance(value.get(key), str) for key in (*held, "uri")):
+        raise ValueError("The contents of a resource have a uri, and either text or blob")
+
+
+def _check_list(value: Any) -> None:
+    if not isinstance(value, list):
+        raise ValueError("content and icons must be lists")
+
+
+def _check_blocks(value: Any) -> None:
+    _check_list(value)
+    for block in value:
+        check(block)
+
+
+_CHECKS: dict[str, Callable[[Any], object]] = {
+    "_meta": _check_object,
+    "annotations": _check_annotations,
+    "content": _check_blocks,
+    "data": _check_data,
+    "icons": _check_list,
+    "input": _check_object,
+    "resource": _check_contents,
+    "size": _check_size,
+}

@@ -1,0 +1,258 @@
+"""
+JSON-RPC 2.0: from bytes to messages, and from values back to one line.
+
+The rule of this module: nothing that a peer sends gets past it half understood. What ``read``
+returns is well-formed, and whatever is not raises a ``ProtocolError`` that says how to answer.
+It knows no method, no revision and no connection.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from .errors import (
+    HEADER_MISMATCH,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    JSON,
+    METHOD_NOT_FOUND,
+    MISSING_CAPABILITY,
+    PARSE_ERROR,
+    RESOURCE_NOT_FOUND,
+    UNSUPPORTED_VERSION,
+    URL_ELICITATION_REQUIRED,
+    CustomError,
+    HeaderMismatch,
+    Id,
+    InternalError,
+    InvalidParams,
+    InvalidRequest,
+    MethodNotFound,
+    MissingCapability,
+    ParseError,
+    ProtocolError,
+    ResourceNotFound,
+    UnsupportedVersion,
+    UrlElicitationRequired,
+)
+
+MAX_DEPTH = 64
+MAX_DIGITS = 64
+
+
+# From bytes to values.
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
+_ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
+def decode(raw: bytes | str) -> Any:
+    """The JSON value in ``raw``; raises ``ParseError``.
+
+    Stricter than ``json.loads``: UTF-8 only, no NaN or infinity, no numbers beyond all measure,
+    no lone surrogates, at most ``MAX_DEPTH`` levels. A byte order mark is skipped (RFC 8259,
+    section 8.1, allows it; pipes of some shells add it).
+    """
+    try:
+        text = raw.decode() if isinstance(raw, bytes) else raw
+        text = text.removeprefix("\ufeff")
+        _bound_depth(text)
+        value = _DECODER.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise ParseError() from error
+    if not isinstance(raw, bytes) or _ESCAPED_SURROGATE.search(text):
+        _refuse_surrogates(value)
+    return value
+
+
+def _bound_depth(text: str) -> None:
+    # Counting is fast, and nearly every message has few brackets: look closer only if not.
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return
+    depth = 0
+    for token in _TOKEN.finditer(text):
+        depth += _STEP.get(token[0], 0)
+        if depth > MAX_DEPTH:
+            raise ValueError("nested too deeply")
+
+
+_STEP = {"[": 1, "{": 1, "]": -1, "}": -1}
+
+
+def _refuse_surrogates(value: Any) -> None:
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            waiting.extend(item)
+            waiting.extend(item.values())
+        elif isinstance(item, list):
+            waiting.extend(item)
+        elif isinstance(item, str) and _LONE_SURROGATE.search(item):
+            raise ParseError()
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError("the number is too large")
+    return int(digits)
+
+
+def _real(digits: str) -> float:
+    if not math.isfinite(number := float(digits)):
+        raise ValueError("the number is too large")
+    return number
+
+
+def _constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_int=_integer, parse_float=_real, parse_constant=_constant)
+
+
+# From values to one line.
+
+# The last three are newlines to some readers of lines; they occur only inside of strings.
+_UNSAFE = re.compile("[\ud800-\udfff\x85\u2028\u2029]")
+
+
+def encode(message: Any) -> str:
+    """``message`` as one line of JSON, whatever its strings and numbers hold.
+
+    Lone surrogates become U+FFFD and non-finite numbers null: JSON has neither.
+    """
+    try:
+        text = _dump(message)
+    except ValueError:
+        text = _dump(_finite(message))
+    if text.isascii():
+        return text
+    return _UNSAFE.sub(_spelt_out, text)
+
+
+def _spelt_out(unsafe: re.Match[str]) -> str:
+    return "\ufffd" if _LONE_SURROGATE.match(unsafe[0]) else f"\\u{ord(unsafe[0]):04x}"
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# From values to messages.
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The peer asks for something and waits for an answer."""
+
+    id: Id
+    method: str
+    params: JSON = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """The peer says something. It is never answered."""
+
+    method: str
+    params: JSON = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """The peer answers. The id is None if it could not read what it answers."""
+
+    id: Id | None
+    result: JSON | None = None
+    error: JSON | None = None
+
+
+Message = Request | Notification | Response
+
+
+def read(message: Any) -> Message:
+    """The message that a decoded value is; raises ``InvalidRequest``.
+
+    The error's ``about`` is the id if the value is a request whose id could be read.
+    """
+    if not isinstance(message, dict):
+        raise InvalidRequest("A message is a JSON object")
+    about = message.get("id") if "method" in message and is_id(message.get("id")) else None
+    if problem := _problem(message):
+        raise InvalidRequest(problem, about=about)
+    if "method" not in message:
+        return Response(message.get("id"), message.get("result"), message.get("error"))
+    params = message.get("params", {})
+    if "id" in message:
+        return Request(message["id"], message["method"], params)
+    return Notification(message["method"], params)
+
+
+def is_id(value: Any) -> bool:
+    """Whether a value may be an id or a progress token: a string or an integer."""
+    return isinstance(value, (str, int)) and not isinstance(value, bool)
+
+
+def _problem(message: JSON) -> str | None:
+    """What is wrong with the message, in words, or None."""
+    if message.get("jsonrpc") != "2.0":
+        return 'jsonrpc must be "2.0"'
+    kinds = [kind for kind in ("method", "result", "error") if kind in message]
+    if len(kinds) != 1:
+        return "A message has exactly one of method, result and error"
+    return _PROBLEMS[kinds[0]](message)
+
+
+def _call_problem(message: JSON) -> str | None:
+    if not isinstance(message["method"], str):
+        return "method must be a string"
+    if "id" in message and not is_id(message["id"]):
+        return "id must be a string or an integer"
+    if not isinstance(message.get("params", {}), dict):
+        return "params must be an object"
+    return None
+
+
+def _result_problem(message: JSON) -> str | None:
+    if not is_id(message.get("id")):
+        return "id must be a string or an integer"
+    return None if isinstance(message["result"], dict) else "result must be an object"
+
+
+def _error_problem(message: JSON) -> str | None:
+    error = message["error"]
+    if message.get("id") is not None and not is_id(message["id"]):
+        return "id must be a string or an integer"
+    if not isinstance(error, dict) or not isinstance(error.get("message"), str):
+        return "error must be an object with code and message"
+    code = error.get("code")
+    integer = isinstance(code, int) and not isinstance(code, bool)
+    return None if integer else "code must be an integer"
+
+
+_PROBLEMS = {"method": _call_problem, "result": _result_problem, "error": _error_problem}
+
+__all__ = [
+    "HEADER_MISMATCH", "INTERNAL_ERROR", "INVALID_PARAMS", "INVALID_REQUEST", "JSON",
+    "METHOD_NOT_FOUND", "MISSING_CAPABILITY", "PARSE_ERROR", "RESOURCE_NOT_FOUND",
+    "UNSUPPORTED_VERSION", "URL_ELICITATION_REQUIRED", "CustomError", "HeaderMismatch", "Id",
+    "InternalError", "InvalidParams", "InvalidRequest", "MAX_DEPTH", "MAX_DIGITS", "Message",
+    "MethodNotFound", "MissingCapability", "Notification", "ParseError", "ProtocolError",
+    "Request", "ResourceNotFound", "Response", "UnsupportedVersion", "UrlElicitationRequired",
+    "decode", "encode", "is_id", "read",
+]  # fmt: skip

@@ -1,0 +1,274 @@
+"""
+URI templates (RFC 6570, all four levels): from variables to a URI, and back.
+
+The rule: what ``expand`` makes of strings, ``match`` takes apart again, in time linear to the
+length of the URI, whatever the URI is. Where a template is ambiguous, earlier variables take all
+they can. Matching is a little wider than expansion: clients need not percent-encode all that
+they might.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+from urllib.parse import quote, unquote_to_bytes
+
+from .urimachine import Program, capture, either, many, maybe, run, spelt, tokens
+
+MAX_LENGTH = 8192
+RESERVED = ":/?#[]@!$&'()*+,;="
+
+_PARTS = re.compile(r"\{([^{}]*)\}|([^{}]+)|[{}]")
+_VARIABLE = re.compile(
+    r"(?P<name>(?:\w|%[0-9A-Fa-f]{2})(?:\.?(?:\w|%[0-9A-Fa-f]{2}))*)"
+    r"(?:(?P<explode>\*)|:(?P<prefix>[1-9][0-9]{0,3}))?",
+    re.ASCII,
+)
+_ILLEGAL = re.compile(r"[\x00-\x20\x7f\"<>\\^`|]|%(?![0-9A-Fa-f]{2})")
+_TRIPLET = re.compile(r"%[0-9A-Fa-f]{2}|.", re.DOTALL)
+_STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """How an expression of one kind is written (RFC 6570, appendix A)."""
+
+    first: str = ""
+    separator: str = ","
+    named: bool = False
+    if_empty: str = ""
+    reserved: bool = False
+    ends: str = "/?#"  # what a value does not go beyond when a URI is matched
+
+
+OPERATORS = {
+    "": Operator(),
+    "+": Operator(reserved=True, ends=""),
+    "#": Operator(first="#", reserved=True, ends=""),
+    ".": Operator(first=".", separator="."),
+    "/": Operator(first="/", separator="/"),
+    ";": Operator(first=";", separator=";", named=True, ends=";/?#"),
+    "?": Operator(first="?", separator="&", named=True, if_empty="=", ends="&#"),
+    "&": Operator(first="&", separator="&", named=True, if_empty="=", ends="&#"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable in an expression: with a ``*`` behind it, or with a ``:`` and a length."""
+
+    name: str
+    explode: bool = False
+    prefix: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """What is between two braces."""
+
+    operator: Operator
+    variables: tuple[Variable, ...]
+
+
+class Template:
+    """A URI template; raises ``ValueError``, with the position, if it is none."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.parts: tuple[str | Expression, ...] = tuple(_parse(text))
+        self._program = [step for part in self.parts for step in _program(part)]
+
+    def __repr__(self) -> str:
+        return f"Template({self.text!r})"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The variables, each once, in the order in which they first occur."""
+        expressions = [part for part in self.parts if isinstance(part, Expression)]
+        return tuple(dict.fromkeys(v.name for part in expressions for v in part.variables))
+
+    def expand(self, variables: Mapping[str, Any]) -> str:
+        """The URI for ``variables``: strings, lists and mappings; None counts as absent."""
+        return "".join(
+            part if isinstance(part, str) else _expanded(part, variables) for part in self.parts
+        )
+
+    def match(self, uri: str) -> dict[str, str] | None:
+        """The variables, decoded, with which this template expands to ``uri``, or None.
+
+        A variable that the URI leaves out is left out. The items of a list come as one string,
+        with the separator between them. What is not valid UTF-8, or holds a NUL, matches nothing.
+        """
+        if len(uri) > MAX_LENGTH or _STRAY_PERCENT.search(uri):
+            return None
+        try:
+            given = tokens(_ascii(uri))
+            found = run(self._program, given)
+            return None if found is None else _agreed(found)
+        except UnicodeError:
+            return None
+
+
+def _ascii(text: str) -> str:
+    return text if text.isascii() else quote(text, safe=RESERVED + '%"<>\\^`{|} ')
+
+
+# From text to parts.
+
+
+def _parse(text: str) -> Iterator[str | Expression]:
+    for part in _PARTS.finditer(text):
+        expression, literal = part.groups()
+        if expression is not None:
+            yield _expression(expression, part.start() + 1)
+        elif literal is not None:
+            yield _literal(literal, part.start())
+        else:
+            raise ValueError(f"Unbalanced {part[0]!r} at position {part.start()}")
+
+
+def _literal(text: str, start: int) -> str:
+    if illegal := _ILLEGAL.search(text):
+        raise ValueError(f"Illegal {illegal[0]!r} at position {start + illegal.start()}")
+    return quote(text, safe=RESERVED + "%")
+
+
+def _expression(text: str, start: int) -> Expression:
+    symbol = text[:1] if text[:1] in OPERATORS else ""
+    names = text[len(symbol) :].split(",")
+    starts = [start + len(symbol)]
+    for name in names[:-1]:
+        starts.append(starts[-1] + len(name) + 1)
+    variables = map(_variable, names, starts)
+    return Expression(OPERATORS[symbol], tuple(variables))
+
+
+def _variable(text: str, start: int) -> Variable:
+    found = _VARIABLE.fullmatch(text)
+    if found is None:
+        raise ValueError(f"No variable {text!r} at position {start}")
+    prefix = int(found["prefix"]) if found["prefix"] else None
+    return Variable(found["name"], bool(found["explode"]), prefix)
+
+
+# From variables to a URI.
+
+
+def _expanded(expression: Expression, variables: Mapping[str, Any]) -> str:
+    operator = expression.operator
+    items = [
+        item
+        for variable in expression.variables
+        for item in _items(operator, variable, variables.get(variable.name))
+    ]
+    return operator.first + operator.separator.join(items) if items else ""
+
+
+def _items(operator: Operator, variable: Variable, value: Any) -> Iterator[str]:
+    """What one variable adds to its expression; nothing if it is absent or an empty list."""
+    if isinstance(value, Mapping):
+        yield from _of_mapping(operator, variable, value)
+    elif isinstance(value, (list, tuple)):
+        yield from _of_list(operator, variable, value)
+    elif value is not None:
+        yield _item(operator, variable.name, _encoded(operator, value, variable.prefix))
+
+
+def _of_mapping(operator: Operator, variable: Variable, value: Mapping[Any, Any]) -> Iterator[str]:
+    pairs = [
+        (_encoded(operator, key), _encoded(operator, item))
+        for key, item in value.items()
+        if item is not None
+    ]
+    if variable.explode:
+        named = replace(operator, named=True, if_empty=operator.if_empty if operator.named else "=")
+        yield from (_item(named, key, item) for key, item in pairs)
+    elif pairs:
+        yield _item(operator, variable.name, ",".join(chain.from_iterable(pairs)))
+
+
+def _of_list(operator: Operator, variable: Variable, value: Iterable[Any]) -> Iterator[str]:
+    items = [_encoded(operator, item) for item in value if item is not None]
+    if variable.explode:
+        yield from (_item(operator, variable.name, item) for item in items)
+    elif items:
+        yield _item(operator, variable.name, ",".join(items))
+
+
+def _item(operator: Operator, name: str, text: str) -> str:
+    if not operator.named:
+        return text
+    return f"{name}={text}" if text else name + operator.if_empty
+
+
+def _encoded(operator: Operator, value: Any, prefix: int | None = None) -> str:
+    # With "+" and "#", what is percent-encoded already stays as it is.
+    characters = _TRIPLET.findall(str(value)) if operator.reserved else list(str(value))
+    safe = RESERVED if operator.reserved else ""
+    return "".join(
+        character if len(character) == 3 else quote(character, safe=safe)
+        for character in characters[:prefix]
+    )
+
+
+# From a URI to variables.
+
+
+def _program(part: str | Expression) -> Program:
+    if isinstance(part, str):
+        return spelt(part)
+    operator, (first, *others) = part.operator, part.variables
+    if operator.named:
+        return _named(operator, part.variables)
+    rest: Program = []
+    for variable in reversed(others):
+        rest = maybe(spelt(operator.separator) + _value(part, variable) + rest)
+    whole = spelt(operator.first) + _value(part, first) + rest
+    return maybe(whole) if operator.first else whole
+
+
+def _value(expression: Expression, variable: Variable) -> Program:
+    """A value goes on to what ends it, or to the separator if others may follow."""
+    operator = expression.operator
+    single = variable.explode or len(expression.variables) == 1
+    ends = frozenset(operator.ends) | frozenset("" if single else operator.separator)
+    return capture(variable, ends - frozenset(operator.separator if variable.explode else ""))
+
+
+def _named(operator: Operator, variables: tuple[Variable, ...]) -> Program:
+    """Items in any order, each at most once unless it is a list."""
+    ends = frozenset(operator.ends)
+    item = either(*(
+        spelt(variable.name) + either(spelt("=") + capture(variable, ends), capture(variable, None))
+        for variable in variables
+    ))  # fmt: skip
+    more = many(spelt(operator.separator) + item)
+    if operator.first == operator.separator:
+        return more
+    return maybe(spelt(operator.first) + item + more)
+
+
+def _agreed(found: Iterable[tuple[Any, str]]) -> dict[str, str] | None:
+    """The values by name, or None if those of one name contradict each other."""
+    values: dict[str, str] = {}
+    for variable, text in sorted(found, key=lambda each: each[0].prefix or 0):
+        value = _decoded(text)
+        if variable.explode and variable.name in values:
+            values[variable.name] += "," + value
+        elif not _fits(values.setdefault(variable.name, value), value, variable.prefix):
+            return None
+    return values
+
+
+def _fits(whole: str, value: str, prefix: int | None) -> bool:
+    return whole == value if prefix is None else whole.startswith(value) and len(value) <= prefix
+
+
+def _decoded(text: str) -> str:
+    value = unquote_to_bytes(text).decode()
+    if "\0" in value:
+        raise UnicodeError("NUL is no text: databases refuse it")
+    return value

@@ -1,0 +1,1 @@
+"""The world's continents, countries and cities, and the trips people make through them."""

@@ -1,0 +1,113 @@
+"""The data files, brought into the tables.
+
+The rule: one transaction, so that an interrupted load leaves nothing behind; and every row is
+written under the key it has in the file, so that loading again disturbs no trip.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+
+from django.db import models, transaction
+
+from example_project.atlas import geonames
+from example_project.atlas.models import City, Continent, Country
+from example_project.atlas.names import plain
+
+BATCH = 5_000
+
+Borders = Country.neighbours.through
+
+
+def is_loaded(largest: int | None = None) -> bool:
+    """Whether the tables hold at least what a load would bring."""
+    return City.objects.count() >= expected(largest)
+
+
+def expected(largest: int | None = None) -> int:
+    everything = geonames.counts()["cities"]
+    return everything if largest is None else min(largest, everything)
+
+
+def load(largest: int | None = None, on_batch: Callable[[int], None] = lambda done: None) -> int:
+    """Bring the atlas into the tables and tell how many cities it has.
+
+    `largest` loads only so many of the largest cities; `on_batch` hears how many are done.
+    """
+    with transaction.atomic():
+        write(Continent, map(continent, geonames.continents()))
+        write(Country, map(country, geonames.countries()))
+        draw_borders()
+        done = 0
+        for rows in batches(geonames.cities(largest)):
+            write(City, map(city, rows))
+            done += len(rows)
+            on_batch(done)
+    return done
+
+
+def write(model: type[models.Model], instances: Iterable[models.Model]) -> None:
+    """Insert, or bring up to date where the key is there already."""
+    key = model._meta.pk
+    others = [field.name for field in model._meta.concrete_fields if field is not key]
+    model._default_manager.bulk_create(
+        instances, update_conflicts=True, unique_fields=[key.name], update_fields=others
+    )
+
+
+def batches(rows: Iterable[geonames.Row]) -> Iterator[list[geonames.Row]]:
+    rows = iter(rows)
+    while batch := list(islice(rows, BATCH)):
+        yield batch
+
+
+def draw_borders() -> None:
+    """Who borders on whom, said from both sides as a symmetrical relation is stored."""
+    codes = {row["code"]: row["neighbours"].split(",") for row in geonames.countries()}
+    pairs = {(one, other) for one in codes for other in codes[one] if other in codes}
+    pairs |= {(other, one) for one, other in pairs}
+    Borders.objects.all().delete()
+    Borders.objects.bulk_create(
+        Borders(from_country_id=one, to_country_id=other) for one, other in sorted(pairs)
+    )
+
+
+def continent(row: geonames.Row) -> Continent:
+    return Continent(code=row["code"], name=row["name"], population=int(row["population"]))
+
+
+def country(row: geonames.Row) -> Country:
+    same = {name: row[name] for name in SAME}
+    return Country(
+        continent_id=row["continent"],
+        population=int(row["population"]),
+        area=float(row["area"]),
+        **same,
+    )
+
+
+SAME = (
+    "code",
+    "iso3",
+    "name",
+    "capital",
+    "currency",
+    "currency_name",
+    "languages",
+    "calling_code",
+    "domain",
+)
+
+
+def city(row: geonames.Row) -> City:
+    return City(
+        geonameid=int(row["geonameid"]),
+        name=row["name"],
+        plain_name=plain(row["name"]),
+        other_names=row["other_names"],
+        country_id=row["country"],
+        admin_code=row["admin_code"],
+        population=int(row["population"]),
+        latitude=float(row["latitude"]),
+        longitude=float(row["longitude"]),
+        timezone=row["timezone"],
+    )

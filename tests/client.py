@@ -1,0 +1,259 @@
+"""
+A client of one conversation, in this process, that believes nothing it is told.
+
+Every message of the server is held against the official schema of the
+revision spoken: a test that talks to the server at all tests its conformance.
+It is synchronous, so that a test may use the ORM between two requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from django.contrib.auth.models import AnonymousUser
+
+from django_mcp.declare.servers import Server, default_server
+from django_mcp.dispatch.conversations import Conversation
+from django_mcp.principal import Principal
+from django_mcp.protocol.revisions import LATEST, REVISIONS
+
+from .oracle import message_conforms
+
+PREFIX = "io.modelcontextprotocol/"
+EVERYTHING = {
+    "elicitation": {"form": {}, "url": {}},
+    "sampling": {"tools": {}, "context": {}},
+    "roots": {"listChanged": True},
+}
+JSON = dict[str, Any]
+T = TypeVar("T")
+
+
+class RpcError(Exception):
+    """The server answered with an error."""
+
+    def __init__(self, error: JSON) -> None:
+        super().__init__(error)
+        self.code, self.message, self.data = error["code"], error["message"], error.get("data")
+
+
+class Client:
+    """Speaks ``revision`` to ``server`` as ``user``; ``answers`` maps methods to functions."""
+
+    def __init__(
+        self,
+        user: Any = None,
+        *,
+        server: Server = default_server,
+        revision: str = LATEST.name,
+        capabilities: JSON | None = None,
+        answers: dict[str, Callable[[JSON], JSON]] | None = None,
+        initialize: bool = True,
+    ) -> None:
+        self.revision = REVISIONS[revision]
+        self.user, self.capabilities = user, EVERYTHING if capabilities is None else capabilities
+        self.answers = answers or {}
+        self.notes: list[JSON] = []  # notifications
+        self.asked: list[JSON] = []  # requests of the server's
+        self.received: list[Any] = []
+        self.problems: list[Exception] = []  # with what came
+        self.log_level: str | None = None
+        self._ids = itertools.count(1)
+        self._methods: dict[Any, str] = {}
+        self._responses: dict[Any, asyncio.Future[JSON]] = {}
+        self._runner = asyncio.Runner()
+        self._loop = self._runner.get_loop()
+        try:
+            self._runner.run(self._open(server))
+        except BaseException:
+            self._runner.close()
+            raise
+        if initialize and self.revision.handshake:
+            self.initialize()
+
+    async def _open(self, server: Server) -> None:
+        self._arrived = asyncio.Event()
+        self.conversation = Conversation(server, self._principal, self._sent)
+
+    async def _principal(self) -> Principal:
+        return Principal(self.user if self.user is not None else AnonymousUser())
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self._runner.run(self.conversation.close())
+        self._runner.close()
+        if self.problems and details[0] is None:
+            raise self.problems[0]
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run the loop for that long. Raises what is wrong with anything that came."""
+        result = self._runner.run(work)
+        if self.problems:
+            raise self.problems[0]
+        return result
+
+    # What comes.
+
+    def _sent(self, message: Any) -> None:
+        copied = json.loads(json.dumps(message))
+        self._loop.call_soon_threadsafe(self._take, copied)
+
+    def _take(self, message: Any) -> None:
+        self.received.append(message)
+        for one in message if isinstance(message, list) else [message]:
+            for step in (self._check, self._take_one):
+                try:
+                    step(one)
+                except Exception as problem:  # in a callback of the loop it would be lost
+                    self.problems.append(problem)
+        self._arrived.set()
+
+    def _check(self, message: JSON) -> None:
+        if self.revision.null_ids and message.get("id", 0) is None:
+            message = message | {"id": 0}  # JSON-RPC asks for null, the schemas forbid it
+        message_conforms(self.revision, message, self._methods.get(message.get("id")))
+
+    def _take_one(self, message: JSON) -> None:
+        if "method" not in message:
+            future = self._responses.get(message.get("id"))
+            if future is not None and not future.done():
+                future.set_result(message)
+        elif "id" in message:
+            self.asked.append(message)
+            self._reply(message)
+        else:
+            self.notes.append(message)
+
+    def _reply(self, message: JSON) -> None:
+        answer = self.answers.get(message["method"])
+        if answer is None and message["method"] == "ping":
+            answer = lambda params: {}  # noqa: E731
+        if answer is not None:
+            reply = answer(message.get("params", {}))
+            member = "error" if "code" in reply else "result"
+            self.send({"jsonrpc": "2.0", "id": message["id"], member: reply})
+
+    # What goes.
+
+    def send(self, message: Any) -> None:
+        """Write one message, or a batch, as it is."""
+        raw = message if isinstance(message, bytes | str) else json.dumps(message)
+        self.conversation.receive(raw)
+
+    def message(self, method: str, params: JSON, *, id: Any = None) -> JSON:
+        """A request; its id is counted unless one is given."""
+        id = next(self._ids) if id is None else id
+        self._methods[id] = method
+        self._responses[id] = self._loop.create_future()
+        if not self.revision.handshake:
+            params = params | {"_meta": self.envelope() | params.get("_meta", {})}
+        return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+
+    def envelope(self) -> JSON:
+        """What every request of a revision without a handshake says of its client."""
+        level = {PREFIX + "logLevel": self.log_level} if self.log_level else {}
+        return {
+            PREFIX + "protocolVersion": self.revision.name,
+            PREFIX + "clientInfo": {"name": "tests", "version": "1"},
+            PREFIX + "clientCapabilities": self.capabilities,
+        } | level
+
+    def start(self, method: str, *, id: Any = None, **params: Any) -> Any:
+        """Send a request and do not wait; returns its id."""
+        message = self.message(method, params, id=id)
+        self._run(self._send(message))
+        return message["id"]
+
+    async def _send(self, message: Any) -> None:
+        self.send(message)
+
+    def wait(self, id: Any, seconds: float = 10) -> JSON:
+        """The response to a request."""
+        return self._run(asyncio.wait_for(asyncio.shield(self._responses[id]), seconds))
+
+    def until(self, condition: Callable[[], Any], seconds: float = 10) -> Any:
+        """What ``condition`` is, once something that arrived made it true."""
+
+        async def waiting() -> Any:
+            async with asyncio.timeout(seconds):
+                while not (found := condition()):
+                    self._arrived.clear()
+                    await self._arrived.wait()
+                return found
+
+        return self._run(waiting())
+
+    def settle(self) -> None:
+        """Let everything that was started come to rest."""
+
+        async def settled() -> None:
+            for _ in range(20):
+                await asyncio.sleep(0)
+
+        self._run(settled())
+
+    def notify(self, method: str, **params: Any) -> None:
+        message = {"jsonrpc": "2.0", "method": method}
+        self._runner.run(self._send(message | ({"params": params} if params else {})))
+
+    def initialize(self, **params: Any) -> JSON:
+        """Shake hands."""
+        given = {
+            "protocolVersion": self.revision.name,
+            "capabilities": self.capabilities,
+            "clientInfo": {"name": "tests", "version": "1"},
+        }
+        result = self.request("initialize", **(given | params))
+        self.notify("notifications/initialized")
+        return result
+
+    def request(self, method: str, **params: Any) -> JSON:
+        """The result of a request, with every question answered. Raises ``RpcError``."""
+        while True:
+            response = self.wait(self.start(method, **params))
+            if "error" in response:
+                raise RpcError(response["error"])
+            result: JSON = response["result"]
+            if result.get("resultType") != "input_required" or not self.answers:
+                return result
+            params = params | self._retry(result)
+
+    def _retry(self, result: JSON) -> JSON:
+        self.asked += result.get("inputRequests", {}).values()
+        responses = {
+            key: self.answers[asked["method"]](asked.get("params", {}))
+            for key, asked in result.get("inputRequests", {}).items()
+        }
+        return {"inputResponses": responses, "requestState": result["requestState"]}
+
+    def call(self, tool: str, /, **arguments: Any) -> JSON:
+        """The result of a tool."""
+        return self.request("tools/call", name=tool, arguments=arguments)
+
+    def text(self, tool: str, /, **arguments: Any) -> str:
+        """The text of a tool's result, which must not be an error."""
+        result = self.call(tool, **arguments)
+        assert not result.get("isError"), result
+        return str(result["content"][0]["text"])
+
+    def failure(self, tool: str, /, **arguments: Any) -> str:
+        """The words of a tool's failure."""
+        result = self.call(tool, **arguments)
+        assert result["isError"], result
+        return str(result["content"][0]["text"])
+
+    def all(self, method: str, member: str) -> list[JSON]:
+        """Every item of a list, over all its pages."""
+        found, cursor = [], {}
+        while True:
+            page = self.request(method, **cursor)
+            found += page[member]
+            if "nextCursor" not in page:
+                return found
+            cursor = {"cursor": page["nextCursor"]}

@@ -1,0 +1,77 @@
+"""
+The rows of the table: every client, in every revision that it can be brought to speak.
+
+A client that opens by a handshake asks for one revision, which is a constant of its own; the
+driver sets it (``asks``), as a release of that time would have had it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+PROGRAM = Path("Scripts/python.exe" if os.name == "nt" else "bin/python")
+OLD_CLIENT = Path(os.environ.get("MCP1_ENVIRONMENT", ROOT / ".venv-mcp1")) / PROGRAM
+
+OLDER = ("2025-06-18", "2025-03-26", "2024-11-05")
+NEWEST = "2026-07-28"
+LAST_HANDSHAKE = "2025-11-25"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A client, how it is started, and the revision it must come to speak."""
+
+    client: str
+    driver: str
+    mode: str
+    revision: str
+    asks: str = ""  # the revision its handshake is made to ask for
+
+    def __str__(self) -> str:
+        how = f"asks for {self.asks}" if self.asks else self.mode or "as it is"
+        return f"{self.client}, {how}: {self.revision}"
+
+    @property
+    def id(self) -> str:
+        """The row in the name of a test."""
+        return "-".join(str(self).replace(",", "").replace(":", "").split())
+
+    @property
+    def python(self) -> str:
+        return str(OLD_CLIENT) if self.driver == "drive_mcp1.py" else sys.executable
+
+    @property
+    def why_absent(self) -> str:
+        """Why the client cannot be driven here, or nothing."""
+        if Path(self.python).exists():
+            return ""
+        return f"there is no mcp 1.x at {self.python}: `python -m tools clients` installs it"
+
+    def since(self, revision: str) -> bool:
+        """Whether the revision spoken has what came with ``revision``."""
+        return self.revision >= revision
+
+
+def _rows(client: str, driver: str) -> list[Row]:
+    """A client of the 2.x kind, which chooses between discovery and a handshake by its mode."""
+    modes = (("auto", NEWEST), (NEWEST, NEWEST), ("legacy", LAST_HANDSHAKE))
+    native = [Row(client, driver, mode, revision) for mode, revision in modes]
+    return native + [Row(client, driver, "legacy", revision, revision) for revision in OLDER]
+
+
+ROWS = [
+    *_rows("mcp 2", "drive_mcp.py"),
+    *_rows("FastMCP 4", "drive_fastmcp.py"),
+    Row("mcp 1", "drive_mcp1.py", "", LAST_HANDSHAKE),
+    *(Row("mcp 1", "drive_mcp1.py", "", revision, revision) for revision in OLDER),
+    Row("mcp 1", "drive_mcp1.py", "", LAST_HANDSHAKE, NEWEST),  # offered what it has
+]
+
+
+def rows_of(client: str) -> list[Row]:
+    return [row for row in ROWS if row.client == client]

@@ -1,0 +1,263 @@
+"""
+The table: every client, in every revision it can speak, does everything with the atlas.
+
+Rule: what a revision or a client has not is asserted to be absent, and said in the cell. What a
+revision has is taken from its changelog; what is asserted of a client, from its behaviour.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from django_mcp.protocol.revisions import REVISIONS
+
+from .conftest import Told
+from .rows import NEWEST, Row, rows_of
+
+JSON = dict[str, Any]
+Cell = dict[str, str]
+
+TOOLS = {
+    "search_country", "search_city", "search_trip", "search_stop", "nearest_cities",
+    "distance_between", "draw_map", "ride_slow_train", "plan_trip", "add_stop", "itinerary",
+    "delete_trip", "suggest_itinerary", "capital_quiz",
+}  # fmt: skip
+ABOUT = {"atlas://about", "atlas://city-of-the-day"}
+CONTINENTS = {f"atlas://continent/{code}" for code in ("AF", "AN", "AS", "EU", "NA", "OC", "SA")}
+PAGE = 4
+
+
+def texts(result: JSON) -> list[str]:
+    return [block["text"] for block in result["content"] if block["type"] == "text"]
+
+
+def data(row: Row, result: JSON) -> Any:
+    """The result's data: structured since 2025-06-18, and in every revision as text."""
+    assert not result.get("isError"), result
+    written = json.loads(texts(result)[0])
+    if not row.since("2025-06-18"):
+        assert "structuredContent" not in result
+        return written
+    structured = result["structuredContent"]
+    if not row.since(NEWEST) and not isinstance(written, dict):
+        assert structured == {"result": written}
+    else:
+        assert structured == written
+    return written
+
+
+def refusal(result: JSON) -> str:
+    assert result["isError"] is True, result
+    assert "structuredContent" not in result
+    return texts(result)[0]
+
+
+def test_revision(row: Row, told: Told) -> None:
+    assert told["revision"] == row.revision
+    if row.mode == NEWEST:  # the client takes the revision for granted, and asks for no more
+        assert told["can"]["instructions"] is None
+        return
+    assert "atlas://" in told["can"]["instructions"]
+    assert told["can"]["title"] == ("The atlas" if row.since("2025-06-18") else None)
+
+
+def test_nothing_fails_on_the_server(row: Row, told: Told) -> None:
+    lines = told.log.splitlines()
+    assert [line for line in lines if "was cancelled" not in line] == []
+
+
+def test_list(row: Row, told: Told, cell: Cell) -> None:
+    listed = told["list"]
+    found = {kind: [name for page in listed[kind]["pages"] for name in page] for kind in listed}
+    assert all(len(set(names)) == len(names) for names in found.values())
+    assert set(found["tools"]) == TOOLS
+    trips = {name for name in found["resources"] if name.startswith("atlas://trip/")}
+    assert set(found["resources"]) == ABOUT | CONTINENTS | trips
+    assert len(trips) == 2  # Alice's, and none of Bob's
+    assert "atlas://city/{pk}" in found["resourceTemplates"]
+    assert found["prompts"] == ["visit", "pack"]
+
+
+def test_list_comes_in_pages(row: Row, told: Told) -> None:
+    for kind in ("tools", "resources", "resourceTemplates"):
+        sizes = [len(page) for page in told["list"][kind]["pages"]]
+        assert len(sizes) > 1
+        assert sizes[:-1] == [PAGE] * (len(sizes) - 1)
+        assert 0 < sizes[-1] <= PAGE
+
+
+def test_list_is_walked_by_fastmcp_alone(row: Row, told: Told) -> None:
+    for listing in told["list"].values():
+        whole = [name for page in listing["pages"] for name in page]
+        assert listing["every"] == (whole if row.client == "FastMCP 4" else None)
+
+
+def test_call(row: Row, told: Told, cell: Cell) -> None:
+    called = told["call"]
+    way = {"start": "Paris", "end": "London", "km": 344, "direction": "NW"}
+    assert data(row, called["distance"]) == way
+    nearest = data(row, called["nearest"])
+    assert [near["name"] for near in nearest] == ["London", "Hamburg"]
+    assert (nearest[0]["km"], nearest[0]["direction"]) == (343.8, "NW")
+    linked = "resource_link" if row.since("2025-06-18") else "text"
+    assert called["map"]["kinds"][:3] == ["image", "text", linked]
+
+
+def test_call_that_fails(row: Row, told: Told) -> None:
+    called = told["call"]
+    assert refusal(called["wrong"]) == "Invalid arguments. end: this argument is required."
+    assert refusal(called["missing"]) == "There is no city 1."
+    assert called["unknown"]["code"] == -32602
+    assert called["unknown"]["message"] == "Unknown tool: no_such_tool"
+
+
+def test_progress(row: Row, told: Told, cell: Cell) -> None:
+    heard = told["progress"]["heard"]
+    assert [[done, total] for done, total, _ in heard] == [[1, 3], [2, 3], [3, 3]]
+    messages = [message for *_, message in heard]
+    if row.since("2025-03-26"):
+        assert messages[0] == "Tokyo, 9,733,276 people"
+    else:
+        assert messages == [None] * 3
+        cell["is"] = "no message"
+    assert data(row, told["progress"]["result"])[0] == "Tokyo"
+
+
+def test_log(row: Row, told: Told, cell: Cell) -> None:
+    assert told["log"]["error"] == []
+    said = {"level": "info", "logger": "atlas.train"}
+    assert told["log"]["info"] == [
+        said | {"data": {"stop": 1, "city": "Tokyo"}},
+        said | {"data": {"stop": 2, "city": "Yokohama"}},
+    ]
+    if row.since(NEWEST):
+        cell["is"] = "per call"
+    if row.client == "FastMCP 4":
+        refused = told["can"].get("set_logging_level", "")
+        assert ("not available on MCP 2026-07-28" in refused) == row.since(NEWEST)
+
+
+def test_elicitation(row: Row, told: Told, cell: Cell) -> None:
+    heard = told["elicitation"]
+    if not row.since("2025-06-18"):
+        cell["is"] = "not in it"
+        assert heard["asked"] == []
+        for tool in ("planned", "quiz", "deleted"):
+            words = "This client does not support elicitation, which the call needs."
+            assert refusal(heard[tool]) == words
+        return
+    trip = data(row, heard["planned"])
+    assert (trip["title"], trip["starts"], trip["ends"]) == ("Capitals", "2027-05-01", "2027-05-09")
+    assert trip["cities"] == [2643743, 2988507]
+    assert heard["asked"][0]["message"] == "When does “Capitals” take place?"
+    assert heard["asked"][0]["schema"]["properties"]["starts"]["format"] == "date"
+
+
+def test_elicitation_declined(row: Row, told: Told) -> None:
+    heard = told["elicitation"]
+    if not row.since("2025-06-18"):
+        assert refusal(heard["kept"]["refused"]).startswith("This client does not support")
+        return
+    assert refusal(heard["kept"]["refused"]) == "The user declined to answer."
+    assert heard["kept"]["read"]["title"] == "Capitals"  # and the trip is still there
+    assert texts(heard["deleted"]) == ["“Capitals” is deleted."]
+    assert heard["gone"]["code"] == (-32602 if row.since(NEWEST) else -32002)
+
+
+def test_elicitation_of_titled_choices(row: Row, told: Told) -> None:
+    """The quiz's capitals: `oneOf` since 2025-11-25, `enum` and `enumNames` before."""
+    if not row.since("2025-06-18"):
+        return
+    asked = told["elicitation"]["asked"][1:]
+    assert len(asked) == 2  # the same riddles after every answer, each asked once
+    assert len({question["message"] for question in asked}) == 2
+    for question in asked:
+        choice = question["schema"]["properties"]["answer"]
+        assert ("oneOf" in choice) == row.since("2025-11-25")
+        titles = choice.get("enumNames") or [one["title"] for one in choice["oneOf"]]
+        assert len(set(titles)) == 4
+    score = data(row, told["elicitation"]["quiz"])
+    assert score["of"] == 2
+    assert [told.split(" ")[0] for told in score["answers"]] == ["What", "What"]
+
+
+def test_sampling(row: Row, told: Told, cell: Cell) -> None:
+    heard = told["sampling"]
+    assert texts(heard["result"]) == ["Go by rail, and stay longer."]
+    (asked,) = heard["asked"]
+    assert asked["systemPrompt"] == "You know every railway timetable."
+    assert asked["maxTokens"] == 800
+    (message,) = asked["messages"]
+    assert "3 days in Japan" in message["content"]["text"]
+
+
+def test_cancel(row: Row, told: Told, cell: Cell) -> None:
+    heard = told["cancel"]
+    assert heard["seconds"] < 9  # the train takes 45
+    assert data(row, heard["after"])["end"] == "Tokyo"
+    assert told.log.count("tools/call was cancelled") == 1
+    if row.client == "mcp 1":
+        assert told["can"]["cancel"] is False
+        assert "was cancelled: 'by hand'" in told.log
+        cell["is"] = "by hand"
+
+
+def test_read(row: Row, told: Told, cell: Cell) -> None:
+    (about,) = told["read"]["about"]["contents"]
+    assert about["mimeType"] == "text/markdown"
+    assert "7 continents, 252 countries, 300 cities" in about["text"]
+    (city,) = told["read"]["city"]["contents"]
+    assert json.loads(city["text"])["country__name"] == "France"
+    (picture,) = told["read"]["map"]["contents"]
+    assert base64.b64decode(picture["blob"]).startswith(b"\x89PNG\r\n")
+    assert told["read"]["missing"]["code"] == (-32602 if row.since(NEWEST) else -32002)
+
+
+def test_prompt(row: Row, told: Told) -> None:
+    asked, city = told["read"]["prompt"]["messages"]
+    assert asked["content"]["text"] == "Plan a slow weekend in Tokyo, Japan 🇯🇵."
+    linked = "resource_link" if row.since("2025-06-18") else "text"
+    assert city["content"]["type"] == linked
+    assert "atlas://city/1850147" in json.dumps(city)
+
+
+def test_complete(row: Row, told: Told, cell: Cell) -> None:
+    completed = told["complete"]
+    assert completed["country"] == ["JP"]
+    assert completed["pace"] == ["slow", "brisk"]
+    assert completed["template"][0] == "FR"
+    assert completed["city"] == ["Tokyo"]  # and not Toronto: the country was given as context
+
+
+def test_page(row: Row, told: Told, cell: Cell) -> None:
+    pages = told["page"]["pages"]
+    assert [len(page) for page in pages] == [5, 5, 5]
+    rows = [tuple(city) for page in pages for city in page]
+    assert len(set(rows)) == 15
+    assert [population for _, population in rows] == sorted(
+        (population for _, population in rows), reverse=True
+    )
+    assert rows[0][0] == "Mumbai"
+
+
+def test_every_revision_is_driven() -> None:
+    for client in ("mcp 2", "FastMCP 4"):
+        assert {row.revision for row in rows_of(client)} == set(REVISIONS)
+    assert {row.revision for row in rows_of("mcp 1")} == set(REVISIONS) - {NEWEST}
+
+
+# What a client cannot do.
+
+
+@pytest.mark.parametrize("row", rows_of("mcp 2")[:1], ids=lambda row: row.id, indirect=True)
+def test_a_revision_with_a_handshake_is_no_mode_of_mcp_2(row: Row, told: Told) -> None:
+    assert told["can"]["modes"] == ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
+
+
+@pytest.mark.parametrize("row", rows_of("mcp 1"), ids=lambda row: row.id, indirect=True)
+def test_mcp_1_knows_no_revision_without_a_handshake(row: Row, told: Told) -> None:
+    assert NEWEST not in told["can"]["supported"]

@@ -1,0 +1,139 @@
+"""What every test shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from django.db import connection, connections
+
+from django_mcp import threads
+from django_mcp.declare import servers as declared_servers
+from django_mcp.declare.servers import Server
+from django_mcp.dispatch import limits
+from django_mcp.protocol.revisions import REVISIONS
+
+from .client import Client
+
+HANDSHAKES = [name for name, revision in REVISIONS.items() if revision.handshake]
+
+
+@pytest.fixture(autouse=True)
+def _the_tests_connections(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Jobs run on the test's own connections, inside its transaction."""
+    limits.forget()
+    if not _in_transaction(request):
+        yield
+        return
+    request.getfixturevalue("db")
+    with threads.adopt():
+        yield
+
+
+def _in_transaction(request: pytest.FixtureRequest) -> bool:
+    """Whether the test has a database, within one transaction."""
+    marker = request.node.get_closest_marker("django_db")
+    if "transactional_db" in request.fixturenames or (marker and marker.kwargs.get("transaction")):
+        return False
+    return marker is not None or "db" in request.fixturenames
+
+
+@pytest.fixture
+def shared_db(transactional_db: None, tmp_path: Any) -> Iterator[None]:
+    """A database that many threads may use at once, where none is adopted.
+
+    SQLite's, in memory, is not: for the test it is a file.
+    """
+    if connection.vendor != "sqlite":
+        yield
+        return
+    given, wrapper = connections.settings["default"], connections["default"]
+    path = str(tmp_path / "db.sqlite3")
+    wrapper.cursor().execute("VACUUM INTO %s", [path])
+    connections.settings["default"] = {**given, "NAME": path}
+    connections["default"] = connections.create_connection("default")
+    _let_threads_go()
+    yield
+    _let_threads_go()
+    connections["default"].close()
+    connections.settings["default"], connections["default"] = given, wrapper
+
+
+def _let_threads_go() -> None:
+    """They have connections to what was the database before."""
+    for pool in (threads.tools, threads.lookups):
+        pool.shutdown()
+
+
+@pytest.fixture(params=REVISIONS)
+def revision(request: pytest.FixtureRequest) -> str:
+    """Each published revision."""
+    return str(request.param)
+
+
+@pytest.fixture(params=HANDSHAKES)
+def handshake(request: pytest.FixtureRequest) -> str:
+    """Each revision that begins by a handshake."""
+    return str(request.param)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """An empty server, forgotten after the test."""
+    made = Server("a test's own")
+    yield made
+    declared_servers._servers.pop("a test's own", None)
+
+
+@pytest.fixture
+def connect(request: pytest.FixtureRequest) -> Iterator[Callable[..., Client]]:
+    """Makes clients, and closes them."""
+    with ExitStack() as stack:
+
+        def made(*args: Any, **options: Any) -> Client:
+            return stack.enter_context(Client(*args, **options))
+
+        yield made
+
+
+@pytest.fixture
+def alice(db: None) -> Any:
+    """A user of the Acme company, who may change invoices."""
+    from django.contrib.auth.models import Permission, User
+
+    from .shop.models import Company
+
+    user = User.objects.create_user("alice", password="x")
+    user.user_permissions.add(Permission.objects.get(codename="change_invoice"))
+    Company.objects.get_or_create(name="Acme")[0].members.add(user)
+    return User.objects.get(pk=user.pk)
+
+
+@pytest.fixture
+def bob(db: None) -> Any:
+    """A user of another company."""
+    from django.contrib.auth.models import User
+
+    from .shop.models import Company
+
+    user = User.objects.create_user("bob", password="x")
+    Company.objects.create(name="Bolts").members.add(user)
+    return user
+
+
+@pytest.fixture
+def invoice(alice: Any) -> Any:
+    """One of Acme's invoices."""
+    from datetime import date
+    from decimal import Decimal
+
+    from .shop.models import Company, Customer, Invoice
+
+    acme = Company.objects.get(name="Acme")
+    customer = Customer.objects.create(company=acme, name="Carla", notes="never pays")
+    return Invoice.objects.create(
+        company=acme, customer=customer, number="A-1", total=Decimal("12.50"),
+        issued=date(2026, 1, 2), status=Invoice.Status.OPEN,
+    )  # fmt: skip

@@ -1,0 +1,221 @@
+"""Servers record what is declared on them, and resolve it once."""
+
+import gc
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+import django_mcp as mcp
+from django_mcp.declare.servers import Server, default_server, server_named, servers
+from django_mcp.exceptions import AlreadyRegistered, Misdeclared
+from tests.shop.models import Company, Customer
+
+from .world import ids, only, right
+
+
+class Rows(mcp.ModelResource):
+    fields = ["name"]
+
+
+class Do(mcp.Tool):
+    """Do it."""
+
+    def handle(self, request) -> str:
+        return "done"
+
+
+def nothing(request) -> str:
+    """Do nothing."""
+    return "nothing"
+
+
+@pytest.fixture
+def another():
+    """Makes servers that are gone after the test."""
+    made = []
+    yield lambda *args, **options: made.append(Server(*args, **options)) or made[-1]
+    made.clear()
+    gc.collect()
+
+
+# Servers.
+
+
+def test_the_default_server_comes_first():
+    assert servers()[0] is default_server is mcp.server
+    assert default_server.name == "default" and default_server.path == "mcp"
+
+
+def test_a_server_has_a_path(another):
+    assert another("billing").path == "mcp/billing"
+    assert another("sales", path="/mcp/selling/").path == "mcp/selling"
+    assert another("root", path="").path == ""
+    assert repr(server_named("sales")) == "<Server 'sales' at /mcp/selling>"
+
+
+def test_the_default_server_goes_by_the_projects_name(another, settings):
+    assert mcp.server.public_name == "tests"
+    assert another("billing").public_name == "billing"
+    settings.SETTINGS_MODULE = None
+    assert mcp.server.public_name == "django"
+
+
+def test_a_name_is_one_servers(another):
+    first = another("billing")
+    with pytest.raises(AlreadyRegistered, match="billing"):
+        Server("billing")
+    assert server_named("billing") is first
+
+
+def test_the_name_of_a_server_that_is_gone_is_free(another):
+    Server("passing")
+    gc.collect()
+    assert "passing" not in [server.name for server in servers()]
+    assert another("passing") is server_named("passing")
+
+
+def test_a_server_there_is_not():
+    with pytest.raises(LookupError, match="'nowhere'; there are: default"):
+        server_named("nowhere")
+
+
+def test_two_servers_on_one_path(another):
+    first, second = another("a", path="mcp/same"), another("b", path="mcp/same")
+    first.tool(nothing)
+    second.tool(nothing)
+    message = only(second)
+    assert message.id == "django_mcp.E004"
+    assert repr(first) in message.msg and repr(second) in message.msg
+    assert ids(first) == []
+
+
+def test_icons_of_a_server(another):
+    server = another("a", icons=[mcp.Icon("ftp://x"), mcp.Icon("data:image/png;base64,AA==")])
+    server.tool(nothing)
+    assert only(server).id == "django_mcp.E005"
+
+
+@pytest.mark.parametrize(
+    "extensions", [{"ui": {}}, {"io.example/ui": True}, {"io.example/ui": {"a": object()}}]
+)
+def test_extensions_of_a_server(another, extensions):
+    server = another("a", extensions=extensions)
+    server.tool(nothing)
+    assert only(server).id == "django_mcp.E006"
+
+
+def test_what_presents_a_server(another):
+    server = another("a", experimental={"x": {}}, extensions={"io.example/y": {"z": 1}})
+    server.tool(nothing)
+    right(server)
+    assert server.experimental == {"x": {}} and server.extensions == {"io.example/y": {"z": 1}}
+    assert server.version == "1.0" and server.instructions is None
+
+
+# Declaring.
+
+
+def test_the_same_function_may_be_several_things(server):
+    server.tool(nothing)
+    server.prompt(nothing)
+    server.tool(name="again")(nothing)
+    server.resource("a://x")(nothing)
+    server.resource("b://x")(nothing)
+    catalog = right(server)
+    assert list(catalog.tools) == ["nothing", "again"]
+    assert list(catalog.prompts) == ["nothing"]
+    assert list(catalog.resources) == ["a://x", "b://x"]
+
+
+def test_the_same_thing_twice(server):
+    server.tool(nothing)
+    with pytest.raises(AlreadyRegistered, match="nothing is registered on .* already"):
+        server.tool(title="another title")(nothing)
+    server.resource("a://x")(nothing)
+    with pytest.raises(AlreadyRegistered):
+        server.resource("a://x", title="another title")(nothing)
+
+
+def test_a_class_is_registered_bare_or_called(server):
+    assert server.register(Do) is Do
+
+    @server.register()
+    class Other(mcp.Tool):
+        def handle(self, request) -> str:
+            return "x"
+
+    assert list(right(server).tools) == ["do", "other"]
+
+
+def test_a_model_is_registered_by_a_decorator_or_a_statement(server):
+    assert server.register(Customer, Rows) is Rows
+
+    @server.register(Company)
+    class Companies(Rows):
+        pass
+
+    assert issubclass(Companies, Rows)
+    assert list(right(server).models) == [Customer, Company]
+
+
+def test_several_models_are_registered_at_once(server):
+    server.register(Customer, Company)(Rows)
+    assert list(right(server).models) == [Customer, Company]
+
+
+def test_a_class_twice(server):
+    server.register(Do)
+    server.register(Customer, Rows)
+    server.register(Company, Rows)
+    for things in ([Do], [Customer, Rows]):
+        with pytest.raises(AlreadyRegistered):
+            server.register(*things)
+    with pytest.raises(AlreadyRegistered, match="Rows"):
+        server.register(Customer)(Rows)
+
+
+def test_a_registration_that_is_applied_twice(server):
+    again = server.register(Customer)
+    again(Rows)
+    again(type("Others", (Rows,), {"uri": "x://{pk}"}))
+    assert len(right(server).models[Customer]) == 2
+
+
+# Resolving.
+
+
+def test_an_empty_server_pays_nothing(server):
+    assert server.is_empty and server.check() == [] and "catalog" not in vars(server)
+
+
+def test_it_is_resolved_once(server):
+    server.tool(nothing)
+    assert server.ready() is server.catalog is server.ready()
+    with pytest.raises(ImproperlyConfigured, match="served already"):
+        server.tool(name="late")(nothing)
+    with pytest.raises(ImproperlyConfigured, match="served already"):
+        server.register(Customer, Rows)
+
+
+def test_a_test_may_have_it_resolved_again(server):
+    server.tool(nothing)
+    first = server.catalog
+    server.forget()
+    server.tool(name="late")(nothing)
+    assert list(server.catalog.tools) == ["nothing", "late"] and list(first.tools) == ["nothing"]
+
+
+def test_a_server_with_mistakes_does_not_start(server):
+    server.tool(nonsense=1)(nothing)
+    server.tool(name="a b")(nothing)
+    with pytest.raises(Misdeclared) as refused:
+        server.ready()
+    assert [m.id for m in refused.value.messages] == ["django_mcp.E003", "django_mcp.E010"]
+    assert "nonsense" in str(refused.value) and "a b" in str(refused.value)
+
+
+def test_what_is_declared_on_one_server_is_not_on_another(server, another):
+    other = another("other")
+    server.tool(nothing)
+    other.register(Do)
+    assert list(right(server).tools) == ["nothing"] and list(right(other).tools) == ["do"]

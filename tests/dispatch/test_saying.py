@@ -1,0 +1,267 @@
+"""Saying: progress for a token and upwards, log lines at the level asked for, no failure."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+import django_mcp as mcp
+from django_mcp.dispatch import saying
+from django_mcp.dispatch.saying import Saying
+from django_mcp.protocol.events import Call
+from django_mcp.protocol.revisions import LOG_LEVELS, REVISIONS
+
+OWNER = ("alice", "shop")
+
+
+def made(revision="2026-07-28", token="t", level="debug", high_water=None):
+    """A voice, and what it says."""
+    call = Call(1, "tools/call", {}, REVISIONS[revision], progress_token=token)
+    said: list[Any] = []
+    return Saying(call, OWNER, said.append, lambda: level, high_water), said
+
+
+def steps(said):
+    return [message["params"]["progress"] for message in said]
+
+
+def data(said):
+    return [message["params"]["data"] for message in said]
+
+
+# Progress.
+
+
+def test_progress_rises(revision):
+    voice, said = made(revision)
+    for done in (1, 1, 0.5, 2, -1, 2.0, 2.5, 10**30):
+        voice.progress(done, None, None)
+    assert steps(said) == [1, 2, 2.5, 10**30]
+
+
+def test_progress_goes_on_where_an_earlier_run_was():
+    voice, said = made(high_water=5)
+    for done in (4, 5, 6):
+        voice.progress(done, 10, "words")
+    assert steps(said) == [6] and voice.high_water == 6
+
+
+@pytest.mark.parametrize("token", ["", 0, "t", 7])
+def test_any_token_is_a_token(token):
+    voice, said = made(token=token)
+    voice.progress(1, None, None)
+    assert said[0]["params"] == {"progressToken": token, "progress": 1}
+
+
+def test_without_a_token_nothing_is_said():
+    voice, said = made(token=None)
+    voice.progress(1, None, None)
+    voice.progress("nonsense", None, None)  # type: ignore[arg-type]
+    assert said == [] and voice.high_water is None
+
+
+@pytest.mark.parametrize(
+    "done",
+    [float("nan"), float("inf"), True, None, "1", Decimal(1), 1j, 10**400, [1]],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_is_no_number_is_left_out_and_fails_nothing(done, caplog):
+    voice, said = made()
+    voice.progress(done, None, None)
+    voice.progress(1, done, None)
+    assert [message["params"] for message in said] == [{"progressToken": "t", "progress": 1}]
+    assert "is no progress" in caplog.text
+
+
+def test_total_and_message_are_said_where_a_revision_has_them(revision):
+    voice, said = made(revision)
+    voice.progress(1, 2.5, "words")
+    params = said[0]["params"]
+    assert params["total"] == 2.5
+    assert params.get("message") == (None if revision == "2024-11-05" else "words")
+
+
+def test_a_message_is_text_and_bounded():
+    voice, said = made()
+    voice.progress(1, None, Decimal("1.5"))  # type: ignore[arg-type]
+    voice.progress(2, None, "x" * 1_000_000)
+    assert said[0]["params"]["message"] == "1.5"
+    assert len(said[1]["params"]["message"]) == saying.MAX_MESSAGE
+
+
+def test_the_threads_of_a_call_speak_in_turn():
+    voice, said = made()
+    together = threading.Barrier(8)
+
+    def speak() -> None:
+        together.wait(5)
+        for done in range(500):
+            voice.progress(done, None, None)
+
+    threads = [threading.Thread(target=speak) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert steps(said) == list(range(500))
+
+
+# Log lines.
+
+
+@pytest.mark.parametrize("least", LOG_LEVELS)
+def test_what_is_less_severe_than_asked_for_is_left_out(least):
+    voice, said = made(level=least)
+    for level in LOG_LEVELS:
+        voice.log(level, level, None)
+    assert data(said) == list(LOG_LEVELS[LOG_LEVELS.index(least) :])
+
+
+def test_where_no_level_was_asked_for_nothing_is_said():
+    voice, said = made(level=None)
+    voice.log("emergency", "x", None)
+    assert said == []
+
+
+def test_the_level_is_asked_for_each_time():
+    level = ["error"]
+    call = Call(1, "tools/call", {}, REVISIONS["2025-11-25"])
+    said: list[Any] = []
+    voice = Saying(call, OWNER, said.append, lambda: level[0])
+    voice.log("info", 1, None)
+    level[0] = "debug"
+    voice.log("info", 2, None)
+    assert data(said) == [2]
+
+
+def test_a_level_there_is_not_is_told_to_the_programmer():
+    voice, said = made(level=None)
+    with pytest.raises(ValueError, match="There is no level 'warn'; there are: debug, info"):
+        voice.log("warn", "x", None)
+
+
+class Unspeakable:
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+class Shy:
+    def __repr__(self) -> str:
+        return "shy"
+
+
+CIRCLE: list[Any] = []
+CIRCLE.append(CIRCLE)
+DEEP: Any = "bottom"
+for _ in range(100_000):
+    DEEP = [DEEP]
+
+
+@pytest.mark.parametrize(
+    "given, expected",
+    [
+        ("text", "text"),
+        (None, None),
+        ({"a": [1, 1.5, True, None]}, {"a": [1, 1.5, True, None]}),
+        ({1: 2, None: 3}, {"1": 2, "null": 3}),
+        (Shy(), "shy"),
+        ({"a": Shy()}, {"a": "shy"}),
+        ({(1, 2): 3}, "{(1, 2): 3}"),
+        ([float("nan"), float("inf"), 1], [None, None, 1]),
+        (CIRCLE, "[[...]]"),
+        (Unspeakable(), "<Unspeakable>"),
+        (b"x", "b'x'"),
+        (10**5000, "<int>"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_whatever_is_logged_is_json(given, expected):
+    voice, said = made()
+    voice.log("info", given, None)
+    assert data(said) == [expected]
+
+
+def test_what_is_nested_beyond_measure_fails_nothing():
+    voice, said = made()
+    voice.log("info", DEEP, None)
+    assert len(said) == 1
+
+
+def test_what_is_too_long_is_cut():
+    voice, said = made()
+    voice.log("info", ["x" * 1_000_000], None)
+    assert len(data(said)[0]) == saying.MAX_MESSAGE + 1 and data(said)[0].endswith("…")
+
+
+def test_who_speaks_is_named():
+    voice, said = made()
+    voice.log("info", 1, "shop.orders")
+    voice.log("info", 2, 7)  # type: ignore[arg-type]
+    voice.log("info", 3, None)
+    assert [message["params"].get("logger") for message in said] == ["shop.orders", "7", None]
+
+
+def test_a_revision_without_the_notification_hears_nothing():
+    silent = replace(REVISIONS["2026-07-28"], sends=frozenset())
+    said: list[Any] = []
+    voice = Saying(Call(1, "tools/call", {}, silent), OWNER, said.append, lambda: "debug")
+    voice.log("error", "x", None)
+    assert said == []
+
+
+# Too much.
+
+
+def test_too_much_is_left_out_and_fails_nothing(settings, caplog):
+    caplog.set_level("DEBUG", "django_mcp")
+    settings.DJANGO_MCP = {"RATES": {"progress": "2/1000", "log": "1/1000"}}
+    voice, said = made()
+    for done in range(5):
+        voice.progress(done, None, None)
+        voice.log("info", done, None)
+    assert [message["method"].split("/")[1] for message in said] == [
+        "progress", "message", "progress",
+    ]  # fmt: skip
+    assert "Too much log" in caplog.text and "Too much progress" in caplog.text
+
+
+# Runs that come where an earlier one has been.
+
+
+@pytest.mark.parametrize("tool", ["sync", "asynchronous"])
+def test_what_was_said_before_an_answer_is_not_said_again(connect, server, db, revision, tool):
+    @server.tool(permission=mcp.PUBLIC, read_only=True)
+    def sync(request: mcp.Request) -> str:
+        request.log("error", "one")
+        request.progress(1)
+        request.once("step", lambda: 1)
+        request.log("error", "two")
+        request.progress(2)
+        request.roots()
+        request.log("error", "three")
+        request.progress(3)
+        return "done"
+
+    @server.tool(permission=mcp.PUBLIC, read_only=True)
+    async def asynchronous(request: mcp.Request) -> str:
+        await request.alog("error", "one")
+        await request.aprogress(1)
+        await request.aonce("step", lambda: 1)
+        await request.alog("error", "two")
+        await request.aprogress(2)
+        await request.aroots()
+        await request.alog("error", "three")
+        await request.aprogress(3)
+        return "done"
+
+    client = connect(
+        server=server, revision=revision, answers={"roots/list": lambda params: {"roots": []}}
+    )
+    client.log_level = "error"
+    client.request("tools/call", name=tool, _meta={"progressToken": "p"})
+    said = [note["params"].get("data", note["params"].get("progress")) for note in client.notes]
+    assert said == ["one", 1, "two", 2, "three", 3]

@@ -1,0 +1,317 @@
+"""The transport that a page shows: clients speak to it over a Unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import django_mcp as mcp
+from django_mcp.principal import anonymous
+from django_mcp.protocol.revisions import LATEST, REVISIONS
+from tests.client import PREFIX
+from tests.oracle import message_conforms
+
+from .pages import ROOT, blocks
+
+pytestmark = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="there are no such sockets")
+PAGE = ROOT / "docs/how-to/custom-transport.md"
+NASTY = "one\ntwo\r\nthree\u2028four\x85five ☃ 𝄞"
+JSON = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def shown():
+    """What the page's code defines."""
+    namespace: dict[str, Any] = {}
+    for code in blocks(PAGE, "python"):
+        exec(compile(code, str(PAGE), "exec", dont_inherit=True), namespace)
+    return namespace
+
+
+@pytest.fixture
+def small(server):
+    """A server whose tools need no database, and tell what becomes of them."""
+    server.ended = []
+
+    @server.tool(permission=mcp.PUBLIC)
+    async def echo(request: mcp.Request, text: str) -> str:
+        await request.aprogress(1, message="half")
+        return text
+
+    @server.tool(permission=mcp.PUBLIC)
+    async def wait(request: mcp.Request) -> str:
+        try:
+            await request.aprogress(1)
+            await asyncio.Event().wait()
+        finally:
+            server.ended.append("wait")
+        return "never"
+
+    return server
+
+
+class Talk:
+    """A client's end of the socket; holds every message against the schema."""
+
+    def __init__(self, revision: str, reader: asyncio.StreamReader, writer: Any) -> None:
+        self.revision = REVISIONS[revision]
+        self._reader, self.writer = reader, writer
+        self._methods: dict[int, str] = {}
+        self.notes: list[JSON] = []
+
+    def message(self, method: str, params: JSON) -> JSON:
+        id = len(self._methods) + 1
+        self._methods[id] = method
+        meta = {PREFIX + "protocolVersion": self.revision.name, PREFIX + "clientCapabilities": {}}
+        meta = {} if self.revision.handshake else meta
+        params = params | {"_meta": meta | params.get("_meta", {})}
+        return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+
+    def write(self, *messages: JSON) -> None:
+        self.writer.write(b"".join(json.dumps(one).encode() + b"\n" for one in messages))
+
+    def start(self, method: str, **params: Any) -> JSON:
+        message = self.message(method, params)
+        self.write(message)
+        return message
+
+    async def read(self) -> JSON | None:
+        """The next message; None at the end."""
+        async with asyncio.timeout(10):
+            line = await self._reader.readline()
+        if not line:
+            return None
+        message: JSON = json.loads(line.decode())
+        message_conforms(self.revision, message, self._methods.get(message.get("id", 0)))
+        return message
+
+    async def response(self) -> JSON:
+        while (message := await self.read()) is not None:
+            if "method" not in message:
+                return message
+            self.notes.append(message)
+        raise EOFError
+
+    async def request(self, method: str, **params: Any) -> JSON:
+        sent = self.start(method, **params)
+        response = await self.response()
+        assert response["id"] == sent["id"], response
+        result: JSON = response["result"]
+        return result
+
+    async def open(self) -> None:
+        if self.revision.handshake:
+            info = {"name": "tests", "version": "1"}
+            asked = {"protocolVersion": self.revision.name, "capabilities": {}, "clientInfo": info}
+            assert (await self.request("initialize", **asked))["protocolVersion"] == str(
+                self.revision
+            )
+            self.write({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+
+class Served:
+    """The running transport."""
+
+    def __init__(self, task: asyncio.Task[None], path: str) -> None:
+        self.task, self.path = task, path
+        self.clients: list[Talk] = []
+
+    async def connect(self, revision: str = LATEST.name, *, opened: bool = True) -> Talk:
+        talk = Talk(revision, *await asyncio.open_unix_connection(self.path))
+        self.clients.append(talk)
+        if opened:
+            await talk.open()
+        return talk
+
+    async def hang_up(self) -> None:
+        for client in self.clients:
+            client.writer.close()
+            with contextlib.suppress(ConnectionError):
+                await client.writer.wait_closed()
+
+    async def end(self) -> None:
+        self.task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait_for(asyncio.shield(self.task), 10)
+
+
+@pytest.fixture
+def transport(shown, small):
+    """Serves the small server by the page's code, within an event loop."""
+
+    @contextlib.asynccontextmanager
+    async def serving() -> AsyncIterator[Served]:
+        async def nobody() -> mcp.Principal:
+            return anonymous()
+
+        task = asyncio.create_task(shown["serve"](small, path, nobody))
+        await asyncio.sleep(0)  # it listens at once
+        served = Served(task, path)
+        try:
+            yield served
+        finally:
+            await served.end()
+            await served.hang_up()
+
+    with tempfile.TemporaryDirectory() as folder:  # a short path: that of a socket must be
+        path = str(Path(folder) / "s")
+        yield serving
+        assert not Path(path).exists()
+
+
+async def test_a_client_of_each_revision_is_served(transport, revision):
+    async with transport() as served:
+        client = await served.connect(revision)
+        assert [one["name"] for one in (await client.request("tools/list"))["tools"]] == [
+            "echo",
+            "wait",
+        ]
+        call = {"name": "echo", "arguments": {"text": NASTY}, "_meta": {"progressToken": "t"}}
+        assert (await client.request("tools/call", **call))["content"][0]["text"] == NASTY
+        assert [note["params"]["progressToken"] for note in client.notes] == ["t"]
+        assert client.start("no/such") and (await client.response())["error"]["code"] == -32601
+
+
+async def test_clients_of_all_revisions_are_served_at_once(transport):
+    async with transport() as served:
+        clients = [await served.connect(name) for name in REVISIONS]
+        for number, client in enumerate(clients):
+            client.start("tools/call", name="echo", arguments={"text": f"for {number}"})
+        for number, client in reversed(list(enumerate(clients))):
+            found = (await client.response())["result"]["content"][0]["text"]
+            assert found == f"for {number}"
+
+
+async def test_each_request_says_all_or_none_is_served_before_the_handshake(transport):
+    async with transport() as served:
+        old = await served.connect("2025-11-25", opened=False)
+        old.start("tools/list")
+        assert (await old.response())["error"]["code"] == -32600
+        new = await served.connect()
+        message = new.message("tools/list", {})
+        del message["params"]["_meta"][PREFIX + "clientCapabilities"]
+        new.write(message)
+        assert (await new.response())["error"]["code"] == -32602
+
+
+async def test_a_line_is_a_message_however_it_arrives(transport):
+    async with transport() as served:
+        client = await served.connect()
+        calls = [
+            client.message("tools/call", {"name": "echo", "arguments": {"text": str(number)}})
+            for number in range(3)
+        ]
+        client.write(*calls[:2])  # two at once
+        for byte in json.dumps(calls[2]).encode():
+            client.writer.write(bytes([byte]))
+            await asyncio.sleep(0)
+        client.writer.write(b"\r\n\n\r\n")
+        responses = [await client.response() for _ in calls]
+        assert {one["id"] for one in responses} == {one["id"] for one in calls}
+        client.writer.write(json.dumps(calls[0], indent=1).encode() + b"\n")
+        assert (await client.response())["error"]["code"] in (-32700, -32600)
+
+
+async def test_a_line_without_end_is_refused_and_ends_the_connection(transport, shown):
+    async with transport() as served:
+        client, other = await served.connect(), await served.connect()
+        client.writer.write(b"[" * (shown["LONGEST"] * 2 + 2))
+        refused = await client.response()
+        assert refused["error"]["code"] == -32700 and "too long" in refused["error"]["message"]
+        with contextlib.suppress(ConnectionError):
+            assert await client.read() is None
+        assert await other.request("tools/list")
+
+
+async def test_a_request_is_cancelled_by_a_notification(transport, small, revision):
+    async with transport() as served:
+        client = await served.connect(revision)
+        call = client.start("tools/call", name="wait", _meta={"progressToken": 1})
+        note = await client.read()
+        assert note is not None and note["method"] == "notifications/progress"
+        params = {"requestId": call["id"]}
+        client.write({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+        again = await client.request("tools/list")  # and nothing comes for the other before it
+        assert again["tools"] and small.ended == ["wait"]
+
+
+async def test_the_end_of_a_connection_ends_what_it_began(transport, small, shown):
+    shown["GRACE"] = 0.05
+    async with transport() as served:
+        client, other = await served.connect(), await served.connect()
+        client.start("tools/call", name="wait", _meta={"progressToken": 1})
+        assert await client.read()
+        client.start("tools/call", name="echo", arguments={"text": "last"})
+        client.writer.write_eof()
+        assert (await client.response())["result"]["content"][0]["text"] == "last"
+        assert await client.read() is None and small.ended == ["wait"]
+        assert await other.request("tools/list")
+
+
+async def test_the_end_of_the_server_is_told_and_closes_the_connection(transport, small):
+    async with transport() as served:
+        client = await served.connect()
+        listen = client.start("subscriptions/listen", notifications={"toolsListChanged": True})
+        assert await client.read()
+        client.start("tools/call", name="wait", _meta={"progressToken": 1})
+        assert await client.read()
+        await served.end()
+        response = await client.response()
+        assert response["id"] == listen["id"] and response["result"]["resultType"] == "complete"
+        assert await client.read() is None and small.ended == ["wait"]
+
+
+ELSEWHERE = """
+import os, socket, sys
+os.setuid(int(sys.argv[2]))
+socket.socket(socket.AF_UNIX).connect(sys.argv[1])
+"""
+
+
+def opened_by(path: str, user: int) -> str:
+    """What a user hears who opens the socket, in a process of their own."""
+    arguments = [sys.executable, "-I", "-c", ELSEWHERE, path, str(user)]
+    return subprocess.run(arguments, stderr=subprocess.PIPE, timeout=20, text=True).stderr
+
+
+async def test_nobody_else_may_open_the_socket(transport, shown):
+    async with transport() as served:
+        assert stat.S_IMODE(os.stat(served.path).st_mode) == 0o600
+        with pytest.raises(OSError):
+            shown["private_socket"](served.path)  # nor is a path used that is taken
+        assert await asyncio.to_thread(opened_by, served.path, os.getuid()) == ""
+        if os.geteuid() == 0:
+            Path(served.path).parent.chmod(0o755)  # so that the socket alone keeps others out
+            other = await asyncio.to_thread(opened_by, served.path, 65534)
+            assert "PermissionError" in other
+
+
+async def test_a_client_may_be_gone_without_a_word(transport):
+    async with transport() as served:
+        for _ in range(3):
+            client = await served.connect()
+            client.start("tools/call", name="wait")
+            client.writer.transport.abort()
+        assert await (await served.connect()).request("tools/list")
+        assert not served.task.done()
+
+
+@pytest.mark.parametrize(
+    "heading",
+    ["How it connects", "How messages are framed", "How a request is cancelled", "How it ends"],
+)
+def test_the_page_says_how_it_is_spoken_to(heading):
+    _, found, rest = PAGE.read_text("utf-8").partition(f"\n## {heading}\n")
+    assert found and len(rest.partition("\n## ")[0].split()) > 15

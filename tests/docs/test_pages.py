@@ -1,0 +1,82 @@
+"""What the documentation shows runs, and where it points to is something."""
+
+from __future__ import annotations
+
+import json
+import sys
+from types import ModuleType
+from typing import Any, Literal
+
+import pytest
+
+import django_mcp as mcp
+from django_mcp.conf import DEFAULTS
+from django_mcp.declare import decorators, servers
+from django_mcp.declare.requests import Answers, Request
+from django_mcp.dispatch.limits import DEFAULTS as RATES
+from django_mcp.principal import anonymous
+
+from .pages import PAGES, ROOT, blocks, links, named
+
+DECLARING = [ROOT / "README.md", ROOT / "docs/reference/declaring.md"]
+
+
+@pytest.fixture
+def module(monkeypatch, server):
+    """A module of the shop's, as its ``mcp.py`` would be, that declares on a server of its own."""
+    monkeypatch.setattr(decorators, "default_server", server)
+    before = dict(servers._servers)
+    made = ModuleType("tests.shop.shown")
+    made.__package__ = "tests.shop"
+    monkeypatch.setitem(sys.modules, made.__name__, made)
+    yield made
+    for name in set(servers._servers) - set(before):
+        del servers._servers[name]
+
+
+@pytest.mark.parametrize("page", DECLARING, ids=named)
+def test_what_a_page_declares_can_be_served(page, module, server):
+    from tests.shop.models import Invoice
+
+    namespace: dict[str, Any] = module.__dict__ | {"Invoice": Invoice}
+    for code in blocks(page, "python"):
+        exec(compile(code, f"<{named(page)}>", "exec", dont_inherit=True), namespace)
+    catalog = server.ready()
+    assert catalog.tools and catalog.models
+    assert all(tool.definition()["inputSchema"] for tool in catalog.tools.values())
+
+
+def test_the_ideas_run(server):
+    size = mcp.Elicit("Which size?", Literal["S", "M", "L"])
+    answer = {"result": {"action": "accept", "content": {"answer": "M"}}}
+    answers = Answers(known={size.digest(1): answer}, remembered={"charge": "a receipt"})
+    request = Request(anonymous(), server, offered={"elicitation": {"form": {}}}, answers=answers)
+    namespace: dict[str, Any] = {"request": request, "Literal": Literal}
+    for code in blocks(ROOT / "docs/explanation/three-ideas.md", "python"):
+        exec(code, namespace)
+    assert (namespace["size"], namespace["receipt"]) == ("M", "a receipt")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_json_is_json(page):
+    for code in blocks(page, "json"):
+        json.loads(code)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_lead_somewhere(page):
+    inside = [link for link in links(page) if "://" not in link]
+    assert [link for link in inside if not (page.parent / link).exists()] == []
+
+
+def test_every_setting_has_a_line():
+    text = (ROOT / "docs/reference/settings.md").read_text("utf-8")
+    told = [line.split("`")[1] for line in text.splitlines() if line.startswith("| `")]
+    assert told == list(DEFAULTS)
+    flowing = " ".join(text.split())
+    assert all(f"`{kind}` (`{rate}`)" in flowing for kind, rate in RATES.items())
+
+
+def test_every_public_name_is_told_of():
+    text = "".join(page.read_text("utf-8") for page in PAGES)
+    assert [name for name in mcp.__all__ if f"mcp.{name}" not in text] == []

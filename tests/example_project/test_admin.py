@@ -1,0 +1,57 @@
+import pytest
+from django.contrib import admin
+from django.urls import reverse
+
+from example_project.atlas.models import City, Trip
+from example_project.atlas.trips import add_stop
+
+PAGES = [
+    f"admin:{model._meta.app_label}_{model._meta.model_name}_{page}"
+    for model in admin.site._registry
+    if model._meta.app_label == "atlas"
+    for page in ("changelist", "add")
+]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_model_has_its_pages(page, atlas, admin_client):
+    assert admin_client.get(reverse(page)).status_code == 200
+
+
+def test_the_home_page_leads_to_the_admin(client):
+    assert client.get("/").url == reverse("admin:index")
+
+
+def test_the_list_of_cities_takes_few_queries(atlas, admin_client, django_assert_max_num_queries):
+    with django_assert_max_num_queries(10):
+        admin_client.get(reverse("admin:atlas_city_changelist"))
+
+
+def test_a_city_is_found(atlas, admin_client):
+    found = admin_client.get(reverse("admin:atlas_city_changelist"), {"q": "sao paulo"})
+    assert "São Paulo" in found.rendered_content
+
+
+def test_a_trip_with_wrong_dates_is_told_so(trip, city, admin_client):
+    add_stop(trip, city("Tokyo"))
+    stop = trip.stops.get()
+    form = {
+        "owner": trip.owner_id,
+        "title": "Japan",
+        "starts": "",
+        "ends": "2027-04-12",
+        "status": "planned",
+        "stops-TOTAL_FORMS": "1",
+        "stops-INITIAL_FORMS": "1",
+        "stops-0-id": stop.pk,
+        "stops-0-trip": trip.pk,
+        "stops-0-city": stop.city_id,
+        "stops-0-position": "1",
+        "stops-0-arrival": "2027-04-03",
+    }
+    page = admin_client.post(reverse("admin:atlas_trip_change", args=[trip.pk]), form)
+    assert "This field is required" in page.rendered_content
+    form |= {"starts": "2027-04-01"}
+    assert admin_client.post(page.wsgi_request.path, form).status_code == 302
+    assert Trip.objects.get().stops.get().arrival.isoformat() == "2027-04-03"
+    assert City.objects.count() == 3_000

@@ -1,0 +1,330 @@
+"""The atlas's declarations, as a client sees them; every message is held against the schema."""
+
+import base64
+import json
+from contextlib import ExitStack
+from datetime import date
+
+import pytest
+
+from django_mcp import threads
+from example_project.atlas.models import City, Country, Stop, Trip
+from example_project.atlas.people import PEOPLE, make_person
+from tests.client import Client, RpcError
+
+PARIS, LONDON, TOKYO = 2988507, 2643743, 1850147
+DATES = {"starts": "2027-05-01", "ends": "2027-05-09"}
+
+
+@pytest.fixture
+def people(atlas):
+    """Alice and Bob, with what they may do and their trips."""
+    return {person.username: make_person(person) for person in PEOPLE}
+
+
+@pytest.fixture
+def connect(atlas):
+    with ExitStack() as stack:
+        stack.enter_context(threads.adopt())
+        yield lambda *args, **options: stack.enter_context(Client(*args, **options))
+
+
+@pytest.fixture
+def alice(people, connect):
+    """A client that answers every form of Alice's with `DATES` or yes."""
+    return connect(people["alice"], answers={"elicitation/create": accepted})
+
+
+@pytest.fixture
+def anybody(connect):
+    return connect()
+
+
+def accepted(params):
+    asked = params["requestedSchema"]["properties"]
+    content = {name: DATES.get(name) or answer(schema) for name, schema in asked.items()}
+    return {"action": "accept", "content": content}
+
+
+def answer(schema):
+    return True if schema["type"] == "boolean" else schema["oneOf"][0]["const"]
+
+
+def call(client, tool, **arguments):
+    """The data of a tool's result, or its text."""
+    result = client.call(tool, **arguments)
+    assert not result["isError"], result
+    return result.get("structuredContent", result["content"][0].get("text"))
+
+
+def refused(client, tool, **arguments):
+    result = client.call(tool, **arguments)
+    assert result["isError"], result
+    return result["content"][0]["text"]
+
+
+def read(client, uri):
+    (contents,) = client.request("resources/read", uri=uri)["contents"]
+    return contents
+
+
+def values(client, ref, name, text, **context):
+    found = client.request(
+        "completion/complete",
+        ref=ref,
+        argument={"name": name, "value": text},
+        context={"arguments": context},
+    )
+    return found["completion"]["values"]
+
+
+VISIT = {"type": "ref/prompt", "name": "visit"}
+
+
+# The world.
+
+
+def test_everybody_sees_the_world_and_nobody_the_trips(anybody):
+    names = {tool["name"] for tool in anybody.request("tools/list")["tools"]}
+    assert {"search_city", "nearest_cities", "draw_map", "capital_quiz"} <= names
+    assert not names & {"search_trip", "search_stop", "plan_trip", "delete_trip", "ride_slow_train"}
+    resources = {one["uri"] for one in anybody.request("resources/list")["resources"]}
+    assert "atlas://continent/EU" in resources
+    assert not any("trip" in uri for uri in resources)
+
+
+def test_a_city_is_found_by_what_it_is_called_elsewhere(anybody):
+    for name in ("munich", "München", "Monaco di Baviera"):
+        (city,) = call(anybody, "search_city", query=name, country="DE")["results"]
+        assert city["_uri"] == "atlas://city/2867714"
+        assert city["_links"] == {"country": "atlas://country/DE"}
+
+
+def test_every_city_comes_once_over_all_pages(anybody):
+    seen, cursor = [], {}
+    while True:
+        page = call(anybody, "search_city", limit=100, **cursor)
+        seen += [(city["population"], city["_uri"]) for city in page["results"]]
+        if "next_cursor" not in page:
+            break
+        cursor = {"cursor": page["next_cursor"]}
+    assert len(set(seen)) == City.objects.count()
+    assert [population for population, _ in seen] == sorted(
+        (population for population, _ in seen), reverse=True
+    )
+
+
+def test_a_country_shows_its_neighbours_and_its_flag(anybody):
+    country = json.loads(read(anybody, "atlas://country/PT")["text"])
+    assert (country["flag"], country["neighbours"]) == ("🇵🇹", ["ES"])
+    assert read(anybody, "atlas://flag/PT")["text"] == "🇵🇹"
+
+
+def test_the_nearest_city(anybody):
+    (near,) = call(anybody, "nearest_cities", city=PARIS, count=1, smallest=1_000_000)
+    assert (near["name"], near["direction"], near["country"]) == ("Brussels", "NE", "BE")
+
+
+def test_a_city_goes_by_its_key_or_its_address(anybody):
+    way = call(anybody, "distance_between", start=PARIS, end=f"atlas://city/{LONDON}")
+    assert way == {"start": "Paris", "end": "London", "km": 344, "direction": "NW"}
+    assert refused(anybody, "distance_between", start=PARIS, end=1) == "There is no city 1."
+
+
+@pytest.mark.parametrize("area", [{}, {"country": "JP"}, {"continent": "OC"}, {"country": "AQ"}])
+def test_a_map_is_a_picture_with_links(anybody, area):
+    picture, told, *links = anybody.call("draw_map", **area)["content"]
+    assert base64.b64decode(picture["data"]).startswith(b"\x89PNG\r\n\x1a\n")
+    assert "cities" in told["text"]
+    assert all(link["type"] == "resource_link" for link in links)
+    assert len(links) == (0 if area.get("country") == "AQ" else 5)
+
+
+def test_what_can_be_read(anybody):
+    assert f"{City.objects.count():,} cities" in read(anybody, "atlas://about")["text"]
+    today = json.loads(read(anybody, "atlas://city-of-the-day")["text"])
+    assert read(anybody, today["uri"])
+    assert base64.b64decode(read(anybody, "atlas://map/IT")["blob"]).startswith(b"\x89PNG")
+
+
+def test_a_country_then_one_of_its_cities(anybody):
+    assert (
+        values(anybody, VISIT, "country", "ja")
+        == ["ID", "JM", "JP"] + values(anybody, VISIT, "country", "ja")[3:]
+    )  # Jakarta and Jamaica begin so, too; what only contains it comes later
+    assert values(anybody, VISIT, "city", "kyo", country="JP") == ["Kyoto"]
+    assert values(anybody, VISIT, "city", "kyo", country="FR") == []
+    assert "Tokyo" in values(anybody, VISIT, "city", "to")
+    flags = {"type": "ref/resource", "uri": "atlas://flag/{country}"}
+    assert values(anybody, flags, "country", "germ") == ["DE"]
+
+
+def test_a_visit(anybody):
+    visit = {"country": "JP", "city": "Kyoto", "pace": "brisk"}
+    asked, linked = anybody.request("prompts/get", name="visit", arguments=visit)["messages"]
+    assert asked["content"]["text"] == "Plan a brisk weekend in Kyoto, Japan 🇯🇵."
+    assert linked["content"]["uri"] == "atlas://city/1857910"
+    with pytest.raises(RpcError, match="knows no Paris in Japan"):
+        anybody.request("prompts/get", name="visit", arguments=visit | {"city": "Paris"})
+
+
+# Trips.
+
+
+def test_everybody_sees_their_own_trips(people, connect):
+    for name, other in (("alice", "bob"), ("bob", "alice")):
+        client = connect(people[name])
+        listed = {one["name"] for one in client.request("resources/list")["resources"]}
+        assert {trip.title for trip in people[name].trips.all()} <= listed
+        foreign = people[other].trips.first()
+        assert foreign.title not in listed
+        with pytest.raises(RpcError, match="Resource not found"):
+            read(client, f"atlas://trip/{foreign.pk}")
+        assert refused(client, "itinerary", trip=foreign.pk) == f"There is no trip {foreign.pk}."
+        stops = {stop["trip"] for stop in call(client, "search_stop", limit=100)["results"]}
+        assert stops == set(people[name].trips.values_list("pk", flat=True))
+
+
+def test_who_may_not_add_trips_has_no_such_tool(django_user_model, connect):
+    client = connect(django_user_model.objects.create_user("carol"))
+    with pytest.raises(RpcError, match="Unknown tool"):
+        client.call("plan_trip", title="None", cities=[PARIS])
+    assert "search_stop" not in {tool["name"] for tool in client.request("tools/list")["tools"]}
+    assert call(client, "search_trip")["results"] == []
+
+
+def test_a_trip_is_planned_once_its_dates_are_known(alice, people):
+    trip = call(alice, "plan_trip", title="Spring", cities=[PARIS, LONDON, TOKYO])
+    assert (trip["starts"], trip["ends"], trip["days"]) == ("2027-05-01", "2027-05-09", 9)
+    made = Trip.objects.get(title="Spring")
+    assert made.owner == people["alice"]
+    stops = made.stops.order_by("position").values_list("city", "arrival")
+    assert list(stops) == [
+        (PARIS, date(2027, 5, 1)),
+        (LONDON, date(2027, 5, 4)),
+        (TOKYO, date(2027, 5, 7)),
+    ]
+
+
+def test_dates_that_are_given_are_not_asked_for(people, connect):
+    client = connect(people["alice"], capabilities={})
+    dates = {"starts": "2027-05-01", "ends": "2027-05-02"}
+    assert call(client, "plan_trip", title="Short", cities=[PARIS], **dates)["days"] == 2
+    wrong = {"starts": "2027-05-02", "ends": "2027-05-01"}
+    words = refused(client, "plan_trip", title="Wrong", cities=[PARIS], **wrong)
+    assert words == "A trip cannot end before it starts."
+    assert not Trip.objects.filter(title="Wrong").exists()
+
+
+def test_a_form_that_is_wrong_is_asked_again(people, connect):
+    answers = iter([{"starts": "2027-05-09", "ends": "2027-05-01"}, DATES])
+
+    def person(params):
+        return {"action": "accept", "content": next(answers)}
+
+    client = connect(people["alice"], answers={"elicitation/create": person})
+    assert call(client, "plan_trip", title="Spring", cities=[PARIS])["starts"] == "2027-05-01"
+    assert next(answers, None) is None
+
+
+def test_a_declined_form_plans_nothing(people, connect):
+    declined = {"elicitation/create": lambda params: {"action": "decline"}}
+    client = connect(people["alice"], answers=declined)
+    words = refused(client, "plan_trip", title="Never", cities=[PARIS])
+    assert words == "The user declined to answer."
+    assert not Trip.objects.filter(title="Never").exists()
+
+
+def test_a_stop_is_added_at_the_end(alice, people):
+    trip = people["alice"].trips.first()
+    count = trip.stops.count()
+    stop = call(alice, "add_stop", trip=trip.pk, city=TOKYO)
+    assert (stop["position"], stop["city__name"]) == (count + 1, "Tokyo")
+    words = refused(alice, "add_stop", trip=trip.pk, city=TOKYO, arrival="1999-01-01")
+    assert words.startswith("arrival: Between")
+    assert trip.stops.count() == count + 1
+
+
+def test_a_full_trip_is_told_so(alice, people):
+    trip = people["alice"].trips.first()
+    trip.stops.all().delete()
+    Stop.objects.bulk_create(Stop(trip=trip, city_id=PARIS, position=n) for n in range(1, 101))
+    words = refused(alice, "add_stop", trip=trip.pk, city=TOKYO)
+    assert words == "A trip has at most 100 stops."
+
+
+def test_a_trip_is_deleted_after_a_yes(alice, people):
+    trip = people["alice"].trips.first()
+    assert call(alice, "delete_trip", trip=trip.pk) == f"“{trip.title}” is deleted."
+    assert not Trip.objects.filter(pk=trip.pk).exists()
+
+
+def test_a_no_keeps_the_trip(people, connect):
+    no = {"action": "accept", "content": {"answer": False}}
+    client = connect(people["alice"], answers={"elicitation/create": lambda params: no})
+    trip = people["alice"].trips.first()
+    assert refused(client, "delete_trip", trip=trip.pk) == "The trip was kept."
+    assert Trip.objects.filter(pk=trip.pk).exists()
+
+
+def test_packing_is_for_trips_of_ones_own(alice, people):
+    trip, foreign = people["alice"].trips.first(), people["bob"].trips.first()
+    ref = {"type": "ref/prompt", "name": "pack"}
+    assert str(trip.pk) in values(alice, ref, "trip", "")
+    assert str(foreign.pk) not in values(alice, ref, "trip", "")
+    messages = alice.request("prompts/get", name="pack", arguments={"trip": str(trip.pk)})
+    assert str(trip.starts) in messages["messages"][0]["content"]["text"]
+
+
+# Asking back.
+
+
+def test_an_itinerary_is_written_by_the_clients_model(people, connect):
+    asked = []
+
+    def model(params):
+        asked.append(params["messages"][0]["content"]["text"])
+        return {
+            "role": "assistant",
+            "model": "m",
+            "content": {"type": "text", "text": "Go east."},
+        }
+
+    client = connect(answers={"sampling/createMessage": model})
+    assert call(client, "suggest_itinerary", country="JP", days=3) == "Go east."
+    assert "3 days in Japan" in asked[0]
+    assert "Tokyo" in asked[0]
+
+
+def test_without_a_model_to_lend_the_caller_gets_the_facts(connect):
+    client = connect(capabilities={})
+    assert "write it yourself" in call(client, "suggest_itinerary", country="JP")
+
+
+def test_the_quiz_asks_each_riddle_once(connect):
+    asked = []
+
+    def player(params):
+        asked.append(params["message"])
+        country = Country.objects.get(name=params["message"][len("What is the capital of ") : -1])
+        return {"action": "accept", "content": {"answer": country.pk}}
+
+    client = connect(answers={"elicitation/create": player})
+    score = call(client, "capital_quiz", questions=4, continent="EU")
+    assert (score["right"], score["of"]) == (4, 4)
+    assert len(set(asked)) == len(asked) == 4
+    assert all(answer.endswith(": right.") for answer in score["answers"])
+
+
+def test_a_wrong_guess_is_corrected(connect):
+    def player(params):
+        schema = params["requestedSchema"]["properties"]["answer"]
+        name = params["message"][len("What is the capital of ") : -1]
+        codes = [one["const"] for one in schema["oneOf"]]
+        wrong = next(code for code in codes if Country.objects.get(pk=code).name != name)
+        return {"action": "accept", "content": {"answer": wrong}}
+
+    client = connect(answers={"elicitation/create": player})
+    score = call(client, "capital_quiz", questions=1)
+    assert (score["right"], score["of"]) == (0, 1)
+    assert "no, it is" in score["answers"][0]

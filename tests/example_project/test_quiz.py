@@ -1,0 +1,41 @@
+from example_project.atlas import quiz
+from example_project.atlas.models import Country
+
+
+def riddles(seed, count=5):
+    return list(quiz.riddles(Country.objects.all(), seed, count))
+
+
+def test_a_seed_is_a_quiz(atlas):
+    assert [str(one) for one in riddles(1)] == [str(one) for one in riddles(1)]
+    assert riddles(1)[0].choices.choices == riddles(1)[0].choices.choices
+    assert [str(one) for one in riddles(1)] != [str(one) for one in riddles(2)]
+
+
+def test_a_riddle_has_one_right_answer_among_four(atlas):
+    for riddle in riddles(3, 50):
+        assert riddle.country in riddle.options
+        capitals = [one.capital for one in riddle.options]
+        assert len(capitals) == 4
+        assert capitals.count(riddle.country.capital) == 1
+
+
+def test_there_are_as_many_riddles_as_countries(atlas):
+    antarctic = Country.objects.filter(pk__in=["FR", "DE"])
+    assert len(list(quiz.riddles(antarctic, 1, 10))) == 2
+
+
+def test_what_is_called_as_its_capital_is_no_riddle(atlas):
+    names = {riddle.country.name for riddle in riddles(1, 300)}
+    assert "Italy" in names
+    assert "Singapore" not in names
+
+
+def test_a_score_counts(atlas):
+    riddle = riddles(1)[0]
+    wrong = next(one.pk for one in riddle.options if one != riddle.country)
+    solved = [quiz.Solved(riddle, riddle.country.pk), quiz.Solved(riddle, wrong)]
+    score = quiz.scored(solved)
+    assert (score.right, score.of) == (1, 2)
+    assert score.answers[0].endswith("right.")
+    assert riddle.country.capital in score.answers[1]

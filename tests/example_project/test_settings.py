@@ -1,0 +1,37 @@
+import os
+import stat
+import sys
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+
+from example_project.asgi import application
+from example_project.secret import secret_key
+
+
+def test_the_project_passes_djangos_checks():
+    call_command("check", fail_level="WARNING")
+
+
+def test_the_key_of_a_checkout_is_made_once(tmp_path):
+    file = tmp_path / "secret_key"
+    key = secret_key(file)
+    assert len(key) >= 50
+    assert secret_key(file) == key
+    assert secret_key(tmp_path / "other") != key
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such modes")
+def test_the_key_is_for_its_owners_eyes(tmp_path):
+    secret_key(tmp_path / "secret_key")
+    assert stat.S_IMODE(os.stat(tmp_path / "secret_key").st_mode) == 0o600
+
+
+def test_a_writer_takes_its_lock_when_it_begins(db):
+    assert connection.settings_dict["OPTIONS"]["transaction_mode"] == "IMMEDIATE"
+    assert "journal_mode=WAL" in connection.settings_dict["OPTIONS"]["init_command"]
+
+
+def test_there_is_an_asgi_application():
+    assert callable(application)

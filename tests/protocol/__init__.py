@@ -1,0 +1,1 @@
+"""The protocol is tested without Django and without a database."""

@@ -1,0 +1,103 @@
+import pytest
+
+from django_mcp.protocol.changes.requests import options_of
+from django_mcp.protocol.revisions import REVISIONS, encode_request
+
+from .. import corpus
+
+FIRST, SECOND, THIRD, FOURTH, LATEST = REVISIONS.values()
+
+
+def params_of(revision, method, params, id="ask-1"):
+    message = encode_request(revision, id, method, params)
+    return None if message is None else message["params"]
+
+
+def fields_of(revision):
+    params = params_of(revision, "elicitation/create", corpus.ELICITATION)
+    return params["requestedSchema"]
+
+
+@pytest.mark.parametrize(("id", "written"), [("ask-1", "ask-1"), (7, "7")])
+def test_a_page_to_visit_is_identified_where_it_has_to_be(id, written):
+    params = params_of(FOURTH, "elicitation/create", corpus.PAGE, id)
+    assert params == corpus.PAGE | {"elicitationId": written}
+
+
+def test_a_page_to_visit_cannot_be_asked_for_before():
+    assert params_of(THIRD, "elicitation/create", corpus.PAGE) is None
+
+
+def test_a_form_stays_as_it_is_where_it_can():
+    assert params_of(FOURTH, "elicitation/create", corpus.ELICITATION) == corpus.ELICITATION
+
+
+def test_only_boxes_have_defaults_before():
+    fields = fields_of(THIRD)["properties"]
+    defaults = {name: schema["default"] for name, schema in fields.items() if "default" in schema}
+    assert defaults == {
+        "agree": True,
+        "toppings[c]": True,
+        "toppings[h]": False,
+        "extras[x]": False,
+        "extras[y]": False,
+    }
+
+
+def test_titled_options_are_enumerated_before():
+    assert fields_of(THIRD)["properties"]["size"] == {
+        "type": "string",
+        "enum": ["s", "l"],
+        "enumNames": ["Small", "Large"],
+    }
+
+
+def test_each_of_several_options_is_a_box_before():
+    form = fields_of(THIRD)
+    assert form["properties"]["toppings[c]"] == {
+        "type": "boolean",
+        "title": "Toppings: Cheese",
+        "description": "d",
+        "default": True,
+    }
+    assert form["properties"]["extras[y]"]["title"] == "extras: y"
+    assert "description" not in form["properties"]["extras[y]"]
+    assert form["required"] == ["name"]
+    order = list(form["properties"])
+    assert order.index("size") < order.index("toppings[c]") < order.index("legacy")
+
+
+def test_a_form_without_required_fields_gains_none():
+    params = {"message": "m", "requestedSchema": {"type": "object", "properties": {}}}
+    assert params_of(THIRD, "elicitation/create", params) == params
+
+
+def test_options():
+    assert options_of({"items": {"enum": ["a"]}}) == {"a": "a"}
+    assert options_of({"items": {"anyOf": [{"const": "a", "title": "A"}]}}) == {"a": "A"}
+
+
+def test_sampling_is_told_in_words_before():
+    params = params_of(FIRST, "sampling/createMessage", corpus.SAMPLING)
+    heard = {"audience": ["user"], "priority": 0.5}
+    text = {"type": "text", "text": "t", "annotations": heard}
+    image = {"type": "image", "data": "aGk=", "mimeType": "image/png", "annotations": heard}
+    sound = {"type": "text", "text": "[audio: audio/wav]", "annotations": heard}
+    used = {"type": "text", "text": '[tool({"a": 1})]'}
+    gave = {"type": "text", "text": "t\n[image]\n[resource_link]"}
+    assert [(m["role"], m["content"]) for m in params["messages"]] == [
+        ("user", text),
+        ("user", text),
+        ("user", image),
+        ("user", sound),
+        ("assistant", used),
+        ("user", gave),
+        ("user", sound),
+    ]
+    assert not {"tools", "toolChoice"} & params.keys()
+
+
+def test_structured_content_of_tool_results_is_wrapped_before():
+    params = params_of(FOURTH, "sampling/createMessage", corpus.SAMPLING)
+    assert params["messages"][3]["content"][0]["structuredContent"] == {"result": ["a"]}
+    assert params["messages"][0] == corpus.SAMPLING["messages"][0]

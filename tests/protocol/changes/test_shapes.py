@@ -1,0 +1,36 @@
+import pytest
+
+from django_mcp.protocol.changes.shapes import each, meta_without, text, within, without
+
+
+def test_without():
+    assert without({"a": 1, "b": 2}, "a", "c") == {"b": 2}
+
+
+def test_within_and_each_change_only_what_is_there():
+    assert within({"a": 1, "b": 2}, "a", str) == {"a": "1", "b": 2}
+    assert within({"b": 2}, "a", str) == {"b": 2}
+    assert each({"a": [{"x": 1}]}, "a", lambda item: item | {"y": 2}) == {"a": [{"x": 1, "y": 2}]}
+    assert each({}, "a", lambda item: item) == {}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"v": 1}, {"v": 1}),
+        ({"v": 1, "_meta": {"k": 1}}, {"v": 1}),
+        ({"v": 1, "_meta": {"k": 1, "l": 2}}, {"v": 1, "_meta": {"l": 2}}),
+        ({"v": 1, "_meta": {}}, {"v": 1}),
+    ],
+)
+def test_meta_without(before, after):
+    assert meta_without(before, "k") == after
+
+
+def test_text_is_for_the_same_audience():
+    assert text("t", {"type": "audio"}) == {"type": "text", "text": "t"}
+    assert text("t", {"annotations": {"priority": 1}, "_meta": {}}) == {
+        "type": "text",
+        "text": "t",
+        "annotations": {"priority": 1},
+    }

@@ -1,0 +1,73 @@
+"""Settings of the test suite: one small shop, on the database that the environment names."""
+
+import os
+from pathlib import Path
+
+DATABASE = os.environ.get("TEST_DATABASE", "sqlite")
+
+DATABASES = {
+    "sqlite": {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": Path(__file__).parent / "db.sqlite3",
+        "OPTIONS": {"transaction_mode": "IMMEDIATE"},
+        "TEST": {"NAME": None},
+    },
+    "postgres": {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": os.environ.get("PGDATABASE", "test"),
+        "USER": os.environ.get("PGUSER", "postgres"),
+        "PASSWORD": os.environ.get("PGPASSWORD", ""),
+        "HOST": os.environ.get("PGHOST", "127.0.0.1"),
+        "PORT": os.environ.get("PGPORT", "5432"),
+    },
+    "mariadb": {
+        "ENGINE": "django.db.backends.mysql",
+        "NAME": os.environ.get("MARIADB_DATABASE", "test"),
+        "USER": os.environ.get("MARIADB_USER", "root"),
+        "PASSWORD": os.environ.get("MARIADB_PASSWORD", ""),
+        "HOST": os.environ.get("MARIADB_HOST", "127.0.0.1"),
+        "PORT": os.environ.get("MARIADB_PORT", "3306"),
+        "OPTIONS": {"charset": "utf8mb4", "isolation_level": "read committed"},
+    },
+}
+if DATABASE == "mariadb":
+    import pymysql
+
+    pymysql.install_as_MySQLdb()
+
+DATABASES = {"default": DATABASES[DATABASE]}
+
+SECRET_KEY = "only for the tests"
+USE_TZ = True
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+ALLOWED_HOSTS = ["localhost", "127.0.0.1", "testserver"]
+ROOT_URLCONF = "tests.urls"
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.messages",
+    "django.contrib.sessions",
+    "django_mcp",
+    "tests.shop",
+]
+MIDDLEWARE = [
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+]
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+DJANGO_MCP = {"URL": "https://shop.example"}

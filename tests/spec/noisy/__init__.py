@@ -1,0 +1,1 @@
+"""A project that writes to wherever it can while it serves MCP over stdio."""

@@ -1,0 +1,69 @@
+"""What the noisy project exposes: tools that print, read, hang and speak of who calls."""
+
+import atexit
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import django_mcp as mcp
+
+NASTY = "one\ntwo\r\nthree\u2028four\u2029five\x85six\x0bseven\x00 ☃ 𝄞"
+logger = logging.getLogger("noisy")
+
+print("NOISE of an import")
+atexit.register(print, "NOISE of the end")
+atexit.register(os.write, 1, b"NOISE of the last moment\n")
+
+
+@mcp.tool(permission=mcp.PUBLIC, read_only=True)
+def shout(request: mcp.Request) -> str:
+    """Write to every way out there is."""
+    print("NOISE printed", flush=True)
+    sys.stdout.write('{"jsonrpc": "2.0", "method": "notifications/NOISE"}\n')
+    sys.stdout.flush()
+    if sys.__stdout__ is not None:
+        sys.__stdout__.write("NOISE of the first stdout\n")
+        sys.__stdout__.flush()
+    os.write(1, b"NOISE of a descriptor\n")
+    subprocess.run([sys.executable, "-c", "print('NOISE of a child')"], check=True)
+    thread = threading.Thread(target=print, args=("NOISE of a thread",))
+    thread.start()
+    thread.join()
+    return "shouted"
+
+
+@mcp.tool(permission=mcp.PUBLIC, read_only=True)
+def listen(request: mcp.Request) -> str:
+    """Try to read what the client says."""
+    return repr(sys.stdin.read()) + repr(os.read(0, 10))
+
+
+@mcp.tool(permission=mcp.PUBLIC, read_only=True)
+def nasty(request: mcp.Request, text: str = "") -> str:
+    """Characters that end lines, here and there."""
+    return text or NASTY
+
+
+@mcp.tool(permission=mcp.PUBLIC, read_only=True)
+def note(request: mcp.Request, text: str) -> str:
+    """Log and print something."""
+    logger.warning("logged %s", text)
+    print("printed", text)
+    return "noted"
+
+
+@mcp.tool(permission=mcp.PUBLIC, read_only=True)
+def hang(request: mcp.Request) -> str:
+    """Hear nothing for a minute."""
+    logger.info("hanging")
+    time.sleep(60)
+    return "woke"
+
+
+@mcp.tool(permission=mcp.PUBLIC, read_only=True)
+def who(request: mcp.Request) -> str:
+    """The name of the user."""
+    return request.user.username or "nobody"

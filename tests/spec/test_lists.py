@@ -1,0 +1,170 @@
+"""What the lists of tools, prompts, resources and templates have in common."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import Permission, User
+
+import django_mcp as mcp
+from django_mcp.protocol.revisions import LATEST
+
+from .seen import LISTS, introduced, listed, names, refusal, retry
+
+pytestmark = pytest.mark.django_db
+KINDS = ("tools", "prompts", "resources")
+
+
+def declare(server, kind, name, *, permission=mcp.PUBLIC, asks=False):
+    """Declare the least thing of a kind."""
+
+    def thing(request) -> str:
+        return str(request.elicit("Sure?", bool)) if asks else name
+
+    def things(request, id: str) -> str:
+        return id
+
+    options = {"name": name, "permission": permission}
+    if kind in ("tools", "prompts"):
+        getattr(server, kind.removesuffix("s"))(**options)(thing)
+    elif kind == "resources":
+        server.resource(f"thing://{name}", **options)(thing)
+    else:
+        server.resource(f"thing://{name}/{{id}}", **options)(things)
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return request.param
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "templates"])
+def test_a_capability_is_declared_when_there_is_something(connect, server, revision, kind):
+    declare(server, kind, "one")
+    client = connect(server=server, revision=revision, initialize=False)
+    capability = "resources" if kind == "templates" else kind
+    found = introduced(client)["capabilities"].keys() & set(KINDS)
+    assert found == {capability}
+    assert names(client, kind) == ["one"]
+    for other in set(KINDS) - {capability}:
+        assert refusal(client, LISTS[other][0]).code == -32601
+
+
+def test_a_change_is_told_after_the_handshake(
+    connect, server, handshake, kind, django_capture_on_commit_callbacks
+):
+    declare(server, kind, "one")
+    client = connect(server=server, revision=handshake, initialize=False)
+    assert introduced(client)["capabilities"][kind]["listChanged"] is True
+    client.settle()
+    with django_capture_on_commit_callbacks(execute=True):
+        mcp.notify_list_changed(kind, server=server)
+    client.until(lambda: client.notes)
+    client.settle()
+    assert [note["method"] for note in client.notes] == [f"notifications/{kind}/list_changed"]
+
+
+def test_a_change_is_told_to_those_who_listen(
+    connect, server, kind, django_capture_on_commit_callbacks
+):
+    for one in KINDS:
+        declare(server, one, "one")
+    listening, deaf = connect(server=server), connect(server=server)
+    id = listening.start("subscriptions/listen", notifications={f"{kind}ListChanged": True})
+    deaf.request("tools/list")
+    listening.until(lambda: listening.notes)
+    with django_capture_on_commit_callbacks(execute=True):
+        mcp.notify_list_changed(server=server)
+    listening.until(lambda: len(listening.notes) > 1)
+    listening.settle()
+    deaf.settle()
+    told = [note for note in listening.notes if note["method"].endswith("list_changed")]
+    assert [note["method"] for note in told] == [f"notifications/{kind}/list_changed"]
+    assert told[0]["params"]["_meta"] == {"io.modelcontextprotocol/subscriptionId": id}
+    assert deaf.notes == []
+
+
+@pytest.fixture(params=[*KINDS, "templates"])
+def any_kind(request):
+    return request.param
+
+
+@pytest.fixture
+def guarded(server, any_kind):
+    """A server with one thing for everybody, one for users and one for those who may."""
+    declare(server, any_kind, "open")
+    declare(server, any_kind, "user", permission=mcp.AUTHENTICATED)
+    declare(server, any_kind, "clerk", permission="shop.change_invoice")
+    declare(server, any_kind, "boss", permission=lambda request: request.user.is_superuser)
+    return server
+
+
+def test_a_list_is_that_of_the_caller(connect, guarded, alice, bob, revision, any_kind):
+    def seen(user):
+        return names(connect(user, server=guarded, revision=revision), any_kind)
+
+    assert seen(None) == ["open"]
+    assert seen(bob) == ["open", "user"]
+    assert seen(alice) == ["open", "user", "clerk"]
+    assert seen(User(username="root", is_superuser=True, pk=0)) == ["open", "user", "clerk", "boss"]
+
+
+def test_a_list_may_be_empty_and_follows_permission_at_once(
+    connect, server, bob, revision, any_kind
+):
+    declare(server, any_kind, "clerk", permission="shop.change_invoice")
+    client = connect(bob, server=server, revision=revision)
+    assert names(client, any_kind) == []
+    bob.user_permissions.add(Permission.objects.get(codename="change_invoice"))
+    client.user = User.objects.get(pk=bob.pk)
+    assert names(client, any_kind) == ["clerk"]
+    client.user = None
+    assert names(client, any_kind) == []
+
+
+def test_a_list_does_not_depend_on_connection_or_history(
+    connect, guarded, alice, revision, any_kind
+):
+    @guarded.tool(permission=mcp.PUBLIC)
+    def work(request) -> str:
+        return "done"
+
+    fresh = connect(alice, server=guarded, revision=revision, capabilities={})
+    used = connect(alice, server=guarded, revision=revision)
+    before = listed(used, any_kind)
+    used.call("work")
+    refusal(used, "tools/call", name="none")
+    if used.revision.handshake:
+        used.request("logging/setLevel", level="debug")
+    assert before == listed(used, any_kind) == listed(fresh, any_kind)
+
+
+def test_a_list_has_one_order(connect, server, revision, any_kind, settings):
+    wanted = ["zebra", "ant", "cow", "bee", "dog", "auk", "eel"]
+    for name in wanted:
+        declare(server, any_kind, name)
+    client = connect(server=server, revision=revision)
+    assert names(client, any_kind) == names(client, any_kind) == wanted
+    settings.DJANGO_MCP = {"PAGE_SIZE": 2}
+    assert names(client, any_kind) == wanted
+    server.forget()
+    assert names(connect(server=server, revision=revision), any_kind) == wanted
+
+
+REQUESTS = {
+    "tools": ("tools/call", {"name": "ask"}),
+    "prompts": ("prompts/get", {"name": "ask"}),
+    "resources": ("resources/read", {"uri": "thing://ask"}),
+}
+
+
+def test_a_question_comes_before_the_result(connect, server, kind):
+    declare(server, kind, "ask", asks=True)
+    method, params = REQUESTS[kind]
+    client = connect(server=server, revision=LATEST.name)
+    asked = client.request(method, **params)
+    assert asked["resultType"] == "input_required"
+    [question] = asked["inputRequests"].values()
+    assert question["params"]["message"] == "Sure?"
+    accepted = {"action": "accept", "content": {"answer": True}}
+    answered = retry(client, method, accepted, **params)
+    assert answered["resultType"] == "complete" and "True" in str(answered)

@@ -1,0 +1,248 @@
+"""What the specification asks of progress: basic/utilities/progress, since 2026 basic/patterns."""
+
+import asyncio
+import threading
+
+import pytest
+
+import django_mcp as mcp
+from django_mcp.dispatch import limits
+from tests.client import RpcError
+
+from .seen import notes, refusal
+
+pytestmark = pytest.mark.django_db
+
+
+def call(client, name, token=None, /, **arguments):
+    meta = {} if token is None else {"_meta": {"progressToken": token}}
+    return client.request("tools/call", name=name, arguments=arguments, **meta)
+
+
+def told(client):
+    client.settle()
+    return notes(client, "notifications/progress")
+
+
+def steps(client):
+    return [note["progress"] for note in told(client)]
+
+
+@pytest.fixture(params=["sync", "async"])
+def walk(server, request):
+    """A tool that goes through the steps it is given."""
+    if request.param == "sync":
+
+        @server.tool(permission=mcp.PUBLIC, read_only=True)
+        def walk(request, steps: list[float], total: float | None = None, words: str | None = None):
+            for step in steps:
+                request.progress(step, total, words)
+    else:
+
+        @server.tool(permission=mcp.PUBLIC, read_only=True)
+        async def walk(
+            request, steps: list[float], total: float | None = None, words: str | None = None
+        ):
+            for step in steps:
+                await request.aprogress(step, total, words)
+
+    return server
+
+
+@pytest.mark.parametrize("token", ["abc", "", "1", "ünï", 0, 1, -7, 2**53])
+def test_the_token_comes_back_as_it_was(connect, walk, revision, token):
+    client = connect(server=walk, revision=revision)
+    call(client, "walk", token, steps=[1])
+    [note] = told(client)
+    assert note == {"progressToken": token, "progress": 1}
+    assert type(note["progressToken"]) is type(token)
+
+
+@pytest.mark.parametrize("token", [1.5, True, False, [1], {"a": 1}, ["abc"]])
+def test_another_token_is_refused(connect, server, revision, token):
+    ran = []
+
+    @server.tool(permission=mcp.PUBLIC, read_only=True)
+    def work(request) -> str:
+        ran.append(request)
+
+    client = connect(server=server, revision=revision)
+    with pytest.raises(RpcError) as refused:
+        call(client, "work", token)
+    assert refused.value.code == -32602 and ran == []
+
+
+def test_progress_total_and_message_are_told(connect, walk, revision):
+    client = connect(server=walk, revision=revision)
+    call(client, "walk", "t", steps=[50], total=100, words="Reticulating splines… 🚂")
+    [note] = told(client)
+    message = {"message": "Reticulating splines… 🚂"} if revision >= "2025-03-26" else {}
+    assert note == {"progressToken": "t", "progress": 50, "total": 100} | message
+
+
+def test_without_total_and_message_neither_is_told(connect, walk, revision):
+    client = connect(server=walk, revision=revision)
+    call(client, "walk", "t", steps=[50])
+    assert told(client) == [{"progressToken": "t", "progress": 50}]
+
+
+def test_progress_only_grows(connect, walk, revision):
+    client = connect(server=walk, revision=revision)
+    call(client, "walk", "t", steps=[1, 1, 3, 2, 0, -1, 3, 3.5, 4, 4.0, 10])
+    assert steps(client) == [1, 3, 3.5, 4, 10]
+
+
+def test_progress_may_begin_anywhere(connect, walk, revision):
+    client = connect(server=walk, revision=revision)
+    call(client, "walk", "t", steps=[-5, -2, 0])
+    assert steps(client) == [-5, -2, 0]
+
+
+def test_progress_goes_on_growing_when_a_call_runs_again(connect, server, revision):
+    @server.tool(permission=mcp.PUBLIC)
+    def work(request) -> str:
+        request.progress(1)
+        request.progress(2)
+        request.once("step", lambda: 1)
+        request.progress(1.5)
+        request.progress(3)
+        return "done"
+
+    client = connect(server=server, revision=revision)
+    call(client, "work", "t")
+    assert steps(client) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("given", "total"), [([0.25, 0.5, 1.0], 1.0), ([0.1, 0.2], 0.3), ([1e-9, 1e9], 1e12)]
+)
+def test_progress_may_be_fractions(connect, walk, revision, given, total):
+    client = connect(server=walk, revision=revision)
+    call(client, "walk", "t", steps=given, total=total)
+    assert [(note["progress"], note["total"]) for note in told(client)] == [
+        (step, total) for step in given
+    ]
+
+
+@pytest.mark.parametrize("step", [float("nan"), float("inf"), True, "1", None])
+def test_what_is_no_number_is_not_told(connect, server, revision, step):
+    @server.tool(permission=mcp.PUBLIC, read_only=True)
+    def work(request) -> str:
+        request.progress(step)
+
+    client = connect(server=server, revision=revision)
+    call(client, "work", "t")
+    assert told(client) == []
+
+
+def test_without_a_token_nothing_is_told(connect, walk, revision):
+    client = connect(server=walk, revision=revision)
+    call(client, "walk", steps=[1, 2, 3])
+    assert told(client) == []
+    call(client, "walk", "t", steps=[])
+    assert told(client) == []
+    call(client, "walk", "t", steps=[1, 2, 3])
+    assert steps(client) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("method", ["prompts/get", "resources/read"])
+def test_prompts_and_resources_tell_too(connect, server, revision, method):
+    def work(request) -> str:
+        request.progress(1, 2, "half")
+        return "done"
+
+    server.prompt(permission=mcp.PUBLIC)(work)
+    server.resource("work://it", permission=mcp.PUBLIC)(work)
+    client = connect(server=server, revision=revision)
+    client.request(method, name="work", uri="work://it", _meta={"progressToken": "t"})
+    assert steps(client) == [1]
+
+
+@pytest.fixture
+def waiting(server):
+    """A tool that says where it is and waits to be let on; a step per release."""
+    released, asked = threading.Semaphore(0), []
+
+    @server.tool(permission=mcp.PUBLIC, read_only=True)
+    def stay(request, name: str, times: int = 2) -> str:
+        asked.append(request)
+        for step in range(times):
+            request.progress(step + 1, message=name)
+            assert released.acquire(timeout=10)
+        return name
+
+    return server, released, asked
+
+
+def test_each_token_is_of_its_own_request(connect, server, revision):
+    going_on = {"a": asyncio.Event(), "b": asyncio.Event()}
+
+    @server.tool(permission=mcp.PUBLIC, read_only=True)
+    async def stay(request, name: str) -> str:
+        await request.aprogress(1)
+        await going_on[name].wait()
+        await request.aprogress(2)
+        return name
+
+    client = connect(server=server, revision=revision)
+    ids = {}
+    for name, token in (("a", "1"), ("b", 1)):
+        params = {"name": "stay", "arguments": {"name": name}, "_meta": {"progressToken": token}}
+        ids[name] = client.start("tools/call", **params)
+    client.until(lambda: len(client.notes) == 2)
+    for name in ("b", "a"):
+        going_on[name].set()
+        client.wait(ids[name])
+    found = [(note["progressToken"], note["progress"]) for note in told(client)]
+    assert found == [("1", 1), (1, 1), (1, 2), ("1", 2)]
+
+
+def test_progress_stops_with_the_response(connect, waiting, revision):
+    server, released, asked = waiting
+    client = connect(server=server, revision=revision)
+    released.release(2)
+    call(client, "stay", "t", name="x")
+    assert steps(client) == [1, 2]
+    response = client.received[-1]
+    assert "result" in response  # and nothing after it
+    asked[0].progress(3)  # the tool's request outlives it, in a thread perhaps
+    assert steps(client) == [1, 2]
+    call(client, "stay", name="without", times=0)
+    assert steps(client) == [1, 2]
+
+
+def test_a_token_may_be_used_again_once_its_request_is_over(connect, waiting, revision):
+    server, released, asked = waiting
+    client = connect(server=server, revision=revision)
+    for _ in range(2):
+        released.release(2)
+        call(client, "stay", "t", name="x")
+    assert steps(client) == [1, 2, 1, 2]
+    for request in asked:
+        request.progress(9)
+    assert steps(client) == [1, 2, 1, 2]
+
+
+def test_after_a_refusal_nothing_is_told(connect, server, revision):
+    kept = []
+
+    @server.tool(permission=mcp.PUBLIC, read_only=True)
+    def fail(request) -> str:
+        kept.append(request)
+        raise mcp.ProtocolError("Not like this")
+
+    client = connect(server=server, revision=revision)
+    params = {"name": "fail", "_meta": {"progressToken": "t"}}
+    refusal(client, "tools/call", **params)
+    kept[0].progress(1)
+    assert told(client) == []
+
+
+def test_a_flood_is_thinned_out(connect, walk, revision, settings):
+    number, per_second = limits.rate("progress")  # without any setting
+    assert 0 < number <= 20_000 and 0 < per_second <= 2_000
+    settings.DJANGO_MCP = {"RATES": {"progress": "5/3600"}}
+    client = connect(server=walk, revision=revision)
+    result = call(client, "walk", "t", steps=list(range(1000)))
+    assert not result.get("isError")
+    assert steps(client) == [0, 1, 2, 3, 4]

@@ -1,0 +1,132 @@
+"""The folders a client works in: asked of who has them, once in a call, and anew in the next."""
+
+from __future__ import annotations
+
+import pytest
+
+import django_mcp as mcp
+from django_mcp.protocol.revisions import REVISIONS
+
+from .talk import error
+
+pytestmark = pytest.mark.django_db
+ROOTS = "roots/list"
+
+
+@pytest.fixture
+def rooted(server):
+    @server.tool(permission=mcp.PUBLIC)
+    def where(request: mcp.Request, times: int = 1) -> str:
+        found = [" ".join(root.uri for root in request.roots()) for _ in range(times)]
+        return " | ".join(found)
+
+    @server.tool(permission=mcp.PUBLIC)
+    def somewhere(request: mcp.Request) -> str:
+        if not request.can.roots:
+            return "no idea"
+        try:
+            return f"{len(request.roots())} roots"
+        except mcp.ToolError as unavailable:
+            return f"unavailable: {unavailable}"
+
+    @server.tool(permission=mcp.PUBLIC)
+    def between(request: mcp.Request) -> str:
+        first = request.roots()
+        request.elicit("Go on?", default=None)
+        return " ".join(root.name for root in [*first, *request.roots(key="again")])
+
+    return server
+
+
+def listing(*uris):
+    return {"roots": [{"uri": uri, "name": uri[-1]} for uri in uris]}
+
+
+def test_roots_are_asked_of_who_declares_them(connect, revision, rooted):
+    bare = connect(server=rooted, revision=revision, capabilities={"sampling": {}})
+    assert bare.text("somewhere") == "no idea"
+    if REVISIONS[revision].handshake:
+        assert "does not support roots" in bare.failure("where")
+    else:
+        refused = error(bare, "tools/call", name="where")
+        assert refused["code"] == -32021
+        assert refused["data"] == {"requiredCapabilities": {"roots": {}}}
+    assert bare.asked == []
+    for declared in ({}, {"listChanged": True}):
+        able = connect(
+            server=rooted, revision=revision, capabilities={"roots": declared},
+            answers={ROOTS: lambda params: listing("file:///a")},
+        )  # fmt: skip
+        assert able.text("where") == "file:///a"
+        assert able.text("somewhere") == "1 roots"
+
+
+def test_the_next_call_sees_changed_roots(connect, revision, rooted):
+    now = ["file:///a"]
+    client = connect(
+        server=rooted, revision=revision, answers={ROOTS: lambda params: listing(*now)}
+    )
+    assert client.text("where") == "file:///a"
+    now[:] = ["file:///b", "file:///c"]
+    if REVISIONS[revision].handshake:
+        before = len(client.received)
+        client.notify("notifications/roots/list_changed")
+        client.settle()
+        assert len(client.received) == before
+    assert client.text("where") == "file:///b file:///c"
+    now.clear()
+    assert client.text("where") == ""
+
+
+def test_a_change_is_no_matter_while_nobody_asks(connect, handshake, rooted):
+    client = connect(server=rooted, revision=handshake)
+    for params in ({}, {"_meta": {}}, {"unknown": 1}):
+        client.notify("notifications/roots/list_changed", **params)
+    client.settle()
+    assert client.asked == [] and client.notes == []
+
+
+UNAVAILABLE = [{"code": -32601, "message": "Gone."}, {"code": -32603, "message": "Gone."}]
+
+
+@pytest.mark.parametrize("failure", UNAVAILABLE)
+def test_roots_that_cannot_be_listed_are_an_error_to_handle(connect, handshake, rooted, failure):
+    client = connect(server=rooted, revision=handshake, answers={ROOTS: lambda params: failure})
+    assert client.text("somewhere") == "unavailable: Gone."
+    assert client.failure("where") == "Gone."
+
+
+def test_roots_that_are_gone_are_none(connect, revision, rooted):
+    client = connect(server=rooted, revision=revision, answers={ROOTS: lambda params: listing()})
+    assert client.text("somewhere") == "0 roots"
+
+
+@pytest.mark.parametrize("broken", [{}, {"roots": None}, {"roots": [{}]}, {"roots": ["/a"]}])
+def test_what_is_no_list_of_roots_is_asked_for_again(connect, revision, rooted, broken):
+    answers = [broken, listing("file:///a")]
+    client = connect(
+        server=rooted, revision=revision, answers={ROOTS: lambda params: answers.pop(0)}
+    )
+    assert client.text("where") == "file:///a"
+
+
+def test_roots_are_asked_for_once_in_a_call(connect, revision, rooted):
+    answers = {ROOTS: lambda params: listing("file:///a")}
+    client = connect(server=rooted, revision=revision, answers=answers)
+    assert client.text("where", times=3) == "file:///a | file:///a | file:///a"
+    assert len(client.asked) == 1
+    assert client.text("where", times=2) == "file:///a | file:///a"
+    assert len(client.asked) == 2  # the roots of one call are not another's
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, one in REVISIONS.items() if "elicitation/create" in one.asks]
+)
+def test_roots_are_kept_while_a_call_asks_other_things(connect, name, rooted):
+    answers = {
+        ROOTS: lambda params: listing("file:///a"),
+        "elicitation/create": lambda params: {"action": "decline"},
+    }
+    client = connect(server=rooted, revision=name, answers=answers)
+    assert client.text("between") == "a a"
+    assert [one["method"] for one in client.asked] == [ROOTS, "elicitation/create"]

@@ -1,0 +1,205 @@
+"""The noisy project over stdio, in a process of its own, down to the bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from django_mcp.protocol.revisions import LATEST, LATEST_HANDSHAKE
+
+from .process import ROOT, Asking, Noisy, command, environment
+
+NASTY = "one\ntwo\r\nthree\u2028four\u2029five\x85six\x0bseven\x00 ☃ 𝄞"
+DULL = {"LANG": "C", "LC_ALL": "C", "PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
+SOURCES = [
+    "an import", "the first stdout", "a descriptor", "a child", "a thread", "the end",
+    "the last moment",
+]  # fmt: skip
+posix = pytest.mark.skipif(os.name != "posix", reason="signals and sessions are of POSIX")
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory):
+    """A database with two users, of whom one may not sign in."""
+    path = tmp_path_factory.mktemp("noisy") / "noisy.sqlite3"
+    users = (
+        "from django.contrib.auth.models import User;"
+        "User.objects.create_user('alice'); User.objects.create_user('gone', is_active=False)"
+    )
+    for arguments in (("migrate", "-v0"), ("shell", "-v0", "-c", users)):
+        subprocess.run(command(*arguments), cwd=ROOT, env=environment(path), check=True)
+    return path
+
+
+@pytest.fixture
+def noisy(database):
+    """Starts the noisy project."""
+    started = []
+
+    def start(*arguments, opened=True, **options):
+        started.append(Noisy(database, *arguments, **options))
+        if opened:
+            started[-1].open()
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.kill()
+
+
+def test_a_message_is_one_line(noisy, revision):
+    one = noisy(revision=revision)
+    assert one.text("nasty") == NASTY
+    assert one.text("nasty", text=NASTY) == NASTY
+    assert one.request("tools/list")["tools"]
+    assert one.out.raw.endswith(b"\n") and b"\r" not in one.out.raw
+    answered = [message["id"] for message in one.messages()]
+    assert len(answered) == len(set(answered))
+
+
+def test_what_a_client_writes_in_several_lines_is_no_message(noisy):
+    one = noisy(revision=LATEST.name)
+    whole = json.dumps(one.message("tools/call", {"name": "who"}), indent=1)
+    one.write(whole.encode() + b"\n")
+    assert one.text("who") == "nobody"
+    codes = [message["error"]["code"] for message in one.messages() if "error" in message]
+    assert len(codes) >= whole.count("\n") - 1 and set(codes) <= {-32700, -32600}
+
+
+@pytest.mark.parametrize("settings", [{}, DULL, {"PYTHONUNBUFFERED": "1"}], ids=str)
+def test_only_messages_reach_stdout(noisy, settings):
+    one = noisy(**settings)
+    assert one.text("shout") == "shouted"
+    assert one.text("listen") == "''b''"  # nor does anybody else read what the client says
+    assert one.text("shout") == "shouted"
+    one.close()
+    assert one.ended() == 0
+    assert b"NOISE" not in one.out.raw
+    assert all(message["jsonrpc"] == "2.0" for message in one.messages())
+    noise = one.err.raw.decode()
+    assert [source for source in SOURCES if f"NOISE of {source}" not in noise] == []
+    assert ("NOISE of the settings" in noise) == ("PYTHONUNBUFFERED" not in settings)
+
+
+@pytest.mark.parametrize("settings", [{}, DULL], ids=["plain", "dull"])
+def test_what_is_logged_goes_to_stderr_as_utf_8(noisy, settings):
+    one = noisy(**settings)
+    assert one.text("note", text="ünï ☃ 𝄞") == "noted"
+    one.close()
+    assert one.ended() == 0
+    said = one.err.raw.decode("utf-8", "strict")
+    assert "logged ünï ☃ 𝄞" in said and "printed ünï ☃ 𝄞" in said
+    assert b"logged" not in one.out.raw
+
+
+def ends(one):
+    """Whether the process, whose input is closed, ends well and soon, and leaves nothing behind."""
+    before = time.monotonic()
+    one.close()
+    assert one.ended() == 0
+    assert time.monotonic() - before < 5
+    assert one.out.over  # nobody holds the pipe any more
+    if os.name == "posix":
+        with pytest.raises(ProcessLookupError):
+            os.killpg(one.process.pid, 0)
+    return True
+
+
+def test_the_end_of_the_input_ends_the_process(noisy, revision):
+    one = noisy(revision=revision)
+    assert one.text("who") == "nobody"
+    assert ends(one)
+
+
+def test_it_does_so_whatever_a_tool_is_doing(noisy):
+    one = noisy()
+    one.start("tools/call", name="hang")
+    one.err.until(lambda: b"hanging" in one.err.raw)
+    assert ends(one)
+
+
+PING = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n'
+
+
+@pytest.mark.parametrize("said", [b"", PING, PING[:9]])
+def test_a_client_that_never_opens_keeps_nothing_from_ending(noisy, said):
+    one = noisy(opened=False)
+    one.write(said)
+    if said == PING:
+        assert one.wait(1)["result"] == {}
+    assert ends(one)
+
+
+@posix
+def test_nor_does_one_that_lets_nothing_go(database):
+    """It closes nothing and reads nothing, while more waits for it than a pipe holds."""
+    options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(
+        command("mcp_stdio"), cwd=ROOT, env=environment(database), **options
+    ) as process:
+        asking = Asking(LATEST.name)
+        for _ in range(4):
+            call = {"name": "nasty", "arguments": {"text": "x" * 200_000}}
+            process.stdin.write(asking.line("tools/call", call))
+        process.stdin.write(asking.line("tools/call", {"name": "hang"}))
+        process.stdin.flush()
+        while b"hanging" not in process.stderr.readline():
+            pass
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+
+
+def test_what_was_asked_before_the_end_is_answered(noisy):
+    one = noisy()
+    ids = [one.start("tools/call", name="nasty", arguments={"text": str(n)}) for n in range(9)]
+    one.close()
+    assert one.ended() == 0
+    assert {message["id"] for message in one.messages()} >= set(ids)
+
+
+@posix
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=str)
+def test_the_server_may_end_it_closing_its_output(noisy, number):
+    one = noisy()
+    id = one.start("subscriptions/listen", notifications={"toolsListChanged": True})
+    one.out.until(lambda: b"acknowledged" in one.out.raw)
+    one.process.send_signal(number)
+    assert one.ended() == 0  # though the input is open
+    assert one.out.over
+    assert one.wait(id)["result"]["resultType"] == "complete"
+
+
+@posix
+def test_a_client_that_never_initializes_holds_nothing(noisy):
+    assert ends(noisy())  # without a word
+    one = noisy()
+    one.revision = LATEST_HANDSHAKE
+    info = {"name": "tests", "version": "1"}
+    one.request("initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo=info)
+    one.process.send_signal(signal.SIGTERM)  # and never says that it is initialized, nor leaves
+    assert one.ended() == 0
+
+
+def test_the_user_is_the_command_lines(noisy):
+    token = {"authorization": "Bearer alice", "user": "alice"}
+    assert noisy().text("who") == "nobody"
+    assert noisy("--user", "alice").text("who") == "alice"
+    one = noisy("--user", "alice", revision="2025-11-25")
+    result = one.request("tools/call", name="who", _meta=token | {"user": "root"}, **token)
+    assert result["content"][0]["text"] == "alice"
+    assert all("authoriz" not in json.dumps(message) for message in one.messages())
+
+
+@pytest.mark.parametrize("name", ["nobody", "gone", ""])
+def test_who_may_not_sign_in_is_not_served(database, name):
+    done = subprocess.run(
+        command("mcp_stdio", "--user", name), cwd=ROOT, env=environment(database),
+        stdin=subprocess.DEVNULL, capture_output=True, timeout=30,
+    )  # fmt: skip
+    assert done.returncode == 1 and b"There is no active user" in done.stderr
+    assert b"jsonrpc" not in done.stdout

@@ -1,0 +1,38 @@
+"""The app: autodiscovery, checks, and a stdout that is kept for messages."""
+
+import sys
+
+import pytest
+from django.apps import apps
+from django.core.checks.registry import registry
+
+import django_mcp
+from django_mcp.apps import MCPConfig, SimpleMCPConfig
+
+
+def test_the_app_autodiscovers_unless_it_is_told_not_to():
+    assert type(apps.get_app_config("django_mcp")) is MCPConfig
+    assert issubclass(MCPConfig, SimpleMCPConfig) and "tests.shop.mcp" in sys.modules
+
+
+def test_its_checks_have_a_tag():
+    names = [check.__name__ for check in registry.get_checks() if "django_mcp" in check.tags]
+    assert sorted(names) == ["check_declarations", "check_settings"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kept"),
+    [
+        (["manage.py", "mcp_stdio"], True),
+        (["manage.py", "mcp_stdio", "--user", "alice"], True),
+        (["manage.py", "mcp_stdio", "--help"], False),
+        (["manage.py", "check"], False),
+        (["manage.py"], False),
+    ],
+)
+def test_what_a_project_prints_while_it_loads_is_no_message(monkeypatch, arguments, kept):
+    monkeypatch.setattr(sys, "argv", arguments)
+    before = sys.stdout
+    monkeypatch.setattr(sys, "stdout", before)
+    SimpleMCPConfig("django_mcp", django_mcp)
+    assert (sys.stdout is sys.stderr) is kept and (sys.stdout is before) is not kept

@@ -1,0 +1,196 @@
+"""What `manage.py check` says: every mistake at once, each with an id, a hint, and a page."""
+
+import ast
+import re
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from django.core import checks
+from django.core.management import call_command
+from django.core.management.base import SystemCheckError
+from django.test import override_settings
+
+import django_mcp
+from django_mcp.checks import check_declarations, check_settings
+from django_mcp.conf import DEFAULTS
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = Path(django_mcp.__file__).parent
+
+
+@contextmanager
+def around(request):
+    yield
+
+
+NOT_CALLABLE = 5
+
+
+def found(given) -> list[str]:
+    with override_settings(DJANGO_MCP=given):
+        messages = check_settings()
+    assert all(message.hint for message in messages)
+    return [str(message.id).removeprefix("django_mcp.") for message in messages]
+
+
+# Settings.
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        None,
+        {},
+        {"URL": "https://shop.example"},
+        {"URL": "http://localhost:8000"},
+        {"URL": "https://shop.example/"},
+        {"URL": "https://[::1]:8443"},
+        {"AROUND": ["tests.test_checks.around"]},
+        {"AROUND": ("tests.test_checks.around",)},
+        {"RATES": {"calls": "1/60", "log": None}},
+        {"QUESTION_TIMEOUT": 0.5, "PAGE_SIZE": 1},
+        DEFAULTS,
+    ],
+)
+def test_settings_with_nothing_wrong(given):
+    assert found(given) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "number"),
+    [
+        ({"NONSENSE": 1}, "E090"),
+        ({5: 1}, "E090"),
+        ({"URL": "shop.example"}, "E091"),
+        ({"URL": ""}, "E091"),
+        ({"URL": "ftp://shop.example"}, "E091"),
+        ({"URL": "https://"}, "E091"),
+        ({"URL": "https://shop.example/mcp"}, "E091"),
+        ({"URL": "https://shop.example?a=b"}, "E091"),
+        ({"URL": "https://shop.example#a"}, "E091"),
+        ({"URL": "https://[shop"}, "E091"),
+        ({"URL": "https://shop.example:port"}, "E091"),
+        ({"URL": "https://shop.example:0"}, "E091"),
+        ({"AROUND": ["nowhere.at.all"]}, "E092"),
+        ({"AROUND": ["tests.test_checks.nothing"]}, "E092"),
+        ({"AROUND": ["nodots"]}, "E092"),
+        ({"AROUND": ["tests.test_checks.NOT_CALLABLE"]}, "E092"),
+        ({"AROUND": [around]}, "E092"),
+        ("nonsense", "E093"),
+        ([("URL", "x")], "E093"),
+        ({"URL": 5}, "E094"),
+        ({"URL": None}, "E094"),
+        ({"AROUND": "tests.test_checks.around"}, "E094"),
+        ({"PAGE_SIZE": "100"}, "E094"),
+        ({"PAGE_SIZE": 0}, "E094"),
+        ({"PAGE_SIZE": -1}, "E094"),
+        ({"THREADS": True}, "E094"),
+        ({"RATES": []}, "E094"),
+        ({"RATES": {"calls": "many"}}, "E095"),
+        ({"RATES": {"calls": "0/1"}}, "E095"),
+        ({"RATES": {"calls": "1/0"}}, "E095"),
+        ({"RATES": {"calls": 5}}, "E095"),
+        ({"RATES": {"nonsense": "1/1"}}, "E095"),
+    ],
+)
+def test_what_is_wrong_with_settings(given, number):
+    assert found(given) == [number]
+
+
+def test_a_key_that_is_nearly_one():
+    with override_settings(DJANGO_MCP={"PAGE_SIZ": 5, "ZZZ": 1}):
+        near, far = check_settings()
+    assert near.hint == "Did you mean 'PAGE_SIZE'?" and "There are: URL, AROUND" in far.hint
+
+
+def test_every_mistake_at_once():
+    assert found({"PAGE_SIZE": 0, "THREADS": 0, "NONSENSE": 1}) == ["E090", "E094", "E094"]
+    assert found({"URL": "x", "AROUND": ["a.b"], "RATES": {"x": "1/1"}}) == ["E091", "E092", "E095"]
+
+
+# Declarations.
+
+
+def test_the_mistakes_of_every_server(server):
+    assert check_declarations() == []
+    server.tool(name="not allowed")(lambda request: "x")
+    (message,) = check_declarations()
+    assert message.id == "django_mcp.E010"
+
+
+def test_manage_check_says_them(server):
+    server.tool(name="not allowed")(lambda request: "x")
+    with override_settings(DJANGO_MCP={"NONSENSE": 1}), pytest.raises(SystemCheckError) as refused:
+        call_command("check")
+    assert "django_mcp.E010" in str(refused.value) and "django_mcp.E090" in str(refused.value)
+    with pytest.raises(SystemCheckError):
+        call_command("check", tags=["django_mcp"])
+
+
+def test_warnings_do_not_stop_it(server, capsys):
+    @server.tool
+    async def ask(request) -> str:
+        return str(await request.aelicit("Sure?"))
+
+    call_command("check")
+    assert "django_mcp.W028" in capsys.readouterr().err
+    assert {checks.WARNING} == {message.level for message in check_declarations()}
+
+
+# Ids.
+
+
+def emitted():
+    """The number and the place of every message that the package can give, and the call itself."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and (number := of_call(node)):
+                yield number, f"{path.relative_to(PACKAGE)}:{node.lineno}", node
+
+
+def of_call(node: ast.Call) -> str | None:
+    """`Error(..., id="django_mcp.E001")` and `thing.error(message, 1, hint)`."""
+    named = {keyword.arg: keyword.value for keyword in node.keywords}
+    if isinstance(named.get("id"), ast.Constant):
+        match = re.fullmatch(r"django_mcp\.([EW]\d{3})", str(named["id"].value))
+        return match and match[1]
+    number = getattr(node.args[1], "value", None) if len(node.args) > 1 else None
+    is_error = getattr(node.func, "attr", "") == "error"
+    return f"E{number:03}" if is_error and type(number) is int else None
+
+
+def documented():
+    page = (ROOT / "docs/reference/checks.md").read_text(encoding="utf-8")
+    return re.findall(r"^\| `django_mcp\.([EW]\d{3})` \| (.+) \| (.+) \|$", page, re.M)
+
+
+def test_every_message_has_an_id_of_its_own():
+    places: dict[str, list[str]] = {}
+    for number, place, _ in emitted():
+        places.setdefault(number, []).append(place)
+    assert len(places) > 40
+    assert {number: where for number, where in places.items() if len(where) > 1} == {}
+
+
+def test_every_id_is_documented_with_what_to_do():
+    rows = documented()
+    numbers = [number for number, _, _ in rows]
+    assert sorted(numbers, key=lambda number: number[1:]) == numbers == list(dict.fromkeys(numbers))
+    assert set(numbers) == {number for number, _, _ in emitted()}
+    assert all(len(meaning) > 10 and len(remedy) > 5 for _, meaning, remedy in rows)
+
+
+def test_every_message_has_a_hint():
+    """Whoever calls `error` gives a message, a number and what to do."""
+    for _, place, node in emitted():
+        assert "hint" in {keyword.arg for keyword in node.keywords} or len(node.args) > 2, place
+
+
+def test_every_number_is_written_out():
+    """Else the tests above would not see it."""
+    for path in (PACKAGE / "declare").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "error":
+                logged = ast.unparse(node.func).startswith("logger.")
+                assert logged or of_call(node), f"{path}:{node.lineno}"

@@ -1,0 +1,69 @@
+"""One setting: a dict over defaults, re-read whenever it changes."""
+
+import pytest
+from django.test import override_settings
+
+from django_mcp.conf import DEFAULTS, Settings, settings
+
+
+def test_at_most_twenty_keys():
+    assert len(DEFAULTS) <= 20 and all(key.isupper() for key in DEFAULTS)
+
+
+@pytest.mark.parametrize("key", DEFAULTS)
+def test_what_is_not_given_is_the_default(key):
+    with override_settings(DJANGO_MCP={}):
+        assert getattr(settings, key) == DEFAULTS[key]
+
+
+@pytest.mark.parametrize("given", [None, {}])
+def test_nothing_need_be_given(given):
+    with override_settings(DJANGO_MCP=given):
+        assert settings.PAGE_SIZE == 100 and settings.unknown() == [] and settings.given() == {}
+
+
+def test_it_may_be_missing_altogether():
+    with override_settings():
+        from django.conf import settings as django_settings
+
+        del django_settings.DJANGO_MCP
+        assert Settings().PAGE_SIZE == 100
+
+
+def test_what_is_given_counts():
+    with override_settings(DJANGO_MCP={"PAGE_SIZE": 5}):
+        assert settings.PAGE_SIZE == 5 and settings.URL == "http://localhost"
+        assert settings.given() == {"PAGE_SIZE": 5}
+
+
+def test_it_is_read_again_whenever_it_changes():
+    before = settings.PAGE_SIZE
+    with override_settings(DJANGO_MCP={"PAGE_SIZE": 5}):
+        assert settings.PAGE_SIZE == 5
+        with override_settings(DJANGO_MCP={"PAGE_SIZE": 6}):
+            assert settings.PAGE_SIZE == 6
+        assert settings.PAGE_SIZE == 5
+    assert before == settings.PAGE_SIZE
+
+
+def test_another_setting_changes_nothing():
+    made = Settings()
+    assert made.PAGE_SIZE == 100
+    values = made._values
+    made.reload(setting="DEBUG", value=True, enter=True)
+    assert made._values is values
+    made.reload(setting="DJANGO_MCP", value={}, enter=True)
+    assert made._values is None
+
+
+def test_defaults_are_never_written_to():
+    with override_settings(DJANGO_MCP={"RATES": {"calls": "1/1"}}):
+        assert settings.RATES == {"calls": "1/1"} and DEFAULTS["RATES"] == {}
+
+
+def test_a_key_there_is_not():
+    with pytest.raises(AttributeError, match="'NONSENSE'"):
+        _ = settings.NONSENSE
+    with override_settings(DJANGO_MCP={"B": 1, "A": 2, "URL": "http://x"}):
+        assert settings.unknown() == ["A", "B"]
+        assert not hasattr(settings, "A")

@@ -1,0 +1,192 @@
+"""What is public resolves, lazily: a project pays for no more than it writes."""
+
+import ast
+import json
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+import django_mcp as mcp
+from django_mcp.declare.servers import default_server
+
+INIT = Path(mcp.__file__)
+
+
+@pytest.mark.parametrize("name", mcp.__all__)
+def test_every_public_name_is_something(name):
+    assert getattr(mcp, name) is not None
+    assert name in dir(mcp) and getattr(mcp, name) is getattr(mcp, name)
+
+
+def test_each_name_is_what_it_says():
+    for name, (module, attribute) in mcp._PLACES.items():
+        found = getattr(import_module(f"django_mcp.{module}"), attribute)
+        assert found is getattr(mcp, name)
+        assert getattr(found, "__name__", name) == name
+    assert mcp.server is default_server
+
+
+def test_the_names_of_the_design():
+    """What the guides and the design show, by the name they show it under."""
+    for name in (
+        "AUTHENTICATED", "Annotations", "Audio", "Complete", "Declined", "Elicit",
+        "EmbeddedResource", "Header", "Icon", "Image", "Message", "ModelResource", "PUBLIC",
+        "Principal", "Prompt", "ProtocolError", "Request", "Resource", "ResourceLink", "Roots",
+        "Sample", "Server", "Tool", "ToolError", "Unsupported", "notify_changed", "prompt",
+        "register", "resource", "server", "tool",
+    ):  # fmt: skip
+        assert name in mcp.__all__
+
+
+def test_a_name_there_is_not():
+    with pytest.raises(AttributeError, match="module 'django_mcp' has no attribute 'nonsense'"):
+        _ = mcp.nonsense
+    with pytest.raises(ImportError):
+        from django_mcp import nonsense  # noqa: F401
+
+
+def test_type_checkers_are_told_the_same():
+    """The names under TYPE_CHECKING are those of the table, from the same modules."""
+    tree = ast.parse(INIT.read_text(encoding="utf-8"))
+    (guarded,) = [node for node in tree.body if isinstance(node, ast.If)]
+    told = {
+        alias.asname or alias.name: (node.module, alias.name)
+        for node in guarded.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert told == mcp._PLACES
+
+
+def test_a_star_brings_the_public_names():
+    namespace: dict[str, object] = {}
+    exec("from django_mcp import *", namespace)
+    assert set(namespace) - {"__builtins__"} == set(mcp.__all__)
+
+
+# What is imported.
+
+
+def run(code: str, *, cwd: Path | None = None, **environ: str) -> str:
+    root = str(INIT.parent.parent)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", dedent(code)],
+        capture_output=True, text=True, cwd=cwd, env={"PYTHONPATH": root, "PATH": "", **environ},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_to_import_it_imports_nothing_else():
+    found = json.loads(
+        run(
+            """
+            import __future__, importlib, json, sys, typing
+            before = set(sys.modules)
+            import django_mcp
+            print(json.dumps(sorted(set(sys.modules) - before)))
+            """
+        )
+    )
+    assert found == ["django_mcp"]
+
+
+def project(folder: Path, apps: str, **files: str) -> Path:
+    """A tiny project, and its settings."""
+    settings = f"""
+        SECRET_KEY = "x"
+        USE_TZ = True
+        INSTALLED_APPS = ["django.contrib.contenttypes", "django.contrib.auth", {apps}]
+        DATABASES = {{"default": {{"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}}}
+    """
+    for name, text in ({"settings": settings} | files).items():
+        path = folder / f"{name.replace('__', '/')}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(dedent(text), encoding="utf-8")
+    return folder
+
+
+MODULES = """
+    import json, sys
+    from django.core.management import execute_from_command_line
+    execute_from_command_line(["manage.py", "check"])
+    print(json.dumps(sorted(sys.modules)))
+"""
+HEAVY = {
+    "pydantic", "pydantic_core", "jsonschema", "referencing", "daphne", "channels", "twisted",
+    "oauthlib", "oauth2_provider", "rest_framework", "mcp",
+}  # fmt: skip
+
+
+def modules(folder: Path) -> set[str]:
+    printed = run(MODULES, cwd=folder, DJANGO_SETTINGS_MODULE="settings")
+    return set(json.loads(printed.splitlines()[-1]))
+
+
+def test_a_project_without_an_mcp_module_pays_nothing(tmp_path):
+    plain = project(tmp_path / "plain", "")
+    ours = project(tmp_path / "ours", '"django_mcp"')
+    brought = modules(ours) - modules(plain)
+    assert "django_mcp.checks" in brought and not {name.split(".")[0] for name in brought} & HEAVY
+    assert "django_mcp.declare.tools" not in brought and len(brought) < 30, brought
+
+
+def test_a_project_with_one_pays_for_what_it_writes(tmp_path):
+    folder = project(
+        tmp_path, '"django_mcp", "shop"', shop____init__="", shop__mcp="""
+            import django_mcp as mcp
+
+            @mcp.tool(permission=mcp.PUBLIC)
+            def add(request, a: int) -> int:
+                return a
+        """,
+    )  # fmt: skip
+    brought = modules(folder)
+    assert {"shop.mcp", "pydantic", "django_mcp.declare.tools"} <= brought
+    assert not {name.split(".")[0] for name in brought} & {"daphne", "channels", "oauthlib", "mcp"}
+
+
+# The app.
+
+SHOP = {
+    "shop____init__": "",
+    "shop__mcp": """
+        import django_mcp as mcp
+
+        @mcp.tool(name="not allowed")
+        def add(request, a: int) -> int:
+            return a
+    """,
+}
+IMPORTED = """
+    import sys
+    import django
+    django.setup()
+    from django.core.checks import run_checks
+    print("shop.mcp" in sys.modules, [message.id for message in run_checks()])
+"""
+
+
+def test_every_apps_mcp_module_is_found(tmp_path):
+    folder = project(tmp_path, '"django_mcp", "shop"', **SHOP)
+    printed = run(IMPORTED, cwd=folder, DJANGO_SETTINGS_MODULE="settings")
+    assert printed.strip() == "True ['django_mcp.E010']"
+
+
+def test_the_simple_config_looks_for_none(tmp_path):
+    folder = project(tmp_path, '"django_mcp.apps.SimpleMCPConfig", "shop"', **SHOP)
+    printed = run(IMPORTED, cwd=folder, DJANGO_SETTINGS_MODULE="settings")
+    assert printed.strip() == "False []"
+
+
+def test_a_mistake_in_an_mcp_module_is_not_swallowed(tmp_path):
+    """As in admin.py: only the absence of the module is nothing to speak of."""
+    folder = project(
+        tmp_path, '"django_mcp", "shop"', shop____init__="", shop__mcp="import nowhere"
+    )
+    with pytest.raises(AssertionError, match="No module named 'nowhere'"):
+        run(IMPORTED, cwd=folder, DJANGO_SETTINGS_MODULE="settings")

@@ -1,0 +1,50 @@
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+
+from tools import __main__ as tools
+from tools.environment import ROOT
+
+
+def test_no_command_is_a_question(capsys):
+    assert tools.main([]) == 0
+    told = capsys.readouterr().out
+    assert all(f"  {name} " in told for name in tools.COMMANDS)
+
+
+def test_an_unknown_command_is_a_mistake(capsys):
+    assert tools.main(["sing"]) == 2
+    assert "usage" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", tools.COMMANDS.values(), ids=tools.COMMANDS)
+def test_every_command_has_its_module(command):
+    assert importlib.util.find_spec(f"tools.{command.module}")
+
+
+def test_every_target_of_the_makefile_is_a_command():
+    makefile = (ROOT / "Makefile").read_text()
+    phony = next(line for line in makefile.splitlines() if line.startswith(".PHONY"))
+    for target in phony.split()[1:]:
+        assert target in tools.COMMANDS
+        assert f"-m tools {target} $(ARGS)" in makefile
+
+
+def test_it_starts_on_python_alone():
+    """Isolated and without site-packages, as on a machine where nothing is installed."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", START], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "usage: python -m tools" in done.stdout
+
+
+START = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from tools import ci, clean, clients, install, matrix, servers
+from tools.__main__ import main
+raise SystemExit(main([]))
+"""

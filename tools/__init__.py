@@ -1,0 +1,1 @@
+"""The project's tooling: `python -m tools` lists what there is."""

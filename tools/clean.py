@@ -1,0 +1,44 @@
+"""`python -m tools clean`: remove what the tools and the demonstration have made.
+
+The rule: only what is ignored by git, and only by the patterns below.
+"""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from tools.environment import ROOT
+
+MADE = (
+    ".coverage",
+    ".hypothesis",
+    ".mypy_cache",
+    ".pytest_cache",
+    ".ruff_cache",
+    ".venv*",
+    "*.egg-info",
+    "build",
+    "dist",
+    "example_project/*.sqlite3*",
+    "example_project/secret_key*",
+    "*/**/__pycache__",
+)
+
+
+def main(arguments: list[str]) -> int:
+    for path in made(ROOT):
+        print(path.relative_to(ROOT))
+        remove(path)
+    return 0
+
+
+def made(root: Path) -> Iterator[Path]:
+    for pattern in MADE:
+        yield from sorted(root.glob(pattern))
+
+
+def remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,39 @@
+"""`python -m tools clients`: install the clients that the tests drive and that need a place apart.
+
+The rule: standard library alone. mcp 1.x and 2.x are one package, so 1.x has an environment of
+its own; the tests that drive it are skipped where there is none.
+"""
+
+import os
+import subprocess
+import venv
+from pathlib import Path
+
+from tools.environment import ROOT
+from tools.run import run
+
+OLD_CLIENT = ROOT / ".venv-mcp1"
+WANTED = "mcp>=1.25,<2"
+VERSION = "from importlib.metadata import version; print(version('mcp'))"
+
+
+def main(arguments: list[str]) -> int:
+    python = str(OLD_CLIENT / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
+    if not installed(python) and (code := install(python)):
+        return code
+    print(f"Ready: mcp {installed(python)} at {python}")
+    return 0
+
+
+def installed(python: str) -> str:
+    """The version of mcp that this interpreter has, or nothing."""
+    if not Path(python).exists():
+        return ""
+    told = subprocess.run([python, "-c", VERSION], capture_output=True, text=True)
+    return told.stdout.strip()
+
+
+def install(python: str) -> int:
+    print(f"Installing {WANTED} in {OLD_CLIENT.name} ...", flush=True)
+    venv.create(OLD_CLIENT, with_pip=True, symlinks=os.name != "nt")
+    return run(python, "-m", "pip", "--disable-pip-version-check", "-q", "install", WANTED)

@@ -1,0 +1,284 @@
+"""A guided conversation of the official MCP client with the atlas, over stdio, as Alice.
+
+    python -m tools.conversation [--interactive]
+
+The rule: every step looks at what came back, and one that is not as it should be ends the
+conversation with exit code 1. It answers by a script; with --interactive, you do.
+"""
+
+import argparse
+import asyncio
+import base64
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp import Client, MCPError, StdioServerParameters
+
+from tools.answering import Answers
+from tools.environment import ROOT
+from tools.telling import Teller, shortened, teller
+
+JSON = dict[str, Any]
+PICTURE = ROOT / "build" / "atlas.png"
+USER = "alice"
+
+
+class Unexpected(Exception):
+    """The atlas did not answer as it should."""
+
+
+class Conversation:
+    """The steps, in order; each is told as it goes."""
+
+    def __init__(self, client: Client, tell: Teller, answers: Answers) -> None:
+        self.client, self.tell, self.answers = client, tell, answers
+        self.logged = 0
+        self.trip = ""
+
+    # What there is.
+
+    async def greet(self) -> None:
+        """A client starts the server and they agree on a revision"""
+        self.tell.aside(f"manage.py mcp_stdio --user {USER}")
+        info = self.client.server_info
+        title = info.title or info.name if info else "a server"
+        self.tell.say(f"“{title}”, speaking MCP {self.client.protocol_version}")
+        self.tell.aside(self.client.instructions or "")
+
+    async def look_around(self) -> None:
+        """What a model may do here"""
+        tools = await self.client.list_tools()
+        self.tell.table([(tool.name, first_line(tool.description)) for tool in tools.tools])
+        prompts, templates = (
+            (await self.client.list_prompts()).prompts,
+            (await self.client.list_resource_templates()).resource_templates,
+        )
+        self.tell.say(f"Prompts: {', '.join(prompt.name for prompt in prompts)}")
+        self.tell.say(f"To read: {', '.join(one.uri_template for one in templates)}")
+        expect(len(tools.tools) > 10 and prompts and templates, "the lists are too short")
+
+    async def see_own_trips(self) -> None:
+        """What Alice sees: her own trips, and nobody else's"""
+        listed = (await self.client.list_resources()).resources
+        trips = {str(one.uri): one.name for one in listed if "/trip/" in str(one.uri)}
+        self.tell.table(list(trips.items()))
+        strangers = (f"atlas://trip/{number}" for number in range(1, len(trips) + 2))
+        foreign = next(uri for uri in strangers if uri not in trips)
+        self.tell.say(f"{foreign}: {await self.refused(foreign)}")
+
+    async def refused(self, uri: str) -> str:
+        try:
+            await self.client.read_resource(uri)
+        except MCPError as error:
+            return error.error.message
+        raise Unexpected(f"{uri} is not Alice's to read")
+
+    # Finding.
+
+    async def search(self) -> None:
+        """Search 234,908 cities, page by page"""
+        asked = {"query": "santiago", "limit": 4}
+        page = await self.call("search_city", **asked)
+        again = await self.call("search_city", **asked, cursor=page["next_cursor"])
+        cities = [*page["results"], *again["results"]]
+        told = [(c["name"], c["country__name"], f"{c['population']:,}") for c in cities]
+        self.tell.table(told)
+        expect(len({city["_uri"] for city in cities}) == 8, "the pages overlap")
+
+    async def read(self) -> None:
+        """Read a resource"""
+        country = await self.client.read_resource("atlas://country/JP")
+        values = json.loads(text_of(country.contents[0]))
+        self.tell.table([(name, str(value)) for name, value in values.items() if name[0] != "_"])
+        expect(values["capital"] == "Tokyo", "Japan's capital is Tokyo")
+
+    async def complete(self) -> None:
+        """Complete what a person types: first the country, then one of its cities"""
+        country = await self.completed("country", "japa")
+        city = await self.completed("city", "ky", country=country)
+        prompt = await self.client.get_prompt("visit", {"country": country, "city": city})
+        self.tell.say(f"The prompt begins: {text_of(prompt.messages[0].content)}")
+        expect((country, city) == ("JP", "Kyoto"), "Kyoto was meant")
+
+    async def completed(self, name: str, typed: str, **before: str) -> str:
+        prompt = types.PromptReference(name="visit")
+        found = await self.client.complete(prompt, {"name": name, "value": typed}, before)
+        values = found.completion.values
+        self.tell.aside(f"{name}: {typed}▮ → {', '.join(values[:8])}")
+        return values[0]
+
+    async def draw(self) -> None:
+        """Call a tool that draws"""
+        result = await self.client.call_tool("draw_map", {})
+        pictures = [one for one in result.content if isinstance(one, types.ImageContent)]
+        expect(len(pictures) == 1, "there is no picture")
+        PICTURE.parent.mkdir(exist_ok=True)
+        PICTURE.write_bytes(base64.b64decode(pictures[0].data))
+        self.tell.say(f"The world by the lights of its cities: {PICTURE}")
+
+    # Working.
+
+    async def ride(self) -> None:
+        """A tool that takes its time says how far it is"""
+        ride = {"country": "JP", "stops": 5, "seconds": 0.2}
+        await self.call("ride_slow_train", self.heard, **ride)
+        expect(self.logged >= 5, "nothing was logged")
+
+    async def get_off(self) -> None:
+        """Cancel a call"""
+        with anyio.CancelScope() as scope:
+
+            async def first_stop(done: float, total: float | None, message: str | None) -> None:
+                await self.heard(done, total, message)
+                scope.cancel()
+
+            await self.call("ride_slow_train", first_stop, country="JP", stops=50, seconds=10)
+        expect(scope.cancelled_caught, "the train went on")
+        self.tell.say("That would have taken eight minutes: cancelled.")
+
+    async def heard(self, done: float, total: float | None, message: str | None) -> None:
+        self.tell.aside(f"{'█' * round(done):░<{round(total or 1)}} {message}")
+
+    async def log(self, params: types.LoggingMessageNotificationParams) -> None:
+        self.logged += 1
+
+    # Asking back.
+
+    async def plan(self) -> None:
+        """A tool that lacks something asks you, and acts when it knows"""
+        cities = [await self.found(name) for name in ("Tokyo", "Kanazawa", "Kyoto")]
+        trip = await self.call("plan_trip", self.heard, title="A slow spring", cities=cities)
+        self.trip = trip["_uri"]
+        expect(self.answers.forms >= 1, "it should have asked for dates")
+        itinerary = await self.call("itinerary", trip=self.trip)
+        self.tell.table([(f"{way['start']} → {way['end']}", km(way)) for way in itinerary["legs"]])
+
+    async def found(self, name: str) -> int:
+        found = await self.call("search_city", query=name, country="JP", limit=1)
+        return int(found["results"][0]["_uri"].rsplit("/", 1)[1])
+
+    async def borrow_a_model(self) -> None:
+        """A tool may borrow your model"""
+        text = await self.call("suggest_itinerary", country="JP", days=5, interests="tea")
+        self.tell.say(f"🗒  {text}")
+        expect(self.answers.samples == 1, "it should have asked the model")
+
+    async def play(self) -> None:
+        """A game of three questions"""
+        score = await self.call("capital_quiz", questions=3, continent="EU")
+        self.tell.say(f"{score['right']} of {score['of']}")
+        self.tell.table([(answer,) for answer in score["answers"]])
+
+    async def tidy(self) -> None:
+        """What cannot be undone is asked first"""
+        result = await self.client.call_tool("delete_trip", {"trip": self.trip})
+        self.tell.say(text_of(result.content[0]))
+        expect(not result.is_error or self.answers.are_typed, "the trip should be gone")
+        if not result.is_error:
+            await self.refused(self.trip)
+
+    # Speaking.
+
+    async def call(self, tool: str, heard: Any = None, **arguments: Any) -> Any:
+        """A tool's result: its data, or its text where it has none."""
+        given = (f"{name}={shortened(repr(value), 30)}" for name, value in arguments.items())
+        self.tell.aside(f"▶ {tool}({', '.join(given)})")
+        result = await self.client.call_tool(tool, arguments, progress_callback=heard)
+        text = text_of(result.content[0]) if result.content else ""
+        expect(not result.is_error, f"{tool}: {text}")
+        return text if result.structured_content is None else result.structured_content
+
+
+STEPS: tuple[Callable[[Conversation], Awaitable[None]], ...] = (
+    Conversation.greet,
+    Conversation.look_around,
+    Conversation.see_own_trips,
+    Conversation.search,
+    Conversation.read,
+    Conversation.complete,
+    Conversation.draw,
+    Conversation.ride,
+    Conversation.get_off,
+    Conversation.plan,
+    Conversation.borrow_a_model,
+    Conversation.play,
+    Conversation.tidy,
+)
+
+
+def expect(condition: object, otherwise: str) -> None:
+    if not condition:
+        raise Unexpected(otherwise)
+
+
+def first_line(text: str | None) -> str:
+    return shortened((text or "").partition("\n")[0], 76)
+
+
+def text_of(content: object) -> str:
+    return str(getattr(content, "text", ""))
+
+
+def km(way: JSON) -> str:
+    nights = f", {way['nights']} nights before" if way["nights"] else ""
+    return f"{way['km']:,} km {way['direction']}{nights}"
+
+
+async def converse(tell: Teller, answers: Answers) -> None:
+    server = StdioServerParameters(
+        command=sys.executable,
+        args=[str(ROOT / "manage.py"), "mcp_stdio", "--user", USER],
+        cwd=ROOT,
+        env=dict(os.environ),
+    )
+    heard: list[Conversation] = []
+
+    async def log(params: types.LoggingMessageNotificationParams) -> None:
+        for conversation in heard:
+            await conversation.log(params)
+
+    async with Client(
+        server,
+        elicitation_callback=answers.elicit,
+        sampling_callback=answers.sample,
+        logging_callback=log,
+        log_level="info",
+    ) as client:
+        heard.append(Conversation(client, tell, answers))
+        for number, step in enumerate(STEPS, start=1):
+            tell.heading(f"{number}. {step.__doc__}")
+            await step(heard[0])
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tools.conversation")
+    parser.add_argument("--interactive", action="store_true", help="answer the questions yourself")
+    options = parser.parse_args(arguments)
+    tell = teller()
+    asks = options.interactive and sys.stdin.isatty()
+    failures: list[BaseException] = []
+    try:
+        asyncio.run(converse(tell, Answers(tell, input if asks else None)))
+    except* (Unexpected, MCPError, OSError) as failed:
+        failures = list(leaves(failed))
+    for failure in failures:
+        tell.say(f"✗ {type(failure).__name__}: {failure}")
+    tell.heading("It ended too early." if failures else "That was all.")
+    if not (asks or failures):
+        tell.aside("To give the answers yourself: python -m tools demo --interactive")
+    return int(bool(failures))
+
+
+def leaves(group: BaseExceptionGroup) -> Iterator[BaseException]:
+    """The exceptions in a group, and in the groups that it holds."""
+    for error in group.exceptions:
+        yield from leaves(error) if isinstance(error, BaseExceptionGroup) else (error,)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,74 @@
+"""The environment that the tools run in: a virtual environment of the checkout, made when missing.
+
+The rule: standard library alone. This runs on a machine that has Python and nothing else.
+
+`TOOLS_ENVIRONMENT` names another folder than `.venv`, for a second interpreter.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / os.environ.get("TOOLS_ENVIRONMENT", ".venv")
+OLDEST = (3, 11)
+
+
+def python() -> Path:
+    """The interpreter of the environment, whether it is there or not."""
+    return FOLDER / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+
+
+def is_ready() -> bool:
+    """Whether this very process runs inside the environment."""
+    return Path(sys.prefix).resolve() == FOLDER.resolve()
+
+
+def prepare(extras: tuple[str, ...], packages: tuple[str, ...] = ()) -> None:
+    """Make the environment if there is none, and install what this command needs and lacks."""
+    if sys.version_info < OLDEST:
+        raise SystemExit(f"Python {OLDEST[0]}.{OLDEST[1]} or newer is needed.")
+    if not python().exists():
+        say(f"Making {FOLDER.name} ...")
+        venv.create(FOLDER, with_pip=True, symlinks=os.name != "nt")
+    for wanted in [*(f".[{extra}]" for extra in extras or [""]), *packages]:
+        if not stamp(wanted).exists():
+            install(wanted)
+
+
+def install(wanted: str) -> None:
+    project = wanted.startswith(".")
+    say(f"Installing {f'the project{wanted[1:]}' if project else wanted} ...")
+    pip("install", *(["-e"] if project else []), wanted.removesuffix("[]"))
+    stamp(wanted).touch()
+
+
+def pip(*arguments: str) -> None:
+    """Run pip in the environment; its words are shown only if it fails."""
+    command = [str(python()), "-m", "pip", "--disable-pip-version-check", "-q", *arguments]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if done.returncode:
+        sys.stderr.buffer.write(done.stdout)
+        raise SystemExit(f"pip {' '.join(arguments)} failed.")
+
+
+def stamp(wanted: str) -> Path:
+    """A file that tells that `wanted` was installed as pyproject.toml now asks for it."""
+    asked = (ROOT / "pyproject.toml").read_bytes() + wanted.encode()
+    return FOLDER / f"installed-{hashlib.sha256(asked).hexdigest()[:16]}"
+
+
+def run_inside(arguments: list[str]) -> int:
+    """Run `python -m tools` with these arguments inside the environment."""
+    # Not os.execv: on Windows it returns to the shell before the new process is done.
+    try:
+        return subprocess.run([str(python()), "-m", "tools", *arguments], cwd=ROOT).returncode
+    except KeyboardInterrupt:
+        return 130
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,101 @@
+"""`python -m tools matrix`: a quick run of the tests on other Pythons and Djangos.
+
+The rule: every interpreter that is found and is not this one, in an environment of its own, with
+every Django that supports it; on SQLite, without what is slow or drives other programs. What says
+nothing about Django runs once for each interpreter, with its newest Django.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tools.environment import ROOT
+from tools.run import run
+from tools.test import NOT_AGAIN
+
+DJANGOS = {
+    (3, 11): ("5.2",),
+    (3, 12): ("5.2", "6.0", "6.1"),
+    (3, 13): ("5.2", "6.0", "6.1"),
+}
+QUICK = ("--only", "sqlite,example", "-q", "-n", "2", "-m", "not slow", "--ignore=tests/clients")
+ABOUT_DJANGO = (*QUICK, *NOT_AGAIN, "--ignore=tests/spec")
+
+
+class Interpreter(NamedTuple):
+    """A Python that is there, and the environment that is made with it."""
+
+    version: tuple[int, int]
+    path: str
+
+    @property
+    def label(self) -> str:
+        return ".".join(map(str, self.version))
+
+    @property
+    def environment(self) -> str:
+        return f".venv-{self.label}"
+
+    @property
+    def inside(self) -> str:
+        return str(ROOT / self.environment / ("Scripts" if os.name == "nt" else "bin") / "python")
+
+
+class Outcome(NamedTuple):
+    """What came of one Python with one Django."""
+
+    label: str
+    code: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.label:<28} {self.seconds:6.1f} s  {'FAILED' if self.code else 'ok'}"
+
+
+def main(arguments: list[str]) -> int:
+    outcomes = [one for python in others() for one in runs(python, arguments)]
+    print("\n".join(["", *map(str, outcomes)]) if outcomes else "No other Python was found.")
+    return int(any(outcome.code for outcome in outcomes))
+
+
+def others() -> Iterator[Interpreter]:
+    for version in DJANGOS:
+        path = find(version) if version != sys.version_info[:2] else None
+        if path:
+            yield Interpreter(version, path)
+
+
+def find(version: tuple[int, int]) -> str | None:
+    """An interpreter of this version, on the path or among those of pyenv."""
+    name = "python{}.{}".format(*version)
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    installed = sorted(pyenv.glob(f"versions/{name.removeprefix('python')}.*/bin/python"))
+    candidates = [shutil.which(name), *map(str, reversed(installed))]
+    return next((path for path in candidates if path and works(path, version)), None)
+
+
+def works(path: str, version: tuple[int, int]) -> bool:
+    """Whether it really is what its name says: pyenv's shims answer to every name."""
+    tell = [path, "-c", "import sys, venv; print(*sys.version_info[:2])"]
+    told = subprocess.run(tell, capture_output=True, text=True)
+    return told.stdout.split() == [str(part) for part in version]
+
+
+def runs(python: Interpreter, arguments: list[str]) -> Iterator[Outcome]:
+    place = {"TOOLS_ENVIRONMENT": python.environment}
+    if code := run(python.path, "-m", "tools", "install", **place):
+        yield Outcome(f"Python {python.label}", code, 0.0)
+        return
+    for django in DJANGOS[python.version]:
+        began = time.monotonic()
+        label = f"Python {python.label}, Django {django}"
+        print(f"\n##### {label}", flush=True)
+        quick = QUICK if django == DJANGOS[python.version][-1] else ABOUT_DJANGO
+        code = run(python.inside, "-m", "pip", "install", "-q", f"django~={django}.0")
+        code = code or run(python.inside, "-m", "tools", "test", *quick, *arguments, **place)
+        yield Outcome(label, code, time.monotonic() - began)
