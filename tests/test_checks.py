@@ -119,7 +119,10 @@ def test_the_mistakes_of_every_server(server):
     assert message.id == "django_mcp.E010"
 
 
-def test_manage_check_says_them(server):
+# Of the project's own models too: since Django 6.1 it looks at every database.
+
+
+def test_manage_check_says_them(server, db):
     server.tool(name="not allowed")(lambda request: "x")
     with override_settings(DJANGO_MCP={"NONSENSE": 1}), pytest.raises(SystemCheckError) as refused:
         call_command("check")
@@ -128,7 +131,7 @@ def test_manage_check_says_them(server):
         call_command("check", tags=["django_mcp"])
 
 
-def test_warnings_do_not_stop_it(server, capsys):
+def test_warnings_do_not_stop_it(server, db, capsys):
     @server.tool
     async def ask(request) -> str:
         return str(await request.aelicit("Sure?"))
