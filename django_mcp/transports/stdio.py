@@ -4,7 +4,7 @@ stdio: one client, on the standard streams of this process.
 Rule: nothing but MCP reaches stdout. The streams are taken away before the
 project is served: what it prints goes to stderr, what it reads is empty. Lines
 are UTF-8 on every platform; one that is too long is refused and skipped. The
-end of stdin, or SIGTERM, ends everything.
+end of stdin, or SIGTERM, ends everything; how, is told in ``endings``.
 
 Source: basic/transports, "stdio", of each revision.
 """
@@ -17,7 +17,6 @@ import io
 import logging
 import os
 import queue
-import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -27,6 +26,7 @@ from django.conf import settings as django_settings
 
 from ..dispatch.conversations import Conversation
 from ..protocol.jsonrpc import ParseError, encode
+from .endings import FINISHED, STOPPED, WRITTEN, Ending
 
 if TYPE_CHECKING:
     from ..declare.servers import Server
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_mcp")
 CHUNK = 65_536
-BACKLOG = 16_000_000  # bytes that wait for a slow reader before less is taken and said
-GRACE = 1.0  # seconds for calls to finish once the client has closed its end
+BACKLOG = 16_000_000  # bytes that wait for a slow reader, on either side, before less is taken
 DROPPED_FIRST = ("notifications/progress", "notifications/message")
 
 
@@ -58,12 +57,14 @@ def taken_streams(*, for_good: bool = False) -> Iterator[tuple[int, int]]:
     try:
         yield reading, writing
     finally:
-        if not for_good:
+        if (
+            not for_good
+        ):  # or they stay as they are: a thread may be at them, and Windows waits for it
             sys.stdout = printed
             os.dup2(reading, 0)
             os.dup2(writing, 1)
-        os.close(writing)
-        os.close(reading)
+            os.close(writing)
+            os.close(reading)
 
 
 def _settle(stream: Any, for_good: bool) -> None:
@@ -101,7 +102,7 @@ class Writer:
         with self._room:
             self._room.wait_for(lambda: self._backlog <= BACKLOG)
 
-    def close(self, seconds: float = 2) -> None:
+    def close(self, seconds: float) -> None:
         """Write what waits, for as long as ``seconds``."""
         self._waiting.put(None)
         self._thread.join(seconds)
@@ -124,10 +125,56 @@ class Writer:
         return True
 
 
-def lines(descriptor: int, limit: int | None) -> Iterator[bytes | None]:
+class Reader:
+    """Reads ahead, in a thread of its own: the end of the input is seen behind what waits.
+
+    ``ended`` is called at the end, from that thread.
+    """
+
+    def __init__(self, descriptor: int, ended: Callable[[], None]) -> None:
+        self.over = False
+        self._descriptor, self._ended = descriptor, ended
+        self._ahead = bytearray()
+        self._changed = threading.Condition()
+        threading.Thread(target=self._read, name="mcp-stdin", daemon=True).start()
+
+    def read(self) -> bytes:
+        """The next bytes, once there are some; none at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ahead or self.over)
+            chunk = bytes(self._ahead[:CHUNK])
+            del self._ahead[:CHUNK]
+            self._changed.notify_all()
+        return chunk
+
+    def close(self) -> None:
+        """Read no more: the descriptor may soon be another's."""
+        with self._changed:
+            self.over = True
+            self._changed.notify_all()
+
+    def _read(self) -> None:
+        try:
+            while (chunk := os.read(self._descriptor, CHUNK)) and self._kept(chunk):
+                pass
+        except OSError:
+            logger.debug("stdin was closed under the reader", exc_info=True)
+        self.close()
+        self._ended()
+
+    def _kept(self, chunk: bytes) -> bool:
+        """Keep what was read until there is room for more; whether more is wanted."""
+        with self._changed:
+            self._ahead += chunk
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: len(self._ahead) < BACKLOG or self.over)
+            return not self.over
+
+
+def lines(read: Callable[[], bytes], limit: int | None) -> Iterator[bytes | None]:
     """The lines of a stream; None for one that is longer than ``limit``."""
     rest, skipping = b"", False
-    while chunk := os.read(descriptor, CHUNK):
+    while chunk := read():
         *whole, rest = (rest + chunk).split(b"\n")
         for line in whole:
             if skipping or (limit is not None and len(line) > limit):
@@ -142,23 +189,34 @@ def lines(descriptor: int, limit: int | None) -> Iterator[bytes | None]:
 
 
 async def serve(
-    server: Server, principal: Callable[[], Awaitable[Principal]], reading: int, writing: int
+    server: Server,
+    principal: Callable[[], Awaitable[Principal]],
+    reading: int,
+    writing: int,
+    *,
+    leaves: bool = False,
 ) -> None:
-    """Serve one client on two descriptors until it closes its end, or SIGTERM."""
-    writer = Writer(writing)
+    """Serve one client on two descriptors until it closes its end, or SIGTERM.
+
+    If ``leaves``, the process ends with it (``endings``).
+    """
+    ending, writer = Ending(leaves=leaves), Writer(writing)
     conversation = Conversation(server, principal, writer.send)
-    end = asyncio.Event()
-    with _ending_on_signals(end):
-        _read(conversation, writer, reading, end)
-        await end.wait()
-        await conversation.finish(GRACE)
-        await conversation.close()
-    await asyncio.to_thread(writer.close)
+    with ending.awaited(), contextlib.closing(Reader(reading, ending.begin)) as reader:
+        taken = _taking(conversation, writer, reader)
+        await ending.begun.wait()
+        if reader.over:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(taken.wait(), ending.left(FINISHED))
+        await conversation.finish(ending.left(FINISHED))
+        await conversation.close(ending.left(STOPPED))
+        writer.close(ending.left(WRITTEN))
 
 
-def _read(conversation: Conversation, writer: Writer, reading: int, end: asyncio.Event) -> None:
-    """Read in a thread, a message at a time: no faster than they are taken."""
+def _taking(conversation: Conversation, writer: Writer, reader: Reader) -> asyncio.Event:
+    """Take messages in a thread, no faster than the client reads; the event comes after them."""
     loop, limit = asyncio.get_running_loop(), django_settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    taken = asyncio.Event()
 
     async def take(line: bytes | None) -> None:
         if line is None:
@@ -166,45 +224,12 @@ def _read(conversation: Conversation, writer: Writer, reading: int, end: asyncio
         else:
             conversation.receive(line)
 
-    def read() -> None:
-        try:
-            for line in lines(reading, limit):
+    def take_all() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            for line in lines(reader.read, limit):
                 writer.wait_for_room()
                 asyncio.run_coroutine_threadsafe(take(line), loop).result()
-        except (OSError, RuntimeError):
-            logger.debug("stdin was closed under the reader", exc_info=True)
-        finally:
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(end.set)
+            loop.call_soon_threadsafe(taken.set)
 
-    threading.Thread(target=read, name="mcp-stdin", daemon=True).start()
-
-
-@contextlib.contextmanager
-def _ending_on_signals(end: asyncio.Event) -> Iterator[None]:
-    """SIGTERM and SIGINT end the conversation, on every platform."""
-    loop = asyncio.get_running_loop()
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    for number in before:
-        _on_signal(loop, number, end.set)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            with contextlib.suppress(NotImplementedError):
-                loop.remove_signal_handler(number)
-            signal.signal(number, handler)
-
-
-def _on_signal(
-    loop: asyncio.AbstractEventLoop, number: signal.Signals, act: Callable[[], None]
-) -> None:
-    """Act in the loop. Its own way wakes it even if the signal meets it falling asleep."""
-
-    def soon(*args: Any) -> None:
-        loop.call_soon_threadsafe(act)
-
-    try:
-        loop.add_signal_handler(number, act)
-    except NotImplementedError:  # on Windows, whose loop wakes at every signal
-        signal.signal(number, soon)
+    threading.Thread(target=take_all, name="mcp-take", daemon=True).start()
+    return taken

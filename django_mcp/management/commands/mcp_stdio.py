@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
-import threading
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import connections
 
 from ... import threads
 from ...declare.servers import Server, server_named, servers
 from ...exceptions import Misdeclared
 from ...principal import Principal, anonymous
+from ...transports.endings import flush
 from ...transports.stdio import serve, taken_streams
 
 
@@ -44,9 +43,11 @@ class Command(BaseCommand):
             return anonymous() if name is None else await threads.lookups.run(load, name)
 
         alone = getattr(self, "_called_from_command_line", False)
+        if alone:
+            connections.close_all()  # this thread needs none any more, and may be left as it is
         with taken_streams(for_good=alone) as (reading, writing):
-            asyncio.run(serve(server, principal, reading, writing))
-        leave()
+            asyncio.run(serve(server, principal, reading, writing, leaves=alone))
+            flush()  # here it is bounded, as is all that follows; in the interpreter's exit not
 
     def _server(self, name: str) -> Server:
         try:
@@ -73,16 +74,3 @@ def load(name: str) -> Principal:
     except model.DoesNotExist:
         return anonymous()
     return Principal(user) if user.is_active else anonymous()
-
-
-def leave() -> None:
-    """Exit at once, even if a tool's thread does not come back."""
-    for pool in (threads.tools, threads.lookups):
-        pool.shutdown(wait=False)
-    stuck = [thread for thread in threading.enumerate() if thread.name.startswith("mcp-tool")]
-    for thread in stuck:
-        thread.join(0.5)
-    if any(thread.is_alive() for thread in stuck):
-        sys.stderr.write("Some tools did not stop; leaving without them.\n")
-        sys.stderr.flush()
-        os._exit(0)

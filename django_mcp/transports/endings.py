@@ -1,0 +1,145 @@
+"""
+The end of a conversation on the standard streams: heard at once, and over soon.
+
+Rule: a thread that does nothing else hears of it, so that neither a loop that is stuck nor a
+client that reads nothing can hide it. All that follows shares one wait, until ``GONE``. By then
+a process that serves nobody else has exited as any does, with its hooks; or it ends there, and
+leaves behind what has not stopped.
+
+Source: basic/lifecycle and basic/transports/stdio, "Shutdown".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from .. import threads
+
+# Seconds since the end began.
+FINISHED = 1.0  # so long calls may go on
+STOPPED = 1.2  # and so long be tidied up
+WRITTEN = 1.4  # so long the client may read what was answered
+GONE = 1.5  # and so long the process may take for an exit of its own
+LAST_WORDS = 0.2  # more, to write to a stream that perhaps nobody reads
+
+NAMES = ("SIGTERM", "SIGINT", "SIGBREAK")  # the last is one of Windows
+SIGNALS = {getattr(signal, name) for name in NAMES if hasattr(signal, name)}
+BELL = 0  # which is no signal
+
+
+class Ending:
+    """The end of the conversation that is served in this loop.
+
+    ``begun`` is set when it is heard of. If ``leaves``, it is the end of the process as well.
+    """
+
+    def __init__(self, *, leaves: bool = False) -> None:
+        self.begun = asyncio.Event()
+        self._loop, self._leaves = asyncio.get_running_loop(), leaves
+        self._at, self._code = 0.0, 0
+        self._ear, self._bell = socket.socketpair()
+        self._bell.setblocking(False)
+        self._before: dict[Any, Any] = {}  # what signals did
+        self._due, self._said = threading.Event(), threading.Event()
+
+    def begin(self, *_: Any) -> None:
+        """Begin the end; from any thread, and from signal handlers, which must wait for no lock."""
+        with contextlib.suppress(OSError):  # it has ended, or was begun very often
+            self._bell.send(bytes([BELL]))
+
+    def left(self, until: float) -> float:
+        """The seconds that are left until then."""
+        return max(0.0, self._at + until - time.monotonic())
+
+    @contextlib.contextmanager
+    def awaited(self) -> Iterator[None]:
+        """Hear of the end from here on. The block's own end begins it, if nothing has before."""
+        hearing = self._started()
+        self._hook()
+        try:
+            yield
+        except BaseException:
+            self._code = 1
+            raise
+        finally:
+            self.begin()
+            if self._leaves:
+                let_pools_go()
+            else:
+                self._unhook()
+                hearing.join()
+                self._bell.close()
+                self._ear.close()
+
+    def _started(self) -> threading.Thread:
+        """The thread that hears. Threads are made now: an interpreter that exits makes none."""
+        if self._leaves:
+            threading.Thread(target=self._speak, name="mcp-last-words", daemon=True).start()
+        hearing = threading.Thread(target=self._hear, name="mcp-end", daemon=True)
+        hearing.start()
+        return hearing
+
+    def _hear(self) -> None:
+        while self._ear.recv(1)[0] not in (BELL, *SIGNALS):
+            pass
+        self._at = time.monotonic()
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self.begun.set)
+        if self._leaves:
+            time.sleep(GONE)
+            self._leave()
+
+    def _leave(self) -> None:
+        """End the process, whoever holds the streams that the last words are for."""
+        self._due.set()
+        self._said.wait(LAST_WORDS)
+        os._exit(self._code)
+
+    def _speak(self) -> None:
+        self._due.wait()
+        with contextlib.suppress(Exception):
+            stuck = [one.name for one in threading.enumerate() if one.is_alive() and not one.daemon]
+            sys.stderr.write(f"Left behind, as it did not stop: {', '.join(stuck)}.\n")
+            flush()
+        self._said.set()
+
+    # Signals.
+
+    def _hook(self) -> None:
+        """Signals ring the bell: in C, should the loop not come back, and in Python, should
+        somebody else have taken the former."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        self._before = {number: signal.signal(number, self.begin) for number in SIGNALS}
+        self._wakeup = signal.set_wakeup_fd(self._bell.fileno(), warn_on_full_buffer=False)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._unhook)
+
+    def _unhook(self) -> None:
+        """Give them back; also in a child, whose signals are its own and whose bell is not."""
+        before, self._before = self._before, {}
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        if before:
+            signal.set_wakeup_fd(self._wakeup)
+
+
+def let_pools_go() -> None:
+    for pool in (threads.tools, threads.lookups):
+        pool.shutdown(wait=False)
+
+
+def flush() -> None:
+    """Write what waits in the buffers of the standard streams."""
+    for stream in (sys.stdout, sys.__stdout__, sys.stderr):
+        if stream is not None:
+            stream.flush()

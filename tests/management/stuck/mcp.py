@@ -1,0 +1,147 @@
+"""
+What the stuck project exposes: tools that do not come back, and some that do.
+
+Each says on stderr that it has come to where it stays.
+"""
+
+import asyncio
+import atexit
+import logging
+import multiprocessing
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
+
+import django_mcp as mcp
+
+LONG = 60  # seconds: no test lasts that long
+idle = ThreadPoolExecutor(1)
+kept = set()
+
+atexit.register(print, "HOOK", file=sys.__stderr__)
+
+
+def say(word):
+    print(word, file=sys.stderr, flush=True)
+
+
+async def deaf():
+    """Hear of no cancel."""
+    while True:
+        try:
+            await asyncio.sleep(LONG)
+        except asyncio.CancelledError:
+            say("DEAF")
+
+
+@mcp.tool(permission=mcp.PUBLIC, read_only=True)
+def sleep(request: mcp.Request) -> str:
+    say("STUCK")
+    time.sleep(LONG)
+    return "woke"
+
+
+@mcp.tool(permission=mcp.PUBLIC, read_only=True)
+async def to_thread(request: mcp.Request) -> str:
+    say("STUCK")
+    await asyncio.to_thread(time.sleep, LONG)
+    return "woke"
+
+
+@mcp.tool(permission=mcp.PUBLIC, read_only=True)
+async def to_sync(request: mcp.Request) -> str:
+    say("STUCK")
+    await sync_to_async(time.sleep)(LONG)
+    return "woke"
+
+
+@mcp.tool(permission=mcp.PUBLIC, read_only=True)
+async def swallow(request: mcp.Request) -> str:
+    say("STUCK")
+    await deaf()
+    return "woke"
+
+
+@mcp.tool(permission=mcp.PUBLIC, read_only=True)
+async def block(request: mcp.Request) -> str:
+    """Keep the loop itself from everything."""
+    say("STUCK")
+    time.sleep(LONG)  # noqa: ASYNC251
+    return "woke"
+
+
+@mcp.tool(permission=mcp.PUBLIC, read_only=True)
+async def spin(request: mcp.Request) -> str:
+    """The same, at work."""
+    say("STUCK")
+    while True:
+        pass
+
+
+@mcp.tool(permission=mcp.PUBLIC, read_only=True)
+async def leave_a_task(request: mcp.Request) -> str:
+    kept.add(asyncio.create_task(deaf()))
+    say("STUCK")
+    return "done"
+
+
+@mcp.tool(permission=mcp.PUBLIC, read_only=True)
+def leave_a_thread(request: mcp.Request) -> str:
+    threading.Thread(target=time.sleep, args=(LONG,), name="of-the-project").start()
+    say("STUCK")
+    return "done"
+
+
+@mcp.tool(permission=mcp.PUBLIC, read_only=True)
+def leave_a_hook(request: mcp.Request) -> str:
+    atexit.register(time.sleep, LONG)
+    say("STUCK")
+    return "done"
+
+
+@mcp.tool(permission=mcp.PUBLIC)
+def write(request: mcp.Request) -> str:
+    """Write, and never commit."""
+    User.objects.create_user("half")
+    say("STUCK")
+    time.sleep(LONG)
+    return "woke"
+
+
+@mcp.tool(permission=mcp.PUBLIC, read_only=True)
+def flood(request: mcp.Request, size: int) -> str:
+    """Say more on stderr than a pipe holds."""
+    logging.getLogger("noisy").info("FLOOD" + "x" * size)
+    return "read"
+
+
+# These hold nothing up.
+
+
+@mcp.tool(permission=mcp.PUBLIC, read_only=True)
+def echo(request: mcp.Request, size: int = 2) -> str:
+    return "x" * size
+
+
+@mcp.tool(permission=mcp.PUBLIC, read_only=True)
+def use_idle(request: mcp.Request) -> str:
+    """A thread of the project's waits for work from now on."""
+    return idle.submit(str, "used").result()
+
+
+@mcp.tool(permission=mcp.PUBLIC, read_only=True)
+def short(request: mcp.Request) -> str:
+    say("SHORT")
+    time.sleep(0.4)
+    return "done"
+
+
+@mcp.tool(permission=mcp.PUBLIC, read_only=True)
+def children(request: mcp.Request) -> list[int]:
+    """Let children work, and terminate them."""
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        return pool.map(abs, [-1, 2])
