@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import socket
 import sys
 import threading
@@ -23,6 +22,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .. import threads
+from .signals import SIGNALS, Caught
 
 # Seconds since the end began.
 FINISHED = 1.0  # so long calls may go on
@@ -31,8 +31,6 @@ WRITTEN = 1.4  # so long the client may read what was answered
 GONE = 1.5  # and so long the process may take for an exit of its own
 LAST_WORDS = 0.2  # more, to write to a stream that perhaps nobody reads
 
-NAMES = ("SIGTERM", "SIGINT", "SIGBREAK")  # the last is one of Windows
-SIGNALS = {getattr(signal, name) for name in NAMES if hasattr(signal, name)}
 BELL = 0  # which is no signal
 
 
@@ -48,7 +46,6 @@ class Ending:
         self._at, self._code = 0.0, 0
         self._ear, self._bell = socket.socketpair()
         self._bell.setblocking(False)
-        self._before: dict[Any, Any] = {}  # what signals did
         self._due, self._said = threading.Event(), threading.Event()
 
     def begin(self, *_: Any) -> None:
@@ -63,8 +60,7 @@ class Ending:
     @contextlib.contextmanager
     def awaited(self) -> Iterator[None]:
         """Hear of the end from here on. The block's own end begins it, if nothing has before."""
-        hearing = self._started()
-        self._hook()
+        hearing, caught = self._started(), Caught(self._bell.fileno(), self.begin)
         try:
             yield
         except BaseException:
@@ -75,7 +71,7 @@ class Ending:
             if self._leaves:
                 let_pools_go()
             else:
-                self._unhook()
+                caught.give_back()
                 hearing.join()
                 self._bell.close()
                 self._ear.close()
@@ -111,26 +107,6 @@ class Ending:
             sys.stderr.write(f"Left behind, as it did not stop: {', '.join(stuck)}.\n")
             flush()
         self._said.set()
-
-    # Signals.
-
-    def _hook(self) -> None:
-        """Signals ring the bell: in C, should the loop not come back, and in Python, should
-        somebody else have taken the former."""
-        if threading.current_thread() is not threading.main_thread():
-            return
-        self._before = {number: signal.signal(number, self.begin) for number in SIGNALS}
-        self._wakeup = signal.set_wakeup_fd(self._bell.fileno(), warn_on_full_buffer=False)
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._unhook)
-
-    def _unhook(self) -> None:
-        """Give them back; also in a child, whose signals are its own and whose bell is not."""
-        before, self._before = self._before, {}
-        for number, handler in before.items():
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        if before:
-            signal.set_wakeup_fd(self._wakeup)
 
 
 def let_pools_go() -> None:

@@ -209,7 +209,7 @@ async def serve(
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(taken.wait(), ending.left(FINISHED))
         await conversation.finish(ending.left(FINISHED))
-        await conversation.close(ending.left(STOPPED))
+        await conversation.close(ending.left(STOPPED) / 2)  # it cancels twice, and waits each time
         writer.close(ending.left(WRITTEN))
 
 

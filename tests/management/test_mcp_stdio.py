@@ -204,9 +204,10 @@ def test_nor_is_it_held_by_an_error_stream_that_nobody_reads(unread):
 
 
 @posix
-def test_a_signal_to_a_child_is_none_to_the_server(stuck):
+def test_a_signal_to_a_child_is_the_childs_alone(stuck):
     one = stuck(PYTHONWARNINGS="ignore")
-    assert one.request("tools/call", name="children")["structuredContent"] == [1, 2]
+    ended = one.request("tools/call", name="children", arguments={"count": 20})
+    assert ended["structuredContent"] == [-signal.SIGTERM] * 20
     with pytest.raises(subprocess.TimeoutExpired):
         one.process.wait(2)
     assert one.text("echo") == "xx"

@@ -141,7 +141,14 @@ def short(request: mcp.Request) -> str:
 
 
 @mcp.tool(permission=mcp.PUBLIC, read_only=True)
-def children(request: mcp.Request) -> list[int]:
-    """Let children work, and terminate them."""
-    with multiprocessing.get_context("fork").Pool(2) as pool:
-        return pool.map(abs, [-1, 2])
+def children(request: mcp.Request, count: int) -> list[int]:
+    """How children end that are terminated as soon as they are born."""
+    return [ended_child() for _ in range(count)]
+
+
+def ended_child():
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(LONG,))
+    child.start()
+    child.terminate()
+    child.join()
+    return child.exitcode
