@@ -216,19 +216,23 @@ async def serve(
 def _taking(conversation: Conversation, writer: Writer, reader: Reader) -> asyncio.Event:
     """Take messages in a thread, no faster than the client reads; the event comes after them."""
     loop, limit = asyncio.get_running_loop(), django_settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-    taken = asyncio.Event()
+    taken, done = asyncio.Event(), threading.Semaphore(0)
 
-    async def take(line: bytes | None) -> None:
-        if line is None:
-            writer.send(conversation.connection.refuse(ParseError("The message is too long")))
-        else:
-            conversation.receive(line)
+    def take(line: bytes | None) -> None:
+        try:
+            if line is None:
+                writer.send(conversation.connection.refuse(ParseError("The message is too long")))
+            else:
+                conversation.receive(line)
+        finally:
+            done.release()
 
     def take_all() -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended
             for line in lines(reader.read, limit):
                 writer.wait_for_room()
-                asyncio.run_coroutine_threadsafe(take(line), loop).result()
+                loop.call_soon_threadsafe(take, line)
+                done.acquire()
             loop.call_soon_threadsafe(taken.set)
 
     threading.Thread(target=take_all, name="mcp-take", daemon=True).start()

@@ -124,9 +124,7 @@ def test_if_nothing_is_stuck_it_exits_as_any_process(stuck):
     one = stuck()
     assert one.text("echo") == "xx"
     assert one.text("use_idle") == "used"  # a thread that waits for work is not stuck
-    before = time.monotonic()
     assert ends(one)
-    assert time.monotonic() - before < 1.5  # nothing was waited for
     assert b"HOOK" in one.err.raw and b"did not stop" not in one.err.raw
 
 
