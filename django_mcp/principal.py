@@ -7,16 +7,29 @@ user that is not active is nobody.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+LONGEST_KEY = 255  # characters: what a column of every database can hold and index
 
 
 @dataclass(frozen=True, slots=True)
 class Auth:
-    """What a verified token says: its scopes, and the application it was given to."""
+    """What a verified token says: its scopes, the application it was given to, and its end.
+
+    ``key`` names a token that belongs to no application, so that what was begun
+    with it is not gone on with by another; it is a name, never the token.
+    """
 
     scopes: frozenset[str] = frozenset()
     application: Any = None
+    key: str = ""
+    expires: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +50,15 @@ class Principal:
 
     @property
     def key(self) -> str:
-        """A stable name, to bind sealed state and limits to."""
+        """A stable name, to bind sessions, sealed state and limits to; "" is nobody.
+
+        It tells apart users, and what each of their tokens was given to.
+        """
         application = getattr(self.auth and self.auth.application, "pk", "")
-        return f"{self.user.pk if self.is_authenticated else ''}:{application}"
+        grant = (application, self.auth.key if self.auth else "")
+        if self.is_authenticated:
+            return _name(self.user.pk, *grant)
+        return _name(*grant) if any(grant) else ""
 
     @property
     def is_authenticated(self) -> bool:
@@ -53,6 +72,14 @@ class TokenVerifier(Protocol):
     async def verify(self, token: str, server: Any) -> Principal | None:
         """Who ``token`` speaks for on ``server``, a ``Server``; None when it is not valid there."""
         ...
+
+
+def _name(*parts: Any) -> str:
+    """Parts in one word. A part that holds a colon is not mistaken for two."""
+    name = ":".join(quote(str(part), safe="") for part in parts)
+    if len(name) <= LONGEST_KEY:
+        return name
+    return hashlib.sha256(name.encode()).hexdigest()
 
 
 def anonymous() -> Principal:
