@@ -23,6 +23,7 @@ class SimpleMCPConfig(AppConfig):
     name = "django_mcp"
     label = "django_mcp"
     verbose_name = _("Model Context Protocol")
+    default_auto_field = "django.db.models.BigAutoField"
 
     def __init__(self, app_name: str, app_module: ModuleType | None) -> None:
         super().__init__(app_name, app_module)

@@ -34,6 +34,13 @@ DEFAULTS: dict[str, Any] = {
     "STATE_LIFETIME": 3600,
     # Bytes of one result; beyond, the call ends with an error the model can act on.
     "RESULT_SIZE": 10_000_000,
+    # The alias of the database that holds sessions and what is said in them.
+    "DATABASE": "default",
+    # Seconds for which a session may be idle, and how many sessions one owner may have.
+    "SESSION_LIFETIME": 86_400,
+    "SESSIONS": 1_000,
+    # Messages that one stream may hold; the last response has room beyond.
+    "EVENTS": 50_000,
 }
 
 

@@ -1,0 +1,41 @@
+"""
+Which database holds what.
+
+Rule: sessions and their log live in ``DJANGO_MCP["DATABASE"]`` and nothing else
+does, so that the project's migrations run where its own tables are. Tokens stay
+with the users. A router before this one has the first word.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import DEFAULT_DB_ALIAS, models
+
+from ..conf import settings
+
+APP, ELSEWHERE = "django_mcp", frozenset(("token",))
+
+
+class DeliveryRouter:
+    """For ``DATABASE_ROUTERS``, where ``DJANGO_MCP["DATABASE"]`` is not the default."""
+
+    def db_for_read(self, model: type[models.Model], **hints: Any) -> str | None:
+        return settings.DATABASE if _is_ours(model) else None
+
+    db_for_write = db_for_read
+
+    def allow_relation(self, one: models.Model, other: models.Model, **hints: Any) -> bool | None:
+        return True if _is_ours(type(one)) and _is_ours(type(other)) else None
+
+    def allow_migrate(
+        self, db: str, app_label: str, model_name: str | None = None, **hints: Any
+    ) -> bool | None:
+        apart = settings.DATABASE != DEFAULT_DB_ALIAS
+        if app_label == APP and model_name and model_name not in ELSEWHERE:
+            return bool(db == settings.DATABASE)
+        return False if apart and db == settings.DATABASE else None
+
+
+def _is_ours(model: type[models.Model]) -> bool:
+    return model._meta.app_label == APP and model._meta.model_name not in ELSEWHERE
