@@ -94,6 +94,10 @@ class Pool:
         assert outcome is not None
         return outcome.get()
 
+    def begin(self, function: Callable[[], object]) -> None:
+        """Run ``function`` for nobody who waits, and not in a test. Raises ``Busy``."""
+        self._submit(lambda: _unattended(function))
+
     def _submit(self, job: Callable[[], T]) -> Future[T]:
         with self._lock:
             if self._pending >= self._size() + settings.QUEUE:
@@ -122,6 +126,7 @@ class Pool:
 
 lookups = Pool("lookup", lambda: 2)
 tools = Pool("tool", lambda: int(settings.THREADS))
+notes = Pool("note", lambda: 1)  # what nobody waits for: it may wait for the project's database
 
 
 def _at_home(
@@ -145,6 +150,15 @@ def _tended(function: Callable[..., T], args: Any, kwargs: Any) -> T:
             return _plainly(function, *args, **kwargs)
         finally:
             _sweep()
+
+
+def _unattended(function: Callable[[], object]) -> None:
+    if _adopted:
+        return  # nothing unasked happens in the midst of a test
+    try:
+        _tended(function, (), {})
+    except Exception:
+        logger.exception("A job that nobody waits for failed")
 
 
 def _plainly(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:

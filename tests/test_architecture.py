@@ -22,7 +22,15 @@ LEVELS: list[list[set[str]]] = [
     [{"exceptions", "conf", "threads", "principal"}],
     [{"declare"}, {"models", "delivery", "migrations"}],
     [{"dispatch"}],
-    [{"bridges"}, {"subscriptions"}, {"tasks"}, {"operations"}, {"oauth"}, {"transports"}],
+    [
+        {"bridges"},
+        {"subscriptions"},
+        {"tasks"},
+        {"operations"},
+        {"oauth"},
+        {"tokens"},
+        {"transports"},
+    ],  # fmt: skip
     [{"apps", "routing", "checks", "admin", "urls", "web", "testing", "management"}],
 ]
 TOP = len(LEVELS) - 1

@@ -221,6 +221,37 @@ async def test_a_pool_that_is_shut_down_refuses_what_waits_and_begins_anew(pool)
     assert gone("mcp-test") and not pool._pending
 
 
+async def test_a_job_that_nobody_waits_for(pool, caplog):
+    ran: list[str] = []
+
+    def fail() -> None:
+        raise OSError("nobody hears of it")
+
+    for job in (fail, lambda: ran.append(threading.current_thread().name)):
+        pool.begin(job)
+    await pool.run(lambda: None)
+    assert ran == ["mcp-test_0"] and "nobody hears of it" in caplog.text
+
+
+def test_jobs_that_nobody_waits_for_are_bounded_too(pool):
+    released = threading.Event()
+    try:
+        with override_settings(DJANGO_MCP={"QUEUE": 1}):
+            pool.begin(released.wait)
+            pool.begin(released.wait)
+            with pytest.raises(Busy):
+                pool.begin(released.wait)
+    finally:
+        released.set()
+
+
+def test_a_test_gets_no_job_that_nobody_waits_for(pool, db):
+    ran: list[int] = []
+    pool.begin(lambda: ran.append(1))
+    pool.shutdown()
+    assert ran == []
+
+
 async def test_look_ups_have_threads_of_their_own():
     names = {await pool.run(_thread_name) for pool in (threads.lookups, threads.tools)}
     assert len(names) == 2
