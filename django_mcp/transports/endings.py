@@ -103,8 +103,8 @@ class Ending:
     def _speak(self) -> None:
         self._due.wait()
         with contextlib.suppress(Exception):
-            stuck = [one.name for one in threading.enumerate() if one.is_alive() and not one.daemon]
-            sys.stderr.write(f"Left behind, as it did not stop: {', '.join(stuck)}.\n")
+            stuck = ", ".join(one.name for one in threading.enumerate() if not one.daemon)
+            sys.stderr.write(f"Left behind, as they did not stop: {stuck}.\n")
             flush()
         self._said.set()
 
