@@ -1,0 +1,24 @@
+"""What the tests of the conformance server share; under other settings, nothing is collected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from django.conf import settings
+
+if settings.SETTINGS_MODULE != "tests.conformance.settings":
+    collect_ignore_glob = ["test_*.py"]
+
+
+@pytest.fixture
+def connect(db: None) -> Iterator[Callable[..., Any]]:
+    """Makes clients, which nobody signs in to, and closes them."""
+    from django_mcp import threads
+    from tests.client import Client
+
+    with ExitStack() as stack:
+        stack.enter_context(threads.adopt())
+        yield lambda **options: stack.enter_context(Client(**options))
