@@ -31,10 +31,12 @@ class DeliveryRouter:
     def allow_migrate(
         self, db: str, app_label: str, model_name: str | None = None, **hints: Any
     ) -> bool | None:
-        apart = settings.DATABASE != DEFAULT_DB_ALIAS
-        if app_label == APP and model_name and model_name not in ELSEWHERE:
-            return bool(db == settings.DATABASE)
-        return False if apart and db == settings.DATABASE else None
+        here = db == settings.DATABASE
+        if app_label == APP and model_name is None:
+            return None
+        if app_label == APP and model_name not in ELSEWHERE:
+            return bool(here)
+        return False if here and db != DEFAULT_DB_ALIAS else None
 
 
 def _is_ours(model: type[models.Model]) -> bool:

@@ -22,6 +22,11 @@ else:
 class JSONText(Text):
     """JSON in a text column; None is NULL."""
 
+    if TYPE_CHECKING:
+        _pyi_private_set_type: Any
+        _pyi_private_get_type: Any
+        _pyi_lookup_exact_type: Any
+
     def from_db_value(self, value: str | None, *of: Any) -> Any:
         return None if value is None else json.loads(value)
 

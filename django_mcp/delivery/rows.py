@@ -1,0 +1,70 @@
+"""
+The way to the rows: which database, in which transaction.
+
+Rule: a transaction begins with the statement that takes its lock, and locks are
+taken in one order: session, call, streams by id. Where two meet all the same,
+one of them begins again; ``SELECT ... FOR UPDATE`` is never relied on, for
+SQLite ignores it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from django.db import OperationalError, models, transaction
+
+from ..conf import settings
+
+P = ParamSpec("P")
+T = TypeVar("T")
+M = TypeVar("M", bound=models.Model)
+
+ATTEMPTS = 5
+# Serialization failure and deadlock, in PostgreSQL's words and in MariaDB's.
+COLLISIONS = frozenset(("40001", "40P01", 1213, 1020))
+
+
+def rows(model: type[M]) -> models.QuerySet[M]:
+    """The rows of a model, where the log is kept."""
+    return model._default_manager.using(settings.DATABASE)
+
+
+def one_transaction(function: Callable[P, T]) -> Callable[P, T]:
+    """Do all of ``function`` or nothing; again, if the database chose it to give way."""
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        outermost = not transaction.get_connection(settings.DATABASE).in_atomic_block
+        for _ in range(ATTEMPTS - 1 if outermost else 0):
+            try:
+                return _atomically(function, *args, **kwargs)
+            except OperationalError as error:
+                if not _collided(error):
+                    raise
+        return _atomically(function, *args, **kwargs)
+
+    return run
+
+
+def _atomically(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    with transaction.atomic(using=settings.DATABASE):
+        return function(*args, **kwargs)
+
+
+def _collided(error: OperationalError) -> bool:
+    cause = error.__cause__
+    state = getattr(cause, "sqlstate", None) or (error.args[0] if error.args else None)
+    return state in COLLISIONS
+
+
+def erase(found: models.QuerySet[Any]) -> int:
+    """Delete rows without fetching them, and without telling any signal."""
+    return int(found._raw_delete(settings.DATABASE) or 0)
+
+
+def digest_of(text: str) -> str:
+    """By which a text is looked up: the databases do not agree on which texts are equal."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,210 @@
+"""
+Sessions: made, found again by their secret id, and ended with all they have.
+
+Rule: an id is known to its client alone; here it is a digest. What one owner
+may have is bounded.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import DatabaseError, transaction
+from django.db.models import F
+from django.utils import timezone
+
+from ..conf import settings
+from ..exceptions import Busy
+from ..models import DONE, Ask, Call, Event, Session, Step, Stream, Subscription
+from .rows import digest_of, erase, one_transaction, rows
+
+logger = logging.getLogger("django_mcp")
+
+BYTES = 32
+ID = re.compile(r"[A-Za-z0-9_-]{43}\Z")
+TOUCHED = timedelta(minutes=1)  # last_seen is no more exact than this
+UNFINISHED = timedelta(minutes=1)  # for a handshake
+SUBSCRIPTIONS = 1_000
+
+
+class Gone(Exception):
+    """The session has ended."""
+
+
+def create(
+    *,
+    server: str,
+    owner: str,
+    user: str | None,
+    revision: str,
+    client_info: dict[str, Any],
+    capabilities: dict[str, Any],
+) -> tuple[str, Session]:
+    """A session and its id. Raises ``Busy`` when the owner has too many."""
+    if _has_too_many(owner) and not (_reaped(owner) and not _has_too_many(owner)):
+        raise Busy("There are too many sessions. End one, or try again later.")
+    id = secrets.token_urlsafe(BYTES)
+    session = rows(Session).create(
+        digest=digest_of(id),
+        server=server,
+        owner=owner,
+        user=user,
+        revision=revision,
+        client_info=client_info,
+        capabilities=capabilities,
+    )
+    return id, session
+
+
+def _has_too_many(owner: str) -> bool:
+    # Counted in an index, up to the limit: two who count at once may both be let in.
+    limit = settings.SESSIONS
+    return bool(rows(Session).filter(owner=owner)[:limit].count() >= limit)
+
+
+def _reaped(owner: str) -> bool:
+    """End what its client has left behind; whether there was any."""
+    theirs, now = rows(Session).filter(owner=owner), timezone.now()
+    unfinished = theirs.filter(initialized=False, created__lt=now - UNFINISHED)
+    left = unfinished | theirs.filter(last_seen__lt=oldest(now))
+    ended = [end(session) for session in left.order_by("last_seen")[:100]]
+    return any(ended)
+
+
+def oldest(now: datetime) -> datetime:
+    """Sessions that were last seen before are gone."""
+    return now - timedelta(seconds=settings.SESSION_LIFETIME)
+
+
+def find(id: str) -> Session | None:
+    """The session of an id, in one query; none is made for what cannot be one."""
+    if not ID.match(id):
+        return None
+    now = timezone.now()
+    session = rows(Session).filter(digest=digest_of(id)).first()
+    if session is None or session.last_seen < oldest(now):
+        return None
+    if session.last_seen < now - TOUCHED:
+        _touch(session, now)
+    return session
+
+
+def _touch(session: Session, now: datetime) -> None:
+    try:
+        with transaction.atomic(using=settings.DATABASE):
+            rows(Session).filter(pk=session.pk).update(last_seen=now)
+    except DatabaseError:
+        logger.warning("It could not be noted that session %s was seen", session.pk, exc_info=True)
+    else:
+        session.last_seen = now
+
+
+def initialize(session: Session) -> None:
+    """The client has said that it is ready."""
+    rows(Session).filter(pk=session.pk).update(initialized=True)
+    session.initialized = True
+
+
+def set_log_level(session: Session, level: str) -> None:
+    rows(Session).filter(pk=session.pk).update(log_level=level)
+    session.log_level = level
+
+
+def lock(session_id: int, **changes: Any) -> None:
+    """Take a session's lock for the rest of the transaction. Raises ``Gone``."""
+    if not rows(Session).filter(pk=session_id).update(**(changes or {"streams": F("streams")})):
+        raise Gone(Gone.__doc__)
+
+
+def living(server: str) -> list[int]:
+    """The sessions of a server that have shaken hands."""
+    found = rows(Session).filter(
+        server=server, initialized=True, last_seen__gte=oldest(timezone.now())
+    )
+    return list(found.values_list("pk", flat=True))
+
+
+# The end.
+
+
+def end(session: Session) -> bool:
+    """Nothing is left of it; False when it had ended before."""
+    try:
+        _end(session.pk)
+    except Gone:
+        return False
+    return True
+
+
+@one_transaction
+def _end(session_id: int) -> None:
+    lock(session_id)
+    rows(Call).filter(session=session_id).exclude(state=DONE).update(state=DONE, cancelled=True)
+    # Who appends holds the stream's lock: wait for each, in the order that all keep.
+    for stream in _open_streams(session_id):
+        rows(Stream).filter(pk=stream).update(closed=True)
+    _erase_steps(session_id)
+    erase(rows(Ask).filter(call__session=session_id))
+    erase(rows(Call).filter(session=session_id))
+    erase(rows(Event).filter(stream__session=session_id))
+    erase(rows(Stream).filter(session=session_id))
+    erase(rows(Subscription).filter(session=session_id))
+    erase(rows(Session).filter(pk=session_id))
+
+
+def _open_streams(session_id: int) -> Sequence[int]:
+    found = rows(Stream).filter(session=session_id, closed=False).order_by("pk")
+    return list(found.values_list("pk", flat=True))
+
+
+def _erase_steps(session_id: int) -> None:
+    calls = rows(Call).filter(session=session_id).values_list("pk", flat=True)
+    if names := [f"c{call}" for call in calls]:
+        erase(rows(Step).filter(call__in=names))
+
+
+# Subscriptions.
+
+
+@one_transaction
+def subscribe(session: Session, uri: str) -> None:
+    """Raises ``Busy`` when there are too many."""
+    lock(session.pk)
+    digest, theirs = digest_of(uri), rows(Subscription).filter(session=session.pk)
+    if theirs.filter(digest=digest).exists():
+        return
+    if not _counted(session.pk):
+        raise Busy(f"A session subscribes to at most {SUBSCRIPTIONS} resources.")
+    rows(Subscription).create(session_id=session.pk, digest=digest, uri=uri)
+
+
+def _counted(session_id: int) -> int:
+    free = rows(Session).filter(pk=session_id, subscriptions__lt=SUBSCRIPTIONS)
+    return free.update(subscriptions=F("subscriptions") + 1)
+
+
+@one_transaction
+def unsubscribe(session: Session, uri: str) -> None:
+    lock(session.pk)
+    if erase(rows(Subscription).filter(session=session.pk, digest=digest_of(uri))):
+        rows(Session).filter(pk=session.pk).update(subscriptions=F("subscriptions") - 1)
+
+
+def uris(session: Session) -> list[str]:
+    found = rows(Subscription).filter(session=session.pk).order_by("pk")
+    return list(found.values_list("uri", flat=True))
+
+
+def subscribers(server: str, uri: str) -> list[int]:
+    """The living sessions of a server that subscribe to a URI."""
+    found = rows(Subscription).filter(
+        digest=digest_of(uri),
+        session__server=server,
+        session__last_seen__gte=oldest(timezone.now()),
+    )
+    return list(found.values_list("session_id", flat=True))

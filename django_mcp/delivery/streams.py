@@ -1,0 +1,221 @@
+"""
+Streams: opened for requests or for news, taken over by who resumes them, closed.
+
+Rule: a stream belongs to its session and is looked up within it. News go to the
+session's current stream alone; what none has taken is kept as a mark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+
+from django.db.models import F
+from django.utils import timezone
+
+from ..conf import settings
+from ..exceptions import Busy
+from ..models import DONE, Ask, Call, Event, Session, Stream
+from .events import FULL, Address, append_here, begin
+from .rows import digest_of, erase, one_transaction, rows
+from .sessions import SUBSCRIPTIONS, Gone, lock
+
+STREAMS = 1_000  # that a session may have, with those that are closed
+STANDALONES = 4  # that may be open
+MARKS = SUBSCRIPTIONS + 10
+Words = Callable[[Sequence[str]], Sequence[str]]
+
+
+class StreamState(NamedTuple):
+    """How far a stream is, and whose turn it is to read it."""
+
+    id: int
+    last: int
+    first: int
+    closed: bool
+    standalone: bool
+    reader: int
+    released: int
+
+
+# Opening.
+
+
+@one_transaction
+def open(
+    session: Session,
+    *,
+    calls: Sequence[Call] = (),
+    messages: Sequence[str] = (),
+    finals: Sequence[str] = (),
+    owed: int | None = None,
+    standalone: bool = False,
+    words: Words | None = None,
+) -> Stream:
+    """A new stream, its calls, and what is said so far: ``messages``, then ready responses.
+
+    It owes a response to each call. A call that was cancelled before comes back
+    ``cancelled`` and is owed nothing. A standalone stream takes the session's
+    news from now on; it begins with ``words`` for what no stream has taken.
+    Raises ``Gone`` or ``Busy``.
+    """
+    _admit(session.pk)
+    marked = _marks(session.pk) if standalone else []
+    missed = words(marked) if words and marked else ()
+    cancelled = _bury(session.pk, calls)
+    stream = Stream(session_id=session.pk, standalone=standalone)
+    stream.owed = (len(calls) if owed is None else owed) - cancelled
+    if not standalone and stream.owed <= 0:
+        stream.closed, stream.ended = True, timezone.now()
+    begin(stream, [*missed, *messages], finals)
+    _enter(session.pk, stream, calls)
+    if standalone:
+        _seat(session, stream)
+    return stream
+
+
+def _admit(session_id: int) -> None:
+    """Count one more stream, or let the oldest that is over make room for it."""
+    few = rows(Session).filter(pk=session_id, streams__lt=STREAMS)
+    if few.update(streams=F("streams") + 1):
+        return
+    lock(session_id)
+    over = rows(Stream).filter(session=session_id, closed=True).order_by("pk").first()
+    if over is None:
+        raise Busy("Too many requests are being answered in this session.")
+    erase_stream(over.pk)
+
+
+def erase_stream(stream_id: int) -> None:
+    """Delete a stream that is closed, and all of it."""
+    erase(rows(Ask).filter(call__stream=stream_id))
+    erase(rows(Call).filter(stream=stream_id))
+    erase(rows(Event).filter(stream=stream_id))
+    erase(rows(Stream).filter(pk=stream_id))
+
+
+def _bury(session_id: int, calls: Sequence[Call]) -> int:
+    """Heed the cancels that came before their calls; how many calls they end."""
+    for call in calls:
+        call.request_digest = digest_of(call.request_id)
+    wanted = {call.request_digest for call in calls}
+    if not wanted:
+        return 0
+    early = rows(Call).filter(session=session_id, request_digest__in=wanted, stream=None)
+    found = set(early.values_list("request_digest", flat=True))
+    if found:
+        erase(early)
+    for call in calls:
+        if call.request_digest in found:
+            call.state, call.cancelled, call.params, call.meta = DONE, True, {}, {}
+    return sum(call.cancelled for call in calls)
+
+
+def _enter(session_id: int, stream: Stream, calls: Sequence[Call]) -> None:
+    for call in calls:
+        call.session_id, call.stream_id = session_id, stream.pk
+        call.save(force_insert=True, using=settings.DATABASE)
+
+
+# Standalone streams.
+
+
+def _seat(session: Session, stream: Stream) -> None:
+    """Make a stream the current one; beyond four, one gives way: first who has let go."""
+    theirs = rows(Stream).filter(session=session.pk, standalone=True, closed=False)
+    others = theirs.exclude(pk=stream.pk).order_by("pk").values_list("pk", "reader", "released")
+    if len(seats := list(others)) >= STANDALONES:
+        idle = (pk for pk, reader, released in seats if released >= reader)
+        close(next(idle, seats[0][0]))
+    rows(Session).filter(pk=session.pk).update(current=stream.pk, dirty=[])
+    session.current, session.dirty = stream.pk, []
+
+
+def _marks(session_id: int) -> list[str]:
+    return list(rows(Session).values_list("dirty", flat=True).get(pk=session_id))
+
+
+def current(session: Session) -> int | None:
+    """The stream that takes the session's news."""
+    return rows(Session).filter(pk=session.pk).values_list("current", flat=True).first()
+
+
+def announce(session_id: int, message: str, mark: str) -> int | None:
+    """Say it on the current stream, which is returned; or keep its mark, and None."""
+    try:
+        return _announce(session_id, message, mark)
+    except Gone:
+        return None
+
+
+@one_transaction
+def _announce(session_id: int, message: str, mark: str) -> int | None:
+    lock(session_id)
+    found = rows(Session).filter(pk=session_id)
+    stream, marks = found.values_list("current", "dirty").get()
+    outcome = append_here({(to := Address(stream)): [message]})[to] if stream else None
+    if stream and outcome:
+        return int(stream)
+    if stream and outcome == FULL:
+        close(stream)
+    if mark not in marks or stream:
+        kept = [*(one for one in marks if one != mark), mark]
+        found.update(current=None, dirty=kept[-MARKS:])
+    return None
+
+
+# Connections.
+
+
+def take(session: Session, stream_id: int, words: Words | None = None) -> StreamState | None:
+    """Become the one who reads a stream of this session; None where it has no such stream.
+
+    A standalone stream becomes the current one again, and is told ``words`` for
+    what no stream has taken.
+    """
+    if not 0 < stream_id < 2**63:
+        return None
+    theirs = rows(Stream).filter(pk=stream_id, session=session.pk)
+    kind = theirs.values_list("standalone", "closed").first()
+    if kind is None:
+        return None
+    try:
+        return _take(session, stream_id, words, news=kind == (True, False))
+    except Gone:
+        return None
+
+
+@one_transaction
+def _take(
+    session: Session, stream_id: int, words: Words | None, *, news: bool
+) -> StreamState | None:
+    if news:
+        lock(session.pk, current=stream_id)
+        session.current = stream_id
+        _catch_up(session.pk, stream_id, words)
+    if not rows(Stream).filter(pk=stream_id).update(reader=F("reader") + 1):
+        return None
+    return states([stream_id]).get(stream_id)
+
+
+def _catch_up(session_id: int, stream_id: int, words: Words | None) -> None:
+    marked = _marks(session_id)
+    to = Address(stream_id)
+    if marked and words and append_here({to: words(marked)})[to]:
+        rows(Session).filter(pk=session_id).update(dirty=[])
+
+
+def release(stream_id: int) -> None:
+    """Whoever reads the stream now is to end the connection; the client comes back."""
+    rows(Stream).filter(pk=stream_id).update(released=F("reader"))
+
+
+def close(stream_id: int) -> None:
+    """Nothing more is said on it."""
+    rows(Stream).filter(pk=stream_id, closed=False).update(closed=True, ended=timezone.now())
+
+
+def states(ids: Collection[int]) -> dict[int, StreamState]:
+    """How streams are now, in one query; those that are gone are missing."""
+    found = rows(Stream).filter(pk__in=ids).values_list("pk", *StreamState._fields[1:])
+    return {row[0]: StreamState(*row) for row in found}
