@@ -1,0 +1,76 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from django_mcp.protocol.jsonrpc import encode
+from django_mcp.protocol.sse import MAX_NUMBER, comment, cursor, event, event_id, priming
+
+NUMBERS = st.integers(0, MAX_NUMBER)
+
+
+def test_how_it_is_written():
+    assert event("{}") == b"data: {}\n\n"
+    whole = event("{}", "4-2", 1000, "endpoint")
+    assert whole == b"event: endpoint\nid: 4-2\nretry: 1000\ndata: {}\n\n"
+    assert event("é") == b"data: \xc3\xa9\n\n"
+    assert event("", retry=0) == b"retry: 0\ndata: \n\n"
+    assert priming("4-0") == b"id: 4-0\ndata: \n\n"
+    assert priming("4-0", 500) == b"id: 4-0\nretry: 500\ndata: \n\n"
+    assert comment() == b":\n\n"
+    assert comment(" here") == b": here\n\n"
+
+
+def read(stream: bytes):
+    """The events of a stream, as the HTML standard interprets them (9.2.6)."""
+    for block in stream.decode().replace("\r\n", "\n").replace("\r", "\n").split("\n\n")[:-1]:
+        fields = [line.partition(":") for line in block.split("\n") if not line.startswith(":")]
+        if fields:
+            yield {name: value.removeprefix(" ") for name, _, value in fields}
+
+
+@given(st.lists(st.tuples(st.text(), NUMBERS, NUMBERS)))
+def test_whatever_is_said_comes_through(said):
+    texts = [(encode({"a": text}), event_id(stream, seq)) for text, stream, seq in said]
+    stream = b"".join(event(data, id) + comment() for data, id in texts)
+    assert list(read(stream)) == [{"id": id, "data": data} for data, id in texts]
+
+
+@pytest.mark.parametrize("broken", ["a\nb", "a\rb", "\r\n", "data\n\ndata: forged"])
+def test_no_field_breaks_out_of_its_line(broken):
+    for write in (event, comment, priming):
+        with pytest.raises(ValueError, match="one line"):
+            write(broken)
+    for field in ("id", "event"):
+        with pytest.raises(ValueError, match="one line"):
+            event("", **{field: broken})
+
+
+def test_ids_and_delays_that_would_mislead():
+    for id in ("", "a\0b"):
+        with pytest.raises(ValueError, match="neither empty nor with NUL"):
+            event("", id)
+    with pytest.raises(ValueError, match="past"):
+        event("", retry=-1)
+
+
+@given(NUMBERS, NUMBERS)
+def test_a_cursor_is_read_as_it_was_written(stream, seq):
+    assert cursor(event_id(stream, seq)) == (stream, seq)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None, "", "-", "1", "1-", "-1", "1-2-3", "--1-2", "1--2", "+1-2", "1-2\n", " 1-2", "1 -2",
+        "01-2", "1-02", "1.0-2", "1e3-2", "0x1-2", "1_0-2", "١-٢", "²-1", f"{MAX_NUMBER + 1}-1",
+        f"1-{MAX_NUMBER + 1}", "9" * 20 + "-1", "1-" + "9" * 5000,
+    ],
+)  # fmt: skip
+def test_a_cursor_that_was_never_given_out(text):
+    assert cursor(text) is None
+
+
+@given(st.text(st.sampled_from("0123456789-")))
+def test_there_is_one_way_to_write_a_cursor(text):
+    found = cursor(text)
+    assert found is None or event_id(*found) == text
