@@ -188,6 +188,17 @@ def begin(stream: Stream, messages: Sequence[str], finals: Sequence[str]) -> Non
     _insert(events)
 
 
+def enlarge(stream_id: int, messages: Sequence[str]) -> bool:
+    """Append within the caller's transaction what always has room; False if it is closed."""
+    stream, size = rows(Stream).filter(pk=stream_id), sum(map(size_of, messages))
+    open = stream.filter(closed=False)
+    if not open.update(last=F("last") + len(messages), size=F("size") + size):
+        return False
+    ends = {stream_id: stream.values_list("last", flat=True).get()}
+    _insert(_numbered({Address(stream_id): messages}, ends))
+    return True
+
+
 # Outcomes.
 
 

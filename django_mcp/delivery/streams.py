@@ -51,26 +51,43 @@ def open(
     owed: int | None = None,
     standalone: bool = False,
     words: Words | None = None,
+    nonce: str = "",
+    again: bool = False,
 ) -> Stream:
     """A new stream, its calls, and what is said so far: ``messages``, then ready responses.
 
     It owes a response to each call. A call that was cancelled before comes back
     ``cancelled`` and is owed nothing. A standalone stream takes the session's
     news from now on; it begins with ``words`` for what no stream has taken.
-    Raises ``Gone`` or ``Busy``.
+    ``again``, with the same ``nonce``, after an unknown commit: there will be
+    one stream. Raises ``Gone`` or ``Busy``.
     """
+    if again and (opened := _opened(session, calls, nonce)):
+        return opened
     _admit(session.pk)
     marked = _marks(session.pk) if standalone else []
     missed = words(marked) if words and marked else ()
-    cancelled = _bury(session.pk, calls)
-    stream = Stream(session_id=session.pk, standalone=standalone)
-    stream.owed = (len(calls) if owed is None else owed) - cancelled
+    stream = Stream(session_id=session.pk, standalone=standalone, nonce=nonce)
+    stream.owed = (len(calls) if owed is None else owed) - _bury(session.pk, calls)
     if not standalone and stream.owed <= 0:
         stream.closed, stream.ended = True, timezone.now()
     begin(stream, [*missed, *messages], finals)
     _enter(session.pk, stream, calls)
     if standalone:
         _seat(session, stream)
+    return stream
+
+
+def _opened(session: Session, calls: Sequence[Call], nonce: str) -> Stream | None:
+    """The stream of an attempt that came through after all, and its calls as they are."""
+    stream = rows(Stream).filter(session=session.pk, nonce=nonce).first()
+    stored = {call.request_id: call for call in rows(Call).filter(stream=stream and stream.pk)}
+    for call in calls if stream else ():
+        one = stored[call.request_id]
+        call.pk, call.stream_id, call.session_id = one.pk, one.stream_id, session.pk
+        call.request_digest, call.state, call.cancelled = (
+            one.request_digest, one.state, one.cancelled
+        )  # fmt: skip
     return stream
 
 
@@ -106,14 +123,15 @@ def _bury(session_id: int, calls: Sequence[Call]) -> int:
     if found:
         erase(early)
     for call in calls:
-        if call.request_digest in found:
-            call.state, call.cancelled, call.params, call.meta = DONE, True, {}, {}
+        call.cancelled = call.request_digest in found
+        if call.cancelled:
+            call.state, call.params, call.meta = DONE, {}, {}
     return sum(call.cancelled for call in calls)
 
 
 def _enter(session_id: int, stream: Stream, calls: Sequence[Call]) -> None:
     for call in calls:
-        call.session_id, call.stream_id = session_id, stream.pk
+        call.pk, call.session_id, call.stream_id = None, session_id, stream.pk
         call.save(force_insert=True, using=settings.DATABASE)
 
 

@@ -28,6 +28,7 @@ class Stream(models.Model):
     ended = models.DateTimeField(null=True, db_index=True)
     reader = models.IntegerField(default=1)  # the number of its latest connection
     released = models.IntegerField(default=0)  # connections up to this number are to end
+    nonce = models.CharField(max_length=32, default="")  # of the attempt that opened it
     created = models.DateTimeField(default=timezone.now)
 
     class Meta:
