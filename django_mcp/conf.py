@@ -34,6 +34,10 @@ DEFAULTS: dict[str, Any] = {
     "STATE_LIFETIME": 3600,
     # Bytes of one result; beyond, the call ends with an error the model can act on.
     "RESULT_SIZE": 10_000_000,
+    # Seconds within which a call that says nothing is answered by plain JSON, in a session.
+    "JSON_GRACE": 0.5,
+    # Seconds of silence after which a connection shows that it lives.
+    "KEEPALIVE": 15,
     # The alias of the database that holds sessions and what is said in them.
     "DATABASE": "default",
     # Seconds for which a session may be idle, and how many sessions one owner may have.

@@ -126,6 +126,7 @@ class Pool:
 
 lookups = Pool("lookup", lambda: 2)
 tools = Pool("tool", lambda: int(settings.THREADS))
+log = Pool("log", lambda: 4)  # of what is said to sessions: short jobs, on connections of their own
 notes = Pool("note", lambda: 1)  # what nobody waits for: it may wait for the project's database
 
 
@@ -270,6 +271,11 @@ def adopt(given: Iterable[BaseDatabaseWrapper] | None = None) -> Iterator[None]:
         if not ended:
             raise RuntimeError("A job is still running at the end of the test.")
         _turn.release()
+
+
+def is_adopted() -> bool:
+    """Whether jobs run on a test's connections, within its transaction."""
+    return bool(_adopted)
 
 
 @contextmanager

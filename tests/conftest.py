@@ -63,7 +63,7 @@ def shared_db(transactional_db: None, tmp_path: Any) -> Iterator[None]:
 
 def _let_threads_go() -> None:
     """They have connections to what was the database before."""
-    for pool in (threads.tools, threads.lookups, threads.notes):
+    for pool in (threads.tools, threads.lookups, threads.log, threads.notes):
         pool.shutdown()
 
 

@@ -1,0 +1,58 @@
+"""
+Asking the log from a loop: when it is busy or gone, wait until it is not.
+
+Rule: what must be written is written in the end. A job whose outcome nobody
+knows, because the connection broke, is told so when it is tried ``again``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from django.db import InterfaceError, OperationalError
+
+from .. import threads
+from ..exceptions import Busy
+
+T = TypeVar("T")
+logger = logging.getLogger("django_mcp")
+FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0  # seconds between two attempts
+BROKEN = (InterfaceError, OperationalError)
+
+
+async def surely(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """What ``function`` returns, in a thread of the log, however long the log cannot be reached."""
+    pause = FIRST_PAUSE
+    while True:
+        try:
+            return await threads.log.run(function, *args, **kwargs)
+        except Busy:
+            pass  # before any effect
+        except BROKEN as error:
+            logger.warning("The log cannot be reached, and is tried again: %s", error)
+            if "again" in kwargs:
+                kwargs["again"] = True
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
+
+
+class PerLoop(Generic[T]):
+    """One of a kind for each event loop, made when first asked for there."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._made: dict[asyncio.AbstractEventLoop, T] = {}
+
+    def __call__(self) -> T:
+        loop = asyncio.get_running_loop()
+        if loop not in self._made:
+            self._made = {other: one for other, one in self.items() if not other.is_closed()}
+            self._made[loop] = self._make()
+        return self._made[loop]
+
+    def items(self) -> list[tuple[asyncio.AbstractEventLoop, T]]:
+        """All there are; from any thread."""
+        return list(self._made.items())

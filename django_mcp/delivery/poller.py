@@ -1,0 +1,162 @@
+"""
+The floor under every wake-up: one task that looks at the rows, for all at once.
+
+Rule: whatever another process did is seen here within a period, however many
+follow streams: it takes one query for all of them. The poller runs as long as
+somebody follows a stream or a call is worked on, and no longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, cast
+
+from django.utils import timezone
+
+from .. import threads
+from ..conf import settings
+from ..exceptions import Busy
+from ..models import Call
+from . import calls, leases, processes, streams
+from .calls import Overdue
+from .doorbell import doorbell
+from .jobs import BROKEN, PerLoop
+from .leases import Observer, lease
+from .streams import StreamState
+from .tails import Tail
+
+logger = logging.getLogger("django_mcp")
+PERIOD = 1.0  # seconds
+
+
+class Runner(Protocol):
+    """Who works on calls in this process."""
+
+    def held(self) -> Collection[int]:
+        """The calls that are worked on."""
+        ...
+
+    def stop(self, ids: Collection[int]) -> None:
+        """These are not to be worked on any more."""
+        ...
+
+    def expired(self, overdue: Overdue) -> None:
+        """Nobody answered these questions in time; go on with their call, if there is one."""
+        ...
+
+    def take_over(self, call: Call) -> None:
+        """Do what is to be done about a call whose process died."""
+        ...
+
+
+@dataclass
+class Seen:
+    """What one look at the rows found."""
+
+    states: dict[int, StreamState] = field(default_factory=dict)
+    stopped: Collection[int] = ()
+    overdue: Sequence[Overdue] = ()
+    orphans: Sequence[Call] = ()
+
+
+class Poller:
+    """Looks, for one event loop."""
+
+    def __init__(self) -> None:
+        self.runner: Runner | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._asleep = False
+        self._observer, self._observed = Observer(), 0.0
+        self._bell = doorbell()
+
+    def wake(self) -> None:
+        """There is something to look for."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def rest(self) -> None:
+        """Stop, if there is nothing left to look for."""
+        if self._task is not None and self._asleep and not self._is_wanted:
+            self._task.cancel()
+            self._task = None
+
+    @property
+    def _is_wanted(self) -> bool:
+        return bool(self._bell) or bool(self.runner and self.runner.held())
+
+    async def _run(self) -> None:
+        while self._is_wanted:
+            self._asleep = True
+            await asyncio.sleep(PERIOD)
+            self._asleep = False
+            await self._turn()
+
+    async def _turn(self) -> None:
+        self._show_life()
+        if lease.is_doubtful and self.runner:
+            lease.abandon()
+            self.runner.stop(self.runner.held())
+        try:
+            await self._look()
+        except Busy:
+            logger.debug("The log is busy; the look is put off")
+        except BROKEN as error:
+            self._observer.blind()
+            logger.warning("The log cannot be read: %s", error)
+        except Exception:
+            self._observer.blind()
+            logger.exception("A look at the log failed")
+
+    def _show_life(self) -> None:
+        """One clock for the keep-alive of all connections."""
+        quiet = time.monotonic() - settings.KEEPALIVE
+        for tail in self._bell:
+            if cast(Tail, tail).since <= quiet:
+                cast(Tail, tail).nudge()
+
+    async def _look(self) -> None:
+        seen, held = self._bell.streams(), list(self.runner.held()) if self.runner else []
+        found = await threads.log.run(self._seen, seen, held)
+        for stream in seen:
+            for tail in self._bell.at(stream):
+                cast(Tail, tail).see(found.states.get(stream))
+        if self.runner:
+            self._tell(self.runner, found)
+
+    def _tell(self, runner: Runner, found: Seen) -> None:
+        if found.stopped:
+            runner.stop(found.stopped)
+        for overdue in found.overdue:
+            runner.expired(overdue)
+        for call in found.orphans:
+            runner.take_over(call)
+
+    # In a thread of the log.
+
+    def _seen(self, followed: Collection[int], held: Collection[int]) -> Seen:
+        found = Seen(streams.states(followed) if followed else {})
+        if self.runner is None:
+            return found
+        mine = lease.hold()
+        found.stopped = calls.cancelled_of(mine, held) if held else ()
+        found.overdue = calls.overdue(timezone.now(), mine)
+        found.orphans = self._orphans(mine)
+        return found
+
+    def _orphans(self, mine: str) -> list[Call]:
+        if time.monotonic() - self._observed < leases.LEASE / 3:
+            return []
+        self._observed = time.monotonic()
+        found: list[Call] = []
+        for dead in self._observer.dead(processes.beats()):
+            if dead != mine:
+                found += calls.orphans(dead, mine)
+                processes.end(dead)
+        return found
+
+
+poller = PerLoop(Poller)
