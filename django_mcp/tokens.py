@@ -1,0 +1,129 @@
+"""
+Personal access tokens: a secret by which a program acts for a user.
+
+Rule: whatever is wrong with a token, the answer is the same nobody, and what
+cannot be one costs no query. A token is found by its digest, so no time that
+is taken tells how much of a guess was right. That it was used is noted in
+memory and written later, by nobody who waits: a look-up writes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from django.contrib.auth import get_user_model
+from django.core.exceptions import ValidationError
+from django.db import Error
+from django.db.models import QuerySet
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from . import threads
+from .exceptions import Busy
+from .models import Token
+from .principal import Auth, Principal
+
+if TYPE_CHECKING:
+    from .declare.servers import Server
+
+SECRET = re.compile(r"mcp_[A-Za-z0-9_-]{43}")
+SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # scope-token of RFC 6749, section 3.3
+PAUSE = 60  # seconds between two notes of the use of one token
+AT_ONCE = 500  # rows in one UPDATE: databases limit what a statement may hold
+logger = logging.getLogger("django_mcp")
+
+
+class PersonalAccessTokens:
+    """The ``TokenVerifier`` of tokens made in the admin or by ``manage.py mcp_token``."""
+
+    async def verify(self, token: str, server: Server) -> Principal | None:
+        return await threads.lookups.run(self.lookup, token, server)
+
+    def lookup(self, token: str, server: Server) -> Principal | None:
+        """The same at once, for whoever is in a thread that may ask the database."""
+        row = _row(token) if SECRET.fullmatch(token) else None
+        if row is None:
+            return None
+        now = timezone.now()
+        if wrong := _wrong(row, server, now):
+            logger.info("Access token %s was refused: %s", row.pk, wrong)
+            return None
+        uses.note(row, now)
+        auth = Auth(frozenset(row.scopes), key=f"token-{row.pk}", expires=row.expires)
+        return Principal(row.user, auth)
+
+
+def _row(secret: str) -> Token | None:
+    """One query, with the user. Whom the project's default manager hides may not come in."""
+    found = Token.objects.select_related("user").filter(digest=Token.digest_of(secret))
+    users = get_user_model()._default_manager.all()
+    if users.query.where:
+        found = found.filter(user__in=users)
+    return next(iter(found[:1]), None)
+
+
+def _wrong(token: Token, server: Server, now: datetime) -> str | None:
+    """Why a token is not valid on ``server``. Clients are not told."""
+    if token.revoked is not None:
+        return "it is revoked"
+    if not token.is_valid(now):
+        return "it has expired"
+    if token.server not in ("", server.name):
+        return f"it is for the server {token.server!r}, not for {server.name!r}"
+    return None if token.user.is_active else "its user is not active"
+
+
+class Uses:
+    """When tokens were used, until it is written: lost if the process ends, which is fine."""
+
+    def __init__(self) -> None:
+        self._noted: dict[Any, float] = {}
+
+    def note(self, token: Token, now: datetime) -> None:
+        """Never waits and never fails; at most once a minute for one token."""
+        if token.last_used is not None and now - token.last_used < timedelta(seconds=PAUSE):
+            return
+        moment = time.monotonic()
+        if moment - self._noted.get(token.pk, -PAUSE) < PAUSE:
+            return
+        self._noted[token.pk] = moment
+        with suppress(Busy, RuntimeError):  # too much to do, or the interpreter ends
+            threads.notes.begin(self.write)
+
+    def write(self) -> None:
+        """What could not be written is tried again when it is noted again, a minute later."""
+        noted = sorted(list(self._noted))  # noqa: C414 - a copy first: look-ups go on
+        for start in range(0, len(noted), AT_ONCE):
+            some = noted[start : start + AT_ONCE]
+            try:
+                Token.objects.filter(pk__in=some).update(last_used=timezone.now())
+            except Error as error:
+                logger.info("The last use of access tokens could not be written: %s", error)
+                return
+            for pk in some:
+                self._noted.pop(pk, None)
+
+
+uses = Uses()
+
+
+# Making and ending them.
+
+
+def revoke(tokens: QuerySet[Token]) -> int:
+    """End tokens; how many were not ended before."""
+    return tokens.filter(revoked=None).update(revoked=timezone.now())
+
+
+def check_scopes(scopes: Iterable[str]) -> None:
+    """Raises ``ValidationError`` for what no scope can be called."""
+    for scope in scopes:
+        if not SCOPE.fullmatch(scope):
+            message = _("%(scope)r is no scope: it has no blanks, quotes, backslashes or accents.")
+            raise ValidationError(message, params={"scope": scope})
