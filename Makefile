@@ -3,7 +3,7 @@
 PYTHON ?= python3
 ARGS ?=
 
-.PHONY: demo test lint types format requirements benchmark matrix atlas-data clean
+.PHONY: demo test lint types format requirements conformance benchmark matrix atlas-data clean
 
 demo:         ; @$(PYTHON) -m tools demo $(ARGS)
 test:         ; @$(PYTHON) -m tools test $(ARGS)
@@ -11,6 +11,7 @@ lint:         ; @$(PYTHON) -m tools lint $(ARGS)
 types:        ; @$(PYTHON) -m tools types $(ARGS)
 format:       ; @$(PYTHON) -m tools format $(ARGS)
 requirements: ; @$(PYTHON) -m tools requirements $(ARGS)
+conformance:  ; @$(PYTHON) -m tools conformance $(ARGS)
 benchmark:    ; @$(PYTHON) -m tools benchmark $(ARGS)
 matrix:       ; @$(PYTHON) -m tools matrix $(ARGS)
 atlas-data:   ; @$(PYTHON) -m tools atlas-data $(ARGS)

@@ -31,6 +31,7 @@ COMMANDS = {
     "types": Command("typecheck", "check the types (mypy)"),
     "requirements": Command("requirements", "list or compare the specification's requirements"),
     "databases": Command("databases", "tell which database servers answer"),
+    "conformance": Command("conformance", "run the official conformance suite"),
     "benchmark": Command("benchmark", "run the benchmarks"),
     "matrix": Command("matrix", "run the tests on other Pythons and Djangos", alone=True),
     "ci": Command("ci", "run everything, on servers of its own where none answer", alone=True),

