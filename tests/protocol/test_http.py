@@ -43,6 +43,7 @@ BOTH = {JSON_TYPE, SSE_TYPE}
         ("application/json;q=0, application/*", set()),
         ("application/json, application/*; q = 0", {JSON_TYPE}),
         ("application/json;q=0, application/json", {JSON_TYPE}),
+        ("application/json, application/json;q=0", {JSON_TYPE}),
         ("application/json;q=0.001", {JSON_TYPE}),
         ("application/json;q=nonsense", {JSON_TYPE}),
         # Commas and semicolons in quotes separate nothing.
