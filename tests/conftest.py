@@ -17,6 +17,19 @@ from django_mcp.protocol.revisions import REVISIONS
 
 from .client import Client
 
+DATABASE_FIXTURES = {"db", "transactional_db", "shared_db"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that has a database has all: the log of sessions may be in another."""
+    for item in items:
+        marker = item.get_closest_marker("django_db")
+        if marker or DATABASE_FIXTURES & set(getattr(item, "fixturenames", ())):
+            options = {"databases": "__all__"} | (marker.kwargs if marker else {})
+            item.add_marker(pytest.mark.django_db(**options), append=False)
+
+
 HANDSHAKES = [name for name, revision in REVISIONS.items() if revision.handshake]
 
 

@@ -1,7 +1,13 @@
-"""Settings of the test suite: one small shop, on the database that the environment names."""
+"""Settings of the test suite: one small shop, on the database that the environment names.
+
+On SQLite the log of sessions has a file of its own, as it should; elsewhere it is beside the rest.
+"""
 
 import os
+import tempfile
 from pathlib import Path
+
+from django_mcp.delivery import sqlite
 
 DATABASE = os.environ.get("TEST_DATABASE", "sqlite")
 
@@ -36,6 +42,12 @@ if DATABASE == "mariadb":
     pymysql.install_as_MySQLdb()
 
 DATABASES = {"default": DATABASES[DATABASE]}
+DATABASE_ROUTERS = ["django_mcp.delivery.router.DeliveryRouter"]
+LOG = "mcp" if DATABASE == "sqlite" else "default"
+if LOG == "mcp":
+    # A real file: threads of their own write to it at once.
+    file = Path(tempfile.gettempdir(), f"django_mcp_{os.getpid()}.sqlite3")
+    DATABASES["mcp"] = sqlite(file) | {"TEST": {"NAME": file}}
 
 SECRET_KEY = "only for the tests"
 USE_TZ = True
@@ -70,4 +82,4 @@ TEMPLATES = [
         },
     }
 ]
-DJANGO_MCP = {"URL": "https://shop.example"}
+DJANGO_MCP = {"URL": "https://shop.example", "DATABASE": LOG}

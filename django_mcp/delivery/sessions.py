@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -104,6 +104,13 @@ def _touch(session: Session, now: datetime) -> None:
         session.last_seen = now
 
 
+@one_transaction
+def seen(session_ids: Collection[int]) -> None:
+    """Their clients are connected, and so they are not idle."""
+    now = timezone.now()
+    rows(Session).filter(pk__in=session_ids, last_seen__lt=now - TOUCHED).update(last_seen=now)
+
+
 def initialize(session: Session) -> None:
     """The client has said that it is ready."""
     rows(Session).filter(pk=session.pk).update(initialized=True)
@@ -141,9 +148,31 @@ def end(session: Session) -> bool:
     return True
 
 
+def retire(session_id: int, before: datetime) -> bool:
+    """End a session that nobody has seen since, unless a call of it is under way."""
+    try:
+        return _retire(session_id, before)
+    except Gone:
+        return False
+
+
+@one_transaction
+def _retire(session_id: int, before: datetime) -> bool:
+    lock(session_id)
+    idle = rows(Session).filter(pk=session_id, last_seen__lt=before).exists()
+    if not idle or rows(Call).filter(session=session_id).exclude(state=DONE).exists():
+        return False
+    _erase(session_id)
+    return True
+
+
 @one_transaction
 def _end(session_id: int) -> None:
     lock(session_id)
+    _erase(session_id)
+
+
+def _erase(session_id: int) -> None:
     rows(Call).filter(session=session_id).exclude(state=DONE).update(state=DONE, cancelled=True)
     # Who appends holds the stream's lock: wait for each, in the order that all keep.
     for stream in _open_streams(session_id):

@@ -81,8 +81,10 @@ def open(
 def _opened(session: Session, calls: Sequence[Call], nonce: str) -> Stream | None:
     """The stream of an attempt that came through after all, and its calls as they are."""
     stream = rows(Stream).filter(session=session.pk, nonce=nonce).first()
-    stored = {call.request_id: call for call in rows(Call).filter(stream=stream and stream.pk)}
-    for call in calls if stream else ():
+    if stream is None:
+        return None
+    stored = {call.request_id: call for call in rows(Call).filter(stream=stream)}
+    for call in calls:
         one = stored[call.request_id]
         call.pk, call.stream_id, call.session_id = one.pk, one.stream_id, session.pk
         call.request_digest, call.state, call.cancelled = (
