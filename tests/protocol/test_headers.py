@@ -183,7 +183,8 @@ def test_decoded(value, plain):
     "payload",
     [
         "SGVsbG8", "SGVsbG8==", "SGVsbG8=SGVsbG8=", "SGVs!!!bG8=", "SGVs bG8=", "SGVsbG8= ",
-        "SGVs\nbG8=", "=", "====", "S", "SG===", "SGVsbG9=", "_-__", "/w==", "7aCA", "wIA=", "é", "\u0130",
+        "SGVs\nbG8=", "=", "====", "S", "SG===", "SGVsbG9=", "_-__", "/w==", "7aCA", "wIA=",
+        "é", "\u0130",
     ],
 )  # fmt: skip
 def test_malformed(payload):
