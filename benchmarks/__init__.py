@@ -1,0 +1,1 @@
+"""Measured: what the project costs, alone and beside its peers. `python -m tools benchmark`."""

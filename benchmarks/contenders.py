@@ -1,0 +1,81 @@
+"""
+Who is measured: the project, its peers at pinned versions, and two floors that do next to nothing.
+
+The rule: a row of the table for each, one process, the same server for all who let us choose it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.places import place, version
+from benchmarks.running import Running, free_port, running
+from benchmarks.wires import SESSION, STATELESS
+
+OURS = ("-e", ".[channels]")
+UVICORN = "-m uvicorn --no-access-log --log-level warning --port {port} {application}"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One who answers calls: where it is installed, and how it is started."""
+
+    name: str
+    application: str
+    packages: tuple[str, ...] = OURS
+    distribution: str = ""
+    command: str = UVICORN
+    environ: dict[str, str] = field(default_factory=dict)
+    oldest: tuple[int, int] = (3, 11)
+    wires: tuple[str, ...] = (STATELESS, SESSION)
+    tools: tuple[str, ...] = ("add",)
+    about: str = ""
+
+    @property
+    def python(self) -> Path:
+        return place(self.distribution or "django_mcp", self.packages, self.oldest)
+
+    @property
+    def title(self) -> str:
+        told = version(self.python, self.distribution) if self.distribution else ""
+        return " ".join(filter(None, (self.name, told)))
+
+    @contextmanager
+    def running(self, **environ: str) -> Iterator[Running]:
+        port = free_port()
+        words = self.command.format(port=port, application=self.application).split()
+        with running([str(self.python), *words], port, self.environ | environ) as started:
+            yield started
+
+
+def peer(name: str, application: str, wanted: str, **more: object) -> Contender:
+    where = f"benchmarks.peers.{application}"
+    return Contender(name, where, (wanted,), wanted.split("==")[0], **more)  # type: ignore[arg-type]
+
+
+def floor(name: str) -> Contender:
+    return Contender(name, f"benchmarks.peers.{name}:application", wires=(STATELESS,))
+
+
+AS_JSON = {"environ": {"ANSWERS": "json"}}
+CONTENDERS = (
+    Contender("django_mcp", "benchmarks.server:application", tools=("add", "add_sync", "city")),
+    peer("mcp", "sdk:application", "mcp==2.3.*"),
+    # Off by default: with it an answer of a session is one body and no stream.
+    peer("mcp-json", "sdk:application", "mcp==2.3.*", **AS_JSON, wires=(SESSION,)),
+    peer("fastmcp", "fast:application", "fastmcp==4.1.*"),
+    peer(
+        "bolt-mcp",
+        "bolt",
+        "bolt-mcp==0.2.*",
+        command="-m {application} {port}",
+        oldest=(3, 12),
+        about="a server of its own, in Rust",
+    ),
+    floor("lean"),
+    floor("bare"),
+)
+BY_NAME = {contender.name: contender for contender in CONTENDERS}

@@ -1,0 +1,1 @@
+"""The others: each module serves the same tool at `/mcp`, as its own documentation says."""

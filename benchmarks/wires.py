@@ -1,0 +1,143 @@
+"""
+The two ways a call goes over HTTP, as bytes: stateless (2026-07-28), or in a session (2025-11-25).
+
+The rule: standard library alone, and every answer is held against what was asked. An answer may
+be JSON or a stream of events, whole or in chunks.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+JSON = dict[str, Any]
+PREFIX = "io.modelcontextprotocol/"
+CLIENT = {"name": "benchmark", "version": "1"}
+STATELESS, SESSION = "2026-07-28", "2025-11-25"
+# Stands in a body where the number of the call goes.
+NUMBER = 987654321
+MARK = b"%d" % NUMBER
+
+
+class Wrong(Exception):
+    """An answer that is not the one that was asked for."""
+
+
+@dataclass(frozen=True)
+class Wire:
+    """What a call of `tool` looks like: a head but for the length, a body but for the number."""
+
+    tool: str
+    head: bytes
+    body: bytes
+
+    def request(self, number: int) -> bytes:
+        body = self.body.replace(MARK, b"%d" % number)
+        return self.head % len(body) + body
+
+    def check(self, answer: bytes, number: int) -> None:
+        message = json.loads(answer)
+        result = message.get("result") or {}
+        content = result.get("content") or [{}]
+        told, expected = content[0].get("text"), EXPECTED[self.tool](number)
+        if message.get("id") != number or result.get("isError") or told != expected:
+            raise Wrong(f"To call {number} came {answer[:500]!r}")
+
+
+def stateless(address: tuple[str, int], tool: str, arguments: JSON) -> Wire:
+    meta = {
+        f"{PREFIX}protocolVersion": STATELESS,
+        f"{PREFIX}clientCapabilities": {},
+        f"{PREFIX}clientInfo": CLIENT,
+    }
+    headers = {"MCP-Protocol-Version": STATELESS, "Mcp-Method": "tools/call", "Mcp-Name": tool}
+    params = {"name": tool, "arguments": arguments, "_meta": meta}
+    return wire(address, headers, params)
+
+
+def in_session(address: tuple[str, int], tool: str, arguments: JSON) -> Wire:
+    headers = {"MCP-Protocol-Version": SESSION, **begin(address)}
+    return wire(address, headers, {"name": tool, "arguments": arguments})
+
+
+def wire(address: tuple[str, int], headers: JSON, params: JSON) -> Wire:
+    lines = {"Host": "{}:{}".format(*address), **ACCEPTED, **headers, "Content-Length": "%d"}
+    head = "POST /mcp HTTP/1.1\r\n" + "".join(f"{name}: {it}\r\n" for name, it in lines.items())
+    message = {"jsonrpc": "2.0", "id": NUMBER, "method": "tools/call", "params": params}
+    body = json.dumps(message, separators=(",", ":")).encode()
+    return Wire(params["name"], head.encode() + b"\r\n", body)
+
+
+WIRES = {STATELESS: stateless, SESSION: in_session}
+ACCEPTED = {
+    "Content-Type": "application/json",
+    "Accept": "application/json, text/event-stream",
+}
+EXPECTED: dict[str, Callable[[int], str]] = {
+    "add": lambda number: str(number + 1),
+    "add_sync": lambda number: str(number + 1),
+    "city": lambda number: '{"name":"City 7","population":7000}',
+}
+
+
+def begin(address: tuple[str, int], token: str = "") -> JSON:
+    """The headers of a session that was opened and initialized."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    hello = {"protocolVersion": SESSION, "capabilities": {}, "clientInfo": CLIENT}
+    opened = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}
+    answered = post(address, opened, headers)
+    named = answered.headers["mcp-session-id"]
+    headers |= {"Mcp-Session-Id": named} if named else {}
+    done = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    post(address, done | {"params": {}}, headers | {"MCP-Protocol-Version": SESSION})
+    return headers
+
+
+def post(address: tuple[str, int], message: JSON, headers: JSON) -> http.client.HTTPResponse:
+    connection = http.client.HTTPConnection(*address, timeout=20)
+    connection.request("POST", "/mcp", json.dumps(message), ACCEPTED | headers)
+    response = connection.getresponse()
+    body = response.read()
+    connection.close()
+    if response.status not in (200, 202):
+        raise Wrong(f"{message['method']}: {response.status} {body[:500]!r}")
+    return response
+
+
+def cut(buffer: bytes) -> tuple[bytes, bytes] | None:
+    """The body of the first response in `buffer` and what follows it, once it is whole."""
+    end = buffer.find(b"\r\n\r\n")
+    if end < 0:
+        return None
+    head, body = buffer[:end].lower(), buffer[end + 4 :]
+    if not head.startswith((b"http/1.1 200", b"http/1.1 202")):
+        raise Wrong(buffer[:800].decode(errors="replace"))
+    at = head.find(b"content-length:")
+    if at < 0:
+        return chunked(body)
+    length = int(head[at + 15 :].split(b"\r\n", 1)[0])
+    return (data(body[:length]), body[length:]) if len(body) >= length else None
+
+
+def chunked(body: bytes) -> tuple[bytes, bytes] | None:
+    whole, at = b"", 0
+    while (end := body.find(b"\r\n", at)) >= 0:
+        size = int(body[at:end], 16)
+        at = end + 4 + size
+        if len(body) < at:
+            return None
+        if not size:
+            return data(whole), body[at:]
+        whole += body[end + 2 : end + 2 + size]
+    return None
+
+
+def data(body: bytes) -> bytes:
+    """The message in a body: the body, or the data of the last event in it that has any."""
+    if body.startswith(b"{"):
+        return body
+    found = [line[5:].strip() for line in body.splitlines() if line.startswith(b"data:")]
+    return next((one for one in reversed(found) if one), b"null")
