@@ -123,3 +123,7 @@ class OnceNeeded(Unwound):
 
 class Stopped(Unwound):
     """The call was cancelled; nobody waits for what it would have said."""
+
+
+class Parked(Unwound):
+    """The call waits for answers, as rows; whoever brings the last one goes on with it."""

@@ -31,17 +31,18 @@ class Active:
     """A call being worked on; ``stop`` is set when nobody waits for it any more."""
 
     call: Call
+    send: Callable[[JSON], None]
     batch: Batch | None = None
     stop: threading.Event = field(default_factory=threading.Event)
     over: bool = False
     task: asyncio.Task[JSON | None] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def say(self, message: JSON, send: Callable[[JSON], None]) -> None:
+    def say(self, message: JSON) -> None:
         """Send what belongs before the answer, unless that is too late."""
         with self._lock:
             if not (self.over or self.stop.is_set()):
-                send(message)
+                self.send(message)
 
     def end(self) -> None:
         """From now on nothing is said: the answer comes next."""

@@ -20,7 +20,7 @@ from ..exceptions import Unsupported
 from ..protocol.events import Answered
 from ..protocol.jsonrpc import JSON, InvalidParams
 from ..protocol.revisions import Revision, decode_answer, encode_notification, encode_request
-from .rounds import Asking
+from .rounds import Asking, Rounds
 
 logger = logging.getLogger("django_mcp")
 MAX_ELICITATIONS = 1_000
@@ -45,7 +45,9 @@ class Questions:
         self.ready = asyncio.Event()
         self.elicitations: dict[str, None] = {}  # whose end the client may be told of
 
-    async def ask(self, revision: Revision, asking: Iterable[Asking]) -> dict[str, JSON]:
+    async def ask(
+        self, revision: Revision, asking: Iterable[Asking], rounds: Rounds | None = None
+    ) -> dict[str, JSON]:
         """The answers, by digest; what does not answer its question is left out."""
         questions = {digest: question for _, digest, question in asking}
         # All are written before the first is sent: what cannot be asked leaves none waiting.

@@ -21,8 +21,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..conf import settings
-from ..declare.requests import Answers
-from ..exceptions import Asked, Busy, OnceNeeded, Stopped, Unwound
 from ..protocol.connection import Connection, Phase
 from ..protocol.events import Answered, Call, Cancelled, Event, Notice
 from ..protocol.jsonrpc import (
@@ -31,7 +29,6 @@ from ..protocol.jsonrpc import (
     InternalError,
     InvalidRequest,
     ProtocolError,
-    UrlElicitationRequired,
     decode,
     encode,
 )
@@ -39,14 +36,8 @@ from ..protocol.revisions import encode_notification
 from .active import Active, Batch
 from .announcements import Announcement, listen, stop_listening
 from .asking import Questions
-from .failures import failure
 from .listening import Listening
-from .methods import dispatch
-from .once import done_once, remembered
-from .presentation import SERVER_INFO, server_info
-from .rounds import Rounds, purpose, resumed, sealed
-from .runs import Run
-from .saying import Saying
+from .serving import Serving
 
 if TYPE_CHECKING:
     from ..declare.servers import Server
@@ -75,12 +66,15 @@ class Conversation:
     ) -> None:
         server.ready()
         self.server, self.connection = server, Connection(transport="stdio")
-        self._principal, self._send, self._host = principal, send, host
+        self._principal, self._send = principal, send
         self._loop = asyncio.get_running_loop()
         self._level = DEFAULT_LOG_LEVEL
         self._active: dict[Id, Active] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._questions = Questions(send)
+        self._serving = Serving(
+            server, self.connection, self._who, self, self._questions, self._log_level, host=host
+        )
         self._listening = Listening(server, self.connection, self._who, send, host)
         listen(self)
 
@@ -113,7 +107,7 @@ class Conversation:
     def _take(self, event: Event, batch: Batch | None = None) -> None:
         match event:
             case Call():
-                self._start(Active(event, batch))
+                self._start(Active(event, self._send, batch))
             case Cancelled():
                 self._cancel(event)
             case Answered():
@@ -131,7 +125,7 @@ class Conversation:
             self._answer(active, self.connection.error(active.call, refused))
             return
         self._active[active.call.id] = active
-        active.task = self._spawn(self._serve(active))
+        active.task = self._spawn(self._serving.response(active))
         active.task.add_done_callback(lambda task: self._ended(active, task))
 
     def _refusal(self, call: Call) -> ProtocolError | None:
@@ -142,37 +136,11 @@ class Conversation:
             return InternalError("Too many requests at once; try again in a moment.")
         return None
 
-    async def _serve(self, active: Active) -> JSON | None:
-        """The response to a call; None when it was cancelled."""
-        call = active.call
-        try:
-            return self._result(call, await self._outcome(active))
-        except ProtocolError as error:
-            return self._error(call, error)
-        except Stopped:
-            return None
-        except Busy as error:
-            return self._error(call, InternalError(str(error)))
-        except (Exception, Unwound, asyncio.CancelledError) as error:
-            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
-                raise
-            logger.exception("%s failed", call.method)
-            return self.connection.error(call, InternalError())
-
     def _ended(self, active: Active, task: asyncio.Task[JSON | None]) -> None:
         """Also for a call that was cancelled before it began."""
         self._active.pop(active.call.id, None)
         gone = active.stop.is_set() or task.cancelled()
         self._answer(active, None if gone else task.result())
-
-    def _result(self, call: Call, result: JSON) -> JSON:
-        meta = {SERVER_INFO: server_info(self.server)} | result.get("_meta", {})
-        return self.connection.result(call, result | {"_meta": meta})
-
-    def _error(self, call: Call, error: ProtocolError) -> JSON:
-        if isinstance(error, UrlElicitationRequired):
-            self._questions.expect(*(page["elicitationId"] for page in error.elicitations))
-        return self.connection.error(call, error)
 
     def _answer(self, active: Active, message: JSON | None) -> None:
         """Write the response, or keep it until its batch is complete."""
@@ -197,63 +165,6 @@ class Conversation:
             message.clear()  # in place: a batch keeps it
             message.update(self.connection.error(call, InternalError()))
             write(message)
-
-    async def _outcome(self, active: Active) -> JSON:
-        """The result of the call, or the one that asks for what it needs."""
-        principal = await self._who()
-        state = purpose(active.call, self.server, principal)
-        rounds = resumed(active.call, state)
-        try:
-            return await self._runs(active, principal, rounds, state)
-        finally:
-            if not (active.call.revision.input_required and rounds.may_return):
-                remembered.forget(rounds.id)
-
-    async def _runs(self, active: Active, principal: Principal, rounds: Rounds, state: str) -> JSON:
-        """Run the call, again and again, until it is done or the client must be asked."""
-        call, answers = active.call, rounds.answers(active.call)
-        saying = self._saying(active, principal, rounds)
-        while True:
-            answers.remembered = remembered.of(rounds.id)
-            run = Run(call, self.server, principal, self, saying, answers, active.stop, self._host)
-            try:
-                return await dispatch(run)
-            except Unwound as unwound:
-                rounds.high_water = saying.high_water
-                asking = await self._unwound(unwound, run, rounds, state)
-            if asking is not None:
-                return asking
-            answers, principal = Answers(known=dict(rounds.known)), await self._who()
-
-    async def _unwound(self, unwound: Unwound, run: Run, rounds: Rounds, state: str) -> JSON | None:
-        """Get what the run lacks; or the result that asks for it, to be retried with it."""
-        try:
-            if isinstance(unwound, OnceNeeded):
-                rounds.known = dict(run.answers.known)
-                await done_once(remembered, rounds.id, unwound, run)
-                return None
-            if isinstance(unwound, Asked):
-                return await self._asked(unwound, run, rounds, state)
-        except Exception as error:
-            return failure(error, run)
-        raise unwound
-
-    async def _asked(self, asked: Asked, run: Run, rounds: Rounds, state: str) -> JSON | None:
-        revision = run.call.revision
-        if revision.input_required:
-            asking = rounds.ask(run.call, asked.questions, run.answers)
-            return asking | {"requestState": sealed(rounds, state)}
-        rounds.next(run.answers)
-        rounds.known.update(await self._questions.ask(revision, asked.questions.values()))
-        return None
-
-    def _saying(self, active: Active, principal: Principal, rounds: Rounds) -> Saying:
-        def say(message: JSON) -> None:
-            active.say(message, self._send)
-
-        call, owner = active.call, (principal.key, self.server.name)
-        level = self._log_level if call.revision.handshake else lambda: call.log_level
-        return Saying(call, owner, say, level, rounds.high_water)
 
     def _log_level(self) -> str | None:
         return self._level
@@ -345,9 +256,3 @@ async def _ending(
     """Wait for tasks; those that have not ended after ``seconds``."""
     listed = [task for task in tasks if task is not None]
     return (await asyncio.wait(listed, timeout=seconds))[1] if listed else set()
-
-
-def _is_cancelled() -> bool:
-    """Whether the current task is; its code may raise the same on its own account."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

@@ -57,6 +57,8 @@ async def dispatch(run: Run) -> JSON:
     run.request.asks = run.call.method in ASKING
     try:
         return _kept(run, await function(run))
+    except Busy:  # nothing has happened: it can be tried again as it is
+        raise
     except Exception as error:
         return failure(error, run)
 

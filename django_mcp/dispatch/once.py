@@ -17,7 +17,7 @@ import threading
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from asgiref.sync import async_to_sync
 from django.db import transaction
@@ -41,12 +41,29 @@ class Steps:
     doing: set[str] = field(default_factory=set)
 
 
+class Memory(Protocol):
+    """Where the steps of calls are remembered; in this process, or as rows."""
+
+    async def recall(self, call: str) -> dict[str, Any]: ...
+
+    def begin(self, call: str, key: str) -> bool: ...
+
+    def keep(self, call: str, key: str, value: Any) -> None: ...
+
+    def fail(self, call: str, key: str) -> None: ...
+
+    async def aforget(self, call: str) -> None: ...
+
+
 class Remembered:
     """The steps of the calls whose state may still come back."""
 
     def __init__(self) -> None:
         self._calls: OrderedDict[str, Steps] = OrderedDict()
         self._lock = threading.Lock()
+
+    async def recall(self, call: str) -> dict[str, Any]:
+        return self.of(call)
 
     def of(self, call: str) -> dict[str, Any]:
         """What is remembered of a call, which runs now."""
@@ -82,6 +99,9 @@ class Remembered:
             if not (steps.values or steps.doing):
                 self._calls.pop(call, None)
 
+    async def aforget(self, call: str) -> None:
+        self.forget(call)
+
     def forget(self, call: str) -> None:
         """The call is over and cannot come back."""
         with self._lock:
@@ -103,20 +123,20 @@ class Remembered:
 remembered = Remembered()
 
 
-async def done_once(remembered: Remembered, call: str, step: OnceNeeded, run: Run) -> None:
+async def done_once(memory: Memory, call: str, step: OnceNeeded, run: Run) -> None:
     """Do the step in a transaction of its own and remember its value. Raises ``ToolError``."""
 
     # All in the thread: a cancelled call no longer waits for what its step comes to.
     def job() -> None:
-        if not remembered.begin(call, step.key):
+        if not memory.begin(call, step.key):
             return
         run.request.asks = False  # the step is no place to ask
         try:
             value = _done(step)
         except BaseException:
-            remembered.fail(call, step.key)
+            memory.fail(call, step.key)
             raise
-        remembered.keep(call, step.key, value)
+        memory.keep(call, step.key, value)
 
     await with_database(run, job)
 

@@ -40,6 +40,7 @@ class Rounds:
     asked: dict[str, list[str]] = field(default_factory=dict)  # key: [digest, method]
     high_water: float | None = None
     count: int = 0
+    has_steps: bool = False  # whether ``once`` has done anything
 
     @property
     def may_return(self) -> bool:

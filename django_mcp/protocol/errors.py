@@ -112,6 +112,12 @@ class InternalError(ProtocolError):
     http_status = 500
 
 
+class Overloaded(InternalError):
+    """The server has more work than it accepts; try again in a moment."""
+
+    http_status = 503
+
+
 class ResourceNotFound(ProtocolError):
     """Resource not found"""
 

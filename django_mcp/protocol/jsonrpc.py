@@ -34,6 +34,7 @@ from .errors import (
     InvalidRequest,
     MethodNotFound,
     MissingCapability,
+    Overloaded,
     ParseError,
     ProtocolError,
     ResourceNotFound,
@@ -252,7 +253,7 @@ __all__ = [
     "METHOD_NOT_FOUND", "MISSING_CAPABILITY", "PARSE_ERROR", "RESOURCE_NOT_FOUND",
     "UNSUPPORTED_VERSION", "URL_ELICITATION_REQUIRED", "CustomError", "HeaderMismatch", "Id",
     "InternalError", "InvalidParams", "InvalidRequest", "MAX_DEPTH", "MAX_DIGITS", "Message",
-    "MethodNotFound", "MissingCapability", "Notification", "ParseError", "ProtocolError",
-    "Request", "ResourceNotFound", "Response", "UnsupportedVersion", "UrlElicitationRequired",
-    "decode", "encode", "is_id", "read",
+    "MethodNotFound", "MissingCapability", "Notification", "Overloaded", "ParseError",
+    "ProtocolError", "Request", "ResourceNotFound", "Response", "UnsupportedVersion",
+    "UrlElicitationRequired", "decode", "encode", "is_id", "read",
 ]  # fmt: skip

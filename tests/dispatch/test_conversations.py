@@ -185,8 +185,9 @@ def test_beyond_the_queue_a_tool_says_so_without_effect(connect, server, work, s
     client = connect(server=server)
     ids = [start(client, "hold", "in") for _ in range(11)]
     begun(client, work, 10)
-    refused = client.call("hold", name="out")
-    assert refused["isError"] and "more work than it accepts" in refused["content"][0]["text"]
+    with pytest.raises(RpcError, match="more work than it accepts") as refused:
+        client.call("hold", name="out")
+    assert refused.value.code == -32603
     work.go.set()
     assert all(text(client.wait(id)) == "held in" for id in ids) and "out" not in work.begun
 
@@ -359,12 +360,12 @@ async def test_what_is_said_too_late_is_not_sent(server):
 
 
 def test_an_active_call_without_a_task_can_be_stopped():
-    active = Active(None)
     said: list[str] = []
-    active.say("one", said.append)
+    active = Active(None, said.append)
+    active.say("one")
     active.cancel()
     active.cancel()
-    active.say("two", said.append)
+    active.say("two")
     assert active.stop.is_set() and said == ["one"]
 
 

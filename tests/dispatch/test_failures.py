@@ -25,7 +25,6 @@ URL = "https://shop.example/in?id={elicitation_id}"
 WORDS = {
     "tool": (mcp.ToolError("Not on a Sunday."), "Not on a Sunday."),
     "own": (type("Closed", (mcp.ToolError,), {"__doc__": "We are closed."})(), "We are closed."),
-    "busy": (Busy("Come back later."), "Come back later."),
     "denied": (PermissionDenied(), "Permission denied."),
     "denied in words": (PermissionDenied("Only for staff."), "Only for staff."),
     "missing": (Http404(), "Not found."),
@@ -81,6 +80,15 @@ def test_what_the_project_says_is_said(connect, raising, revision, how):
     assert client.failure("tool") == client.failure("atool") == words
     prompt = refused(client, "prompts/get", name="prompt")
     assert (prompt.code, prompt.message) == (-32603, words)
+
+
+def test_whoever_is_too_busy_to_begin_says_so_as_an_error(connect, raising, revision):
+    """Nothing has happened, so whoever asked may ask again as it is."""
+    raising.error = Busy("Come back later.")
+    client = connect(server=raising, revision=revision)
+    for tool in ("tool", "atool"):
+        found = refused(client, "tools/call", name=tool)
+        assert (found.code, found.message) == (-32603, "Come back later.")
 
 
 @pytest.mark.parametrize("error", BUGS, ids=lambda error: type(error).__name__)
