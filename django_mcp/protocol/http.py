@@ -120,8 +120,9 @@ _OF_AN_ANSWER = {
 }
 # Before there is a call, invalid params are a field of _meta that is missing, which is 400 too
 # (basic, "_meta"). In the answer to a call they are an unknown tool or resource: the specification
-# names no status. The Python SDK says 400 and the TypeScript SDK 200 in-band; every client
-# takes a 200, and some take a 400 for a sign to speak an older revision.
+# names no status. The Python SDK says 400 and the TypeScript SDK 200. Here it is 200, since clients
+# are told to fall back to an older revision at a 400 whose error they do not recognize
+# (streamable-http, "Backward Compatibility").
 _OF_A_REFUSAL = _OF_AN_ANSWER | {PARSE_ERROR: 400, INVALID_REQUEST: 400, INVALID_PARAMS: 400}
 # With a handshake both SDKs answer every well-formed request by 200, errors included, and refuse
 # by 400 what is no message, or not legal now ("an HTTP error status code (e.g., 400 Bad
