@@ -8,7 +8,6 @@ ends a lane, and is told.
 from __future__ import annotations
 
 import itertools
-import os
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -17,7 +16,7 @@ from dataclasses import dataclass, field
 from benchmarks.contenders import Contender
 from benchmarks.load import load
 from benchmarks.places import Missing
-from benchmarks.running import Running, cores
+from benchmarks.running import Running, pinned
 from benchmarks.wires import JSON, WIRES, Wrong
 
 # Each load starts at a million of its own: within a session no id comes twice.
@@ -83,12 +82,8 @@ def race(
     """The lanes of all who can run here, after so many rounds."""
     with ExitStack() as running:
         lanes = list(start(wanted, tools, running))
-        allowed = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, {cores()[0]})
-        try:
+        with pinned():
             take_turns(lanes, rounds, seconds)
-        finally:
-            os.sched_setaffinity(0, allowed)
         return lanes
 
 

@@ -33,10 +33,15 @@ def place(name: str, packages: tuple[str, ...], oldest: tuple[int, int] = (3, 11
     if not stamp.exists():
         print(f"Installing {name}: {' '.join(packages)} ...", file=sys.stderr, flush=True)
         create(PLACES / name, oldest)
-        # From the root, for the project is one of the packages.
-        subprocess.run([python, *INSTALL, *wanted], cwd=ROOT, check=True)
+        install(python, wanted)
         stamp.touch()
     return python
+
+
+def install(python: Path, wanted: tuple[str, ...]) -> None:
+    # From the root, for the project is one of the packages.
+    if subprocess.run([python, *INSTALL, *wanted], cwd=ROOT).returncode:
+        raise Missing(f"{' '.join(wanted)} cannot be installed")
 
 
 def digest(wanted: tuple[str, ...]) -> str:

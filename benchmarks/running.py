@@ -30,6 +30,7 @@ class Running:
     process: subprocess.Popen[bytes]
     address: tuple[str, int]
     log: Path
+    environ: dict[str, str]
 
     def memory(self) -> int:
         """Resident memory in bytes: of the process itself, shared pages included."""
@@ -53,20 +54,31 @@ def cores() -> tuple[int, int]:
 
 
 @contextmanager
+def pinned() -> Iterator[None]:
+    """Keep this process to the load's core."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {cores()[0]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+@contextmanager
 def running(command: list[str], port: int, environ: dict[str, str]) -> Iterator[Running]:
     """The server that `command` starts at this port, for as long as needed."""
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
-        log = Path(folder) / "log"
+        log, environ = Path(folder) / "log", os.environ | {"BENCHMARK_FOLDER": folder} | environ
         with log.open("wb") as words:
             process = subprocess.Popen(
                 command,
                 cwd=ROOT,
-                env=os.environ | {"BENCHMARK_FOLDER": folder} | environ,
+                env=environ,
                 stdout=words,
                 stderr=words,
                 preexec_fn=lambda: os.sched_setaffinity(0, {cores()[1]}),
             )
-        started = Running(process, ("127.0.0.1", port), log)
+        started = Running(process, ("127.0.0.1", port), log, environ)
         try:
             wait(started)
             yield started

@@ -1,0 +1,152 @@
+"""
+What an idle stream costs: memory for each, and the processor's time for all of them.
+
+    python -m tools benchmark streams [--short] [--few 50] [--many 2050] [--idle 30]
+
+Each is the GET stream of a session of its own, opened with a token. Memory is what the process has
+grown by from few streams to many, divided among those that came; the processor's share is taken
+while every stream is kept alive and nothing is said. Exits with 1 if a stream is lost, and with 3
+if a figure is not met.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import select
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+
+from benchmarks.contenders import BY_NAME
+from benchmarks.running import Running, pinned
+from benchmarks.wires import SESSION, Wrong, begin
+from tools.benchmark import UNMET
+
+DAPHNE = "-m daphne -v 0 -p {port} {application}"
+# The server, how it is started, and how many KB a stream may take.
+SERVERS = (
+    ("uvicorn", BY_NAME["django_mcp"].command, 30.0),
+    ("daphne", DAPHNE, 34.0),
+)
+MOST_CPU = 2.0  # per cent of a core
+SETTLED = 3.0  # seconds after which what was opened has come to rest
+MAKE_TOKEN = """
+import benchmarks.server
+from django.contrib.auth.models import User
+from django_mcp.models import Token
+user, _ = User.objects.get_or_create(username="benchmark")
+print(Token.make(user, "benchmark")[1])
+"""
+
+
+@dataclass
+class Found:
+    """What was measured under one server."""
+
+    server: str
+    kilobytes: float  # for each stream
+    cpu: float  # per cent of a core
+    most: float
+
+    @property
+    def is_met(self) -> bool:
+        return self.kilobytes <= self.most and self.cpu < MOST_CPU
+
+    def __str__(self) -> str:
+        verdict = "met" if self.is_met else "UNMET"
+        return (
+            f"{verdict}: {self.server}, {self.kilobytes:.1f} KB for each idle stream (at most"
+            f" {self.most:g}), {self.cpu:.2f} % of a core for all (less than {MOST_CPU:g})"
+        )
+
+
+def measure(server: str, command: str, most: float, few: int, many: int, idle: float) -> Found:
+    contender = replace(BY_NAME["django_mcp"], command=command)
+    with contender.running() as started, pinned():
+        token = make_token(contender.python, started)
+        streams = open_streams(started, token, few)
+        before = started.memory()
+        streams += open_streams(started, token, many - few)
+        grown = started.memory() - before
+        cpu = idling(started, streams, idle)
+        for stream in streams:
+            stream.close()
+    return Found(server, grown / (many - few) / 1024, cpu, most)
+
+
+def make_token(python: object, started: Running) -> str:
+    made = subprocess.run(
+        [str(python), "-c", MAKE_TOKEN], env=started.environ, stdout=subprocess.PIPE, check=True
+    )
+    return made.stdout.decode().strip()
+
+
+def open_streams(started: Running, token: str, number: int) -> list[socket.socket]:
+    """So many streams, each of a session of its own; returns when they have come to rest."""
+    opened = [open_stream(started.address, token) for _ in range(number)]
+    time.sleep(SETTLED)
+    return opened
+
+
+def open_stream(address: tuple[str, int], token: str) -> socket.socket:
+    headers = begin(address, token) | {"MCP-Protocol-Version": SESSION}
+    headers |= {"Host": "{}:{}".format(*address), "Accept": "text/event-stream"}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    stream = socket.create_connection(address, timeout=20)
+    stream.sendall(f"GET /mcp HTTP/1.1\r\n{lines}\r\n".encode())
+    came = stream.recv(4096)
+    if not came.startswith(b"HTTP/1.1 200") or b"text/event-stream" not in came.lower():
+        raise Wrong(came.decode(errors="replace"))
+    return stream
+
+
+def idling(started: Running, streams: list[socket.socket], seconds: float) -> float:
+    """The server's per cent of a core while every stream is kept alive and nothing is said."""
+    kept: set[int] = set()
+    waiting = {stream.fileno(): stream for stream in streams}
+    poll = select.poll()
+    for number in waiting:
+        poll.register(number, select.POLLIN)
+    began, before = time.monotonic(), started.cpu()
+    while (passed := time.monotonic() - began) < seconds:
+        for number, _ in poll.poll((seconds - passed) * 1000):
+            if not waiting[number].recv(4096):
+                raise Wrong("A stream was closed while it was idle")
+            kept.add(number)
+    if len(kept) < len(streams):
+        raise Wrong(f"{len(streams) - len(kept)} streams were not kept alive")
+    return (started.cpu() - before) / passed * 100
+
+
+def raise_limit(wanted: int) -> None:
+    """As many open files as are needed, here and in the server, which inherits it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, wanted))
+    elif soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
+    parser.add_argument("--short", action="store_true", help="fewer streams, one keep-alive")
+    parser.add_argument("--only", help="uvicorn or daphne")
+    parser.add_argument("--few", type=int, default=50)
+    parser.add_argument("--many", type=int, default=2050)
+    parser.add_argument("--idle", type=float, default=30.0, help="seconds")
+    options = parser.parse_args()
+    many, idle = (1050, 20.0) if options.short else (options.many, options.idle)
+    raise_limit(many + 200)
+    found = []
+    for server, command, most in SERVERS:
+        if options.only in (None, server):
+            found.append(measure(server, command, most, options.few, many, idle))
+            print(found[-1], flush=True)
+    return 0 if all(one.is_met for one in found) else UNMET
+
+
+if __name__ == "__main__":
+    sys.exit(main())
