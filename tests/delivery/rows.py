@@ -1,0 +1,84 @@
+"""What the tests of the log share: rows, threads that meet, counted queries."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import connections
+from django.test import override_settings
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from django_mcp.delivery import sessions
+from django_mcp.models import Ask, Call, Session
+
+PATIENCE = 60
+
+
+def session(**options: Any) -> Session:
+    return opened(**options)[1]
+
+
+def opened(**options: Any) -> tuple[str, Session]:
+    """A session's id, and the session."""
+    given = {
+        "server": "default", "owner": "alice", "user": "1", "revision": "2025-11-25",
+        "client_info": {"name": "test"}, "capabilities": {},
+    }  # fmt: skip
+    return sessions.create(**(given | options))
+
+
+def call(id: Any = 1, **options: Any) -> Call:
+    """A call that is no row yet."""
+    given = {"method": "tools/call", "params": {"name": "add"}, "process": "mine"}
+    return Call(request_id=json.dumps(id), **(given | options))
+
+
+def ask(digest: str = "d", seconds: float = 600, **options: Any) -> Ask:
+    """A question that is no row yet."""
+    return Ask(
+        id=uuid.uuid4().hex, key="ask-1", digest=digest, seconds=seconds,
+        wire={"method": "elicitation/create", "params": {}},
+        deadline=timezone.now() + timedelta(seconds=seconds), **options,
+    )  # fmt: skip
+
+
+def given(**keys: Any) -> override_settings:
+    """``DJANGO_MCP`` with other values."""
+    return override_settings(DJANGO_MCP={**settings.DJANGO_MCP, **keys})
+
+
+def together(*functions: Callable[[], Any]) -> list[Any]:
+    """What they return, each in a thread and on a connection of its own, all at once."""
+    barrier = threading.Barrier(len(functions))
+
+    def one(function: Callable[[], Any]) -> Any:
+        try:
+            barrier.wait(PATIENCE)
+            return function()
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(len(functions)) as pool:
+        futures = [pool.submit(one, function) for function in functions]
+        return [future.result(PATIENCE) for future in futures]
+
+
+@contextmanager
+def queries() -> Iterator[Callable[[], list[str]]]:
+    """The statements of a block, without those that frame a transaction."""
+    alias = settings.DJANGO_MCP["DATABASE"]
+    with CaptureQueriesContext(connections[alias]) as captured:
+        yield lambda: [
+            query["sql"]
+            for query in captured.captured_queries
+            if not query["sql"].startswith(("BEGIN", "COMMIT", "SAVEPOINT", "RELEASE"))
+        ]
