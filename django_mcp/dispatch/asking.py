@@ -35,6 +35,41 @@ class Written(NamedTuple):
     message: JSON  # in the client's
     seconds: float
 
+    @property
+    def is_page(self) -> bool:
+        """Whether the user is sent to a page, whose end the client is told of."""
+        return "url" in self.wire["params"]
+
+
+def written(revision: Revision, question: Question) -> Written:
+    """A question with an id of its own. Raises ``Unsupported``."""
+    wire, id = question.wire(), uuid.uuid4().hex
+    if "url" in wire["params"]:
+        wire["params"]["url"] = wire["params"]["url"].replace("{elicitation_id}", id)
+    message = encode_request(revision, id, wire["method"], wire["params"])
+    if message is None:
+        raise Unsupported(question.required())
+    seconds = settings.QUESTION_TIMEOUT if question.timeout is None else question.timeout
+    return Written(id, wire, message, seconds)
+
+
+def withdrawal(revision: Revision, id: str) -> JSON | None:
+    """What tells a client that nobody waits for its answer any more."""
+    logger.info("The question %s was cancelled: %s", id, WITHDRAWN)
+    params = {"requestId": id, "reason": WITHDRAWN}
+    return encode_notification(revision, "notifications/cancelled", params)
+
+
+def understood(revision: Revision, wire: JSON, reply: Answered) -> JSON | None:
+    """A client's reply as it is kept; None for what does not answer the question."""
+    if reply.error is not None:
+        return {"error": {"code": reply.error.get("code"), "message": reply.error.get("message")}}
+    try:
+        return {"result": decode_answer(revision, wire["method"], wire["params"], reply.result)}
+    except InvalidParams:
+        logger.info("An answer to %s was of no such form; it is asked again", wire["method"])
+        return None
+
 
 class Questions:
     """The requests of ours that a client has not answered yet."""
@@ -51,22 +86,11 @@ class Questions:
         """The answers, by digest; what does not answer its question is left out."""
         questions = {digest: question for _, digest, question in asking}
         # All are written before the first is sent: what cannot be asked leaves none waiting.
-        written = [self._written(revision, question) for question in questions.values()]
-        answers = await asyncio.gather(*(self._one(revision, one) for one in written))
+        asked = [written(revision, question) for question in questions.values()]
+        self.expect(*(one.id for one in asked if one.is_page))
+        answers = await asyncio.gather(*(self._one(revision, one) for one in asked))
         found = zip(questions, answers, strict=True)
         return {digest: answer for digest, answer in found if answer is not None}
-
-    def _written(self, revision: Revision, question: Question) -> Written:
-        """A question with an id of its own. Raises ``Unsupported``."""
-        wire, id = question.wire(), uuid.uuid4().hex
-        if "url" in wire["params"]:
-            wire["params"]["url"] = wire["params"]["url"].replace("{elicitation_id}", id)
-            self.expect(id)
-        message = encode_request(revision, id, wire["method"], wire["params"])
-        if message is None:
-            raise Unsupported(question.required())
-        seconds = settings.QUESTION_TIMEOUT if question.timeout is None else question.timeout
-        return Written(id, wire, message, seconds)
 
     async def _one(self, revision: Revision, asked: Written) -> JSON | None:
         try:
@@ -75,7 +99,7 @@ class Questions:
             return {"timeout": asked.seconds}
         finally:
             self._withdraw(revision, asked.id)
-        return _answer(revision, asked.wire, reply)
+        return understood(revision, asked.wire, reply)
 
     async def _sent(self, id: str, message: JSON, seconds: float) -> Answered:
         async with asyncio.timeout(seconds):
@@ -89,9 +113,7 @@ class Questions:
         future = self._open.pop(id, None)
         if future is None or (future.done() and not future.cancelled()):
             return
-        logger.info("The question %s was cancelled: %s", id, WITHDRAWN)
-        params = {"requestId": id, "reason": WITHDRAWN}
-        message = encode_notification(revision, "notifications/cancelled", params)
+        message = withdrawal(revision, id)
         if message is not None:
             self._send(message)
 
@@ -122,13 +144,3 @@ class Questions:
             return False
         finally:
             self._open.pop(id, None)
-
-
-def _answer(revision: Revision, wire: JSON, reply: Answered) -> JSON | None:
-    if reply.error is not None:
-        return {"error": {"code": reply.error.get("code"), "message": reply.error.get("message")}}
-    try:
-        return {"result": decode_answer(revision, wire["method"], wire["params"], reply.result)}
-    except InvalidParams:
-        logger.info("An answer to %s was of no such form; it is asked again", wire["method"])
-        return None
