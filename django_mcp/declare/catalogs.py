@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.core.checks import CheckMessage, Error
@@ -44,6 +45,12 @@ class Catalog:
         self.models: dict[type[Model], list[ModelResource]] = {}
         self._broken: set[Declaration] = set()
         self._fill(list(declared))
+
+    @cached_property
+    def has_public(self) -> bool:
+        """Whether anything is for everybody."""
+        every = (self.tools, self.prompts, self.resources, self.templates)
+        return any(thing.is_public for things in every for thing in things.values())
 
     def _fill(self, declared: list[Declaration]) -> None:
         """Models first: arguments and results of the others are bound through them."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from django.core.checks import CheckMessage
@@ -39,7 +40,8 @@ class Tool(Declaration):
 
     ``read_only``, ``destructive``, ``idempotent`` and ``open_world`` tell the
     client what to expect (None says nothing). ``atomic`` is True, False or a
-    database alias. ``input_schema`` and ``output_schema`` are JSON Schemas
+    database alias. ``durable`` writes a call down before it runs, so that its
+    answer can be fetched after any break of the connection. ``input_schema`` and ``output_schema`` are JSON Schemas
     written by hand, published as they are and enforced.
     """
 
@@ -49,6 +51,7 @@ class Tool(Declaration):
     idempotent: bool | None = None
     open_world: bool | None = None
     atomic: bool | str = True
+    durable: bool = False
     input_schema: Mapping[str, Any] | None = None
     output_schema: Mapping[str, Any] | None = None
 
@@ -66,6 +69,13 @@ class Tool(Declaration):
         declared = {wire: getattr(self, name) for name, wire in HINTS.items()}
         hints = {wire: value for wire, value in declared.items() if value is not None}
         return shown | ({"annotations": hints} if hints else {})
+
+    @cached_property
+    def mirrored(self) -> list[tuple[tuple[str, ...], str]]:
+        """The paths of the arguments that HTTP headers mirror, and the names of those."""
+        from .headers import marked
+
+        return [(path, prop["x-mcp-header"]) for path, prop in marked(self.arguments.schema)]
 
     # Resolution.
 
@@ -119,6 +129,8 @@ class Tool(Declaration):
             yield from replay_problems(self)
         if self.read_only and self.destructive:
             yield self.error("A tool that only reads destroys nothing.", 24, "Drop one of the two.")
+        if not isinstance(self.durable, bool):
+            yield self.error("durable is neither True nor False.", 28, "durable = True")
         if isinstance(self.atomic, str) and self.atomic not in connections:
             known = ", ".join(connections)
             yield self.error(f"There is no database {self.atomic!r}.", 25, f"There are: {known}.")

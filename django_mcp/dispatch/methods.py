@@ -18,6 +18,7 @@ from ..declare.completions import completion
 from ..declare.declarations import Declaration
 from ..declare.resources import Resource
 from ..exceptions import Busy, InvalidArguments, ToolError
+from ..protocol.headers import check_parameters
 from ..protocol.jsonrpc import JSON, InvalidParams, MethodNotFound, ResourceNotFound
 from ..protocol.revisions import LOG_LEVELS, SUPPORTED
 from . import limits, listing, results
@@ -166,13 +167,19 @@ def _tool_work(run: Run, tool: Tool, arguments: dict[str, Any], unknown: Excepti
     sync = not tool.is_async and not tool.read_only
     return Work(
         tool,
-        read=lambda: tool.arguments.read(arguments),
+        read=lambda: _read_arguments(run, tool, arguments),
         finish=lambda value: results.tool_result(tool, value, run.request),
         unknown=unknown,
         arguments=tool.arguments,
         atomic=tool.atomic if sync else False,
         write=not tool.read_only,
     )
+
+
+def _read_arguments(run: Run, tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
+    if run.mirrored is not None:
+        check_parameters(run.mirrored, arguments, tool.mirrored)
+    return tool.arguments.read(arguments)
 
 
 # Resources.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..declare.requests import Answers, Request, Say
 from ..protocol.capabilities import offered
+from ..protocol.headers import Mirrored
 
 if TYPE_CHECKING:
     from ..declare.servers import Server
@@ -47,6 +48,7 @@ class Run:
     answers: Answers = field(default_factory=Answers)
     stop: threading.Event = field(default_factory=threading.Event)
     host: str | None = None
+    mirrored: Mirrored | None = None  # the headers that came with it, where there are any
 
     def __post_init__(self) -> None:
         self.request = Request(

@@ -19,6 +19,7 @@ from ..declare.requests import Answers
 from ..exceptions import Asked, Busy, OnceNeeded, Parked, Stopped, Unwound
 from ..protocol.connection import Connection
 from ..protocol.events import Call
+from ..protocol.headers import Mirrored
 from ..protocol.jsonrpc import (
     JSON,
     InternalError,
@@ -63,7 +64,8 @@ class Serving:
 
     ``who`` is awaited anew for every run of a call. ``asker`` is needed for
     clients that shake hands; the others are asked by a result. ``log_level`` is
-    the least level that a client which shook hands wants to hear.
+    the least level that a client which shook hands wants to hear; ``mirrored``
+    are the headers that must say what the arguments do.
     """
 
     server: Server
@@ -74,6 +76,7 @@ class Serving:
     log_level: Callable[[], str | None] = lambda: None
     memory: Memory = remembered
     host: str | None = None
+    mirrored: Mirrored | None = None
 
     async def response(self, active: Active, rounds: Rounds | None = None) -> JSON | None:
         """The response to a call; None when it was cancelled. Raises ``Parked``.
@@ -131,8 +134,9 @@ class Serving:
                 answers.remembered = await self.memory.recall(rounds.id)
                 rounds.has_steps = bool(answers.remembered)
             run = Run(
-                call, self.server, principal, self.session, saying, answers, active.stop, self.host
-            )
+                call, self.server, principal, self.session, saying, answers, active.stop,
+                self.host, self.mirrored,
+            )  # fmt: skip
             try:
                 return await dispatch(run)
             except Unwound as unwound:
@@ -170,7 +174,7 @@ class Serving:
     def _saying(self, active: Active, principal: Principal, rounds: Rounds) -> Saying:
         call, owner = active.call, (principal.key, self.server.name)
         level = self.log_level if call.revision.handshake else lambda: call.log_level
-        return Saying(call, owner, active.say, level, rounds.high_water)
+        return Saying(call, owner, active.say, level, rounds.high_water, active.release)
 
 
 def _is_cancelled() -> bool:

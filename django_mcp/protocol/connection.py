@@ -13,7 +13,7 @@ revision without a handshake neither needs nor changes it.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -28,6 +28,7 @@ from .envelope import (
     read_meta,
 )
 from .events import Answered, Call, Cancelled, Event, Notice
+from .headers import Mirrored, check_routing
 from .jsonrpc import (
     JSON,
     Id,
@@ -123,6 +124,7 @@ class Connection:
     def __init__(self, state: State | None = None, *, transport: str = "stdio") -> None:
         self.state = state or State()
         self.transport = transport
+        self._headers: Mirrored | None = None
 
     @property
     def revision(self) -> Revision:
@@ -135,11 +137,15 @@ class Connection:
 
     # Arriving.
 
-    def receive(self, message: Any, header_revision: str | None = None) -> Received:
+    def receive(
+        self, message: Any, header_revision: str | None = None, headers: Mirrored | None = None
+    ) -> Received:
         """What one decoded message, or a batch of them, means. Never raises.
 
-        ``header_revision`` is what an HTTP request's header names as its revision.
+        ``header_revision`` is what an HTTP request's header names as its revision. ``headers``
+        are those that must mirror what a message says that needs no handshake.
         """
+        self._headers = headers
         if not isinstance(message, list):
             return self._one(message, header_revision)
         try:
@@ -202,7 +208,7 @@ class Connection:
         if batch:
             raise InvalidRequest("A request that says its protocol version cannot be in a batch")
         meta = read_meta(request.params)
-        envelope = read_envelope(meta, request.params, header)
+        envelope = read_envelope(meta, request.params, header, self._mirrored(request))
         _check_method(request.method, envelope.revision)
         params = _own(request.params, "_meta", "inputResponses", "requestState")
         return Call(
@@ -212,6 +218,13 @@ class Connection:
             input_responses=envelope.input_responses, request_state=envelope.request_state,
             meta=meta,
         )  # fmt: skip
+
+    def _mirrored(self, request: Request) -> Callable[[str], None] | None:
+        """How to hold the headers against the version that the body names, if there are any."""
+        headers = self._headers
+        if headers is None:
+            return None
+        return lambda version: check_routing(headers, version, request.method, request.params)
 
     def _stateful(self, request: Request) -> Call:
         phase = self._next_phase(request.method)

@@ -7,6 +7,7 @@ may rely on its type.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,11 +46,16 @@ def read_meta(params: JSON) -> JSON:
     return meta
 
 
-def read_envelope(meta: JSON, params: JSON, header_revision: str | None = None) -> Envelope:
+def read_envelope(
+    meta: JSON,
+    params: JSON,
+    header_revision: str | None = None,
+    check: Callable[[str], None] | None = None,
+) -> Envelope:
     """What the request says about itself; raises ``ProtocolError``.
 
-    In this order: what is missing or malformed, what contradicts the header, and a revision that
-    is not served, or not without a handshake.
+    In this order: what is missing or malformed, what contradicts the header, or any header in the
+    eyes of ``check``, and a revision that is not served, or not without a handshake.
     """
     for key in (VERSION, CAPABILITIES):
         if key not in meta:
@@ -58,6 +64,8 @@ def read_envelope(meta: JSON, params: JSON, header_revision: str | None = None) 
     about = _read_about(meta) | _read_retry(params)
     if header_revision is not None and header_revision != version:
         raise HeaderMismatch("MCP-Protocol-Version differs from the body's protocol version")
+    if check is not None:
+        check(version)
     revision = REVISIONS.get(version)
     if revision is None or revision.handshake:
         raise UnsupportedVersion(version)
