@@ -101,11 +101,14 @@ class Scenario:
         for check in self.checks:
             if check["status"] in ("FAILURE", "WARNING", "SKIPPED"):
                 yield f"{check['id']} {check['status']} {why(check)}".rstrip()
-        succeeded = {check["id"] for check in self.checks if check["status"] == "SUCCESS"}
-        if not succeeded - {NOBODYS_OWN}:
-            yield "nothing of its own succeeded"
-        for missing in sorted(SUCCEEDING.get(self.name, set()) - succeeded):
+        for missing in sorted(SUCCEEDING.get(self.name, set()) - self.succeeded):
             yield f"{missing} did not succeed"
+        if not self.succeeded - {NOBODYS_OWN}:
+            yield "nothing of its own succeeded"
+
+    @property
+    def succeeded(self) -> set[str]:
+        return {check["id"] for check in self.checks if check["status"] == "SUCCESS"}
 
 
 def why(check: dict[str, Any]) -> str:
