@@ -45,6 +45,8 @@ class Say(Protocol):
 
     def log(self, level: str, data: Any, logger: str | None) -> None: ...
 
+    def release(self) -> None: ...
+
 
 class Silence:
     """For a request that nobody listens to: a subscription, a page, a test."""
@@ -52,6 +54,8 @@ class Silence:
     def progress(self, done: float, total: float | None, message: str | None) -> None: ...
 
     def log(self, level: str, data: Any, logger: str | None) -> None: ...
+
+    def release(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -143,6 +147,17 @@ class Request:
         self._go_on()
         if not self._answers.replaying:
             self._say.log(level, data, logger)
+
+    def release_stream(self) -> None:
+        """End the connection that waits for the answer; the client comes back for it.
+
+        For a call that takes long, so that no connection is held open for it.
+        Where a client cannot come back - over stdio, without a session - this
+        does nothing.
+        """
+        self._go_on()
+        if not self._answers.replaying:
+            self._say.release()
 
     # Asking.
 
@@ -259,6 +274,9 @@ class Request:
 
     async def alog(self, level: str, data: Any, *, logger: str | None = None) -> None:
         self.log(level, data, logger=logger)
+
+    async def arelease_stream(self) -> None:
+        self.release_stream()
 
     async def aelicit(self, message: str, schema: Any = bool, **options: Any) -> Any:
         if Elicit(message, schema).looks_up:

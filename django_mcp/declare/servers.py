@@ -37,8 +37,9 @@ class Server:
     ``name`` distinguishes it from the project's other servers, ``path`` is its
     place below the site ("mcp/billing"). ``title``, ``description``,
     ``version``, ``website`` and ``icons`` present it to people,
-    ``instructions`` to models. ``experimental`` and ``extensions`` are
-    capabilities to advertise, by name.
+    ``instructions`` to models. ``durable`` writes every call of a tool down
+    before it runs. ``experimental`` and ``extensions`` are capabilities to
+    advertise, by name.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Server:
         website: str | None = None,
         icons: Sequence[Icon] = (),
         instructions: str | None = None,
+        durable: bool = False,
         experimental: Mapping[str, Mapping[str, Any]] | None = None,
         extensions: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
@@ -62,6 +64,7 @@ class Server:
         self.name, self.path = name, (f"mcp/{name}" if path is None else path).strip("/")
         self.title, self.version, self.description = title, version, description
         self.website, self.icons, self.instructions = website, icons, instructions
+        self.durable = durable
         self.experimental = dict(experimental or {})
         self.extensions = dict(extensions or {})
         self._records: list[Record] = []

@@ -36,6 +36,7 @@ class Active:
     stop: threading.Event = field(default_factory=threading.Event)
     over: bool = False
     task: asyncio.Task[JSON | None] | None = None
+    let_go: Callable[[], None] = lambda: None  # of the connection that waits for the answer
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def say(self, message: JSON) -> None:
@@ -43,6 +44,12 @@ class Active:
         with self._lock:
             if not (self.over or self.stop.is_set()):
                 self.send(message)
+
+    def release(self) -> None:
+        """Have the client come back for the answer, where it can."""
+        with self._lock:
+            if not (self.over or self.stop.is_set()):
+                self.let_go()
 
     def end(self) -> None:
         """From now on nothing is said: the answer comes next."""

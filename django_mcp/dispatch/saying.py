@@ -37,9 +37,10 @@ class Saying:
         send: Callable[[JSON], None],
         level: Callable[[], str | None],
         high_water: float | None = None,
+        release: Callable[[], None] = lambda: None,
     ) -> None:
         self._call, self._owner, self._send, self._level = call, owner, send, level
-        self.high_water = high_water
+        self.high_water, self.release = high_water, release
         self._lock = threading.Lock()
 
     def progress(self, done: float, total: float | None, message: str | None) -> None:

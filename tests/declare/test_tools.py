@@ -188,3 +188,19 @@ def test_a_handwritten_schema_is_published_as_it_is(server):
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     server.tool(input_schema=schema)(add)
     assert right(server).tools["add"].definition()["inputSchema"] == schema
+
+
+def test_durable_is_true_or_false(server):
+    class Slow(Refund):
+        durable = "yes"
+
+    server.register(Slow)
+    assert only(server).id == "django_mcp.E028"
+
+
+def test_a_tool_may_be_durable(server):
+    class Slow(Refund):
+        durable = True
+
+    server.register(Slow)
+    assert right(server).tools["slow"].durable
