@@ -55,10 +55,13 @@ STANDARD_LIBRARY_ALONE = {
             "ci",
             "clean",
             "clients",
+            "conformance",
             "install",
             "matrix",
             "run",
+            "scenarios",
             "servers",
+            "suite",
             "test",
         )
     },
