@@ -1,0 +1,213 @@
+"""
+``manage.py mcp_token``: make, list and revoke personal access tokens.
+
+Rule: stdout carries what was asked for and nothing else, so that a new token
+can be piped to where it belongs; nothing that is said repeats a secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.core.exceptions import ValidationError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db.models import QuerySet
+from django.db.utils import OperationalError, ProgrammingError
+from django.utils import timezone
+
+from ...declare.servers import server_named
+from ...models import Token
+from ...tokens import SECRET, check_scopes, revoke
+
+DAYS, MOST_DAYS = 90, 36_500
+HEADER = ("ID", "USER", "NAME", "TOKEN", "SERVER", "SCOPES", "EXPIRES", "LAST USED", "STATE")
+
+
+def lifetime(text: str) -> int:
+    """A number of days, as an argument."""
+    days = int(text)
+    if not 0 <= days <= MOST_DAYS:
+        raise ValueError(text)
+    return days
+
+
+def create_options(parser: CommandParser) -> None:
+    parser.add_argument("--user", metavar="NAME", required=True, help="whom it acts for")
+    parser.add_argument(
+        "--name", metavar="LABEL", required=True, help="what it is for, such as 'my laptop'"
+    )
+    parser.add_argument(
+        "--scope", metavar="SCOPE", nargs="+", action="extend", default=[],
+        help="scopes, which your permission functions find in request.auth.scopes",
+    )  # fmt: skip
+    parser.add_argument(
+        "--days", metavar="N", type=lifetime, default=DAYS,
+        help=f"days until it expires (default: {DAYS}); 0: never",
+    )  # fmt: skip
+    parser.add_argument(
+        "--server", metavar="NAME", help="the one server it is for (default: all servers)"
+    )
+
+
+def list_options(parser: CommandParser) -> None:
+    parser.add_argument("--user", metavar="NAME", help="those of one user")
+    parser.add_argument("--all", action="store_true", help="expired and revoked ones too")
+
+
+def revoke_options(parser: CommandParser) -> None:
+    parser.add_argument(
+        "tokens", metavar="TOKEN", nargs="*",
+        help="an ID of the list, or a token itself, as where it was found",
+    )  # fmt: skip
+    parser.add_argument("--user", metavar="NAME", help="every token of this user")
+
+
+ACTIONS: dict[str, tuple[str, Callable[[CommandParser], None]]] = {
+    "create": ("make a token and print it to stdout, this once", create_options),
+    "list": ("list the tokens that are valid, without their secrets", list_options),
+    "revoke": ("end tokens, at once and for good", revoke_options),
+}
+
+
+class Command(BaseCommand):
+    help = (
+        "Make, list and revoke personal access tokens. With one a program acts over HTTP as a "
+        "user, with that user's permissions: it sends the header 'Authorization: Bearer TOKEN'."
+    )
+    requires_system_checks: list[str] = []  # what is broken must not keep a token from its end
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+        for name, (told, options) in ACTIONS.items():
+            options(actions.add_parser(name, help=told, description=f"{told.capitalize()}."))
+
+    def handle(self, *args: Any, action: str, **options: Any) -> None:
+        run: Callable[..., None] = getattr(self, f"_{action}")
+        try:
+            run(**options)
+        except (OperationalError, ProgrammingError) as error:
+            raise CommandError(f"{error}\nHas 'manage.py migrate' been run?") from error
+
+    def _create(
+        self, user: str, name: str, scope: list[str], days: int, server: str | None, **other: Any
+    ) -> None:
+        owner = _user(user)
+        if not owner.is_active:
+            raise CommandError(f"{user!r} is not active: a token would open nothing for them.")
+        expires = timezone.now() + timedelta(days=days) if days else None
+        token, secret = Token.make(
+            owner, _label(name), scopes=_scopes(scope), server=_server(server), expires=expires
+        )
+        end = f"expires {_moment(expires)}" if expires else "never expires"
+        self.stderr.write(f"Token {token.pk} acts for {user!r} and {end}. It is not shown again:")
+        self.stdout.write(secret)
+
+    def _list(self, user: str | None, all: bool, **other: Any) -> None:
+        found = Token.objects.select_related("user").order_by("pk")
+        if user is not None:
+            found = found.filter(user=_user(user))
+        shown = [token for token in found if all or _state(token) == "valid"]
+        if not shown:
+            self.stderr.write("No tokens." if all else "No valid tokens; --all shows every one.")
+            return
+        for line in _table([HEADER, *map(_cells, shown)]):
+            self.stdout.write(line)
+
+    def _revoke(self, tokens: list[str], user: str | None, **other: Any) -> None:
+        if bool(tokens) == (user is not None):
+            raise CommandError("Name tokens to revoke, or a user with --user.", returncode=2)
+        found = [_named(token) for token in tokens] if tokens else [_of(_user(user))]
+        count = sum(map(revoke, found))
+        already = sum(one.count() for one in found) - count
+        self.stderr.write(f"Revoked: {count}. Revoked before: {already}.")
+
+
+def _user(name: str | None) -> Any:
+    model = get_user_model()
+    try:
+        return model._default_manager.get_by_natural_key(name)
+    except model.DoesNotExist:
+        raise CommandError(f"There is no user {name!r}. 'createsuperuser' makes one.") from None
+
+
+def _label(name: str) -> str:
+    longest = Token._meta.get_field("name").max_length or 0
+    if not 0 < len(name) <= longest or not name.isprintable():
+        raise CommandError(f"--name is a line of 1 to {longest} characters.")
+    return name
+
+
+def _scopes(scopes: Sequence[str]) -> Sequence[str]:
+    try:
+        check_scopes(scopes)
+    except ValidationError as error:
+        raise CommandError(" ".join(error.messages)) from None
+    return scopes
+
+
+def _server(name: str | None) -> str:
+    try:
+        return "" if name is None else server_named(name).name
+    except LookupError as error:
+        raise CommandError(str(error)) from None
+
+
+def _named(text: str) -> QuerySet[Token]:
+    """The token of an id, or the token itself. What is said repeats neither it nor a part."""
+    if SECRET.fullmatch(text):
+        found, shown = Token.objects.filter(digest=Token.digest_of(text)), "such token"
+    elif text.isdecimal() and len(text) < 19:
+        found, shown = Token.objects.filter(pk=int(text)), f"token {text}"
+    else:
+        raise CommandError("A token is named by its ID: see 'mcp_token list --all'.")
+    if not found.exists():
+        raise CommandError(f"There is no {shown}. 'mcp_token list --all' shows every one.")
+    return found
+
+
+def _of(user: Any) -> QuerySet[Token]:
+    return Token.objects.filter(user=user)
+
+
+def _state(token: Token) -> str:
+    if token.revoked is not None:
+        return "revoked"
+    if not token.is_valid():
+        return "expired"
+    return "valid" if token.user.is_active else "user not active"
+
+
+def _cells(token: Token) -> tuple[str, ...]:
+    return (
+        str(token.pk),
+        token.user.get_username(),
+        token.name,
+        f"{token.prefix}...",
+        token.server or "all",
+        " ".join(token.scopes) or "-",
+        _moment(token.expires),
+        _moment(token.last_used),
+        _state(token),
+    )
+
+
+def _moment(moment: datetime | None) -> str:
+    if moment is None:
+        return "never"
+    here = timezone.localtime(moment) if timezone.is_aware(moment) else moment
+    return f"{here:%Y-%m-%d %H:%M}"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Columns, of what a terminal may be shown."""
+    shown = [[_printable(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    for row in shown:
+        yield "  ".join(map(str.ljust, row, widths)).rstrip()
+
+
+def _printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
