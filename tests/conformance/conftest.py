@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from django.conf import settings
 
+verdicts_to_tell: list[Any] = []  # in the end, a line for each
+
 if settings.SETTINGS_MODULE != "tests.conformance.settings":
     collect_ignore_glob = ["test_*.py"]
 
@@ -22,3 +24,10 @@ def connect(db: None) -> Iterator[Callable[..., Any]]:
     with ExitStack() as stack:
         stack.enter_context(threads.adopt())
         yield lambda **options: stack.enter_context(Client(**options))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if verdicts_to_tell:
+        terminalreporter.section("the official conformance suite")
+    for verdict in verdicts_to_tell:
+        terminalreporter.write_line("\n".join(verdict.lines()))
