@@ -1,0 +1,28 @@
+"""``manage.py mcp_prune``: forget what is over, as a serving process does by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db.utils import OperationalError, ProgrammingError
+
+from ...delivery.pruning import prune
+
+
+class Command(BaseCommand):
+    help = (
+        "Forget what is over: what ended streams said, sessions that were idle for "
+        "SESSION_LIFETIME, and what they left. What is open or under way is left alone. Processes "
+        "that serve do this by themselves; run it where none does, or before a backup."
+    )
+    requires_system_checks: list[str] = []
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            counts = prune()
+        except (OperationalError, ProgrammingError) as error:
+            hint = "Has 'manage.py migrate' been run, with --database for DJANGO_MCP['DATABASE']?"
+            raise CommandError(f"{error}\n{hint}") from error
+        for kind, count in counts.items():
+            self.stdout.write(f"{kind}: {count}")

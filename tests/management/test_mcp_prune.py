@@ -1,0 +1,60 @@
+"""``mcp_prune``: what is over is forgotten, and counted."""
+
+from __future__ import annotations
+
+import subprocess
+from datetime import timedelta
+
+import pytest
+from django.core.management import call_command
+from django.utils import timezone
+
+from django_mcp.conf import settings
+from django_mcp.delivery import sessions, streams
+from django_mcp.models import Event, Session, Stream
+from tests.spec.process import ROOT, command, environment
+
+
+@pytest.fixture
+def session(db):
+    _, made = sessions.create(
+        server="default", owner="1::", user="1", revision="2025-11-25", client_info={},
+        capabilities={},
+    )  # fmt: skip
+    return made
+
+
+def pruned(capsys):
+    call_command("mcp_prune")
+    lines = capsys.readouterr().out.splitlines()
+    return {kind: int(count) for kind, count in (line.split(": ") for line in lines)}
+
+
+def test_nothing_to_forget(session, capsys):
+    assert pruned(capsys) == {"events": 0, "sessions": 0, "calls": 0, "steps": 0}
+    assert Session.objects.count() == 1
+
+
+def test_what_an_ended_stream_said_is_forgotten(session, capsys):
+    stream = streams.open(session, standalone=True, messages=["{}", "{}"])
+    assert pruned(capsys)["events"] == 0
+    streams.close(stream.pk)
+    Stream.objects.update(ended=timezone.now() - timedelta(days=1))
+    assert pruned(capsys)["events"] == 2 and not Event.objects.exists()
+
+
+def test_an_idle_session_is_forgotten(session, capsys):
+    long_ago = timezone.now() - timedelta(seconds=settings.SESSION_LIFETIME + 60)
+    Session.objects.update(last_seen=long_ago)
+    assert pruned(capsys)["sessions"] == 1 and not Session.objects.exists()
+
+
+def test_a_database_without_tables(tmp_path):
+    settings = environment(
+        tmp_path / "empty.sqlite3", DJANGO_SETTINGS_MODULE="tests.management.quiet"
+    )
+    done = subprocess.run(
+        command("mcp_prune"), cwd=ROOT, capture_output=True, text=True, env=settings
+    )
+    assert done.returncode == 1 and "manage.py migrate" in done.stderr
+    assert "Traceback" not in done.stderr
