@@ -1,6 +1,6 @@
 """What is measured: an async tool, a sync one, and one that fetches a row. Open to everybody."""
 
-from typing import TypedDict
+from dataclasses import dataclass
 
 import django_mcp as mcp
 from benchmarks.models import City
@@ -18,7 +18,8 @@ def add_sync(request: mcp.Request, a: int, b: int) -> int:
     return a + b
 
 
-class Place(TypedDict):
+@dataclass
+class Place:
     name: str
     population: int
 
@@ -27,4 +28,4 @@ class Place(TypedDict):
 def city(request: mcp.Request, pk: int) -> Place:
     """A city, by its number."""
     found = City.objects.get(pk=pk)
-    return {"name": found.name, "population": found.population}
+    return Place(found.name, found.population)

@@ -21,7 +21,7 @@ import contextvars
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeVar, cast
@@ -203,30 +203,43 @@ async def sensitive() -> AsyncIterator[None]:
     SyncToAsync.context_to_thread_executor[context] = thread
     # Under async_to_sync that thread would be asked first, and it is not the call's own.
     hidden = getattr(AsyncToSync.executors, "current", None)
-    AsyncToSync.executors.current = None
+    if hidden is not None:
+        AsyncToSync.executors.current = None
     try:
         yield
     finally:
-        AsyncToSync.executors.current = hidden
+        if hidden is not None:
+            AsyncToSync.executors.current = hidden
         SyncToAsync.context_to_thread_executor.pop(context, None)
         SyncToAsync.thread_sensitive_context.reset(token)
         await thread.end()
 
 
-class _OwnThread(ThreadPoolExecutor):
-    """The one thread of one call."""
+_making = threading.Lock()
+
+
+class _OwnThread(Executor):
+    """The one thread of one call, which most calls need not: made when something is for it."""
 
     def __init__(self) -> None:
-        super().__init__(1, thread_name_prefix="mcp-async")
-        self._used = False
+        self._pool: ThreadPoolExecutor | None = None
 
     def submit(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        self._used = True
-        return super().submit(_lent, function, *args, **kwargs)
+        return self._made().submit(_lent, function, *args, **kwargs)
+
+    def _made(self) -> ThreadPoolExecutor:
+        with _making:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(1, thread_name_prefix="mcp-async")
+            return self._pool
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait, cancel_futures=cancel_futures)
 
     async def end(self) -> None:
         """Close what is open after what is still running; wait for it, unless cancelled."""
-        if not self._used:
+        if self._pool is None:
             return
         closing = asyncio.wrap_future(self.submit(discard_connections))
         self.shutdown(wait=False)
@@ -257,7 +270,8 @@ def adopt(given: Iterable[BaseDatabaseWrapper] | None = None) -> Iterator[None]:
         connection.inc_thread_sharing()
     _adopted.update({connection.alias: connection for connection in mine})
     # Where an asynchronous test, outside of any call, is sent with its ORM.
-    shared, SyncToAsync.single_thread_executor = SyncToAsync.single_thread_executor, _OwnThread()
+    stand_in: Any = _OwnThread()
+    shared, SyncToAsync.single_thread_executor = SyncToAsync.single_thread_executor, stand_in
     try:
         yield
     finally:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any, Self
 
@@ -95,7 +96,7 @@ class Declaration:
         own: Callable[..., Any] = self._function or getattr(self, self.entry)
         return own
 
-    @property
+    @cached_property
     def is_async(self) -> bool:
         function = self.function
         return iscoroutinefunction(function) or iscoroutinefunction(inspect.unwrap(function))

@@ -16,6 +16,7 @@ from typing import Any, cast
 from .meta import json_problem
 
 MAX_DEPTH, MAX_SUBSCHEMAS, MAX_MESSAGES = 40, 2000, 5
+_PLAIN = {"integer": int, "string": str, "boolean": bool}
 MAX_FOUND = 100  # what is wrong after that is not looked for: a client can send anything
 
 
@@ -40,6 +41,8 @@ def violations(schema: dict[str, Any], value: Any, *, formats: bool = True) -> l
     """What ``value`` breaks, each in a sentence that starts with the place; [] when it fits."""
     import json
 
+    if len(schema) == 1 and type(value) is _PLAIN.get(str(schema.get("type"))):
+        return []  # most results are one value, of a type that one look can tell
     validator = _compiled(json.dumps(schema, sort_keys=True), formats)
     found = islice(validator.iter_errors(value), MAX_FOUND)
     errors = sorted(found, key=lambda error: list(map(str, error.path)))

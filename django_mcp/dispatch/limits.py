@@ -13,6 +13,7 @@ import threading
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ..conf import settings
 
@@ -50,9 +51,12 @@ _lock = threading.Lock()
 
 def rate(kind: str) -> tuple[float, float] | None:
     """How many of ``kind`` at once, and how many a second; None without a limit."""
-    text = {**DEFAULTS, **settings.RATES}[kind]
-    if text is None:
-        return None
+    text = settings.RATES.get(kind, DEFAULTS[kind])
+    return None if text is None else _read(text)
+
+
+@lru_cache(maxsize=64)
+def _read(text: str) -> tuple[float, float]:
     number, _, seconds = text.partition("/")
     return float(number), float(number) / float(seconds or 1)
 

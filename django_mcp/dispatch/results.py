@@ -77,8 +77,11 @@ def _words(value: Any) -> str:
     return str(value)
 
 
+_dump = json.JSONEncoder(ensure_ascii=False).encode
+
+
 def _text(data: Any) -> str:
-    return data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+    return data if isinstance(data, str) else _dump(data)
 
 
 def _data_blocks(data: Any, value: Any) -> list[JSON]:

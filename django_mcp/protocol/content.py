@@ -110,10 +110,12 @@ BLOCKS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     )
 }
 
+TYPES = tuple(BLOCKS)  # compared, not hashed: what stands there may be anything
+
 
 def check(block: Any) -> None:
     """Raises ``ValueError`` unless ``block`` is a block of content."""
-    if not isinstance(block, dict) or block.get("type") not in list(BLOCKS):
+    if not isinstance(block, dict) or block.get("type") not in TYPES:
         raise ValueError(f"A block of content has one of the types {', '.join(BLOCKS)}")
     required, known = BLOCKS[block["type"]]
     if missing := required - block.keys():

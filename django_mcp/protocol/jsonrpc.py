@@ -142,8 +142,7 @@ def _spelt_out(unsafe: re.Match[str]) -> str:
     return "\ufffd" if _LONE_SURROGATE.match(unsafe[0]) else f"\\u{ord(unsafe[0]):04x}"
 
 
-def _dump(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_dump = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 def _finite(value: Any) -> Any:
