@@ -26,6 +26,7 @@ from tools.servers import free_port
 
 SETTINGS = "tests.conformance.settings"
 APPLICATION = "tests.conformance.asgi:application"
+DATABASES = ("default", "delivery")
 HOST = "127.0.0.1"  # the suite looks at the Host header only where the server is this machine
 PATH = "/mcp"
 PATIENCE = 30  # seconds for the server to come up or go down
@@ -95,8 +96,9 @@ def environment(**added: str) -> dict[str, str]:
 
 
 def migrate(environ: dict[str, str]) -> None:
-    command = [sys.executable, "-m", "django", "migrate", "-v0"]
-    subprocess.run(command, cwd=ROOT, env=environ, check=True)
+    for database in DATABASES:
+        command = [sys.executable, "-m", "django", "migrate", "-v0", "--database", database]
+        subprocess.run(command, cwd=ROOT, env=environ, check=True)
 
 
 def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:

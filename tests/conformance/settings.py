@@ -1,4 +1,4 @@
-"""Settings of the conformance server: SQLite in the folder that `CONFORMANCE_FOLDER` names."""
+"""Settings of the conformance server, whose databases are in the folder `CONFORMANCE_FOLDER`."""
 
 import os
 import tempfile
@@ -17,19 +17,26 @@ INSTALLED_APPS = [
     "django_mcp",
     "tests.conformance",
 ]
-DATABASES = {
-    "default": {
+
+
+def sqlite(name: str) -> dict[str, object]:
+    """A file of that name, where readers never wait and a writer takes its lock when it begins."""
+    journal = "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;"
+    return {
         "ENGINE": "django.db.backends.sqlite3",
-        "NAME": FOLDER / "conformance.sqlite3",
-        "OPTIONS": {
-            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
-            "transaction_mode": "IMMEDIATE",
-            "timeout": 20,
-        },
+        "NAME": FOLDER / f"{name}.sqlite3",
+        "OPTIONS": {"init_command": journal, "transaction_mode": "IMMEDIATE", "timeout": 20},
         "TEST": {"NAME": None},
     }
+
+
+# A tool's transaction must not keep what the tool says from being written.
+DATABASES = {"default": sqlite("project"), "delivery": sqlite("delivery")}
+DATABASE_ROUTERS = ["django_mcp.delivery.router.DeliveryRouter"]
+DJANGO_MCP = {
+    "URL": os.environ.get("CONFORMANCE_ORIGIN", "http://127.0.0.1:8000"),
+    "DATABASE": "delivery",
 }
-DJANGO_MCP = {"URL": os.environ.get("CONFORMANCE_ORIGIN", "http://127.0.0.1:8000")}
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
