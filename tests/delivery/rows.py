@@ -44,11 +44,11 @@ def call(id: Any = 1, **options: Any) -> Call:
 
 def ask(digest: str = "d", seconds: float = 600, **options: Any) -> Ask:
     """A question that is no row yet."""
-    return Ask(
-        id=uuid.uuid4().hex, key="ask-1", digest=digest, seconds=seconds,
-        wire={"method": "elicitation/create", "params": {}},
-        deadline=timezone.now() + timedelta(seconds=seconds), **options,
-    )  # fmt: skip
+    given = {
+        "id": uuid.uuid4().hex, "key": "ask-1", "wire": {"method": "roots/list", "params": {}},
+        "deadline": timezone.now() + timedelta(seconds=seconds),
+    }  # fmt: skip
+    return Ask(digest=digest, seconds=seconds, **(given | options))
 
 
 def given(**keys: Any) -> override_settings:

@@ -1,0 +1,313 @@
+"""Streams: opened with all that is known, one of them current, taken over, bounded."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_mcp.delivery import calls, events, sessions, streams
+from django_mcp.delivery.streams import StreamState
+from django_mcp.exceptions import Busy
+from django_mcp.models import DONE, Ask, Call, Event, Session, Stream
+
+from .rows import ask, call, given, queries, session, together
+
+pytestmark = pytest.mark.django_db
+
+
+def said(stream: Stream) -> list[str]:
+    return [data for _, data in events.read(stream.pk, 0)]
+
+
+def words(marks):
+    return [f"changed {mark}" for mark in marks]
+
+
+def fresh(row):
+    row.refresh_from_db()
+    return row
+
+
+# Opening.
+
+
+def test_a_stream_opens_with_its_calls_and_what_is_said_so_far():
+    made = session()
+    one, two = call(1), call("1", params={"a": "\0"})
+    stream = streams.open(made, calls=[one, two], messages=["a", "b"], finals=["r"])
+    assert said(stream) == ["a", "b", "r"] and events.finals(stream.pk) == [(3, "r")]
+    assert streams.states([stream.pk]) == {
+        stream.pk: StreamState(stream.pk, 3, 1, False, False, 1, 0)
+    }  # fmt: skip
+    assert (fresh(stream).owed, stream.size) == (2, 3)
+    assert calls.requests(stream.pk) == ["1", '"1"'] and Call.objects.get(pk=two.pk) == two
+    assert fresh(two).params == {"a": "\0"} and fresh(made).streams == 1
+
+
+def test_a_stream_that_owes_nothing_is_closed_at_once():
+    stream = streams.open(session(), finals=["r"])
+    assert fresh(stream).closed and stream.ended and stream.owed == 0
+
+
+def test_a_stream_may_owe_more_than_it_has_rows_of():
+    stream = streams.open(session(), calls=[one := call()], owed=2)
+    assert events.finish(one.pk, 0, "{}", stream.pk)
+    assert not fresh(stream).closed and stream.owed == 1
+
+
+def test_a_call_that_was_cancelled_before_it_had_a_row():
+    made = session()
+    assert calls.cancel(made, "1") is None
+    stream = streams.open(made, calls=[one := call(1, meta={"a": 1}), two := call(2)])
+    assert one.cancelled and not two.cancelled and fresh(stream).owed == 1
+    assert (fresh(one).state, one.params, one.meta) == (DONE, {}, {})
+    assert not events.finish(one.pk, 0, "{}", stream.pk)
+    assert events.finish(two.pk, 0, "{}", stream.pk) and fresh(stream).closed
+    # The cancel was of that call: a later one of the same id is another.
+    assert not streams.open(made, calls=[again := call(1)]).closed and not again.cancelled
+
+
+def test_all_were_cancelled():
+    calls.cancel(made := session(), "1")
+    stream = streams.open(made, calls=[call(1)], messages=["a"])
+    assert fresh(stream).closed and stream.owed == 0
+
+
+def test_ids_that_differ_in_case_or_kind_are_different():
+    made = session()
+    for id in ('"A"', '"1"'):
+        calls.cancel(made, id)
+    streams.open(made, calls=[one := call("a"), two := call(1)])
+    assert not one.cancelled and not two.cancelled
+
+
+def test_another_session_cancels_nothing():
+    calls.cancel(session(), "1")
+    streams.open(session(), calls=[one := call(1)])
+    assert not one.cancelled
+
+
+def test_an_attempt_that_came_through_is_not_made_again():
+    made = session()
+    stream = streams.open(made, calls=[one := call()], messages=["a"], nonce="n1")
+    calls.cancel(made, "1")
+    same = streams.open(made, calls=[again := call()], messages=["a"], nonce="n1", again=True)
+    assert same == stream and again.pk == one.pk and again.cancelled and again.stream_id == same.pk
+    assert fresh(made).streams == 1 and Event.objects.count() == 1
+    other = streams.open(made, calls=[call(2)], nonce="n2", again=True)
+    assert other != stream and Stream.objects.count() == 2
+
+
+# How many.
+
+
+def test_the_oldest_that_is_over_makes_room(monkeypatch):
+    monkeypatch.setattr(streams, "STREAMS", 3)
+    made = session()
+    first = streams.open(made, calls=[one := call(1)])
+    second = streams.open(made, calls=[two := call(2)])
+    calls.park(two.pk, 0, [ask()], ["q"], known={}, high_water=None, rounds=1)
+    calls.cancel(made, "2")
+    third = streams.open(made, calls=[call(3)])
+    fourth = streams.open(made, calls=[call(4)])
+    assert set(streams.states([first.pk, second.pk, third.pk])) == {first.pk, third.pk}
+    assert Ask.objects.count() == 0 and Event.objects.count() == 0 and Call.objects.count() == 3
+    with pytest.raises(Busy):
+        streams.open(made, calls=[call(5)])
+    assert events.finish(one.pk, 0, "{}", first.pk)
+    streams.open(made, calls=[call(5)])
+    assert fresh(made).streams == 3 and fourth.pk in streams.states([fourth.pk])
+
+
+# Standalone streams.
+
+
+def test_the_latest_is_the_current_one():
+    made = session()
+    assert streams.current(made) is None
+    first = streams.open(made, standalone=True)
+    second = streams.open(made, standalone=True)
+    assert streams.current(made) == made.current == second.pk
+    assert not fresh(first).closed and not second.closed
+    assert streams.announce(made.pk, "hi", "tools") == second.pk
+    assert (said(first), said(second)) == ([], ["hi"])
+
+
+def test_what_nobody_took_is_where_the_next_begins():
+    made = session()
+    for mark in ("tools", "prompts", "tools"):
+        assert streams.announce(made.pk, "hi", mark) is None
+    assert fresh(made).dirty == ["tools", "prompts"]
+    stream = streams.open(made, standalone=True, messages=["missed"], words=words)
+    assert said(stream) == ["changed tools", "changed prompts", "missed"]
+    assert fresh(made).dirty == []
+    assert said(streams.open(made, standalone=True, words=words)) == []
+
+
+def test_a_stream_that_is_full_is_closed_and_nothing_is_lost():
+    with given(EVENTS=1):
+        made = session()
+        stream = streams.open(made, standalone=True)
+        assert streams.announce(made.pk, "a", "tools") == stream.pk
+        assert streams.announce(made.pk, "b", "uri:a://b") is None
+    assert fresh(stream).closed and said(stream) == ["a"]
+    assert fresh(made).current is None and made.dirty == ["uri:a://b"]
+
+
+def test_news_for_a_stream_that_was_closed_are_kept():
+    made = session()
+    streams.close(streams.open(made, standalone=True).pk)
+    assert streams.announce(made.pk, "a", "tools") is None
+    assert fresh(made).current is None and made.dirty == ["tools"]
+
+
+def test_marks_are_bounded(monkeypatch):
+    monkeypatch.setattr(streams, "MARKS", 2)
+    made = session()
+    for mark in "abcb":
+        streams.announce(made.pk, "hi", mark)
+    assert set(fresh(made).dirty) == {"b", "c"}
+
+
+def test_a_fifth_takes_the_place_of_one_that_let_go():
+    made = session()
+    four = [streams.open(made, standalone=True) for _ in range(4)]
+    streams.release(four[2].pk)
+    streams.open(made, standalone=True)
+    assert [fresh(one).closed for one in four] == [False, False, True, False]
+    streams.open(made, standalone=True)
+    assert [fresh(one).closed for one in four] == [True, False, True, False]
+
+
+def test_opening_is_few_statements():
+    made = session()
+    with queries() as done:
+        streams.open(made, calls=[call()], messages=["a", "b"])
+    assert len(done()) == 5, done()
+    with queries() as done:
+        streams.open(made, standalone=True)
+    assert len(done()) == 5, done()
+
+
+# Connections.
+
+
+def test_who_takes_a_stream_is_its_reader():
+    made = session()
+    stream = streams.open(made, calls=[call()], messages=["a"])
+    assert streams.take(made, stream.pk) == StreamState(stream.pk, 1, 1, False, False, 2, 0)
+    assert streams.take(made, stream.pk).reader == 3
+    streams.release(stream.pk)
+    state = streams.states([stream.pk])[stream.pk]
+    assert (state.reader, state.released) == (3, 3)
+    assert streams.take(made, stream.pk)[-2:] == (4, 3)
+
+
+@pytest.mark.parametrize("id", [0, -1, 10**9, 2**63, 10**30])
+def test_what_is_no_stream_of_the_session_cannot_be_taken(id):
+    assert streams.take(session(), id) is None
+
+
+def test_the_stream_of_another_session_cannot_be_taken():
+    stream = streams.open(session(), calls=[call()])
+    assert streams.take(session(), stream.pk) is None
+    assert streams.states([stream.pk])[stream.pk].reader == 1
+
+
+def test_a_closed_stream_can():
+    stream = streams.open(made := session(), calls=[call()])
+    streams.close(stream.pk)
+    assert streams.take(made, stream.pk).closed
+
+
+def test_a_standalone_stream_that_is_resumed_becomes_current():
+    made = session()
+    first, second = (streams.open(made, standalone=True) for _ in range(2))
+    assert streams.take(made, first.pk).standalone
+    assert streams.current(made) == first.pk and not fresh(second).closed
+    streams.close(second.pk)
+    streams.take(made, second.pk)
+    assert streams.current(made) == first.pk
+
+
+def test_it_is_told_what_nobody_took():
+    made = session()
+    first, second = (streams.open(made, standalone=True) for _ in range(2))
+    streams.close(second.pk)
+    streams.announce(made.pk, "a", "tools")
+    assert streams.take(made, first.pk, words).last == 1
+    assert said(first) == ["changed tools"] and fresh(made).dirty == []
+
+
+def test_a_stream_closes_once():
+    stream = streams.open(session(), calls=[call()])
+    streams.close(stream.pk)
+    ended = fresh(stream).ended
+    streams.close(stream.pk)
+    assert fresh(stream).ended == ended
+
+
+def test_many_states_are_one_query():
+    made = session()
+    ids = [streams.open(made, calls=[call(n)]).pk for n in range(5)]
+    with queries() as done:
+        assert list(streams.states(ids)) == ids
+    assert len(done()) == 1
+
+
+# At once.
+
+
+@pytest.mark.django_db(transaction=True)
+def test_each_take_gets_a_number_of_its_own():
+    stream = streams.open(made := session(), standalone=True)
+    taken = together(*[lambda: streams.take(made, stream.pk).reader] * 4)
+    assert sorted(taken) == [2, 3, 4, 5]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_news_while_streams_come_and_go_reach_one_stream_or_the_next():
+    made = session()
+
+    def announce(kind: str) -> None:
+        for number in range(15):
+            streams.announce(made.pk, f"changed {kind}{number}", f"{kind}{number}")
+
+    def reconnect() -> None:
+        for _ in range(8):
+            streams.close(streams.open(made, standalone=True, words=words).pk)
+
+    together(lambda: announce("a"), lambda: announce("b"), reconnect)
+    last = streams.open(made, standalone=True, words=words)
+    heard = list(Event.objects.values_list("data", flat=True))
+    assert sorted(heard) == sorted(f"changed {kind}{n}" for kind in "ab" for n in range(15))
+    assert streams.current(made) == last.pk
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_cancel_and_its_call_meet():
+    for _ in range(10):
+        made = session()
+        one = call(1)
+        stream, found = together(
+            lambda made=made, one=one: streams.open(made, calls=[one]),
+            lambda made=made: calls.cancel(made, "1"),
+        )
+        assert one.cancelled is (found is None)
+        assert fresh(one).cancelled and fresh(stream).closed
+        assert Call.objects.filter(session=made.pk).count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_streams_opened_at_once_are_all_counted():
+    made = session()
+    together(*[lambda n=n: streams.open(made, calls=[call(n)]) for n in range(6)])
+    together(*[lambda: streams.open(made, standalone=True)] * 6)
+    assert Session.objects.get().streams == Stream.objects.count() == 12
+    assert Stream.objects.filter(standalone=True, closed=False).count() == 4
+
+
+def test_no_stream_is_opened_in_a_session_that_has_ended():
+    sessions.end(made := session())
+    with pytest.raises(sessions.Gone):
+        streams.open(made, calls=[call()], nonce="n", again=True)
+    assert not Stream.objects.exists()
