@@ -93,7 +93,7 @@ class Serving:
         except Parked:
             raise
         except Busy as error:
-            return self.connection.error(call, Overloaded(str(error)))
+            return self.connection.error(call, Overloaded(str(error), data={"retryAfter": 1}))
         except (Exception, Unwound, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and _is_cancelled():
                 raise

@@ -1,0 +1,68 @@
+"""
+Where the MCP servers are: beside Django, in one ASGI application.
+
+Rule: a server with mistakes in it does not start. Each is served at its path,
+with and without a trailing slash and below any mount point; everything else is
+Django's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings as django_settings
+
+from .declare.servers import servers
+from .transports.http.consumer import MCPConsumer
+from .transports.http.draining import draining
+
+if TYPE_CHECKING:
+    from .declare.servers import Server
+
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+def as_asgi(server: Server) -> Application:
+    """The endpoint of one server, as an ASGI application. Raises ``Misdeclared``."""
+    server.ready()
+    made: Application = MCPConsumer.as_asgi(server=server)
+    return made
+
+
+def mount(django: Application) -> Application:
+    """``django``, with every MCP server at its path: the ``application`` of ``asgi.py``.
+
+    Call it when the apps are loaded, that is after ``get_asgi_application()``.
+    Answers ``lifespan``. Raises ``Misdeclared`` with all that is wrong.
+    """
+    endpoints = {server.path: as_asgi(server) for server in servers()}
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+            return
+        found = endpoints.get(place(scope)) if scope["type"] == "http" else None
+        await (found or django)(scope, receive, send)
+
+    return application
+
+
+def place(scope: Any) -> str:
+    """The path of a request below its mount point, as ``Server.path`` is written."""
+    path: str = scope["path"]
+    root = django_settings.FORCE_SCRIPT_NAME or scope.get("root_path", "")
+    root = root.rstrip("/")
+    if root and (path == root or path.startswith(root + "/")):
+        path = path[len(root) :]
+    return path.removeprefix("/").removesuffix("/")
+
+
+async def _lifespan(receive: Any, send: Any) -> None:
+    while True:
+        message = await receive()
+        if message["type"] == "lifespan.shutdown":
+            draining.drain()
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        await send({"type": "lifespan.startup.complete"})

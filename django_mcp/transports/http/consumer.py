@@ -1,0 +1,148 @@
+"""
+The MCP endpoint of one server, as an ASGI consumer of Channels.
+
+Rule: a message of one kind comes, and one answer goes, so there is no dispatch
+by type, no channel layer and no sweep of connections for each: the pools tend
+their own. A client that leaves is noticed while its answer is being made, and
+ends what should not outlive it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from channels.consumer import AsyncConsumer
+
+from ...exceptions import Busy
+from ...protocol import http
+from ...protocol.jsonrpc import Overloaded, ProtocolError, decode
+from . import sessions, stateless
+from .callers import identify
+from .draining import draining
+from .exchanges import Exchange, Left, Refused
+from .guards import guard, preflight
+
+if TYPE_CHECKING:
+    from ...declare.servers import Server
+
+logger = logging.getLogger("django_mcp")
+SOON = 0.02  # seconds: most answers are made before anybody looks whether the client left
+
+
+class MCPConsumer(AsyncConsumer):  # type: ignore[misc]
+    """Serves ``server``: ``MCPConsumer.as_asgi(server=mcp.server)``."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            exchange = Exchange(self.server, scope, receive, send)
+        except Refused as refused:
+            exchange = Exchange(self.server, {**scope, "headers": ()}, receive, send)
+            await exchange.refuse(refused)
+            return
+        await self.answer(exchange)
+
+    async def dispatch(self, message: Any) -> None:
+        raise NotImplementedError("A request is answered as a whole.")
+
+    async def answer(self, exchange: Exchange) -> None:
+        """Answer, whatever happens."""
+        try:
+            guard(exchange)
+            await METHODS[exchange.method](exchange)
+        except Refused as refused:
+            await exchange.refuse(refused)
+        except Left:
+            pass
+        except Busy as error:
+            await exchange.refuse(Refused(503, Overloaded(str(error)), stateless.RETRY_AFTER))
+        except OSError:  # some servers say so when they write to whoever has left
+            logger.debug("A client left", exc_info=True)
+        except Exception:
+            logger.exception("A request failed")
+            await exchange.refuse(Refused(500, "Internal error"))
+
+
+async def post(exchange: Exchange) -> None:
+    """One message, or a batch of them."""
+    _check_types(exchange)
+    header = exchange.revision_header
+    fresh = header is not None and stateless.stands_alone(None, header)
+    await identify(exchange, with_session=not fresh)
+    raw = await exchange.body()
+    try:
+        message = decode(raw)
+    except ProtocolError as error:
+        raise Refused(400, error) from None
+    if stateless.stands_alone(message, header):
+        await watched(exchange, stateless.post(exchange, message))
+    else:
+        await watched(exchange, sessions.post(exchange, message))
+
+
+async def get(exchange: Exchange) -> None:
+    """A stream of a session."""
+    if stateless.stands_alone(None, exchange.revision_header):
+        raise Refused(405, "This revision has no GET.", ((b"allow", b"POST"),))
+    if not http.acceptable("GET", exchange.headers.get("accept")):
+        raise Refused(406, "Accept must list text/event-stream.")
+    await identify(exchange, with_session=True)
+    await exchange.body()
+    await watched(exchange, sessions.get(exchange))
+
+
+async def delete(exchange: Exchange) -> None:
+    """The end of a session."""
+    if stateless.stands_alone(None, exchange.revision_header):
+        raise Refused(405, "This revision has no DELETE.", ((b"allow", b"POST"),))
+    await identify(exchange, with_session=True)
+    await sessions.delete(exchange)
+
+
+METHODS: dict[str, Callable[[Exchange], Awaitable[None]]] = {
+    "POST": post, "GET": get, "DELETE": delete, "OPTIONS": preflight,
+}  # fmt: skip
+
+
+def _check_types(exchange: Exchange) -> None:
+    headers = exchange.headers
+    if not http.acceptable("POST", headers.get("accept")):
+        raise Refused(406, "Accept must list application/json and text/event-stream.")
+    if not http.is_json(headers.get("content-type")):
+        raise Refused(415, "Content-Type must be application/json.")
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise Refused(415, "The body must not be compressed.", ((b"accept-encoding", b"identity"),))
+
+
+async def watched(exchange: Exchange, work: Any) -> None:
+    """Do ``work``, and cancel it when the client leaves."""
+    task = asyncio.current_task()
+    assert task is not None
+    watching: list[asyncio.Task[None]] = []
+
+    async def watch() -> None:
+        await exchange.left()
+        task.cancel()
+
+    def begin() -> None:
+        watching.append(loop.create_task(watch()))
+
+    loop = asyncio.get_running_loop()
+    timer = loop.call_later(SOON, begin)
+    draining.begun(exchange)
+    try:
+        await work
+    except asyncio.CancelledError:
+        if not exchange.gone.is_set():
+            raise
+        task.uncancel()
+    finally:
+        draining.ended(exchange)
+        timer.cancel()
+        for watcher in watching:
+            watcher.cancel()
