@@ -31,4 +31,10 @@ urlpatterns: list[object] = []
 USE_TZ = True
 
 # A stream that is idle belongs to a session of its own, and there are thousands of them.
-DJANGO_MCP = {"URL": "http://localhost", "DATABASE": "mcp", "SESSIONS": 10_000}
+DJANGO_MCP = {
+    "URL": "http://localhost",
+    "DATABASE": "mcp",
+    "SESSIONS": 10_000,
+    # Everybody is the same nobody here, and calls as fast as they can.
+    "RATES": {"calls": None},
+}

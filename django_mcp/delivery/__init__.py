@@ -21,6 +21,8 @@ def sqlite(path: str | os.PathLike[str]) -> dict[str, Any]:
     return {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": path,
+        # Few threads look here often, and opening a file takes longer than reading a row.
+        "CONN_MAX_AGE": None,
         "OPTIONS": {
             # Readers never wait for the writer; a writer waits for its turn when it begins.
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",

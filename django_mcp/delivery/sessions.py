@@ -21,7 +21,7 @@ from django.utils import timezone
 from ..conf import settings
 from ..exceptions import Busy
 from ..models import DONE, Ask, Call, Event, Session, Step, Stream, Subscription
-from .rows import digest_of, erase, one_transaction, rows
+from .rows import digest_of, erase, one_transaction, row_with, rows
 
 logger = logging.getLogger("django_mcp")
 
@@ -86,7 +86,7 @@ def find(id: str) -> Session | None:
     if not ID.match(id):
         return None
     now = timezone.now()
-    session = rows(Session).filter(digest=digest_of(id)).first()
+    session = row_with(Session, "digest", digest_of(id))
     if session is None or session.last_seen < oldest(now):
         return None
     if session.last_seen < now - TOUCHED:
