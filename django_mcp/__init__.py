@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from .exceptions import ToolError as ToolError
     from .exceptions import Unsupported as Unsupported
     from .exceptions import UrlRequired as UrlRequired
+    from .principal import Auth as Auth
     from .principal import Principal as Principal
     from .principal import TokenVerifier as TokenVerifier
     from .protocol.jsonrpc import ProtocolError as ProtocolError
@@ -77,7 +78,7 @@ _PUBLIC = {
     "exceptions": [
         "ClientError", "Declined", "TimedOut", "ToolError", "Unsupported", "UrlRequired",
     ],
-    "principal": ["Principal", "TokenVerifier"],
+    "principal": ["Auth", "Principal", "TokenVerifier"],
     "protocol.jsonrpc": ["ProtocolError"],
 }  # fmt: skip
 _PLACES = {name: (module, name) for module, names in _PUBLIC.items() for name in names}

@@ -8,6 +8,7 @@ transport is imported to find that out.
 from __future__ import annotations
 
 import difflib
+import inspect
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -33,7 +34,7 @@ def check_settings(**kwargs: Any) -> Sequence[CheckMessage]:
         message = f"DJANGO_MCP is of type {type(given).__name__}."
         return [Error(message, hint="It is one dict.", id="django_mcp.E093")]
     wrong = [*_unknown_keys(), *_bad_values(given)]
-    return wrong or [*_bad_url(), *_bad_around(), *_bad_rates()]
+    return wrong or [*_bad_url(), *_bad_around(), *_bad_verifiers(), *_bad_rates()]
 
 
 def _unknown_keys() -> Iterator[CheckMessage]:
@@ -77,6 +78,24 @@ def _bad_around() -> Iterator[CheckMessage]:
         if wrong:
             hint = "Name a context manager that takes the request."
             yield Error(f"AROUND: {wrong}", hint=hint, id="django_mcp.E092")
+
+
+def _bad_verifiers() -> Iterator[CheckMessage]:
+    for path in settings.VERIFIERS:
+        if path not in DEFAULTS["VERIFIERS"] and (wrong := _wrong_with_verifier(path)):
+            hint = "Name a class without arguments, or an object, that is an mcp.TokenVerifier."
+            yield Error(f"VERIFIERS: {wrong}", hint=hint, id="django_mcp.E096")
+
+
+def _wrong_with_verifier(path: str) -> str | None:
+    try:
+        found: Any = import_string(path)
+        verify = (found() if inspect.isclass(found) else found).verify
+    except Exception as error:  # the project's code runs: whatever it raises is what is wrong
+        return f"{path}: {error or type(error).__name__}"
+    if not inspect.iscoroutinefunction(verify):
+        return f"{path}: verify is no async function."
+    return None
 
 
 def _bad_rates() -> Iterator[CheckMessage]:

@@ -18,6 +18,8 @@ DEFAULTS: dict[str, Any] = {
     "URL": "http://localhost",
     # Dotted paths of context managers (request) that wrap everything of the project's own.
     "AROUND": [],
+    # Dotted paths of what turns the token of a request into a principal, asked in this order.
+    "VERIFIERS": ["django_mcp.tokens.PersonalAccessTokens"],
     # How many items a page of a list holds.
     "PAGE_SIZE": 100,
     # Threads that run the project's synchronous code, and how many calls may wait for one.

@@ -27,6 +27,24 @@ def around(request):
 NOT_CALLABLE = 5
 
 
+class Verifier:
+    async def verify(self, token, server):
+        return None
+
+
+class NotAsync:
+    def verify(self, token, server):
+        return None
+
+
+class NeedsArguments(Verifier):
+    def __init__(self, issuer):
+        self.issuer = issuer
+
+
+VERIFIER = NeedsArguments("https://id.example")
+
+
 def found(given) -> list[str]:
     with override_settings(DJANGO_MCP=given):
         messages = check_settings()
@@ -49,6 +67,9 @@ def found(given) -> list[str]:
         {"AROUND": ["tests.test_checks.around"]},
         {"AROUND": ("tests.test_checks.around",)},
         {"RATES": {"calls": "1/60", "log": None}},
+        {"VERIFIERS": []},
+        {"VERIFIERS": ["django_mcp.tokens.PersonalAccessTokens", "tests.test_checks.Verifier"]},
+        {"VERIFIERS": ["tests.test_checks.VERIFIER"]},
         {"QUESTION_TIMEOUT": 0.5, "PAGE_SIZE": 1},
         DEFAULTS,
     ],
@@ -77,6 +98,16 @@ def test_settings_with_nothing_wrong(given):
         ({"AROUND": ["nodots"]}, "E092"),
         ({"AROUND": ["tests.test_checks.NOT_CALLABLE"]}, "E092"),
         ({"AROUND": [around]}, "E092"),
+        ({"VERIFIERS": ["nowhere.at.all"]}, "E096"),
+        ({"VERIFIERS": ["tests.test_checks.nothing"]}, "E096"),
+        ({"VERIFIERS": ["nodots"]}, "E096"),
+        ({"VERIFIERS": [5]}, "E096"),
+        ({"VERIFIERS": ["tests.test_checks.NOT_CALLABLE"]}, "E096"),
+        ({"VERIFIERS": ["tests.test_checks.around"]}, "E096"),
+        ({"VERIFIERS": ["tests.test_checks.NotAsync"]}, "E096"),
+        ({"VERIFIERS": ["tests.test_checks.NeedsArguments"]}, "E096"),
+        ({"VERIFIERS": ["tests.test_checks.Verifier", "tests.test_checks.NotAsync"]}, "E096"),
+        ({"VERIFIERS": "tests.test_checks.Verifier"}, "E094"),
         ("nonsense", "E093"),
         ([("URL", "x")], "E093"),
         ({"URL": 5}, "E094"),

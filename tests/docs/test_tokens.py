@@ -1,0 +1,61 @@
+"""The page on access tokens: what it shows runs, and what it promises holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core import signing
+from django.core.management import call_command
+
+import django_mcp as mcp
+from django_mcp.declare import decorators
+from django_mcp.principal import Auth, Principal
+
+from .pages import ROOT, blocks
+
+PAGE = ROOT / "docs/how-to/tokens.md"
+
+
+@pytest.fixture
+def shown(monkeypatch, server):
+    """What the page's code defines, on a server of its own."""
+    monkeypatch.setattr(decorators, "default_server", server)
+    namespace: dict[str, Any] = {"__name__": "tests.shop.shown"}
+    for code in blocks(PAGE, "python"):
+        exec(compile(code, str(PAGE), "exec", dont_inherit=True), namespace)
+    return namespace
+
+
+def test_a_scope_is_asked_for(shown, server, alice):
+    assert server.ready().tools["rename"]
+    may_write = shown["may_write"]
+    scopes = {None: True, frozenset(): False, frozenset({"write"}): True}
+    for given, allowed in scopes.items():
+        auth = None if given is None else Auth(given)
+        request = mcp.Request(Principal(alice, auth), server)
+        assert may_write(request) == allowed
+
+
+async def test_tokens_of_the_projects_own(shown, server, alice):
+    verifier = shown["SignedTokens"]()
+    assert isinstance(verifier, mcp.TokenVerifier)
+    token = signing.dumps(alice.pk, salt=f"mcp {server.name}")
+    principal = await verifier.verify(token, server)
+    assert principal.user == alice and principal.key == f"{alice.pk}::signed"
+    assert await verifier.verify(token, mcp.server) is None
+    assert await verifier.verify("mcp_" + "a" * 43, server) is None
+    alice.is_active = False
+    await alice.asave()
+    assert await verifier.verify(token, server) is None
+
+
+def test_the_commands_are_those_of_the_page(alice, capsys):
+    call_command("mcp_token", "create", "--user", "alice", "--name", "my laptop")
+    said = capsys.readouterr()
+    words = said.err.partition(" expires ")
+    told = PAGE.read_text("utf-8")
+    assert f"{words[0].partition(' ')[2].partition(' ')[2]} expires" in told
+    assert "It is not shown again:" in said.err and "It is not shown again:" in told
+    call_command("mcp_token", "revoke", "--user", "alice")
+    assert "Revoked: 1" in capsys.readouterr().err
