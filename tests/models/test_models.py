@@ -1,0 +1,51 @@
+"""The tables: what the admin may do with them, what they are called, what they cost."""
+
+from __future__ import annotations
+
+import pytest
+from django.apps import apps
+from django.contrib.auth.models import Permission
+from django.db import models
+
+from django_mcp import models as ours
+from django_mcp.models import Ask, Call, Event, Process, Session, Step, Stream, Subscription, Token
+from tests.delivery.rows import call, session
+
+MODELS = list(apps.get_app_config("django_mcp").get_models())
+
+
+def test_every_model_is_public_in_its_room():
+    assert {model.__name__ for model in MODELS} | {"DONE", "PARKED", "RUNNING"} == set(ours.__all__)
+
+
+def test_no_row_of_the_log_points_at_another_database():
+    for model in MODELS:
+        targets = {field.related_model for field in model._meta.fields if field.is_relation}
+        assert model is Token or targets <= set(MODELS) - {Token}
+
+
+def test_keys_do_not_depend_on_the_project():
+    numbered = [model for model in MODELS if model not in (Process, Ask)]
+    assert {type(model._meta.pk) for model in numbered} == {models.BigAutoField}
+
+
+@pytest.mark.django_db
+def test_nobody_may_change_them_by_hand():
+    found = Permission.objects.filter(content_type__app_label="django_mcp")
+    assert set(found.values_list("codename", flat=True)) == {
+        "view_session", "end_session", "view_stream", "view_event", "view_call",
+        "view_token", "add_token", "revoke_token",
+    }  # fmt: skip
+
+
+@pytest.mark.django_db
+def test_names_give_nothing_away():
+    made = session()
+    stream = Stream(pk=7, session=made)
+    event = Event(stream=stream, seq=3, data="secret")
+    assert f"{made} {stream} {event}" == f"default #{made.pk} #7 7-3"
+    assert str(call(params={"a": "secret"})) == "tools/call #None"
+    assert str(Process(id="a" * 32)) == "a" * 32 and str(Ask(id="b" * 32)) == "b" * 32
+    assert str(Step(call="c1", key="pay", value="secret")) == "c1 pay"
+    assert str(Subscription(uri="a://b")) == "a://b" and str(Call(method="x", pk=1)) == "x #1"
+    assert made.digest not in repr(made) and Session.objects.get() == made
