@@ -2,9 +2,10 @@
 
 import django.db.models.deletion
 import django.utils.timezone
-import django_mcp.models.fields
 from django.conf import settings
 from django.db import migrations, models
+
+import django_mcp.models.fields
 
 
 class Migration(migrations.Migration):
