@@ -49,8 +49,16 @@ class Catalog:
     @cached_property
     def has_public(self) -> bool:
         """Whether anything is for everybody."""
-        every = (self.tools, self.prompts, self.resources, self.templates)
-        return any(thing.is_public for things in every for thing in things.values())
+        return any(thing.is_public for thing in self._things())
+
+    @cached_property
+    def is_public(self) -> bool:
+        """Whether everything is for everybody, so that nobody would see more than anybody."""
+        return all(thing.is_public for thing in self._things())
+
+    def _things(self) -> Iterator[Declaration]:
+        for owned in (self.tools, self.prompts, self.resources, self.templates):
+            yield from owned.values()
 
     def _fill(self, declared: list[Declaration]) -> None:
         """Models first: arguments and results of the others are bound through them."""

@@ -221,3 +221,34 @@ def test_what_is_at_an_address(server):
     ((resource, variables),) = catalog.at("model://shop/customer/5")
     assert resource is catalog.find(Customer) and variables == {"pk": "5"}
     assert list(catalog.at("y://a")) == []
+
+
+# Who may use it.
+
+
+@pytest.mark.parametrize(
+    ("permissions", "has", "all_of_it"),
+    [
+        ([], False, True),
+        ([mcp.PUBLIC, mcp.PUBLIC], True, True),
+        ([mcp.PUBLIC, mcp.AUTHENTICATED], True, False),
+        ([mcp.AUTHENTICATED], False, False),
+    ],
+)
+@pytest.mark.parametrize("kind", ["tool", "prompt", "resource", "template"])
+def test_what_is_for_everybody(server, kind, permissions, has, all_of_it):
+    declare = {
+        "tool": server.tool,
+        "prompt": server.prompt,
+        "resource": lambda *, name, permission: server.resource(
+            f"x://{name}", name=name, permission=permission
+        ),
+        "template": lambda *, name, permission: server.resource(
+            f"x://{name}/{{name}}", name=name, permission=permission
+        ),
+    }[kind]
+    for number, permission in enumerate(permissions):
+        function = named if kind == "template" else one
+        declare(name=f"thing{number}", permission=permission)(function)
+    right(server)
+    assert (server.catalog.has_public, server.catalog.is_public) == (has, all_of_it)

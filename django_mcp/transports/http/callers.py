@@ -3,8 +3,9 @@ Who is calling: the token and the session of a request, found in one look-up.
 
 Rule: a token is read from the Authorization header and from nowhere else. What
 is not valid is answered by a challenge, and so is whoever shows no token and
-asks for what is not for everybody - whether it exists is not told. A session
-is its owner's alone: to anybody else it is not there.
+asks for what is not for everybody - whether it exists is not told, except where
+all there is is for everybody. A session is its owner's alone: to anybody else it
+is not there.
 """
 
 from __future__ import annotations
@@ -124,9 +125,10 @@ def challenge(server: Server, *, invalid: bool = False) -> Refused:
 
 def check_names(exchange: Exchange, call: Call) -> None:
     """Raises a challenge where somebody unknown names what is not for everybody."""
-    if exchange.principal.is_authenticated or call.method not in _NAMED:
+    catalog = exchange.server.catalog
+    if exchange.principal.is_authenticated or catalog.is_public or call.method not in _NAMED:
         return
-    named = list(_NAMED[call.method](exchange.server.catalog, call.params))
+    named = list(_NAMED[call.method](catalog, call.params))
     if not any(thing is not None and thing.is_public for thing in named):
         raise challenge(exchange.server)
 
