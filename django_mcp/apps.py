@@ -31,9 +31,11 @@ class SimpleMCPConfig(AppConfig):
             sys.stdout = sys.stderr  # what the project prints while it loads is no message
 
     def ready(self) -> None:
-        from .checks import check_declarations, check_settings
+        from .checks import check_declarations, check_delivery, check_deployment, check_settings
 
         checks.register(check_settings, "django_mcp")
+        checks.register(check_delivery, "django_mcp")
+        checks.register(check_deployment, "django_mcp", deploy=True)
         checks.register(check_declarations, "django_mcp")
 
 

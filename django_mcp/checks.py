@@ -15,7 +15,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings as django_settings
-from django.core.checks import CheckMessage, Error
+from django.core.checks import CheckMessage, Error, Warning
+from django.db import DEFAULT_DB_ALIAS, connections, router
 from django.utils.module_loading import import_string
 
 from .conf import DEFAULTS, settings
@@ -24,6 +25,8 @@ from .conf import DEFAULTS, settings
 KINDS: dict[type, str] = {
     str: "a string", int: "a number above 0", list: "a list", dict: "a dict",
 }  # fmt: skip
+# As MariaDB's OPTIONS say it, and PostgreSQL's, where it is a number.
+READ_COMMITTED = frozenset((None, "read committed", 2))
 RATE = re.compile(r"[1-9][0-9]*/[1-9][0-9]*\Z")
 
 
@@ -108,6 +111,60 @@ def _bad_rates() -> Iterator[CheckMessage]:
             known = ", ".join(KNOWN)
             hint = f'"number/seconds", or None for no limit, of each of {known}.'
             yield Error(f"RATES: {kind!r} is {rate!r}.", hint=hint, id="django_mcp.E095")
+
+
+def check_delivery(**kwargs: Any) -> Sequence[CheckMessage]:
+    """The database of sessions and their log: it is there, is used, and isolates as it must."""
+    alias = _log()
+    if alias is None:
+        return []
+    if alias not in connections:
+        hint = f"There are: {', '.join(connections)}."
+        message = f"DJANGO_MCP['DATABASE'] is {alias!r}, which DATABASES does not have."
+        return [Error(message, hint=hint, id="django_mcp.E097")]
+    return [*_bad_router(alias), *_bad_isolation(alias)]
+
+
+def _log() -> str | None:
+    """The alias of that database; None where the setting is told wrong already."""
+    given = getattr(django_settings, "DJANGO_MCP", None) or {}
+    usable = isinstance(given, dict) and isinstance(settings.DATABASE, str)
+    return settings.DATABASE if usable else None
+
+
+def _bad_router(alias: str) -> Iterator[CheckMessage]:
+    from .models import Session
+
+    if router.db_for_write(Session) != alias or not router.allow_migrate_model(alias, Session):
+        message = f"DJANGO_MCP['DATABASE'] is {alias!r}, but sessions are not kept there."
+        hint = 'Add "django_mcp.delivery.router.DeliveryRouter" to DATABASE_ROUTERS, at the front.'
+        yield Error(message, hint=hint, id="django_mcp.E098")
+
+
+def _bad_isolation(alias: str) -> Iterator[CheckMessage]:
+    level = connections[alias].settings_dict["OPTIONS"].get("isolation_level")
+    if (level.lower() if isinstance(level, str) else level) not in READ_COMMITTED:
+        message = f"Transactions of the database {alias!r} do not see what others have committed."
+        hint = 'Set "isolation_level" to read committed, or name another in DJANGO_MCP["DATABASE"].'
+        yield Error(message, hint=hint, id="django_mcp.E099")
+
+
+def check_deployment(**kwargs: Any) -> Sequence[CheckMessage]:
+    """Of ``check --deploy``: what works, and not well."""
+    alias = _log()
+    if alias not in connections or connections[alias].vendor != "sqlite":
+        return []
+    if not _shares_its_file(alias):
+        return []
+    message = "Sessions and their log share a SQLite file with the project, and it has one writer."
+    hint = 'Give them their own: DATABASES["mcp"] = django_mcp.delivery.sqlite("mcp.sqlite3").'
+    return [Warning(message, hint=hint, id="django_mcp.W100")]
+
+
+def _shares_its_file(alias: str) -> bool:
+    others = (connections[other].settings_dict["NAME"] for other in connections if other != alias)
+    name = str(connections[alias].settings_dict["NAME"])
+    return alias == DEFAULT_DB_ALIAS or name in map(str, others)
 
 
 def check_declarations(**kwargs: Any) -> Sequence[CheckMessage]:

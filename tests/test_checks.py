@@ -9,10 +9,16 @@ import pytest
 from django.core import checks
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
+from django.db import connections
 from django.test import override_settings
 
 import django_mcp
-from django_mcp.checks import check_declarations, check_settings
+from django_mcp.checks import (
+    check_declarations,
+    check_delivery,
+    check_deployment,
+    check_settings,
+)
 from django_mcp.conf import DEFAULTS
 
 ROOT = Path(__file__).parent.parent
@@ -138,6 +144,106 @@ def test_a_key_that_is_nearly_one():
 def test_every_mistake_at_once():
     assert found({"PAGE_SIZE": 0, "THREADS": 0, "NONSENSE": 1}) == ["E090", "E094", "E094"]
     assert found({"URL": "x", "AROUND": ["a.b"], "RATES": {"x": "1/1"}}) == ["E091", "E092", "E095"]
+
+
+# The database of sessions.
+
+
+@contextmanager
+def database(alias: str, **options):
+    """The log in a database of that alias, described so, in no way opened."""
+    described = {**connections.settings["default"], "OPTIONS": {}, **options}
+    before = connections.settings.copy()
+    connections.settings[alias] = described
+    kept = getattr(connections._connections, alias, None)
+    connections[alias] = connections.create_connection(alias)
+    try:
+        with override_settings(DJANGO_MCP={"DATABASE": alias}):
+            yield
+    finally:
+        connections.settings.clear()
+        connections.settings.update(before)
+        del connections[alias]
+        if kept is not None:
+            connections[alias] = kept
+
+
+def ids(messages) -> list[str]:
+    assert all(message.hint for message in messages)
+    return [str(message.id).removeprefix("django_mcp.") for message in messages]
+
+
+ROUTERS = ["django_mcp.delivery.router.DeliveryRouter"]
+
+
+def test_the_suites_own_database_is_right():
+    assert check_delivery() == []
+
+
+def test_a_database_there_is_not():
+    with override_settings(DJANGO_MCP={"DATABASE": "nowhere"}):
+        (message,) = check_delivery()
+    assert ids([message]) == ["E097"] and "default" in message.hint
+
+
+@pytest.mark.parametrize("given", ["nonsense", {"DATABASE": 5}, {"DATABASE": None}])
+def test_what_is_told_already_is_not_told_twice(given):
+    with override_settings(DJANGO_MCP=given):
+        assert check_delivery() == check_deployment() == []
+
+
+def test_the_default_needs_no_router():
+    with override_settings(DJANGO_MCP={}, DATABASE_ROUTERS=[]):
+        assert check_delivery() == []
+
+
+def test_another_needs_one():
+    with database("log"), override_settings(DATABASE_ROUTERS=[]):
+        assert ids(check_delivery()) == ["E098"]
+    with database("log"), override_settings(DATABASE_ROUTERS=ROUTERS):
+        assert check_delivery() == []
+
+
+class Nowhere:
+    def allow_migrate(self, db, app_label, **hints):
+        return False
+
+
+def test_a_router_before_it_may_spoil_it():
+    with database("log"), override_settings(DATABASE_ROUTERS=[Nowhere(), *ROUTERS]):
+        assert ids(check_delivery()) == ["E098"]
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "SERIALIZABLE", "snapshot", 3, 4])
+def test_who_waited_must_see_what_was_committed(level):
+    options = {"isolation_level": level}
+    with database("log", OPTIONS=options), override_settings(DATABASE_ROUTERS=ROUTERS):
+        assert ids(check_delivery()) == ["E099"]
+
+
+@pytest.mark.parametrize("level", ["read committed", "READ COMMITTED", None, 2])
+def test_read_committed_is_right(level):
+    options = {"isolation_level": level}
+    with database("log", OPTIONS=options), override_settings(DATABASE_ROUTERS=ROUTERS):
+        assert check_delivery() == []
+
+
+@pytest.mark.parametrize(
+    ("alias", "engine", "name", "found"),
+    [
+        ("default", "sqlite3", "one", ["W100"]),
+        ("log", "sqlite3", "shared", ["W100"]),
+        ("log", "sqlite3", "own", []),
+        ("default", "postgresql", "one", []),
+        ("nowhere", "sqlite3", "one", []),
+    ],
+)
+def test_one_writer_is_not_for_two(alias, engine, name, found):
+    described = {"ENGINE": f"django.db.backends.{engine}", "NAME": Path(name)}
+    shared = {"ENGINE": "django.db.backends.sqlite3", "NAME": "shared"}
+    own = database("log" if alias == "nowhere" else alias, **described)
+    with database("other", **shared), own, override_settings(DJANGO_MCP={"DATABASE": alias}):
+        assert ids(check_deployment()) == found
 
 
 # Declarations.
