@@ -26,7 +26,7 @@ class DeliveryRouter:
     db_for_write = db_for_read
 
     def allow_relation(self, one: models.Model, other: models.Model, **hints: Any) -> bool | None:
-        return True if _is_ours(type(one)) and _is_ours(type(other)) else None
+        return True if _is_ours(one) and _is_ours(other) else None
 
     def allow_migrate(
         self, db: str, app_label: str, model_name: str | None = None, **hints: Any
@@ -39,5 +39,6 @@ class DeliveryRouter:
         return False if here and db != DEFAULT_DB_ALIAS else None
 
 
-def _is_ours(model: type[models.Model]) -> bool:
+def _is_ours(model: models.Model | type[models.Model]) -> bool:
+    # Of a row too: its type may be hidden, as that of request.user is.
     return model._meta.app_label == APP and model._meta.model_name not in ELSEWHERE

@@ -7,6 +7,7 @@ from django.apps import apps
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import connections, router
+from django.utils.functional import SimpleLazyObject
 
 from django_mcp.delivery.router import DeliveryRouter
 from django_mcp.models import Session, Stream, Token
@@ -53,6 +54,13 @@ def test_relations():
     assert ours.allow_relation(Stream(), Session()) is True
     assert ours.allow_relation(Token(), User()) is None
     assert ours.allow_relation(Session(), Company()) is None
+
+
+def test_a_user_who_is_not_loaded_yet_may_be_related_to():
+    """As ``request.user`` is, whose type says nothing of a model."""
+    lazy = SimpleLazyObject(User)
+    assert DeliveryRouter().allow_relation(lazy, Token()) is None
+    assert Token(user=lazy).user is lazy
 
 
 @pytest.mark.django_db
