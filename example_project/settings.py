@@ -1,20 +1,24 @@
 """Settings of the example project: a demonstration on one machine, on SQLite.
 
-`ATLAS_DATABASE` names another database file, `ATLAS_DEBUG=0` switches debugging off.
+`ATLAS_DATABASE` names another database file (what belongs to it lies beside it), `ATLAS_URL`
+another origin than the one below, `ATLAS_DEBUG=0` switches debugging off.
 """
 
 import os
 from pathlib import Path
 
+from django_mcp.delivery import sqlite
 from example_project.secret import secret_key
 
 BASE = Path(__file__).resolve().parent
+DATABASE = Path(os.environ.get("ATLAS_DATABASE", BASE / "db.sqlite3"))
 
 DEBUG = os.environ.get("ATLAS_DEBUG", "1") == "1"
 SECRET_KEY = secret_key(BASE / "secret_key")
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]"]
 
 INSTALLED_APPS = [
+    "daphne",  # first: its runserver serves ASGI
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -55,7 +59,7 @@ TEMPLATES = [
 DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.sqlite3",
-        "NAME": os.environ.get("ATLAS_DATABASE", BASE / "db.sqlite3"),
+        "NAME": DATABASE,
         "OPTIONS": {
             # Readers never wait for the writer, and a writer takes its lock when it begins,
             # so that it waits for its turn instead of failing half-way.
@@ -64,8 +68,11 @@ DATABASES = {
             "timeout": 20,
         },
         "TEST": {"NAME": None},
-    }
+    },
+    # Sessions over HTTP, in a file of their own: what is said in one never waits for a tool.
+    "mcp": sqlite(DATABASE.with_name("mcp.sqlite3")),
 }
+DATABASE_ROUTERS = ["django_mcp.delivery.router.DeliveryRouter"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 AUTH_PASSWORD_VALIDATORS = [
@@ -78,4 +85,7 @@ TIME_ZONE = "UTC"
 USE_TZ = True
 STATIC_URL = "static/"
 
-DJANGO_MCP = {"URL": "http://localhost:8000"}
+DJANGO_MCP = {
+    "URL": os.environ.get("ATLAS_URL", "http://127.0.0.1:8000"),
+    "DATABASE": "mcp",
+}
