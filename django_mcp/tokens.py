@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 SECRET = re.compile(r"mcp_[A-Za-z0-9_-]{43}")
 SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # scope-token of RFC 6749, section 3.3
+VALID = "valid"
 PAUSE = 60  # seconds between two notes of the use of one token
 AT_ONCE = 500  # rows in one UPDATE: databases limit what a statement may hold
 logger = logging.getLogger("django_mcp")
@@ -70,13 +71,11 @@ def _row(secret: str) -> Token | None:
 
 def _wrong(token: Token, server: Server, now: datetime) -> str | None:
     """Why a token is not valid on ``server``. Clients are not told."""
-    if token.revoked is not None:
-        return "it is revoked"
-    if not token.is_valid(now):
-        return "it has expired"
+    if (found := state(token, now)) != VALID:
+        return found
     if token.server not in ("", server.name):
-        return f"it is for the server {token.server!r}, not for {server.name!r}"
-    return None if token.user.is_active else "its user is not active"
+        return f"for the server {token.server!r}, not for {server.name!r}"
+    return None
 
 
 class Uses:
@@ -113,7 +112,16 @@ class Uses:
 uses = Uses()
 
 
-# Making and ending them.
+# Making, judging and ending them.
+
+
+def state(token: Token, now: datetime | None = None) -> str:
+    """``VALID``, or why it is not, in words for the project's people."""
+    if token.revoked is not None:
+        return "revoked"
+    if not token.is_valid(now):
+        return "expired"
+    return VALID if token.user.is_active else "user not active"
 
 
 def revoke(tokens: QuerySet[Token]) -> int:

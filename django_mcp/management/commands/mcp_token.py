@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from ...declare.servers import server_named
 from ...models import Token
-from ...tokens import SECRET, check_scopes, revoke
+from ...tokens import SECRET, VALID, check_scopes, revoke, state
 
 DAYS, MOST_DAYS = 90, 36_500
 HEADER = ("ID", "USER", "NAME", "TOKEN", "SERVER", "SCOPES", "EXPIRES", "LAST USED", "STATE")
@@ -109,7 +109,7 @@ class Command(BaseCommand):
         found = Token.objects.select_related("user").order_by("pk")
         if user is not None:
             found = found.filter(user=_user(user))
-        shown = [token for token in found if all or _state(token) == "valid"]
+        shown = [token for token in found if all or state(token) == VALID]
         if not shown:
             self.stderr.write("No tokens." if all else "No valid tokens; --all shows every one.")
             return
@@ -172,14 +172,6 @@ def _of(user: Any) -> QuerySet[Token]:
     return Token.objects.filter(user=user)
 
 
-def _state(token: Token) -> str:
-    if token.revoked is not None:
-        return "revoked"
-    if not token.is_valid():
-        return "expired"
-    return "valid" if token.user.is_active else "user not active"
-
-
 def _cells(token: Token) -> tuple[str, ...]:
     return (
         str(token.pk),
@@ -190,7 +182,7 @@ def _cells(token: Token) -> tuple[str, ...]:
         " ".join(token.scopes) or "-",
         _moment(token.expires),
         _moment(token.last_used),
-        _state(token),
+        state(token),
     )
 
 

@@ -1,0 +1,166 @@
+"""
+Access tokens: made here and shown once, listed, and revoked.
+
+Rule: a secret is in the answer to the form that made it and nowhere else: not
+in an address, a message, a cookie, the history or the log. Who is no superuser
+makes tokens for themselves alone: a token is as good as signing in.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.models import CHANGE
+from django.contrib.auth import get_user_model
+from django.core.exceptions import ValidationError
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+
+from ..declare.servers import servers
+from ..models import Token
+from ..tokens import check_scopes, revoke, state
+from .reading import ReadOnlyAdmin, is_superuser
+
+if TYPE_CHECKING:
+    ModelForm = forms.ModelForm[Token]
+else:
+    ModelForm = forms.ModelForm
+
+LIFETIME = timedelta(days=90)
+
+
+def server_choices() -> list[tuple[str, Any]]:
+    return [("", _("every server")), *((server.name, server.name) for server in servers())]
+
+
+class TokenForm(ModelForm):
+    """What a new token is for."""
+
+    server = forms.ChoiceField(label=_("Server"), choices=server_choices, required=False)
+    scopes = forms.CharField(
+        label=_("Scopes"), required=False, help_text=_("Separated by blanks."), max_length=10_000
+    )
+
+    class Meta:
+        model = Token
+        fields = ("user", "name", "server", "scopes", "expires")
+
+    def clean_user(self) -> Any:
+        user = self.cleaned_data["user"]
+        if not user.is_active:
+            raise ValidationError(_("This user is not active: a token would open nothing."))
+        return user
+
+    def clean_scopes(self) -> list[str]:
+        scopes = self.cleaned_data["scopes"].split()
+        check_scopes(scopes)
+        return sorted(set(scopes))
+
+    def clean_expires(self) -> datetime | None:
+        expires: datetime | None = self.cleaned_data["expires"]
+        if expires is not None and expires <= timezone.now():
+            raise ValidationError(_("This is past."))
+        return expires
+
+
+class TokenAdmin(ReadOnlyAdmin):
+    list_display = ("name", "user", "shown_prefix", "server", "state", "created", "last_used")
+    list_filter = (("revoked", admin.EmptyFieldListFilter), "server")
+    list_select_related = ("user",)
+    raw_id_fields = ("user",)
+    fields = (
+        "user", "name", "shown_prefix", "server", "shown_scopes", "state", "created", "expires",
+        "last_used", "revoked",
+    )  # fmt: skip
+    actions = ("end",)
+
+    def get_search_fields(self, request: HttpRequest) -> list[str]:
+        return ["name", "^prefix", f"user__{get_user_model().USERNAME_FIELD}"]
+
+    # Who may do what.
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return self.allowed(request, "add_token")
+
+    def has_end_permission(self, request: HttpRequest) -> bool:
+        return self.allowed(request, "revoke_token")
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Here it is revoked. Where a user is deleted, their tokens go, by who may revoke them."""
+        match = request.resolver_match
+        here = match is not None and getattr(match.func, "model_admin", None) is self
+        return not here and self.has_end_permission(request)
+
+    # Making one.
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
+        if obj is not None:
+            return super().get_fields(request, obj)
+        own = ["name", "server", "scopes", "expires"]
+        return ["user", *own] if is_superuser(request) else own
+
+    def get_form(
+        self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
+    ) -> Any:
+        if obj is None:
+            kwargs["form"] = TokenForm
+        return super().get_form(request, obj, change, **kwargs)
+
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        """Nothing comes from the address: it may be another's."""
+        return {"expires": timezone.now() + LIFETIME, "user": request.user.pk}
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        context |= {"show_save_and_continue": False, "show_save_and_add_another": False}
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        user = obj.user if is_superuser(request) else request.user
+        made, secret = Token.make(
+            user, obj.name, scopes=obj.scopes, server=obj.server, expires=obj.expires
+        )
+        vars(obj).update(vars(made))
+        obj.secret = secret  # for the answer
+
+    def response_add(
+        self, request: HttpRequest, obj: Any, post_url_continue: str | None = None
+    ) -> HttpResponse:
+        context = self.admin_site.each_context(request)
+        context |= {"title": _("The new token"), "opts": self.opts, "token": obj}
+        response = render(request, "django_mcp/admin/token.html", context)
+        response["Cache-Control"] = "no-store, private"
+        response["Referrer-Policy"] = "no-referrer"
+        return response
+
+    # Ending one.
+
+    @admin.action(description=_("Revoke selected tokens"), permissions=["end"])
+    def end(self, request: HttpRequest, queryset: QuerySet[Token]) -> None:
+        valid = list(queryset.filter(revoked=None))
+        count = revoke(Token.objects.filter(pk__in=[token.pk for token in valid]))
+        self.note(request, valid, CHANGE, "Revoked.")
+        message = ngettext("%d token was revoked.", "%d tokens were revoked.", count)
+        self.message_user(request, message % count, messages.SUCCESS)
+
+    # What is shown.
+
+    @admin.display(description=_("token"))
+    def shown_prefix(self, token: Token) -> str:
+        return f"{token.prefix}…"
+
+    @admin.display(description=_("scopes"))
+    def shown_scopes(self, token: Token) -> str:
+        return " ".join(token.scopes)
+
+    @admin.display(description=_("state"))
+    def state(self, token: Token) -> str:
+        return state(token)

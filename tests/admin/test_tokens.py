@@ -1,0 +1,284 @@
+"""Tokens in the admin: for whom they are made, that they are shown once, and how they end."""
+
+from __future__ import annotations
+
+import logging
+import re
+from datetime import timedelta
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import User
+from django.contrib.messages import get_messages
+from django.urls import reverse
+from django.utils import timezone
+
+import django_mcp as mcp
+from django_mcp.models import Token
+from django_mcp.tokens import PersonalAccessTokens
+
+from ..test_tokens import everything_stored
+
+pytestmark = pytest.mark.urls("tests.admin.urls")
+
+LIST, ADD = (f"/admin/django_mcp/token/{end}" for end in ("", "add/"))
+FOUND = re.compile(r"mcp_[A-Za-z0-9_-]{43}")
+
+
+def page(token, name="change"):
+    return reverse(f"admin:django_mcp_token_{name}", args=[token.pk])
+
+
+def form(**fields):
+    ends = timezone.now() + timedelta(days=30)
+    given = {
+        "name": "laptop", "server": "", "scopes": "", "expires_0": f"{ends:%Y-%m-%d}",
+        "expires_1": "12:00:00",
+    }  # fmt: skip
+    return given | fields
+
+
+def secret_of(answer):
+    (secret,) = FOUND.findall(answer.content.decode())
+    return secret
+
+
+# Making.
+
+
+def test_a_token_is_made_and_shown(staff, server):
+    client = staff("add_token", "view_token")
+    answer = client.post(ADD, form(name="my laptop", scopes="write  read"))
+    assert answer.status_code == 200 and "not shown again" in answer.text
+    principal = PersonalAccessTokens().lookup(secret_of(answer), server)
+    assert principal.user.username == "sam" and principal.auth.scopes == {"read", "write"}
+    token = Token.objects.get()
+    assert token.name == "my laptop" and token.scopes == ["read", "write"]
+    assert timedelta(days=29) < token.expires - timezone.now() < timedelta(days=31)
+
+
+def test_it_is_shown_this_once(staff):
+    """Not in an address, a cookie, a message, the session, the history, or on any later page."""
+    client = staff("add_token", "view_token", "revoke_token")
+    answer = client.post(ADD, form())
+    secret = secret_of(answer)
+    assert not answer.has_header("Location") and not list(get_messages(answer.wsgi_request))
+    told = [str(answer.headers), str(client.cookies), str(dict(client.session))]
+    told += [client.get(address).text for address in (ADD, LIST, "/admin/")]
+    token = Token.objects.get()
+    told += [client.get(page(token)).text, client.get(page(token, "history")).text]
+    told += [everything_stored()]
+    for text in told:
+        assert secret[8:] not in text and secret[:12] not in text
+    assert f"{token.prefix}…" in told[-3]
+
+
+def test_no_page_shows_the_digest(staff, root):
+    token, _ = Token.make(User.objects.get(username="root"), "x")
+    for client in (root, staff("view_token", "revoke_token", "add_token")):
+        for address in (LIST, page(token), page(token, "history"), ADD):
+            assert token.digest[:12] not in client.get(address).text
+
+
+def test_nothing_logs_it(staff, caplog):
+    caplog.set_level(logging.DEBUG)
+    secret = secret_of(staff("add_token").post(ADD, form()))
+    assert secret[:12] not in caplog.text
+
+
+def test_nobody_keeps_the_page_that_shows_it(staff):
+    answer = staff("add_token").post(ADD, form())
+    assert "no-store" in answer.headers["Cache-Control"]
+    assert answer.headers["Referrer-Policy"] == "no-referrer"
+
+
+def test_every_button_leads_to_the_page_that_shows_it(staff):
+    client = staff("add_token", "view_token")
+    html = client.get(ADD).text
+    assert 'name="_save"' in html
+    for button in ("_continue", "_addanother"):
+        assert f'name="{button}"' not in html
+        assert FOUND.search(client.post(ADD, form(**{button: "1"})).text)
+    assert FOUND.search(client.post(f"{ADD}?_popup=1", form(_popup="1")).text)
+
+
+def test_an_error_while_it_is_made_does_not_tell_it(staff, monkeypatch):
+    """The page and the mail about an error show the variables of every frame."""
+    client = staff("add_token")
+    client.raise_request_exception = False
+    made = []
+
+    def fail(*args, **kwargs):
+        made.append(1)
+        raise RuntimeError("the history is full")
+
+    monkeypatch.setattr("django_mcp.admin.tokens.TokenAdmin.log_addition", fail)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("django.conf.settings.DEBUG", True)
+        answer = client.post(ADD, form())
+    assert made and answer.status_code == 500 and "the history is full" in answer.text
+    assert not FOUND.search(answer.text) and not Token.objects.exists()
+
+
+def test_the_staff_makes_tokens_for_themselves_alone(staff):
+    """A token is as good as signing in: who could make one for anybody would be anybody."""
+    other = User.objects.create_superuser("root", password="x")
+    client = staff("add_token", "view_token")
+    assert 'name="user"' not in client.get(ADD).text
+    client.post(ADD, form(user=other.pk))
+    assert Token.objects.get().user.username == "sam"
+
+
+def test_a_superuser_makes_them_for_anybody(root, alice):
+    assert 'name="user"' in root.get(ADD).text
+    answer = root.post(ADD, form(user=alice.pk))
+    assert "acts for alice" in answer.text and Token.objects.get().user == alice
+
+
+def test_who_may_not_make_any(staff):
+    client = staff("view_token", "revoke_token")
+    assert client.get(ADD).status_code == 403 and client.post(ADD, form()).status_code == 403
+    assert not Token.objects.exists()
+
+
+def test_a_form_from_elsewhere_makes_none(staff):
+    client = staff("add_token")
+    client.handler.enforce_csrf_checks = True
+    assert client.post(ADD, form()).status_code == 403 and not Token.objects.exists()
+
+
+def test_an_address_fills_in_nothing(root, alice):
+    """Whoever writes a link would choose whom the token speaks for."""
+    initial = root.get(f"{ADD}?user={alice.pk}&name=evil&scopes=all").context["adminform"].form
+    assert "evil" not in root.get(f"{ADD}?name=evil").text
+    assert initial.initial["user"] == User.objects.get(username="root").pk
+    assert set(initial.initial) == {"user", "expires"}
+    left = initial.initial["expires"] - timezone.now()
+    assert timedelta(days=89) < left <= timedelta(days=90)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"name": ""}, "This field is required"),
+        ({"name": "x" * 101}, "at most 100 characters"),
+        ({"server": "nonsense"}, "not one of the available choices"),
+        ({"scopes": 'a "b"'}, "is no scope"),
+        ({"expires_0": "2020-01-01"}, "This is past."),
+        ({"expires_0": "soon"}, "Enter a valid date"),
+    ],
+)
+def test_what_no_token_is_made_of(staff, fields, words):
+    answer = staff("add_token").post(ADD, form(**fields))
+    assert words in answer.text.replace("&#x27;", "'") and not Token.objects.exists()
+
+
+def test_it_may_last_for_ever_and_be_for_one_server(staff, server):
+    staff("add_token").post(ADD, form(server=server.name, expires_0="", expires_1=""))
+    token = Token.objects.get()
+    assert token.expires is None and token.server == server.name
+
+
+def test_who_is_not_active_gets_none(root, alice):
+    User.objects.filter(pk=alice.pk).update(is_active=False)
+    answer = root.post(ADD, form(user=alice.pk))
+    assert "not active" in answer.text and not Token.objects.exists()
+
+
+# Looking.
+
+
+def test_the_list_says_what_has_become_of_them(root, alice):
+    now = timezone.now()
+    user = User.objects.get(username="root")
+    for name, fields in {
+        "good": {}, "old": {"expires": now - timedelta(seconds=1)}, "ended": {},
+    }.items():  # fmt: skip
+        Token.make(user, name, **fields)
+    Token.objects.filter(name="ended").update(revoked=now)
+    Token.make(alice, "nobody")
+    User.objects.filter(pk=alice.pk).update(is_active=False)
+    states = re.findall(r'field-state">([^<]+)<', root.get(LIST).text)
+    assert states == ["user not active", "revoked", "expired", "valid"]
+
+
+def test_the_list_takes_few_queries(root, django_assert_max_num_queries):
+    for number in range(20):
+        user = User.objects.create_user(f"user {number}")
+        Token.make(user, "x")
+    with django_assert_max_num_queries(8):
+        root.get(LIST)
+
+
+def test_tokens_are_found(root, alice, bob):
+    first, _ = Token.make(alice, "laptop")
+    second, _ = Token.make(bob, "server")
+    for text, found in {"alice": first, "server": second, first.prefix: first}.items():
+        assert [row.pk for row in root.get(LIST, {"q": text}).context["cl"].result_list] == [
+            found.pk
+        ]
+
+
+def test_nobody_changes_one(root, staff):
+    token, _ = Token.make(User.objects.get(username="root"), "x")
+    for client in (root, staff("add_token", "view_token", "revoke_token")):
+        assert 'name="_save"' not in client.get(page(token)).text
+        assert client.post(page(token), form(name="y")).status_code == 403
+        assert client.post(page(token, "delete"), {"post": "yes"}).status_code == 403
+        body = {"action": "delete_selected", "_selected_action": token.pk, "post": "yes"}
+        client.post(LIST, body)
+    assert Token.objects.get().name == "x"
+
+
+# Ending.
+
+
+def revoke(client, *tokens):
+    chosen = [token.pk for token in tokens]
+    return client.post(LIST, {"action": "end", "_selected_action": chosen}, follow=True)
+
+
+def test_tokens_are_revoked_by_who_may(staff, alice, server):
+    client = staff("view_token", "revoke_token")
+    pairs = [Token.make(alice, name) for name in ("first", "second", "third")]
+    answer = revoke(client, pairs[0][0], pairs[1][0])
+    assert "2 tokens were revoked." in answer.text
+    valid = [PersonalAccessTokens().lookup(secret, server) is not None for _, secret in pairs]
+    assert valid == [False, False, True]
+    assert "0 tokens were revoked." in revoke(client, pairs[0][0]).text
+    entries = LogEntry.objects.order_by("pk")
+    assert {entry.object_repr for entry in entries} == {str(token) for token, _ in pairs[:2]}
+    assert all(entry.is_change() and "Revoked" in entry.change_message for entry in entries)
+
+
+def test_tokens_are_not_revoked_by_who_may_only_look(staff, alice):
+    client = staff("view_token", "add_token")
+    token, _ = Token.make(alice, "x")
+    assert "Revoke selected tokens" not in client.get(LIST).text
+    revoke(client, token)
+    assert Token.objects.get().revoked is None and not LogEntry.objects.exists()
+
+
+@pytest.mark.parametrize("way", ["page", "action"])
+def test_a_user_with_tokens_can_be_deleted(staff, alice, way):
+    """Nobody deletes a token in the list, but the list keeps nobody from deleting a user."""
+    Token.make(alice, "x")
+    client = staff("delete_user", "view_user", "revoke_token", "view_token")
+    if way == "page":
+        client.post(reverse("admin:auth_user_delete", args=[alice.pk]), {"post": "yes"})
+    else:
+        body = {"action": "delete_selected", "_selected_action": alice.pk, "post": "yes"}
+        client.post(reverse("admin:auth_user_changelist"), body)
+    assert not User.objects.filter(pk=alice.pk).exists() and not Token.objects.exists()
+
+
+def test_a_user_with_tokens_is_not_deleted_by_who_may_not_revoke_them(staff, alice):
+    Token.make(alice, "x")
+    client = staff("delete_user", "view_user", "view_token")
+    client.post(reverse("admin:auth_user_delete", args=[alice.pk]), {"post": "yes"})
+    assert User.objects.filter(pk=alice.pk).exists() and Token.objects.exists()
+
+
+def test_servers_are_those_of_the_project(staff, server):
+    html = staff("add_token").get(ADD).text
+    assert f'value="{mcp.server.name}"' in html and "every server" in html
