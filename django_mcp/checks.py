@@ -152,9 +152,7 @@ def _bad_isolation(alias: str) -> Iterator[CheckMessage]:
 def check_deployment(**kwargs: Any) -> Sequence[CheckMessage]:
     """Of ``check --deploy``: what works, and not well."""
     alias = _log()
-    if alias not in connections or connections[alias].vendor != "sqlite":
-        return []
-    if not _shares_its_file(alias):
+    if alias is None or alias not in connections or not _shares_its_file(alias):
         return []
     message = "Sessions and their log share a SQLite file with the project, and it has one writer."
     hint = 'Give them their own: DATABASES["mcp"] = django_mcp.delivery.sqlite("mcp.sqlite3").'
@@ -164,7 +162,8 @@ def check_deployment(**kwargs: Any) -> Sequence[CheckMessage]:
 def _shares_its_file(alias: str) -> bool:
     others = (connections[other].settings_dict["NAME"] for other in connections if other != alias)
     name = str(connections[alias].settings_dict["NAME"])
-    return alias == DEFAULT_DB_ALIAS or name in map(str, others)
+    shared = alias == DEFAULT_DB_ALIAS or name in map(str, others)
+    return shared and connections[alias].vendor == "sqlite"
 
 
 def check_declarations(**kwargs: Any) -> Sequence[CheckMessage]:

@@ -12,6 +12,7 @@ from tools.run import manage, run
 
 STEPS = (
     ("Preparing the database", ("migrate", "-v0")),
+    ("Preparing that of sessions", ("migrate", "-v0", "--database", "mcp")),
     ("Loading the world", ("load_atlas",)),
     ("Making two people", ("demo_users",)),
 )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+from textwrap import dedent
 from types import ModuleType
 from typing import Any, Literal
 
@@ -55,6 +57,28 @@ def test_the_ideas_run(server):
     for code in blocks(ROOT / "docs/explanation/three-ideas.md", "python"):
         exec(code, namespace)
     assert (namespace["size"], namespace["receipt"]) == ("M", "a receipt")
+
+
+def test_the_settings_for_sessions_are_right():
+    (code,) = blocks(ROOT / "docs/how-to/sessions.md", "python")
+    given: dict[str, Any] = {}
+    exec(code, given)
+    program = f"""
+        from django.conf import settings
+        settings.configure(
+            INSTALLED_APPS=["django.contrib.contenttypes", "django.contrib.auth", "django_mcp"],
+            SECRET_KEY="x", USE_TZ=True, DATABASES={given["DATABASES"]!r},
+            DATABASE_ROUTERS={given["DATABASE_ROUTERS"]!r}, DJANGO_MCP={given["DJANGO_MCP"]!r},
+        )
+        import django
+        django.setup()
+        from django.core.management import call_command
+        call_command("check", tags=["django_mcp"], deploy=True, fail_level="WARNING")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", dedent(program)], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 from django.core.management import call_command
-from django.db import connection
+from django.db import connection, connections
 
 from example_project.asgi import application
 from example_project.secret import secret_key
@@ -12,6 +12,7 @@ from example_project.secret import secret_key
 
 def test_the_project_passes_djangos_checks():
     call_command("check", fail_level="WARNING")
+    call_command("check", tags=["django_mcp"], deploy=True, fail_level="WARNING")
 
 
 def test_the_key_of_a_checkout_is_made_once(tmp_path):
@@ -31,6 +32,16 @@ def test_the_key_is_for_its_owners_eyes(tmp_path):
 def test_a_writer_takes_its_lock_when_it_begins(db):
     assert connection.settings_dict["OPTIONS"]["transaction_mode"] == "IMMEDIATE"
     assert "journal_mode=WAL" in connection.settings_dict["OPTIONS"]["init_command"]
+
+
+@pytest.mark.django_db(databases="__all__")
+def test_sessions_have_a_file_of_their_own():
+    log = connections["mcp"].settings_dict
+    assert log["OPTIONS"]["transaction_mode"] == "IMMEDIATE"
+    tables = connections["mcp"].introspection.table_names()
+    assert "django_mcp_session" in tables and "atlas_city" not in tables
+    assert "django_mcp_session" not in connection.introspection.table_names()
+    assert "django_mcp_token" in connection.introspection.table_names()
 
 
 def test_there_is_an_asgi_application():

@@ -17,7 +17,7 @@ def commands(monkeypatch):
 def test_it_goes_from_nothing_to_a_conversation(commands, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(demo, "CONVERSATION", tmp_path)
     assert demo.main([]) == 0
-    assert commands == ["migrate", "load_atlas", "demo_users", "tools.conversation"]
+    assert commands == ["migrate", "migrate", "load_atlas", "demo_users", "tools.conversation"]
     assert f"claude mcp add atlas -- {sys.executable}" in capsys.readouterr().out
 
 
