@@ -41,8 +41,9 @@ class Tool(Declaration):
     ``read_only``, ``destructive``, ``idempotent`` and ``open_world`` tell the
     client what to expect (None says nothing). ``atomic`` is True, False or a
     database alias. ``durable`` writes a call down before it runs, so that its
-    answer can be fetched after any break of the connection. ``input_schema`` and ``output_schema`` are JSON Schemas
-    written by hand, published as they are and enforced.
+    answer can be fetched after any break of the connection. ``input_schema``
+    and ``output_schema`` are JSON Schemas written by hand, published as they
+    are and enforced.
     """
 
     kind = "tool"

@@ -27,7 +27,6 @@ class Ring:
     events: Sequence[Event] = ()
     changed: bool = False  # there is more to know than the events: look
     reader: int = 0  # the number of its latest connection
-    released: int = 0  # connections up to this number are to end
 
 
 class Hears(Protocol):

@@ -24,19 +24,31 @@ BROKEN = (InterfaceError, OperationalError)
 
 
 async def surely(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """What ``function`` returns, in a thread of the log, however long the log cannot be reached."""
+    """What ``function`` returns, in a thread of the log, however long the log cannot be reached.
+
+    What ``function`` itself refuses by ``Busy`` is not tried again.
+    """
     pause = FIRST_PAUSE
     while True:
         try:
-            return await threads.log.run(function, *args, **kwargs)
+            outcome = await threads.log.run(_outcome, function, args, kwargs)
         except Busy:
             pass  # before any effect
         except BROKEN as error:
             logger.warning("The log cannot be reached, and is tried again: %s", error)
             if "again" in kwargs:
                 kwargs["again"] = True
+        else:
+            return outcome.get()
         await asyncio.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def _outcome(function: Callable[..., T], args: Any, kwargs: Any) -> threads.Outcome[T]:
+    try:
+        return threads.Outcome(function(*args, **kwargs))
+    except Busy as error:
+        return threads.Outcome(error=error)
 
 
 class PerLoop(Generic[T]):

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
@@ -21,7 +22,7 @@ from .. import threads
 from ..conf import settings
 from ..exceptions import Busy
 from ..models import Call
-from . import calls, leases, processes, streams
+from . import calls, leases, processes, sessions, streams
 from .calls import Overdue
 from .doorbell import doorbell
 from .jobs import BROKEN, PerLoop
@@ -31,6 +32,7 @@ from .tails import Tail
 
 logger = logging.getLogger("django_mcp")
 PERIOD = 1.0  # seconds
+GREETING = 60.0  # seconds between two notes that a session is connected
 
 
 class Runner(Protocol):
@@ -70,8 +72,11 @@ class Poller:
         self.runner: Runner | None = None
         self._task: asyncio.Task[None] | None = None
         self._asleep = False
-        self._observer, self._observed = Observer(), 0.0
+        self._observer, self._observed, self._greeted = Observer(), 0.0, 0.0
         self._bell = doorbell()
+        self.is_in_doubt = False  # whether a claim went through of which nobody here knows
+        self._claims, self._may_claim = 0, asyncio.Event()
+        self._may_claim.set()
 
     def wake(self) -> None:
         """There is something to look for."""
@@ -83,6 +88,16 @@ class Poller:
         if self._task is not None and self._asleep and not self._is_wanted:
             self._task.cancel()
             self._task = None
+
+    @asynccontextmanager
+    async def claiming(self) -> AsyncIterator[None]:
+        """While it is not sure which calls this process holds."""
+        await self._may_claim.wait()
+        self._claims += 1
+        try:
+            yield
+        finally:
+            self._claims -= 1
 
     @property
     def _is_wanted(self) -> bool:
@@ -106,6 +121,7 @@ class Poller:
             logger.debug("The log is busy; the look is put off")
         except BROKEN as error:
             self._observer.blind()
+            self.is_in_doubt = True
             logger.warning("The log cannot be read: %s", error)
         except Exception:
             self._observer.blind()
@@ -120,12 +136,26 @@ class Poller:
 
     async def _look(self) -> None:
         seen, held = self._bell.streams(), list(self.runner.held()) if self.runner else []
-        found = await threads.log.run(self._seen, seen, held)
+        found = await threads.log.run(self._seen, seen, self._connected(), held)
         for stream in seen:
             for tail in self._bell.at(stream):
                 cast(Tail, tail).see(found.states.get(stream))
         if self.runner:
             self._tell(self.runner, found)
+            if self.is_in_doubt and not self._claims:
+                await self._recount(self.runner)
+
+    async def _recount(self, runner: Runner) -> None:
+        """Take up the calls that were claimed here when the connection broke."""
+        self._may_claim.clear()
+        try:
+            mine, held = lease.hold, list(runner.held())
+            found = await threads.log.run(lambda: calls.orphans(mine(), mine(), known=held))
+            self.is_in_doubt = False
+        finally:
+            self._may_claim.set()
+        for call in found:
+            runner.take_over(call)
 
     def _tell(self, runner: Runner, found: Seen) -> None:
         if found.stopped:
@@ -135,10 +165,21 @@ class Poller:
         for call in found.orphans:
             runner.take_over(call)
 
+    def _connected(self) -> set[int]:
+        """The sessions that are connected; now and then, for they are not idle."""
+        if time.monotonic() - self._greeted < GREETING:
+            return set()
+        self._greeted = time.monotonic()
+        return {cast(Tail, tail).session for tail in self._bell}
+
     # In a thread of the log.
 
-    def _seen(self, followed: Collection[int], held: Collection[int]) -> Seen:
+    def _seen(
+        self, followed: Collection[int], connected: Collection[int], held: Collection[int]
+    ) -> Seen:
         found = Seen(streams.states(followed) if followed else {})
+        if connected:
+            sessions.seen(connected)
         if self.runner is None:
             return found
         mine = lease.hold()

@@ -12,7 +12,7 @@ import re
 import secrets
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import DatabaseError, transaction
 from django.db.models import F
@@ -128,6 +128,17 @@ def lock(session_id: int, **changes: Any) -> None:
         raise Gone(Gone.__doc__)
 
 
+def is_initialized(session: Session) -> bool:
+    """Whether the client has said that it is ready, to whichever process."""
+    if rows(Session).filter(pk=session.pk, initialized=True).exists():
+        session.initialized = True
+    return session.initialized
+
+
+def of_stream(stream_id: int | None) -> Session | None:
+    return rows(Session).filter(stream=stream_id or 0).first()
+
+
 def living(server: str) -> list[int]:
     """The sessions of a server that have shaken hands."""
     found = rows(Session).filter(
@@ -205,7 +216,7 @@ def subscribe(session: Session, uri: str) -> None:
     """Raises ``Busy`` when there are too many."""
     lock(session.pk)
     digest, theirs = digest_of(uri), rows(Subscription).filter(session=session.pk)
-    if theirs.filter(digest=digest).exists():
+    if theirs.filter(digest=digest).update(visible=True):
         return
     if not _counted(session.pk):
         raise Busy(f"A session subscribes to at most {SUBSCRIPTIONS} resources.")
@@ -217,11 +228,15 @@ def _counted(session_id: int) -> int:
     return free.update(subscriptions=F("subscriptions") + 1)
 
 
+def unsubscribe(session: Session | int, uri: str) -> None:
+    _unsubscribe(session if isinstance(session, int) else session.pk, uri)
+
+
 @one_transaction
-def unsubscribe(session: Session, uri: str) -> None:
-    lock(session.pk)
-    if erase(rows(Subscription).filter(session=session.pk, digest=digest_of(uri))):
-        rows(Session).filter(pk=session.pk).update(subscriptions=F("subscriptions") - 1)
+def _unsubscribe(session_id: int, uri: str) -> None:
+    lock(session_id)
+    if erase(rows(Subscription).filter(session=session_id, digest=digest_of(uri))):
+        rows(Session).filter(pk=session_id).update(subscriptions=F("subscriptions") - 1)
 
 
 def uris(session: Session) -> list[str]:
@@ -237,3 +252,36 @@ def subscribers(server: str, uri: str) -> list[int]:
         session__last_seen__gte=oldest(timezone.now()),
     )
     return list(found.values_list("session_id", flat=True))
+
+
+class Subscribed(NamedTuple):
+    """That a living session wants to know of a URI, and whether its owner could see it."""
+
+    session: int
+    owner: str
+    user: str | None
+    uri: str
+    visible: bool
+
+
+def subscribed(server: str, uris: Sequence[str]) -> list[Subscribed]:
+    """Who subscribes to these. Sessions that are idle for too long do not."""
+    found = rows(Subscription).filter(
+        digest__in=[digest_of(uri) for uri in uris],
+        session__server=server,
+        session__last_seen__gte=oldest(timezone.now()),
+    )
+    columns = ("session_id", "session__owner", "session__user", "uri", "visible")
+    return [Subscribed(*one) for one in found.order_by("pk").values_list(*columns)]
+
+
+def saw(seen: Sequence[tuple[int, str, bool]]) -> None:
+    """Keep which sessions now see which URIs."""
+    for session_id, uri, visible in seen:
+        theirs = rows(Subscription).filter(session=session_id, digest=digest_of(uri))
+        theirs.update(visible=visible)
+
+
+def revisions(ids: Sequence[int]) -> dict[int, str]:
+    """Which revision each of these sessions speaks."""
+    return dict(rows(Session).filter(pk__in=ids).values_list("pk", "revision"))

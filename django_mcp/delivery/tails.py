@@ -41,12 +41,15 @@ class Tail:
     """
 
     __slots__ = (
-        "_bell", "_ending", "_fresh", "_last", "_nudged", "_waiter", "after", "number", "since",
-        "stream",
+        "_bell", "_ending", "_fresh", "_last", "_nudged", "_waiter", "after", "may_return",
+        "number", "session", "since", "stream",
     )  # fmt: skip
 
-    def __init__(self, stream: int, number: int, after: int = 0) -> None:
-        self.stream, self.number, self.after = stream, number, after
+    def __init__(
+        self, session: int, stream: int, number: int, after: int = 0, *, may_return: bool = True
+    ) -> None:
+        self.session, self.stream, self.number, self.after = session, stream, number, after
+        self.may_return = may_return  # whether its client comes back when it is let go
         self.since = time.monotonic()  # when something was last passed on
         self._last: int | None = None  # how far the stream is; None: look
         self._ending: Ending | None = None
@@ -82,10 +85,11 @@ class Tail:
             found = self._given()
             if found is None and self._is_behind:
                 found = await self._looked()
+            elif found is None:
+                await self._woken()
             if found is not None:
                 self.since = time.monotonic()
                 return found
-            await self._woken()
 
     def _given(self) -> Sequence[Event] | Ending | None:
         """What is known without a look at the rows."""
@@ -124,7 +128,7 @@ class Tail:
             self.after = found[-1][0]
             return found
         # What should follow is no more: it was trimmed under a reader this slow.
-        return Ending.RELEASED if state.last > self.after else None
+        return Ending.RELEASED if state.last > self.after else self._ending
 
     async def _woken(self) -> None:
         self._waiter = asyncio.get_running_loop().create_future()
@@ -144,8 +148,6 @@ class Tail:
             self._last = None
         if ring.reader > self.number:
             self._ending = Ending.TAKEN
-        elif ring.released >= self.number:
-            self._ending = self._ending or Ending.RELEASED
         self._wake()
 
     def _keep(self, given: Sequence[Event]) -> None:
@@ -173,6 +175,11 @@ class Tail:
                 self._ending = Ending.FINISHED
         if self._ending is not None or self._is_behind:
             self._wake()
+
+    def release(self) -> None:
+        """Let this connection go; its client comes back for the rest, here or elsewhere."""
+        self._ending = self._ending or Ending.RELEASED
+        self._wake()
 
     def nudge(self) -> None:
         """Have the connection show that it lives."""

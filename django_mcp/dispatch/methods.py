@@ -24,7 +24,7 @@ from ..protocol.revisions import LOG_LEVELS, SUPPORTED
 from . import limits, listing, results
 from .failures import failure
 from .listening import MAX_SUBSCRIPTIONS
-from .presentation import capabilities, server_info
+from .presentation import capabilities, is_capable, server_info
 from .references import filled_in, referred, typed
 from .running import Work, perform, with_database
 from .visibility import visible
@@ -53,7 +53,7 @@ def method(name: str, capability: str = "") -> Callable[[Method], Method]:
 async def dispatch(run: Run) -> JSON:
     """The canonical result of a call. Raises ``ProtocolError`` or ``Unwound``."""
     function, capability = METHODS[run.call.method]
-    if capability and capability not in capabilities(run.server):
+    if capability and not is_capable(run.server, capability):
         raise MethodNotFound(f"This server has no {capability}.")
     run.request.asks = run.call.method in ASKING
     try:

@@ -7,6 +7,7 @@ that has nothing behind it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -32,19 +33,20 @@ def server_info(server: Server) -> JSON:
 
 def capabilities(server: Server) -> JSON:
     """What the server can do."""
-    catalog = server.catalog
-    found: JSON = {"logging": {}}
-    if catalog.tools:
-        found["tools"] = {"listChanged": True}
-    if catalog.prompts:
-        found["prompts"] = {"listChanged": True}
-    if catalog.resources or catalog.templates or _embeds(server):
-        found["resources"] = {"listChanged": True, "subscribe": True}
-    if _completes(server):
-        found["completions"] = {}
+    found = {name: dict(features) for name, (has, features) in _HAS.items() if has(server)}
     if server.experimental:
         found["experimental"] = server.experimental
     return found | ({"extensions": server.extensions} if server.extensions else {})
+
+
+def is_capable(server: Server, capability: str) -> bool:
+    """Whether the server has a capability that methods belong to."""
+    return _HAS[capability][0](server)
+
+
+def _has_resources(server: Server) -> bool:
+    catalog = server.catalog
+    return bool(catalog.resources or catalog.templates) or _embeds(server)
 
 
 def _embeds(server: Server) -> bool:
@@ -56,3 +58,12 @@ def _completes(server: Server) -> bool:
     catalog = server.catalog
     things: list[Any] = [*catalog.prompts.values(), *catalog.templates.values()]
     return any(thing.completers for thing in things)
+
+
+_HAS: dict[str, tuple[Callable[[Server], bool], JSON]] = {
+    "logging": (lambda server: True, {}),
+    "tools": (lambda server: bool(server.catalog.tools), {"listChanged": True}),
+    "prompts": (lambda server: bool(server.catalog.prompts), {"listChanged": True}),
+    "resources": (_has_resources, {"listChanged": True, "subscribe": True}),
+    "completions": (_completes, {}),
+}

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 from django.db.models import Model, QuerySet
 
 from ..conf import settings
-from ..declare.contents import Content, Contents, Message, ResourceLink, Text
+from ..declare.contents import Content, Contents, Message, ResourceLink
 from ..declare.outputs import Mismatch
 from ..exceptions import ToolError
+from ..protocol import content
 
 if TYPE_CHECKING:
     from ..declare.requests import Request
@@ -66,8 +67,8 @@ def _block(value: Any) -> JSON:
     if isinstance(value, bytes):
         raise Mismatch("Bytes do not say what they are: return an Image or an Audio.")
     if isinstance(value, dict | list):
-        return Text(_text(value)).block()
-    return Text(_words(value)).block()
+        return content.text(_text(value))
+    return content.text(_words(value))
 
 
 def _words(value: Any) -> str:
@@ -87,7 +88,7 @@ def _text(data: Any) -> str:
 def _data_blocks(data: Any, value: Any) -> list[JSON]:
     """The text of the data, and links to the rows in it."""
     links = _links(data) if isinstance(value, Model | QuerySet | list) else []
-    return [Text(_text(data)).block(), *links]
+    return [content.text(_text(data)), *links]
 
 
 def _links(data: Any) -> list[JSON]:

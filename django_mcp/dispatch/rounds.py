@@ -10,7 +10,7 @@ digest to the answer.
 
 from __future__ import annotations
 
-import uuid
+import secrets
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,7 @@ Asking = tuple[str, str, Question]  # its key on the wire, its digest, the quest
 class Rounds:
     """A call's memory: which answers it has, what it asked, how far it was."""
 
-    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    id: str = field(default_factory=lambda: secrets.token_hex(16))
     known: dict[str, JSON] = field(default_factory=dict)
     asked: dict[str, list[str]] = field(default_factory=dict)  # key: [digest, method]
     high_water: float | None = None

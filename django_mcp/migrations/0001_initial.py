@@ -203,6 +203,7 @@ class Migration(migrations.Migration):
                 ),
                 ("digest", models.CharField(db_index=True, max_length=64)),
                 ("uri", django_mcp.models.fields.JSONText()),
+                ("visible", models.BooleanField(default=True)),
                 (
                     "session",
                     models.ForeignKey(

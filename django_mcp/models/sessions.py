@@ -64,6 +64,7 @@ class Subscription(models.Model):
     session = models.ForeignKey(Session, models.CASCADE, db_index=False)
     digest = models.CharField(max_length=64, db_index=True)
     uri = JSONText()
+    visible = models.BooleanField(default=True)  # to the session's owner, when last looked at
 
     class Meta:
         default_permissions = ()

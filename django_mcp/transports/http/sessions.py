@@ -1,24 +1,223 @@
 """
-Sessions over HTTP: not here yet.
+The revisions with sessions: a POST and its answer, streams to listen on, and the end.
+
+Rule: nothing is written to a socket that is not committed, except an answer
+that comes at once, as plain JSON. A connection reads a stream and owns nothing
+of it: when it breaks, another goes on from the cursor. What a client asks that
+this session never gave out is 400, what it has had all of is 405, and 404 means
+that the session is no more.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from .exchanges import Exchange, Refused
+from ...delivery import sessions
+from ...delivery.doorbell import Ring, doorbell, ring
+from ...delivery.jobs import surely
+from ...delivery.tails import Ending, Tail
+from ...dispatch import news
+from ...dispatch.active import Active
+from ...dispatch.callers import Caller
+from ...dispatch.durable import connection_of, docket
+from ...dispatch.seats import Nobody
+from ...dispatch.serving import Serving
+from ...principal import anonymous
+from ...protocol import http, sse
+from ...protocol.connection import Connection
+from ...protocol.events import Answered, Call, Cancelled, Event, Notice
+from ...protocol.jsonrpc import JSON
+from .callers import check_names
+from .draining import draining
+from .exchanges import Pairs, Refused
+from .resuming import Position, anew, resumed
+
+if TYPE_CHECKING:
+    from ...dispatch.replies import Reply
+    from ...models import Session
+    from ...protocol.revisions import Revision
+    from .exchanges import Exchange
+
+RETRY = 500  # milliseconds until a client comes back for the rest
+# A comment alone in its line: some clients take an empty block for an event.
+ALIVE = b":\n"
+BUSY = ((b"retry-after", b"1"),)
+NOBODY = anonymous()  # in whose name a connection that only reads is kept
+GONE = "There is no such session: initialize a new one."
 
 
-async def post(exchange: Exchange, message: Any) -> None:
-    raise Refused(501, "Sessions are not served yet.")
+async def post(exchange: Exchange, message: object) -> None:
+    """Answer what a client sends."""
+    session = exchange.session
+    if session is None:
+        await _initialize(exchange, message)
+        return
+    news.follow()
+    connection = connection_of(session)
+    received = connection.receive(message, exchange.revision_header)
+    asked = [event for event in received.events if isinstance(event, Call)]
+    for call in asked:
+        check_names(exchange, call)
+    for event in received.events:
+        await _told(session, event)
+    if not asked:
+        await _acknowledge(exchange, received.replies, received.batch)
+        return
+    reply = docket().start(
+        exchange.server, session, exchange.principal, asked, received.replies, host=exchange.host
+    )
+    await _answer(exchange, reply, batch=received.batch)
 
 
 async def get(exchange: Exchange) -> None:
-    raise Refused(501, "Sessions are not served yet.")
+    """Open a stream, or go on with one."""
+    session = _session(exchange)
+    news.follow()
+    at = await _place(exchange, session)
+    pk, revision = session.pk, connection_of(session).revision
+    del session  # a connection may wait for days: it keeps what it needs
+    await _follow(exchange, pk, revision, at)
+
+
+async def _place(exchange: Exchange, session: Session) -> Position:
+    """Where to begin. Raises ``Refused``."""
+    cursor = exchange.headers.get(http.LAST_EVENT_ID)
+    try:
+        if cursor is None:
+            return await surely(anew, exchange.server, session)
+        at = await surely(resumed, exchange.server, session, cursor)
+    except sessions.Gone:
+        raise Refused(404, GONE) from None
+    if at is None:
+        raise Refused(400, "This session never gave out that event id.")
+    if at.is_over:
+        raise Refused(405, "The stream has ended, and nothing follows.", ((b"allow", b"POST"),))
+    ring(Ring(at.stream, reader=at.number))  # whoever read it here until now is done
+    return at
 
 
 async def delete(exchange: Exchange) -> None:
-    raise Refused(501, "Sessions are not served yet.")
+    """End the session."""
+    await docket().end(_session(exchange))
+    await exchange.json(204)
 
 
-def drain() -> None: ...
+def _session(exchange: Exchange) -> Session:
+    if exchange.session is None:
+        raise Refused(400, "The header Mcp-Session-Id is needed.")
+    return exchange.session
+
+
+# What a client sends.
+
+
+async def _told(session: Session, event: Event) -> None:
+    match event:
+        case Answered() | Cancelled():
+            await docket().told(session, event)
+        case Notice(method="notifications/initialized"):
+            await surely(sessions.initialize, session)
+
+
+async def _acknowledge(exchange: Exchange, replies: Sequence[JSON], batch: bool) -> None:
+    """What asks for nothing is accepted, or refused by what is wrong with it."""
+    if not replies:
+        await exchange.json(202)
+        return
+    status = max(http.status(reply, handshake=True, called=False) for reply in replies)
+    await exchange.json(status, list(replies) if batch else replies[0])
+
+
+async def _answer(exchange: Exchange, reply: Reply, *, batch: bool) -> None:
+    if await reply.answered:
+        assert reply.stream is not None
+        session, revision = reply.session.pk, reply.connection.revision
+        await _follow(exchange, session, revision, Position(reply.stream))
+    elif reply.is_gone:
+        raise Refused(404, GONE)
+    elif responses := reply.responses:
+        await _at_once(exchange, responses if batch else responses[0], reply)
+    else:  # every call was cancelled: "SHOULD NOT send a response"
+        await exchange.start_sse()
+        await exchange.end()
+
+
+async def _at_once(exchange: Exchange, answer: JSON | list[JSON], reply: Reply) -> None:
+    if isinstance(answer, list):
+        await exchange.json(200, answer)
+    elif reply.is_overloaded:
+        await exchange.json(503, answer, BUSY)
+    else:
+        called = bool(reply.kept)
+        await exchange.json(http.status(answer, handshake=True, called=called), answer)
+
+
+# The handshake.
+
+
+async def _initialize(exchange: Exchange, message: object) -> None:
+    """Answer ``initialize``, by which a session begins. Raises ``Refused`` for all else."""
+    connection = Connection(transport="http")
+    received = connection.receive(message, exchange.revision_header)
+    if received.replies:
+        await _acknowledge(exchange, received.replies, received.batch)
+        return
+    call = next(iter(received.events), None)
+    if not isinstance(call, Call) or call.method != "initialize":
+        raise Refused(400, "The header Mcp-Session-Id is needed.")
+    who = Caller.of(exchange.principal)
+    serving = Serving(exchange.server, connection, who, Nobody(), host=exchange.host)
+    response = await serving.response(Active(call, lambda said: None))
+    assert response is not None
+    headers = await _begun(exchange, connection, who) if "result" in response else ()
+    await exchange.json(200, response, headers)
+
+
+async def _begun(exchange: Exchange, connection: Connection, who: Caller) -> Pairs:
+    """A session, as the header that names it."""
+    state = connection.state
+    id, _ = await surely(
+        sessions.create, server=exchange.server.name, owner=exchange.principal.key,
+        user=who.user, revision=state.revision, client_info=state.client_info,
+        capabilities=state.capabilities,
+    )  # fmt: skip
+    return ((http.SESSION_ID.encode(), id.encode()),)
+
+
+# Streams.
+
+
+async def _follow(exchange: Exchange, session: int, revision: Revision, at: Position) -> None:
+    """Pass a stream on, from a place in it, until there is no more for this connection."""
+    exchange.headers, exchange.session, exchange.principal = {}, None, NOBODY
+    await exchange.start_sse()
+    if revision.priming:
+        await exchange.write(sse.priming(sse.event_id(at.stream, at.after), RETRY))
+    if at.given is not None:
+        await exchange.write(_written(at.stream, at.given))
+    else:
+        with Tail(session, at.stream, at.number, at.after, may_return=revision.priming) as tail:
+            if draining.ending:
+                tail.release()
+            ending = await _passed_on(exchange, tail)
+        if ending is Ending.RELEASED and revision.priming:
+            await exchange.write(b"retry: %d\n\n" % RETRY)
+    await exchange.end()
+
+
+async def _passed_on(exchange: Exchange, tail: Tail) -> Ending:
+    while not isinstance(found := await tail.events(), Ending):
+        await exchange.write(_written(tail.stream, found) or ALIVE)
+    return found
+
+
+def _written(stream: int, events: Iterable[tuple[int, str]]) -> bytes:
+    return b"".join(sse.event(data, sse.event_id(stream, seq)) for seq, data in events)
+
+
+def drain() -> None:
+    """End every connection whose client comes back: the process is about to end."""
+    for tail in doorbell():
+        if isinstance(tail, Tail) and tail.may_return:
+            tail.release()

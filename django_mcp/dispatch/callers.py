@@ -1,0 +1,76 @@
+"""
+Who a call of a session acts as, each time that it runs.
+
+Rule: the principal of the first run is the one the request came with; for every
+later one the user is loaded anew, from what the call's row knows of it. Whoever
+is no longer there, or may no longer sign in, is nobody.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote
+
+from django.contrib.auth import get_user_model
+from django.core.exceptions import ValidationError
+
+from .. import threads
+from ..models import Call, Session
+from ..principal import Auth, Principal, anonymous
+
+
+class Caller:
+    """Awaited for every run; ``user`` is a key as text, and None is nobody."""
+
+    def __init__(self, user: str | None, auth: Auth | None, first: Principal | None = None) -> None:
+        self.user, self.auth, self._first = user, auth, first
+
+    @classmethod
+    def of(cls, principal: Principal) -> Caller:
+        """As a request brought it."""
+        user = str(principal.user.pk) if principal.is_authenticated else None
+        return cls(user, principal.auth, principal)
+
+    @classmethod
+    def named(cls, session: Session, call: Call) -> Caller:
+        """As a call's row has it."""
+        if call.scopes is None:
+            return cls(call.user, None)
+        return cls(call.user, Auth(frozenset(call.scopes), key=_token(session.owner)))
+
+    @property
+    def scopes(self) -> list[str] | None:
+        """What its token allows; None where there is no token."""
+        return None if self.auth is None else sorted(self.auth.scopes)
+
+    async def __call__(self) -> Principal:
+        first, self._first = self._first, None
+        if first is not None:
+            return first
+        if self.user is None:
+            return anonymous()
+        return await threads.lookups.run(load, self.user, self.auth)
+
+
+def load(user: str, auth: Auth | None) -> Principal:
+    """The principal as it is now. Asks the database."""
+    found = _users().filter(pk=user).first() if _is_key(user) else None
+    return anonymous() if found is None else Principal(found, auth)
+
+
+def _users() -> Any:
+    return get_user_model()._default_manager
+
+
+def _is_key(user: str) -> bool:
+    try:
+        get_user_model()._meta.pk.to_python(user)
+    except ValidationError:
+        return False
+    return True
+
+
+def _token(owner: str) -> str:
+    """The part of a principal's key that names its token."""
+    parts = owner.split(":")
+    return unquote(parts[-1]) if len(parts) > 1 else ""

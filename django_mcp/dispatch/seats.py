@@ -1,0 +1,49 @@
+"""
+What the methods may change about the client of a session: rows (``runs.Session``).
+
+Rule: what is changed is changed for every process, before the method answers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import threads
+from ..delivery import sessions
+from ..delivery.jobs import surely
+from ..models import Session
+from ..protocol.jsonrpc import Id, MethodNotFound
+
+
+class Seat:
+    """The place of one client."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def log_level(self) -> str | None:
+        return self.session.log_level
+
+    async def set_log_level(self, level: str) -> None:
+        await surely(sessions.set_log_level, self.session, level)
+
+    async def subscribe(self, uri: str) -> None:
+        await threads.log.run(sessions.subscribe, self.session, uri)
+
+    async def unsubscribe(self, uri: str) -> None:
+        await surely(sessions.unsubscribe, self.session, uri)
+
+    async def listen(self, id: Id, wanted: dict[str, Any]) -> None:
+        raise MethodNotFound("A session has no listens.")
+
+
+class Nobody:
+    """Who has no session yet, and so nothing to change."""
+
+    async def set_log_level(self, level: str) -> None:
+        raise MethodNotFound("There is no session yet.")
+
+    async def listen(self, id: Id, wanted: dict[str, Any]) -> None:
+        raise MethodNotFound("There is no session yet.")
+
+    subscribe = unsubscribe = set_log_level
