@@ -53,15 +53,12 @@ DEFAULTS: dict[str, Any] = {
 class Settings:
     """``DJANGO_MCP`` over the defaults, re-read whenever a test changes it."""
 
-    def __init__(self) -> None:
-        self._values: dict[str, Any] | None = None
-
     def __getattr__(self, name: str) -> Any:
+        """Only asked for what is not there yet: from then on it is an attribute."""
         if name not in DEFAULTS:
             raise AttributeError(f"DJANGO_MCP has no key {name!r}.")
-        if self._values is None:
-            self._values = DEFAULTS | self.given()
-        return self._values[name]
+        vars(self).update(DEFAULTS | self.given())
+        return vars(self)[name]
 
     @staticmethod
     def given() -> dict[str, Any]:
@@ -73,7 +70,7 @@ class Settings:
 
     def reload(self, *, setting: str, **kwargs: Any) -> None:
         if setting == "DJANGO_MCP":
-            self._values = None
+            vars(self).clear()
 
 
 settings = Settings()

@@ -179,6 +179,8 @@ class Declaration:
     def required(self) -> dict[str, Any]:
         """``needs`` as client capabilities: "sampling.tools" is {"sampling": {"tools": {}}}."""
         required: dict[str, Any] = {}
+        if not self.needs:
+            return required
         for name, _, part in (need.partition(".") for need in self.needs):
             required.setdefault(name, {}).update({part: {}} if part else {})
         return required

@@ -48,6 +48,8 @@ def allows(permission: Permission, request: Request) -> bool:
 
 def truth(answer: Any) -> bool:
     """Whether ``answer`` allows. Raises ``TypeError`` for a coroutine: that is always true."""
+    if isinstance(answer, bool):
+        return answer
     if inspect.iscoroutine(answer):
         answer.close()
     if inspect.isawaitable(answer):

@@ -9,7 +9,6 @@ loop and no thread, and can be rebuilt from (principal, server, host).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -105,7 +104,7 @@ class Request:
         self._answers = answers or Answers()
         self._say: Say = say or Silence()
         self._stopped = stopped
-        self._occurrences: Counter[str] = Counter()
+        self._occurrences: dict[str, int] = {}
         self.asks = True
 
     @property
@@ -225,7 +224,7 @@ class Request:
     def _answer(self, name: str, question: Question) -> tuple[Any, Callable[[], Any]]:
         """The question if it must be asked, and how to get its value if not."""
         wire = repr(question.wire())
-        self._occurrences[wire] += 1
+        self._occurrences[wire] = self._occurrences.get(wire, 0) + 1
         digest = question.digest(self._occurrences[wire])
         asking = (name or digest, digest, question)
         answer = self._find(name, digest)

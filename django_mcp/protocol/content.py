@@ -17,6 +17,8 @@ ROLES = ("user", "assistant")
 
 def text(text: str, **more: Any) -> JSON:
     """A block of text. ``more``, here and below: ``annotations`` and ``_meta``."""
+    if isinstance(text, str) and not more:
+        return {"type": "text", "text": text}
     return _block("text", more, text=text)
 
 

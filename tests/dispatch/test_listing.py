@@ -218,7 +218,7 @@ def test_a_cursor_is_of_one_caller_where_the_list_is(connect, server, alice, bob
 def test_a_cursor_that_fits_no_row_is_refused(connect, rows):
     uri = "model://shop/tag/{pk}"
     for position in ([uri, ["x"]], [uri, ["x", "y", "z"]], [uri, [None, "no key"]]):
-        cursor = seal(position, f"list:{rows.name}:resources::")  # as it is made for nobody
+        cursor = seal(position, f"list:{rows.name}:resources:")  # as it is made for nobody
         with pytest.raises(RpcError, match="cursor: ") as refused:
             connect(server=rows).request("resources/list", cursor=cursor)
         assert "not issued here" not in refused.value.message

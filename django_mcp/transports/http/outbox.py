@@ -33,6 +33,7 @@ class Outbox:
         self._waiting: list[bytes] = []
         self._size = 0
         self._writer: asyncio.Task[None] | None = None
+        self._spoken = False
 
     @property
     def begun(self) -> bool:
@@ -40,6 +41,7 @@ class Outbox:
 
     def say(self, message: JSON) -> None:
         """Send ``message`` before the answer."""
+        self._spoken = True
         data = sse.event(encode(message))
         if threading.get_ident() == self._home:
             self._put(data)
@@ -69,7 +71,8 @@ class Outbox:
 
     async def settle(self) -> None:
         """Wait until all that was said is written, from other threads too."""
-        await asyncio.sleep(0)  # what they said is in the loop's queue by now
+        if self._spoken:
+            await asyncio.sleep(0)  # what they said is in the loop's queue by now
         while self._writer is not None and not self._writer.done():
             await self._writer
 
