@@ -29,6 +29,7 @@ BYTES = 32
 ID = re.compile(r"[A-Za-z0-9_-]{43}\Z")
 TOUCHED = timedelta(minutes=1)  # last_seen is no more exact than this
 UNFINISHED = timedelta(minutes=1)  # for a handshake
+RESTING = timedelta(minutes=5)  # not used for so long, a session may make room for another
 SUBSCRIPTIONS = 1_000
 
 
@@ -46,7 +47,7 @@ def create(
     capabilities: dict[str, Any],
 ) -> tuple[str, Session]:
     """A session and its id. Raises ``Busy`` when the owner has too many."""
-    if _has_too_many(owner) and not (_reaped(owner) and not _has_too_many(owner)):
+    if _has_too_many(owner) and not _reaped(owner):
         raise Busy("There are too many sessions. End one, or try again later.")
     id = secrets.token_urlsafe(BYTES)
     session = rows(Session).create(
@@ -68,12 +69,18 @@ def _has_too_many(owner: str) -> bool:
 
 
 def _reaped(owner: str) -> bool:
-    """End what its client has left behind; whether there was any."""
+    """End what its client has left behind, else what has rested longest; whether there was any.
+
+    Many clients open a session for every conversation and never end one. Whoever comes back to
+    one that has ended is told so, and opens another.
+    """
     theirs, now = rows(Session).filter(owner=owner), timezone.now()
     unfinished = theirs.filter(initialized=False, created__lt=now - UNFINISHED)
     left = unfinished | theirs.filter(last_seen__lt=oldest(now))
-    ended = [end(session) for session in left.order_by("last_seen")[:100]]
-    return any(ended)
+    if any([end(session) for session in left.order_by("last_seen")[:100]]):
+        return True
+    resting = theirs.filter(last_seen__lt=now - RESTING).order_by("last_seen").first()
+    return resting is not None and end(resting)
 
 
 def oldest(now: datetime) -> datetime:

@@ -148,6 +148,22 @@ def test_what_clients_left_behind_makes_room():
     assert not {unfinished.pk, idle.pk} & set(Session.objects.values_list("pk", flat=True))
 
 
+def test_what_has_rested_longest_makes_room():
+    """Clients open sessions without end; one that was used just now is not taken from anybody."""
+    with given(SESSIONS=2):
+        longest, shorter = session(), session()
+        for one, minutes in ((longest, 9), (shorter, 6)):
+            sessions.initialize(one)
+            aged(one, last_seen=timedelta(minutes=minutes))
+        opened()
+        assert set(Session.objects.values_list("pk", flat=True)) & {longest.pk, shorter.pk} == {
+            shorter.pk
+        }
+        opened()
+        with pytest.raises(Busy):
+            opened()
+
+
 def test_a_handshake_has_a_minute():
     with given(SESSIONS=1):
         aged(session(), created=timedelta(seconds=50))
