@@ -53,7 +53,7 @@ async def post(exchange: Exchange, message: object) -> None:
     if session is None:
         await _initialize(exchange, message)
         return
-    news.follow()
+    _attend()
     connection = connection_of(session)
     received = connection.receive(message, exchange.revision_header)
     asked = [event for event in received.events if isinstance(event, Call)]
@@ -73,7 +73,7 @@ async def post(exchange: Exchange, message: object) -> None:
 async def get(exchange: Exchange) -> None:
     """Open a stream, or go on with one."""
     session = _session(exchange)
-    news.follow()
+    _attend()
     at = await _place(exchange, session)
     pk, revision = session.pk, connection_of(session).revision
     del session  # a connection may wait for days: it keeps what it needs
@@ -101,6 +101,12 @@ async def delete(exchange: Exchange) -> None:
     """End the session."""
     await docket().end(_session(exchange))
     await exchange.json(204)
+
+
+def _attend() -> None:
+    """From now on this process looks after sessions, and after calls that others leave behind."""
+    docket()
+    news.follow()
 
 
 def _session(exchange: Exchange) -> Session:
