@@ -34,6 +34,7 @@ DATABASE_NEUTRAL = (
 )
 EXAMPLE = "tests/example_project"
 CLIENTS = "tests/clients"
+CONFORMANCE = "tests/conformance"
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ SUITES = {
     "sqlite": Suite("SQLite", (APART,)),
     "example": Suite("Example project", (EXAMPLE,)),
     "clients": Suite("Clients", (CLIENTS,)),
+    "conformance": Suite("Conformance", (CONFORMANCE, "-n", "0")),  # one server, and nothing beside
     "postgres": Suite("PostgreSQL", NOT_AGAIN, "postgres"),
     "mariadb": Suite("MariaDB", NOT_AGAIN, "mariadb"),
 }
