@@ -137,7 +137,6 @@ class TokenAdmin(ReadOnlyAdmin):
         context = self.admin_site.each_context(request)
         context |= {"title": _("The new token"), "opts": self.opts, "token": obj}
         response = render(request, "django_mcp/admin/token.html", context)
-        response["Cache-Control"] = "no-store, private"
         response["Referrer-Policy"] = "no-referrer"
         return response
 
