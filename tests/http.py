@@ -1,0 +1,555 @@
+"""
+A client over HTTP, in this process, that believes nothing it is told.
+
+``Site`` speaks raw HTTP to an ASGI application and holds every answer against the rules of ASGI,
+HTTP and server-sent events; ``HttpClient`` speaks a revision, and holds every message against its
+official schema. Both are synchronous, so that a test may use the ORM between two requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import json
+import re
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self, TypeVar
+
+from django_mcp.declare.headers import at
+from django_mcp.declare.servers import Server, default_server
+from django_mcp.protocol.headers import NAMED
+from django_mcp.protocol.revisions import LATEST, REVISIONS
+from django_mcp.routing import mount
+
+from .client import EVERYTHING, PREFIX, RpcError
+from .oracle import message_conforms
+
+JSON = dict[str, Any]
+T = TypeVar("T")
+Headers = Mapping[str, str | bytes | None] | list[tuple[bytes, bytes]]
+BOTH = "application/json, text/event-stream"
+ELSEWHERE = 418  # the status of what is not MCP's
+SECONDS = 10
+
+
+async def elsewhere(scope: Any, receive: Any, send: Any) -> None:
+    """Stands for Django: whatever is not at the path of a server comes here."""
+    await send({"type": "http.response.start", "status": ELSEWHERE, "headers": []})
+    await send({"type": "http.response.body", "body": scope["path"].encode()})
+
+
+# Server-sent events.
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event: its fields, as they were written."""
+
+    data: str
+    id: str | None = None
+    event: str | None = None
+    retry: int | None = None
+
+
+@dataclass
+class Events:
+    """Reads a stream by the grammar of HTML, 9.2.5; raises at what a strict reader trips over."""
+
+    found: list[Event] = field(default_factory=list)
+    comments: int = 0
+    _rest: bytes = b""
+    _fields: dict[str, str] = field(default_factory=dict)
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The events that are complete by now, and were not before."""
+        before = len(self.found)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._line(line.removesuffix(b"\r").decode("utf-8", "strict"))
+        return self.found[before:]
+
+    def _line(self, line: str) -> None:
+        assert "\r" not in line and "\0" not in line
+        name, colon, value = line.partition(":")
+        if line.startswith(":"):
+            self.comments += 1
+        elif line:
+            assert colon and name in ("data", "id", "event", "retry"), line
+            assert name not in self._fields, f"{name} is there twice: not one line"
+            self._fields[name] = value.removeprefix(" ")
+        elif self._fields:
+            retry = self._fields.pop("retry", None)
+            given = {"data": self._fields.pop("data")} | self._fields
+            self.found.append(Event(retry=None if retry is None else int(retry), **given))
+            self._fields = {}
+
+    def end(self) -> None:
+        assert not self._rest and not self._fields, "the stream ends within an event"
+
+
+# One request, and its answer.
+
+
+class Talk:
+    """One HTTP request and what comes back; ``over`` when the application has returned."""
+
+    def __init__(self, site: Site, scope: JSON, parts: list[bytes], *, more: bool) -> None:
+        self.site, self.scope = site, scope
+        self.status: int | None = None
+        self.headers: dict[str, str] = {}
+        self.body = b""
+        self.sse = Events()
+        self.ended = self.over = self.left = False
+        self.messages: list[JSON] = []
+        self.stalled = asyncio.Event()  # cleared, the client reads nothing
+        self.stalled.set()
+        self._inbox: asyncio.Queue[JSON] = asyncio.Queue()
+        for index, part in enumerate(parts):
+            self.feed(part, more=more or index + 1 < len(parts))
+
+    # To the application.
+
+    def feed(self, body: bytes, *, more: bool = False) -> None:
+        """Send a part of the body."""
+        self._inbox.put_nowait({"type": "http.request", "body": body, "more_body": more})
+
+    def leave(self) -> None:
+        """Close the connection, and let the application notice."""
+        self.left = True
+        self._inbox.put_nowait({"type": "http.disconnect"})
+        self.stalled.set()
+        self.site.settle()
+
+    async def receive(self) -> JSON:
+        if self.ended:
+            return {"type": "http.disconnect"}
+        return await self._inbox.get()
+
+    async def send(self, message: JSON) -> None:
+        await self.stalled.wait()
+        if self.left:
+            raise OSError("The client has left.")  # as ASGI 2.4 has servers do
+        try:
+            self._written(message)
+        except Exception as problem:  # which the application might make something of
+            self.site.problems.append(problem)
+            raise
+        self.site.arrived.set()
+
+    def _written(self, message: JSON) -> None:
+        assert not self.ended, "something follows the end"
+        if message["type"] == "http.response.start":
+            assert self.status is None, "the answer begins twice"
+            self.status, self.headers = message["status"], self._read_headers(message["headers"])
+            return
+        assert message["type"] == "http.response.body" and self.status is not None
+        self.body += message.get("body", b"")
+        self.ended = not message.get("more_body", False)
+        if self.is_stream:
+            for event in self.sse.feed(message.get("body", b"")):
+                self._take(event)
+        if self.ended:
+            self._end()
+
+    def _read_headers(self, given: Any) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for name, value in given:
+            assert isinstance(name, bytes) and isinstance(value, bytes)
+            assert name == name.lower() and not re.search(rb"[\r\n\0]", name + value)
+            key = name.decode("ascii")
+            assert key not in found or key.startswith("access-control-allow-headers"), key
+            text = value.decode("latin-1")
+            found[key] = f"{found[key]}, {text}" if key in found else text
+        if self.scope["http_version"] == "2":
+            assert "connection" not in found, "no such header in HTTP/2 (RFC 9113, 8.2.2)"
+        return found
+
+    def _take(self, event: Event) -> None:
+        if event.data:
+            self._said(json.loads(event.data))
+
+    def _end(self) -> None:
+        if self.is_stream:
+            assert "content-length" not in self.headers
+            self.sse.end()
+            return
+        length = self.headers.get("content-length")
+        assert length is None or int(length) == len(self.body)
+        if self.headers.get("content-type") == "application/json":
+            self._said(json.loads(self.body))
+
+    def _said(self, message: Any) -> None:
+        self.messages.append(message)
+        self.site.heard(self, message)
+
+    # To the test.
+
+    @property
+    def is_stream(self) -> bool:
+        return self.headers.get("content-type") == "text/event-stream"
+
+    @property
+    def error(self) -> JSON:
+        """The error of the one message that came."""
+        (message,) = self.messages
+        found: JSON = message["error"]
+        return found
+
+    @property
+    def refused(self) -> tuple[int | None, int | None]:
+        """The status, and the code of the error if there is a body."""
+        return self.status, self.error["code"] if self.messages else None
+
+    def wait(self, seconds: float = SECONDS) -> Self:
+        """Go on until the application has returned."""
+        self.site.until(lambda: self.over, seconds)
+        return self
+
+    def until(self, condition: Callable[[], Any], seconds: float = SECONDS) -> Any:
+        return self.site.until(condition, seconds)
+
+    def __repr__(self) -> str:
+        return f"<Talk {self.status} {self.headers} {self.body[:500]!r}>"
+
+
+class Site:
+    """An ASGI application, and a loop that runs while a test waits."""
+
+    def __init__(self, application: Any = None, *, lifespan: bool = False) -> None:
+        self.application = application or mount(elsewhere)
+        self.problems: list[BaseException] = []
+        self.talks: list[Talk] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._runner = asyncio.Runner()
+        self.loop = self._runner.get_loop()
+        self.arrived = asyncio.Event()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        for talk in self.talks:
+            talk.stalled.set()
+            if not talk.over:
+                talk.left = True
+                talk._inbox.put_nowait({"type": "http.disconnect"})
+        try:
+            self.until(lambda: all(talk.over for talk in self.talks))
+            self.settle()
+            self._raise()
+        finally:
+            self._runner.close()
+
+    # The loop.
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run the loop for that long. Raises what is wrong with anything that came."""
+        result = self._runner.run(work)
+        self._raise()
+        return result
+
+    def _raise(self) -> None:
+        if self.problems:
+            raise self.problems[0]
+
+    def until(self, condition: Callable[[], T], seconds: float = SECONDS) -> T:
+        """What ``condition`` is, once it is true."""
+
+        async def waiting() -> T:
+            async with asyncio.timeout(seconds):
+                while not (found := condition()):
+                    self.arrived.clear()
+                    await asyncio.wait(
+                        [asyncio.ensure_future(self.arrived.wait())], timeout=0.01
+                    )  # what threads do tells nobody
+            return found
+
+        return self.run(waiting())
+
+    def settle(self) -> None:
+        """Let everything that was started come to rest."""
+
+        async def settled() -> None:
+            for _ in range(30):
+                await asyncio.sleep(0)
+
+        self._runner.run(settled())
+
+    def sleep(self, seconds: float) -> None:
+        self.run(asyncio.sleep(seconds))
+
+    def heard(self, talk: Talk, message: Any) -> None:
+        """A message came. ``HttpClient`` looks at it."""
+
+    # Requests.
+
+    def open(
+        self,
+        method: str = "POST",
+        path: str = "/mcp",
+        body: bytes | list[bytes] = b"",
+        headers: Headers = (),  # type: ignore[assignment]
+        *,
+        more: bool = False,
+        **scope: Any,
+    ) -> Talk:
+        """Send a request and do not wait. ``more``: its body goes on, by ``feed``."""
+        raw = list(written(headers))
+        if not any(name == b"host" for name, _ in raw):
+            raw.insert(0, (b"host", b"testserver"))
+        given = {
+            "type": "http", "asgi": {"version": "3.0", "spec_version": "2.4"},
+            "http_version": "1.1", "method": method, "scheme": "http", "path": path,
+            "raw_path": path.encode(), "query_string": b"", "root_path": "", "headers": raw,
+            "client": ("127.0.0.1", 50_000), "server": ("testserver", 80),
+        }  # fmt: skip
+        parts = body if isinstance(body, list) else [body]
+        talk = Talk(self, given | scope, parts, more=more)
+        self.talks.append(talk)
+        self._runner.run(self._start(talk))
+        return talk
+
+    async def _start(self, talk: Talk) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve(talk))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        await asyncio.sleep(0)
+
+    async def _serve(self, talk: Talk) -> None:
+        try:
+            await self.application(talk.scope, talk.receive, talk.send)
+            assert talk.ended or talk.left, "the application returned without an answer"
+        except BaseException as problem:
+            self.problems.append(problem)
+        finally:
+            talk.over = True
+            self.arrived.set()
+
+    def send(self, *args: Any, **options: Any) -> Talk:
+        """Send a request and wait for all of its answer."""
+        return self.open(*args, **options).wait()
+
+
+def written(headers: Headers) -> Iterator[tuple[bytes, bytes]]:
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    for name, value in pairs:
+        if value is not None:
+            key = name if isinstance(name, bytes) else name.encode("latin-1")
+            yield key.lower(), value if isinstance(value, bytes) else value.encode("latin-1")
+
+
+# MCP.
+
+
+def encoded(value: Any) -> str:
+    """A value as a header mirrors it (streamable-http, "Value Encoding")."""
+    text = json.dumps(value) if isinstance(value, bool | int) else str(value)
+    plain = re.fullmatch(r"[\x21-\x7e]([\t\x20-\x7e]*[\x21-\x7e])?", text)
+    if plain and not (text.startswith("=?base64?") and text.endswith("?=")):
+        return text
+    return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
+
+
+class HttpClient(Site):
+    """Speaks ``revision`` to ``server``, as whom ``token`` speaks for.
+
+    ``answers`` maps the methods of what it is asked to functions; ``more`` are headers of every
+    request. With a handshake it has a session, whose standalone stream ``listen`` opens.
+    """
+
+    def __init__(
+        self,
+        token: str | None = None,
+        *,
+        server: Server = default_server,
+        revision: str = LATEST.name,
+        capabilities: JSON | None = None,
+        answers: dict[str, Callable[[JSON], JSON]] | None = None,
+        application: Any = None,
+        initialize: bool = True,
+        more: Mapping[str, str | None] | None = None,
+    ) -> None:
+        super().__init__(application)
+        self.revision, self.server, self.token = REVISIONS[revision], server, token
+        self.capabilities = EVERYTHING if capabilities is None else capabilities
+        self.answers, self.more = answers or {}, dict(more or {})
+        self.path, self.session = f"/{server.path}", None  # type: str, str | None
+        self.log_level: str | None = None
+        self.notes: list[JSON] = []  # notifications
+        self.asked: list[JSON] = []  # requests of the server's
+        self._ids, self._methods = itertools.count(1), {}  # type: Any, dict[Any, str]
+        if initialize and self.revision.handshake:
+            try:
+                self.initialize()
+            except BaseException:
+                self.__exit__(None, None, None)
+                raise
+
+    # What comes.
+
+    def heard(self, talk: Talk, message: Any) -> None:
+        try:
+            for one in message if isinstance(message, list) else [message]:
+                self._check(one)
+                self._take(one)
+        except Exception as problem:
+            self.problems.append(problem)
+
+    def _check(self, message: JSON) -> None:
+        if "error" in message and "id" not in message:
+            message = message | {"id": 0}  # transports pages: "no id"; older schemas forbid that
+        message_conforms(self.revision, message, self._methods.get(message.get("id")))
+
+    def _take(self, message: JSON) -> None:
+        if "method" not in message:
+            return
+        if "id" not in message:
+            self.notes.append(message)
+            return
+        self.asked.append(message)
+        answer = self.answers.get(message["method"])
+        if answer is None and message["method"] == "ping":
+            answer = lambda params: {}  # noqa: E731
+        if answer is not None:
+            reply = answer(message.get("params", {}))
+            member = "error" if "code" in reply else "result"
+            body = {"jsonrpc": "2.0", "id": message["id"], member: reply}
+            self.loop.call_soon(self._reply, body)
+
+    def _reply(self, body: JSON) -> None:
+        talk = Talk(self, self._scope(body), [json.dumps(body).encode()], more=False)
+        self.talks.append(talk)
+        self._tasks.add(self.loop.create_task(self._serve(talk)))
+
+    def _scope(self, body: JSON) -> JSON:
+        raw = [(b"host", b"testserver"), *written(self.headers(body))]
+        return {
+            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST",
+            "scheme": "http", "path": self.path, "query_string": b"", "root_path": "",
+            "headers": raw,
+        }  # fmt: skip
+
+    # What goes.
+
+    def headers(self, message: Any = None, **changed: str | None) -> dict[str, str | None]:
+        """What a good client says around ``message``; None takes a header away."""
+        modern = not self.revision.handshake
+        named = modern or (self.session is not None and self.revision.version_header)
+        found: dict[str, str | None] = {
+            "accept": BOTH,
+            "content-type": "application/json",
+            "authorization": self.token and f"Bearer {self.token}",
+            "mcp-protocol-version": self.revision.name if named else None,
+            "mcp-session-id": self.session,
+        }
+        if modern and isinstance(message, dict):
+            found |= self._mirrored(message)
+        return found | self.more | {name.replace("_", "-"): v for name, v in changed.items()}
+
+    def _mirrored(self, message: JSON) -> dict[str, str | None]:
+        method, params = message.get("method"), message.get("params", {})
+        found: dict[str, str | None] = {"mcp-method": method}
+        if method in NAMED and NAMED[method] in params:
+            found["mcp-name"] = encoded(params[NAMED[method]])
+        tool = self.server.catalog.tools.get(params.get("name", ""))
+        for path, header in tool.mirrored if tool is not None else ():
+            value = at(path, params.get("arguments", {}))
+            if isinstance(value, str | int):
+                found[f"mcp-param-{header}"] = encoded(value)
+        return found
+
+    def envelope(self) -> JSON:
+        """What every request of a revision without a handshake says of its client."""
+        level = {PREFIX + "logLevel": self.log_level} if self.log_level else {}
+        return {
+            PREFIX + "protocolVersion": self.revision.name,
+            PREFIX + "clientInfo": {"name": "tests", "version": "1"},
+            PREFIX + "clientCapabilities": self.capabilities,
+        } | level
+
+    def message(self, method: str, params: JSON, *, id: Any = None) -> JSON:
+        """A request; its id is counted unless one is given."""
+        id = next(self._ids) if id is None else id
+        self._methods[id] = method
+        if not self.revision.handshake:
+            params = params | {"_meta": self.envelope() | params.get("_meta", {})}
+        return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+
+    def post(self, message: Any, **changed: Any) -> Talk:
+        """Post a message, or bytes, and do not wait."""
+        raw = message if isinstance(message, bytes) else json.dumps(message).encode()
+        options = {name: changed.pop(name) for name in ("path", "scope") if name in changed}
+        scope = options.get("scope", {})
+        return self.open(
+            "POST", options.get("path", self.path), raw, self.headers(message, **changed), **scope
+        )
+
+    def start(self, method: str, *, id: Any = None, **params: Any) -> Talk:
+        """Send a request and do not wait."""
+        return self.post(self.message(method, params, id=id))
+
+    def refusal(self, message: Any, **changed: Any) -> tuple[int | None, int | None]:
+        """The status and the code with which a message is refused."""
+        return self.post(message, **changed).wait().refused
+
+    def notify(self, method: str, **params: Any) -> Talk:
+        message = {"jsonrpc": "2.0", "method": method} | ({"params": params} if params else {})
+        talk = self.post(message).wait()
+        assert (talk.status, talk.body) == (202, b""), talk
+        return talk
+
+    def initialize(self, **params: Any) -> JSON:
+        """Shake hands."""
+        given = {
+            "protocolVersion": self.revision.name,
+            "capabilities": self.capabilities,
+            "clientInfo": {"name": "tests", "version": "1"},
+        }
+        talk = self.start("initialize", **(given | params)).wait()
+        result = response(talk)
+        self.session = talk.headers.get("mcp-session-id")
+        self.notify("notifications/initialized")
+        return result
+
+    def listen(self, last: str | None = None, **changed: Any) -> Talk:
+        """Open the session's standalone stream, or go on after the event ``last``."""
+        headers = self.headers(accept="text/event-stream", content_type=None, **changed)
+        return self.open("GET", self.path, headers=headers | {"last-event-id": last})
+
+    def request(self, method: str, **params: Any) -> JSON:
+        """The result of a request, with every question answered. Raises ``RpcError``."""
+        while True:
+            result = response(self.start(method, **params).wait())
+            if result.get("resultType") != "input_required" or not self.answers:
+                return result
+            params = params | self._retry(result)
+
+    def _retry(self, result: JSON) -> JSON:
+        asked = result.get("inputRequests", {})
+        self.asked += asked.values()
+        given = {
+            key: self.answers[one["method"]](one.get("params", {})) for key, one in asked.items()
+        }
+        return {"inputResponses": given, "requestState": result["requestState"]}
+
+    def call(self, tool: str, /, **arguments: Any) -> JSON:
+        """The result of a tool."""
+        return self.request("tools/call", name=tool, arguments=arguments)
+
+    def text(self, tool: str, /, **arguments: Any) -> str:
+        """The text of a tool's result, which must not be an error."""
+        result = self.call(tool, **arguments)
+        assert not result.get("isError"), result
+        return str(result["content"][0]["text"])
+
+
+def response(talk: Talk) -> JSON:
+    """The result that an answer brings. Raises ``RpcError``."""
+    last = talk.messages[-1] if talk.messages else None
+    assert isinstance(last, dict) and "method" not in last, talk
+    if "error" in last:
+        raise RpcError(last["error"])
+    result: JSON = last["result"]
+    return result
