@@ -128,7 +128,7 @@ class Tail:
             self.after = found[-1][0]
             return found
         # What should follow is no more: it was trimmed under a reader this slow.
-        return Ending.RELEASED if state.last > self.after else self._ending
+        return Ending.RELEASED if state.last > self.after else None
 
     async def _woken(self) -> None:
         self._waiter = asyncio.get_running_loop().create_future()
