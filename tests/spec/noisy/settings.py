@@ -10,6 +10,7 @@ if "PYTHONUNBUFFERED" not in os.environ:  # which nobody can hold back: nothing 
 DATABASES = {
     "default": {"ENGINE": "django.db.backends.sqlite3", "NAME": os.environ["NOISY_DATABASE"]}
 }
+DJANGO_MCP = {"URL": "https://shop.example"}
 INSTALLED_APPS = [
     "django.contrib.auth",
     "django.contrib.contenttypes",
