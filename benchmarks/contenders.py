@@ -16,7 +16,9 @@ from benchmarks.running import Running, free_port, running
 from benchmarks.wires import SESSION, STATELESS
 
 OURS = ("-e", ".[channels]")
-UVICORN = "-m uvicorn --no-access-log --log-level warning --port {port} {application}"
+UVICORN = "-m uvicorn --no-access-log --log-level warning --port {port} {how} {application}"
+# As `pip install uvicorn` leaves it, which is what the peers bring; and as uvicorn[standard] does.
+SERVERS = {"plain": "--loop asyncio --http h11", "fast": "--loop uvloop --http httptools"}
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,9 @@ class Contender:
         return " ".join(filter(None, (self.name, told)))
 
     @contextmanager
-    def running(self, **environ: str) -> Iterator[Running]:
-        port = free_port()
-        words = self.command.format(port=port, application=self.application).split()
+    def running(self, server: str = "plain", **environ: str) -> Iterator[Running]:
+        port, how = free_port(), SERVERS[server]
+        words = self.command.format(port=port, application=self.application, how=how).split()
         with running([str(self.python), *words], port, self.environ | environ) as started:
             yield started
 

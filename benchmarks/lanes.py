@@ -21,7 +21,8 @@ from benchmarks.wires import JSON, WIRES, Wrong
 
 # Each load starts at a million of its own: within a session no id comes twice.
 NUMBERS = itertools.count(1_000_000, 1_000_000)
-HEAD = f"{'':<24} {'calls/s':>8} {'p50 ms':>8} {'p99 ms':>8} {'CPU us':>8} {'RSS MiB':>8}"
+COLUMNS = ("calls/s", "p50 ms", "p99 ms", "CPU us", "core %", "RSS MiB")
+HEAD = " " * 24 + "".join(f"{name:>9}" for name in COLUMNS)
 
 
 @dataclass
@@ -37,6 +38,7 @@ class Lane:
     p50: list[float] = field(default_factory=list)
     p99: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)  # microseconds of the server's for a call
+    shares: list[float] = field(default_factory=list)  # of its core that the server was given
     memory: int = 0
     wrong: str = ""
 
@@ -52,7 +54,9 @@ class Lane:
         load(address, wire, seconds / 4, start=next(NUMBERS))
         before = self.started.cpu()
         came = load(address, wire, seconds, start=next(NUMBERS))
-        self.cpu.append((self.started.cpu() - before) / len(came.times) * 1e6)
+        spent = self.started.cpu() - before
+        self.cpu.append(spent / len(came.times) * 1e6)
+        self.shares.append(spent / came.seconds)
         self.rates.append(came.rate)
         self.p50.append(came.percentile(50))
         self.p99.append(came.percentile(99))
@@ -62,8 +66,13 @@ class Lane:
         if self.wrong:
             return f"{self.contender.title:<24} WRONG: {self.wrong}"
         rate, p50, p99, cpu = map(statistics.median, (self.rates, self.p50, self.p99, self.cpu))
-        figures = f"{rate:>8.0f} {p50:>8.2f} {p99:>8.2f} {cpu:>8.0f} {self.memory / 2**20:>8.1f}"
-        return f"{self.contender.title:<24} {figures}  {self.contender.about}".rstrip()
+        figures = f"{rate:>8.0f} {p50:>8.2f} {p99:>8.2f} {cpu:>8.0f} {self.share * 100:>8.0f}"
+        told = f"{self.contender.title:<24} {figures} {self.memory / 2**20:>8.1f}"
+        return f"{told}  {self.contender.about}".rstrip()
+
+    @property
+    def share(self) -> float:
+        return statistics.median(self.shares)
 
 
 def times(ours: Lane, other: Lane) -> float:
@@ -77,22 +86,22 @@ def thrift(ours: Lane, other: Lane) -> float:
 
 
 def race(
-    wanted: Iterable[Contender], tools: dict[str, JSON], rounds: int, seconds: float
+    wanted: Iterable[Contender], tools: dict[str, JSON], server: str, rounds: int, seconds: float
 ) -> list[Lane]:
     """The lanes of all who can run here, after so many rounds."""
     with ExitStack() as running:
-        lanes = list(start(wanted, tools, running))
+        lanes = list(start(wanted, tools, server, running))
         with pinned():
             take_turns(lanes, rounds, seconds)
         return lanes
 
 
 def start(
-    wanted: Iterable[Contender], tools: dict[str, JSON], running: ExitStack
+    wanted: Iterable[Contender], tools: dict[str, JSON], server: str, running: ExitStack
 ) -> Iterator[Lane]:
     for contender in wanted:
         try:
-            started = running.enter_context(contender.running())
+            started = running.enter_context(contender.running(server))
         except Missing as problem:
             print(f"{contender.name} is left out: {problem}", flush=True)
             continue
