@@ -1,0 +1,210 @@
+"""Attacks on access tokens over HTTP, each in a revision with sessions and in the one without."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.utils import timezone
+
+import django_mcp as mcp
+from django_mcp.declare import servers as declared
+from django_mcp.delivery.rows import rows
+from django_mcp.models import Session, Token
+from django_mcp.tokens import revoke
+from tests.http import HttpClient
+from tests.test_tokens import everything_stored
+
+REVISIONS = ["2025-11-25", "2026-07-28"]
+ELSEWHERE = "mcp_" + "a" * 43
+
+
+@pytest.fixture(params=REVISIONS)
+def revision(request):
+    return request.param
+
+
+@pytest.fixture
+def shop(db):
+    """A server with a tool for everybody, and one for users that tells who is calling."""
+    made = mcp.Server("tokens", path="mcp/tokens")
+
+    @made.tool(permission=mcp.PUBLIC, read_only=True)
+    def hello(request) -> str:
+        return "hello"
+
+    @made.tool(permission=mcp.AUTHENTICATED, read_only=True)
+    def me(request) -> str:
+        return f"{request.user.username} {sorted(request.auth.scopes)} {vars_of(request)}"
+
+    yield made
+    declared._servers.pop("tokens", None)
+
+
+def vars_of(request) -> str:
+    """Whatever a tool can find in what it is given."""
+    meta = {str(key): str(value) for key, value in request.http.META.items()}
+    return f"{request.auth!r} {request.principal!r} {request.principal.key} {meta}"
+
+
+@pytest.fixture
+def client(shop, revision):
+    made = []
+
+    def client(token=None, **options):
+        made.append(HttpClient(token, server=shop, revision=revision, **options))
+        return made[-1].__enter__()
+
+    yield client
+    for one in made:
+        one.__exit__(None, None, None)
+
+
+def status(one, tool="me", **changed):
+    """The status of a call, all else being as it was."""
+    return one.post(one.message("tools/call", {"name": tool, "arguments": {}}), **changed).wait()
+
+
+def test_a_token_lets_in_its_user(client, alice):
+    _, secret = Token.make(alice, "x", scopes=["read"])
+    assert client(secret).text("me").startswith("alice ['read']")
+
+
+def test_a_tool_does_not_get_the_token(client, alice):
+    """What a tool could pass on, or a model read."""
+    token, secret = Token.make(alice, "x")
+    told = client(secret).text("me")
+    assert secret[4:] not in told and token.digest not in told
+
+
+@pytest.mark.parametrize("tool", ["hello", "me"])
+def test_who_shows_none_is_nobody(client, tool):
+    one = client()
+    assert status(one, tool).status == (200 if tool == "hello" else 401)
+
+
+@pytest.mark.parametrize("header", [
+    f"Bearer {ELSEWHERE}", "Bearer", "Bearer ", "Bearer mcp_", "Bearer " + "x" * 5_000,
+    "Bearer \xe9", "bearer null", f"Bearer {ELSEWHERE} {ELSEWHERE}",
+])  # fmt: skip
+@pytest.mark.parametrize("tool", ["hello", "me"])
+def test_a_token_that_is_none_is_refused_even_where_everybody_may_come(client, tool, header):
+    talk = status(client(), tool, authorization=header)
+    assert talk.status == 401 and 'error="invalid_token"' in talk.headers["www-authenticate"]
+    assert ELSEWHERE not in talk.body.decode() + str(talk.headers)
+
+
+def test_a_token_anywhere_else_is_not_looked_at(client, alice):
+    """Addresses, forms and cookies end up in logs, or are sent by who means nothing by it."""
+    _, secret = Token.make(alice, "x")
+    one = client()
+    for where in (
+        {"scope": {"query_string": f"access_token={secret}&token={secret}".encode()}},
+        {"cookie": f"access_token={secret}; token={secret}; Authorization=Bearer {secret}"},
+        {"x_access_token": secret},
+        {"proxy_authorization": f"Bearer {secret}"},
+        {"authorization": f"Token {secret}"},
+        {"authorization": f"Basic {secret}"},
+        {"authorization": secret},
+    ):
+        assert status(one, **where).status == 401, where
+    message = one.message("tools/call", {"name": "me", "arguments": {}})
+    assert one.post(message | {"access_token": secret}).wait().status in (400, 401)
+
+
+def test_a_token_revoked_while_in_use(client, alice):
+    _, secret = Token.make(alice, "x")
+    one = client(secret)
+    assert status(one).status == 200
+    revoke(Token.objects.all())
+    assert status(one).status == 401 and status(one, "hello").status == 401
+
+
+def test_a_token_that_expires_while_in_use(client, alice):
+    _, secret = Token.make(alice, "x", expires=timezone.now() + timedelta(minutes=5))
+    one = client(secret)
+    assert status(one).status == 200
+    Token.objects.update(expires=timezone.now() - timedelta(seconds=1))
+    assert status(one).status == 401
+
+
+def test_a_user_deactivated_while_in_use(client, alice):
+    _, secret = Token.make(alice, "x")
+    one = client(secret)
+    assert status(one).status == 200
+    get_user_model().objects.update(is_active=False)
+    assert status(one).status == 401
+
+
+def test_a_token_of_another_server(client, alice):
+    _, secret = Token.make(alice, "x", server="default")
+    assert status(client(), authorization=f"Bearer {secret}").status == 401
+
+
+def test_two_tokens_are_none(client, alice, bob):
+    """Which of two counts is nothing to guess: proxies and servers do not agree on it."""
+    secrets = [Token.make(user, "x")[1] for user in (alice, bob)]
+    one = client()
+    message = one.message("tools/call", {"name": "me", "arguments": {}})
+    headers = [(k.encode(), v.encode()) for k, v in one.headers(message).items() if v is not None]
+    headers += [(b"authorization", f"Bearer {secret}".encode()) for secret in secrets]
+    body = json.dumps(message).encode()
+    assert one.send("POST", one.path, body, headers).status in (400, 401)
+
+
+def test_nothing_of_it_is_said_or_kept(client, alice, caplog):
+    caplog.set_level(logging.DEBUG)
+    token, secret = Token.make(alice, "x")
+    one = client(secret)
+    one.text("me")
+    revoke(Token.objects.all())
+    refused = status(one)
+    assert "refused: revoked" in caplog.text
+    for text in (caplog.text, refused.body.decode(), str(refused.headers), everything_stored()):
+        assert secret[8:] not in text
+    assert token.digest not in caplog.text + refused.body.decode()
+
+
+# Sessions.
+
+
+def session_of(one, shop, secret):
+    """Whoever has the id of another's session, and a token of their own."""
+    thief = HttpClient(secret, server=shop, revision="2025-11-25", initialize=False)
+    thief.session = one.session
+    return thief
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25"], indirect=True)
+def test_a_session_is_of_one_user_with_one_token(client, shop, alice, bob):
+    _, secret = Token.make(alice, "x")
+    one = client(secret)
+    for stolen in (Token.make(bob, "x")[1], Token.make(alice, "another")[1]):
+        with session_of(one, shop, stolen) as thief:
+            assert status(thief).status == 404 and status(thief, "hello").status == 404
+            assert thief.send("DELETE", thief.path, headers=thief.headers()).status == 404
+    with session_of(one, shop, None) as thief:
+        assert status(thief, "hello").status == 401
+    assert rows(Session).get().owner == f"{alice.pk}::token-{Token.objects.earliest('pk').pk}"
+    assert status(one).status == 200
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25"], indirect=True)
+def test_a_session_of_nobody_is_not_taken_along(client, shop, alice):
+    """Whoever began as nobody does not become somebody: the id was anybody's."""
+    one = client()
+    with session_of(one, shop, Token.make(alice, "x")[1]) as other:
+        assert status(other).status == 404
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25"], indirect=True)
+def test_ending_somebodys_tokens_leaves_their_session_to_nobody(client, shop, alice):
+    _, secret = Token.make(alice, "x")
+    one = client(secret)
+    revoke(Token.objects.all())
+    fresh = Token.make(alice, "fresh")[1]
+    with session_of(one, shop, fresh) as other:
+        assert status(other).status == 404
