@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from .jobs import PerLoop
+from .streams import StreamState
 
 Event = tuple[int, str]  # its number in the stream, and its message
 
@@ -29,39 +30,50 @@ class Ring:
     reader: int = 0  # the number of its latest connection
 
 
-class Hears(Protocol):
+class Follows(Protocol):
+    """Who is to be woken: see ``Tail``."""
+
+    session: int
     stream: int
+    since: float
+    may_return: bool
 
     def hear(self, ring: Ring) -> None: ...
+
+    def see(self, state: StreamState | None) -> None: ...
+
+    def nudge(self) -> None: ...
+
+    def release(self) -> None: ...
 
 
 class Doorbell:
     """Those that one event loop wakes."""
 
     def __init__(self) -> None:
-        self._at: dict[int, tuple[Hears, ...]] = {}
+        self._at: dict[int, tuple[Follows, ...]] = {}
         self.looking = asyncio.Semaphore(4)  # at the rows, at once: the rest of the log goes on
 
     def __bool__(self) -> bool:
         return bool(self._at)
 
-    def __iter__(self) -> Iterator[Hears]:
+    def __iter__(self) -> Iterator[Follows]:
         return (one for listed in list(self._at.values()) for one in listed)
 
     def streams(self) -> list[int]:
         return list(self._at)
 
-    def register(self, one: Hears) -> None:
+    def register(self, one: Follows) -> None:
         self._at[one.stream] = (*self._at.get(one.stream, ()), one)
 
-    def forget(self, one: Hears) -> None:
+    def forget(self, one: Follows) -> None:
         left = tuple(other for other in self._at.get(one.stream, ()) if other is not one)
         if left:
             self._at[one.stream] = left
         else:
             self._at.pop(one.stream, None)
 
-    def at(self, stream: int) -> tuple[Hears, ...]:
+    def at(self, stream: int) -> tuple[Follows, ...]:
         return self._at.get(stream, ())
 
     def rung(self, rings: Sequence[Ring]) -> None:

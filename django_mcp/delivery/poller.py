@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Protocol, cast
+from typing import Protocol
 
 from django.utils import timezone
 
@@ -28,7 +28,6 @@ from .doorbell import doorbell
 from .jobs import BROKEN, PerLoop
 from .leases import Observer, lease
 from .streams import StreamState
-from .tails import Tail
 
 logger = logging.getLogger("django_mcp")
 PERIOD = 1.0  # seconds
@@ -59,7 +58,7 @@ class Runner(Protocol):
 class Seen:
     """What one look at the rows found."""
 
-    states: dict[int, StreamState] = field(default_factory=dict)
+    states: dict[int, tuple[int, ...]] = field(default_factory=dict)
     stopped: Collection[int] = ()
     overdue: Sequence[Overdue] = ()
     orphans: Sequence[Call] = ()
@@ -74,6 +73,7 @@ class Poller:
         self._asleep = False
         self._observer, self._observed, self._greeted = Observer(), 0.0, 0.0
         self._bell = doorbell()
+        self._known: dict[int, tuple[int, ...]] = {}  # how streams were at the last look
         self.is_in_doubt = False  # whether a claim went through of which nobody here knows
         self._claims, self._may_claim = 0, asyncio.Event()
         self._may_claim.set()
@@ -131,19 +131,26 @@ class Poller:
         """One clock for the keep-alive of all connections."""
         quiet = time.monotonic() - settings.KEEPALIVE
         for tail in self._bell:
-            if cast(Tail, tail).since <= quiet:
-                cast(Tail, tail).nudge()
+            if tail.since <= quiet:
+                tail.nudge()
 
     async def _look(self) -> None:
         seen, held = self._bell.streams(), list(self.runner.held()) if self.runner else []
         found = await threads.log.run(self._seen, seen, self._connected(), held)
+        before, self._known = self._known, found.states
         for stream in seen:
-            for tail in self._bell.at(stream):
-                cast(Tail, tail).see(found.states.get(stream))
+            row = found.states.get(stream)
+            if row is None or row != before.get(stream):
+                self._show(stream, row)
         if self.runner:
             self._tell(self.runner, found)
             if self.is_in_doubt and not self._claims:
                 await self._recount(self.runner)
+
+    def _show(self, stream: int, row: tuple[int, ...] | None) -> None:
+        state = None if row is None else StreamState(*row)
+        for tail in self._bell.at(stream):
+            tail.see(state)
 
     async def _recount(self, runner: Runner) -> None:
         """Take up the calls that were claimed here when the connection broke."""
@@ -170,14 +177,14 @@ class Poller:
         if time.monotonic() - self._greeted < GREETING:
             return set()
         self._greeted = time.monotonic()
-        return {cast(Tail, tail).session for tail in self._bell}
+        return {tail.session for tail in self._bell}
 
     # In a thread of the log.
 
     def _seen(
         self, followed: Collection[int], connected: Collection[int], held: Collection[int]
     ) -> Seen:
-        found = Seen(streams.states(followed) if followed else {})
+        found = Seen({row[0]: row for row in streams.look(followed)} if followed else {})
         if connected:
             sessions.seen(connected)
         if self.runner is None:

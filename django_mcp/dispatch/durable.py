@@ -24,7 +24,6 @@ from ..delivery.doorbell import Ring, doorbell, ring
 from ..delivery.jobs import PerLoop, surely
 from ..delivery.leases import lease
 from ..delivery.poller import poller
-from ..delivery.tails import Tail
 from ..delivery.writer import writer
 from ..exceptions import Parked
 from ..models import Call as Row
@@ -222,8 +221,8 @@ class Docket:
         for kept in [k for (pk, _), k in self._requests.items() if pk == session.pk]:
             kept.active.cancel()
         await surely(sessions.end, session)
-        followed = (tail for tail in doorbell() if isinstance(tail, Tail))
-        ring(*(Ring(t.stream, changed=True) for t in followed if t.session == session.pk))
+        theirs = [tail.stream for tail in doorbell() if tail.session == session.pk]
+        ring(*(Ring(stream, changed=True) for stream in theirs))
 
     # What the poller finds.
 

@@ -56,7 +56,8 @@ def resumed(server: Server, session: Session, event_id: str) -> Position | None:
     state = streams.take(session, stream, news.speaking(session))
     if state is None:
         return None
-    is_over, is_trimmed = state.closed and after >= state.last, after + 1 < state.first
+    is_over = bool(state.closed and after >= state.last)
+    is_trimmed = after + 1 < state.first
     if state.standalone and (is_over or is_trimmed):
         return anew(server, session, missed=is_trimmed)
     given = _left(session, state, after) if is_trimmed and not is_over else None

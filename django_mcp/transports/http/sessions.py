@@ -225,5 +225,5 @@ def _written(stream: int, events: Iterable[tuple[int, str]]) -> bytes:
 def drain() -> None:
     """End every connection whose client comes back: the process is about to end."""
     for tail in doorbell():
-        if isinstance(tail, Tail) and tail.may_return:
+        if tail.may_return:
             tail.release()
