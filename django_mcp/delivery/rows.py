@@ -10,6 +10,8 @@ SQLite ignores it.
 from __future__ import annotations
 
 import hashlib
+import random
+import time
 from collections.abc import Callable
 from functools import lru_cache, wraps
 from typing import Any, ParamSpec, TypeVar
@@ -23,6 +25,7 @@ T = TypeVar("T")
 M = TypeVar("M", bound=models.Model)
 
 ATTEMPTS = 5
+PAUSE = 0.05  # seconds, about, so that who was waiting goes first
 # Serialization failure and deadlock, in PostgreSQL's words and in MariaDB's.
 COLLISIONS = frozenset(("40001", "40P01", 1213, 1020))
 
@@ -60,6 +63,7 @@ def one_transaction(function: Callable[P, T]) -> Callable[P, T]:
             except OperationalError as error:
                 if not _collided(error):
                     raise
+                time.sleep(random.uniform(0.5, 1.5) * PAUSE)
         return _atomically(function, *args, **kwargs)
 
     return run
