@@ -1,4 +1,4 @@
-"""``manage.py mcp_prune``: forget what is over, as a serving process does by itself."""
+"""``manage.py mcp_prune``: forget what is over."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ...delivery.pruning import prune
 class Command(BaseCommand):
     help = (
         "Forget what is over: what ended streams said, sessions that were idle for "
-        "SESSION_LIFETIME, and what they left. What is open or under way is left alone. Processes "
-        "that serve do this by themselves; run it where none does, or before a backup."
+        "SESSION_LIFETIME, and what they left. What is open or under way is left alone. Run it "
+        "every hour or so; it never holds up who serves."
     )
     requires_system_checks: list[str] = []
 
