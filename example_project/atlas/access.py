@@ -1,0 +1,42 @@
+"""The access token of the demonstration: made once, and shown again whenever it is asked for.
+
+The rule: a project keeps no token, only its digest. This one opens a demonstration on one machine,
+so it is kept beside the database that it opens, for the eyes of its owner.
+"""
+
+import os
+from datetime import timedelta
+from pathlib import Path
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractUser
+from django.utils import timezone
+
+import django_mcp as mcp
+from django_mcp.models import Token
+from django_mcp.tokens import PersonalAccessTokens
+
+NAME = "the demonstration"
+LIFETIME = timedelta(days=365)
+
+
+def place() -> Path:
+    """The file of the token: `db.sqlite3.token`."""
+    return settings.DATABASE.with_name(f"{settings.DATABASE.name}.token")
+
+
+def kept(user: AbstractUser, path: Path) -> str:
+    """The token in `path`, or a new one where that does not, or no longer, speak for `user`."""
+    secret = path.read_text().strip() if path.exists() else ""
+    found = PersonalAccessTokens().lookup(secret, mcp.server)
+    if found is not None and found.user == user:
+        return secret
+    return made(user, path)
+
+
+def made(user: AbstractUser, path: Path) -> str:
+    token, secret = Token.make(user, NAME, expires=timezone.now() + LIFETIME)
+    path.unlink(missing_ok=True)  # a new file has the mode that is asked for
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(secret)
+    return secret

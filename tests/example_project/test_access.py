@@ -1,0 +1,54 @@
+import os
+import stat
+import sys
+from datetime import timedelta
+
+import pytest
+from django.conf import settings
+from django.utils import timezone
+
+from django_mcp.models import Token
+from example_project.atlas import access
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "db.sqlite3.token"
+
+
+def test_a_token_is_made_once_and_shown_again(alice, path):
+    secret = access.kept(alice, path)
+    assert secret.startswith("mcp_")
+    assert access.kept(alice, path) == secret
+    assert Token.objects.get().user == alice
+
+
+def test_a_new_one_is_made_where_the_old_one_opens_nothing(alice, path):
+    secret = access.kept(alice, path)
+    Token.objects.update(expires=timezone.now() - timedelta(days=1))
+    other = access.kept(alice, path)
+    assert other != secret
+    Token.objects.update(revoked=timezone.now())
+    assert access.kept(alice, path) not in (secret, other)
+
+
+def test_somebody_elses_token_is_not_shown(alice, path, django_user_model):
+    bob = django_user_model.objects.create_user("bob")
+    assert access.kept(alice, path) != access.kept(bob, path)
+
+
+def test_a_file_that_holds_no_token_is_replaced(alice, path):
+    path.write_text("no token")
+    assert access.kept(alice, path) == path.read_text() != "no token"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such modes")
+def test_it_is_for_its_owners_eyes(alice, path):
+    path.write_text("an old file that anybody may read")
+    access.kept(alice, path)
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+
+
+def test_it_lies_beside_the_database():
+    assert access.place().parent == settings.DATABASE.parent
+    assert access.place().name.startswith(settings.DATABASE.name)
