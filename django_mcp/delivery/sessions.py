@@ -72,15 +72,17 @@ def _reaped(owner: str) -> bool:
     """End what its client has left behind, else what has rested longest; whether there was any.
 
     Many clients open a session for every conversation and never end one. Whoever comes back to
-    one that has ended is told so, and opens another.
+    one that has ended is told so, and opens another. A session in which a call is under way, or
+    waits for an answer, does not rest.
     """
     theirs, now = rows(Session).filter(owner=owner), timezone.now()
     unfinished = theirs.filter(initialized=False, created__lt=now - UNFINISHED)
     left = unfinished | theirs.filter(last_seen__lt=oldest(now))
-    if any([end(session) for session in left.order_by("last_seen")[:100]]):
+    ended = [end(session) for session in left.order_by("last_seen")[:100]]
+    if any(ended):
         return True
-    resting = theirs.filter(last_seen__lt=now - RESTING).order_by("last_seen").first()
-    return resting is not None and end(resting)
+    resting = theirs.filter(last_seen__lt=now - RESTING).order_by("last_seen")[:100]
+    return any(retire(session.pk, now - RESTING) for session in resting)
 
 
 def oldest(now: datetime) -> datetime:

@@ -164,6 +164,18 @@ def test_what_has_rested_longest_makes_room():
             opened()
 
 
+def test_a_session_in_which_a_call_waits_does_not_rest():
+    with given(SESSIONS=2):
+        asking, resting = session(), session()
+        streams.open(asking, calls=[call()])
+        for one, minutes in ((asking, 9), (resting, 6)):
+            sessions.initialize(one)
+            aged(one, last_seen=timedelta(minutes=minutes))
+        opened()
+        left = set(Session.objects.values_list("pk", flat=True))
+        assert asking.pk in left and resting.pk not in left
+
+
 def test_a_handshake_has_a_minute():
     with given(SESSIONS=1):
         aged(session(), created=timedelta(seconds=50))
