@@ -93,7 +93,8 @@ def _bad_verifiers() -> Iterator[CheckMessage]:
 def _wrong_with_verifier(path: str) -> str | None:
     try:
         found: Any = import_string(path)
-        verify = (found() if inspect.isclass(found) else found).verify
+        made: Any = found() if inspect.isclass(found) else found
+        verify = made.verify
     except Exception as error:  # the project's code runs: whatever it raises is what is wrong
         return f"{path}: {error or type(error).__name__}"
     if not inspect.iscoroutinefunction(verify):
