@@ -20,9 +20,9 @@ import concurrent.futures
 import contextvars
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
@@ -192,27 +192,34 @@ def discard_connections() -> None:
 # The ORM of asynchronous code.
 
 
-@asynccontextmanager
-async def sensitive() -> AsyncIterator[None]:
+def sensitive() -> _Sensitive:
     """A thread of its own for the ORM of one asynchronous call, ended with its connections.
 
     It is made when the first ``await`` needs it.
     """
-    context, thread = ThreadSensitiveContext(), _OwnThread()
-    token = SyncToAsync.thread_sensitive_context.set(context)
-    SyncToAsync.context_to_thread_executor[context] = thread
-    # Under async_to_sync that thread would be asked first, and it is not the call's own.
-    hidden = getattr(AsyncToSync.executors, "current", None)
-    if hidden is not None:
-        AsyncToSync.executors.current = None
-    try:
-        yield
-    finally:
-        if hidden is not None:
-            AsyncToSync.executors.current = hidden
-        SyncToAsync.context_to_thread_executor.pop(context, None)
-        SyncToAsync.thread_sensitive_context.reset(token)
-        await thread.end()
+    return _Sensitive()
+
+
+class _Sensitive:
+    # No generator: every call of an asynchronous tool comes this way.
+
+    __slots__ = ("_context", "_hidden", "_thread", "_token")
+
+    async def __aenter__(self) -> None:
+        self._context, self._thread = ThreadSensitiveContext(), _OwnThread()
+        self._token = SyncToAsync.thread_sensitive_context.set(self._context)
+        SyncToAsync.context_to_thread_executor[self._context] = self._thread
+        # Under async_to_sync that thread would be asked first, and it is not the call's own.
+        self._hidden = getattr(AsyncToSync.executors, "current", None)
+        if self._hidden is not None:
+            AsyncToSync.executors.current = None
+
+    async def __aexit__(self, *details: object) -> None:
+        if self._hidden is not None:
+            AsyncToSync.executors.current = self._hidden
+        SyncToAsync.context_to_thread_executor.pop(self._context, None)
+        SyncToAsync.thread_sensitive_context.reset(self._token)
+        await self._thread.end()
 
 
 _making = threading.Lock()

@@ -37,12 +37,15 @@ def _validator(schema: Any, formats: bool = True) -> Any:
     return kind(schema, registry=nothing_fetched, format_checker=checker)
 
 
+def is_plain(schema: Mapping[str, Any], value: Any) -> bool:
+    """Whether one look tells that ``value`` fits: it is one value, and only its type is asked."""
+    return len(schema) == 1 and type(value) is _PLAIN.get(str(schema.get("type")))
+
+
 def violations(schema: dict[str, Any], value: Any, *, formats: bool = True) -> list[str]:
     """What ``value`` breaks, each in a sentence that starts with the place; [] when it fits."""
     import json
 
-    if len(schema) == 1 and type(value) is _PLAIN.get(str(schema.get("type"))):
-        return []  # most results are one value, of a type that one look can tell
     validator = _compiled(json.dumps(schema, sort_keys=True), formats)
     found = islice(validator.iter_errors(value), MAX_FOUND)
     errors = sorted(found, key=lambda error: list(map(str, error.path)))

@@ -18,6 +18,21 @@ from ..protocol.events import Call
 JSON = dict[str, Any]
 
 
+class Stop:
+    """Set once, from any thread; looked at, and never waited for."""
+
+    __slots__ = ("_set",)
+
+    def __init__(self) -> None:
+        self._set = False
+
+    def set(self) -> None:
+        self._set = True
+
+    def is_set(self) -> bool:
+        return self._set
+
+
 @dataclass(eq=False)
 class Batch:
     """Calls that are answered together."""
@@ -33,7 +48,7 @@ class Active:
     call: Call
     send: Callable[[JSON], None]
     batch: Batch | None = None
-    stop: threading.Event = field(default_factory=threading.Event)
+    stop: Stop = field(default_factory=Stop)
     over: bool = False
     task: asyncio.Task[JSON | None] | None = None
     let_go: Callable[[], None] = lambda: None  # of the connection that waits for the answer

@@ -39,7 +39,7 @@ ENDINGS = ("ROLLBACK", "RELEASE")  # of savepoints: let an ending transaction en
 around: list[Callable[[Any], AbstractContextManager[Any]]] = []
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Work:
     """A declared thing to run: what to read, what to make of what it returns.
 

@@ -7,13 +7,13 @@ over from earlier ones only the answers.
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..declare.requests import Answers, Request, Say
 from ..protocol.capabilities import offered
 from ..protocol.headers import Mirrored
+from .active import Stop
 
 if TYPE_CHECKING:
     from ..declare.servers import Server
@@ -46,7 +46,7 @@ class Run:
     session: Session
     say: Say
     answers: Answers = field(default_factory=Answers)
-    stop: threading.Event = field(default_factory=threading.Event)
+    stop: Stop = field(default_factory=Stop)
     host: str | None = None
     mirrored: Mirrored | None = None  # the headers that came with it, where there are any
 

@@ -83,6 +83,8 @@ def _read_about(meta: JSON) -> dict[str, Any]:
 
 def _read_retry(params: JSON) -> dict[str, Any]:
     """What a client brings along when it tries again, having been asked something."""
+    if "inputResponses" not in params and "requestState" not in params:
+        return {}
     responses = expect(params.get("inputResponses"), dict | None, "inputResponses")
     for key, response in (responses or {}).items():
         expect(response, dict, f"inputResponses[{key!r}]")

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from django_mcp.declare.schemas import all_of, problem, reachable, violations
+from django_mcp.declare.schemas import all_of, is_plain, problem, reachable, violations
 
 CONDITIONAL = {
     "type": "object",
@@ -155,3 +155,20 @@ def test_properties_that_are_statically_reachable():
         "anyOf": [{"properties": {"e": {}}}],
     }
     assert [path for path, _ in reachable(schema)] == [("a",), ("a", "b"), ("d",)]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "plain"),
+    [
+        ({"type": "integer"}, 3, True),
+        ({"type": "string"}, "x", True),
+        ({"type": "boolean"}, True, True),
+        ({"type": "integer"}, True, False),
+        ({"type": "integer"}, 3.0, False),
+        ({"type": ["integer", "null"]}, 3, False),
+        ({"type": "integer", "maximum": 2}, 3, False),
+        ({}, 3, False),
+    ],
+)
+def test_one_look_tells_no_more_than_it_sees(schema, value, plain):
+    assert is_plain(schema, value) is plain

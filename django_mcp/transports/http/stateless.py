@@ -24,18 +24,19 @@ from ...protocol.connection import Connection
 from ...protocol.envelope import STATELESS_KEYS
 from ...protocol.events import Call
 from ...protocol.headers import mirrored
-from ...protocol.jsonrpc import JSON, Id, InvalidRequest
+from ...protocol.jsonrpc import JSON, Id, InvalidRequest, encode
 from ...protocol.revisions import REVISIONS
 from .callers import check_names
 from .exchanges import Refused
 from .outbox import Outbox
-from .pulse import pulse
+from .pulse import alive
 
 if TYPE_CHECKING:
     from ...principal import Principal
     from .exchanges import Exchange
 
 LISTEN = "subscriptions/listen"
+STEPS = StepRows()
 RETRY_AFTER = ((b"retry-after", b"1"),)
 
 
@@ -85,22 +86,19 @@ class Answering:
         headers: dict[str, str | None],
     ) -> None:
         self._exchange, self._connection, self._call = exchange, connection, call
+        self._headers = headers
         self._outbox = Outbox(exchange)
         self._active = Active(call, self._outbox.say)
         self._listens: Listens | None = None
-        self._serving = Serving(
-            exchange.server, connection, self._who, self,
-            memory=StepRows(), host=exchange.host, mirrored=headers,
-        )  # fmt: skip
 
     async def _who(self) -> Principal:
         return self._exchange.principal
 
     async def run(self) -> None:
         """Answer; or stop, when the client leaves."""
-        with pulse(self._outbox):
+        with alive(self._outbox):
             try:
-                message = await self._serving.response(self._active)
+                message = await self._serving().response(self._active)
             except asyncio.CancelledError:
                 self._active.stop.set()
                 self._outbox.drop()
@@ -108,12 +106,19 @@ class Answering:
             self._active.end()
             await self._answer(message)
 
+    def _serving(self) -> Serving:
+        # Not kept here: it knows this object, and a circle would keep the request in memory.
+        return Serving(
+            self._exchange.server, self._connection, self._who, self,
+            memory=STEPS, host=self._exchange.host, mirrored=self._headers,
+        )  # fmt: skip
+
     async def _answer(self, message: JSON | None) -> None:
         await self._outbox.settle()
         if message is None:  # it was stopped from within
             message = self._connection.error(self._call, InvalidRequest("The call was stopped"))
         if self._exchange.begun:
-            await self._outbox.answer(message)
+            await self._outbox.answer(encode(message))
             return
         status, headers = _status(message)
         await self._exchange.json(status, message, headers)
