@@ -92,14 +92,16 @@ class Lease:
             logger.error("This process was taken for dead, and begins anew")
             self.abandon()
 
-    def end(self) -> None:
-        """Hold nothing any more; whoever looks may take over what is still held."""
+    def end(self, *, holding: bool = False) -> None:
+        """Beat no more. What is still held may be taken over at once."""
         thread, self._thread = self._thread, None
         self._ending.set()
         if thread is not None:
             thread.join(timeout=1)
         id, self._id = self._id, ""
-        if id:
+        if id and holding:
+            processes.leave(id)
+        elif id:
             processes.end(id)
 
     def forget(self) -> None:
@@ -114,10 +116,11 @@ class Observer:
         self._seen: dict[str, tuple[int, float]] = {}
 
     def dead(self, beats: Mapping[str, int]) -> list[str]:
-        """Those whose counter has not moved for a whole lease."""
+        """Those whose counter has not moved for a whole lease, and those that said so."""
         now = time.monotonic()
         self._seen = {id: self._since(id, count, now) for id, count in beats.items()}
-        return [id for id, (_, since) in self._seen.items() if now - since >= LEASE]
+        found = self._seen.items()
+        return [id for id, (c, since) in found if c == processes.LEFT or now - since >= LEASE]
 
     def _since(self, id: str, count: int, now: float) -> tuple[int, float]:
         before = self._seen.get(id)

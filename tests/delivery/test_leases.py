@@ -1,0 +1,154 @@
+"""Leases: who beats is alive, who does not is dead, and nobody compares clocks."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from django.db import OperationalError
+
+from django_mcp import threads
+from django_mcp.delivery import leases, processes
+from django_mcp.delivery.leases import Lease, Observer
+from django_mcp.models import Process
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A monotonic clock that the test sets."""
+    now = [1000.0]
+
+    class Clock:
+        monotonic = staticmethod(lambda: now[0])
+
+    monkeypatch.setattr(leases, "time", Clock)
+    return now
+
+
+@pytest.fixture
+def lease():
+    made = Lease()
+    yield made
+    made.end()
+
+
+def until(condition, seconds=10):
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    return found
+
+
+def counters():
+    return dict(Process.objects.values_list("pk", "beats"))
+
+
+# Beating.
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_process_beats_on_its_own(lease, monkeypatch):
+    monkeypatch.setattr(leases, "LEASE", 0.06)
+    mine = lease.hold()
+    assert lease.hold() == mine and list(counters()) == [mine]
+    until(lambda: counters()[mine] >= 3)
+    assert not lease.is_doubtful
+    lease.end()
+    assert counters() == {} and not lease.is_doubtful
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_leaves_something_behind_says_so(lease):
+    mine = lease.hold()
+    lease.end(holding=True)
+    assert counters() == {mine: processes.LEFT} and Observer().dead(counters()) == [mine]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_was_taken_for_dead_begins_anew(lease, monkeypatch):
+    monkeypatch.setattr(leases, "LEASE", 0.06)
+    mine = lease.hold()
+    Process.objects.all().delete()
+    until(lambda: not lease._id)
+    assert lease.hold() != mine and len(counters()) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_cannot_beat_is_in_doubt_before_others_think_so(lease, monkeypatch):
+    lease.hold()
+    monkeypatch.setattr(leases, "LEASE", 0.3)
+    monkeypatch.setattr(processes, "beat", broken)
+    lease._ending.set()  # the heartbeat that was begun waits for five seconds
+    lease._thread.join()
+    lease._start()
+    began = time.monotonic()
+    until(lambda: lease.is_doubtful)
+    assert time.monotonic() - began < 0.3
+    monkeypatch.undo()
+
+
+def broken(*args):
+    raise OperationalError("gone away")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_was_abandoned_is_held_under_another_name(lease):
+    mine = lease.hold()
+    lease.abandon()
+    assert not lease.is_doubtful and lease.hold() != mine
+    assert mine in counters()  # for others to see that it is dead
+
+
+@pytest.mark.django_db
+def test_nothing_beats_in_the_midst_of_a_test(lease):
+    assert threads.is_adopted()
+    mine = lease.hold()
+    assert lease._thread is None and not lease.is_doubtful and lease.hold() == mine
+    Process.objects.all().delete()  # as the end of a test does
+    assert lease.hold() != mine
+
+
+@pytest.mark.django_db
+def test_a_child_of_a_process_holds_nothing_of_it(lease):
+    """What ``os.register_at_fork`` calls there."""
+    mine = lease.hold()
+    lease.forget()
+    assert lease._thread is None and lease.hold() != mine
+
+
+# Watching.
+
+
+def test_a_counter_that_moves_is_a_life(clock):
+    observer = Observer()
+    for beat in range(10):
+        assert observer.dead({"a": beat}) == []
+        clock[0] += leases.LEASE / 3
+
+
+def test_a_counter_that_stands_for_a_lease_is_none(clock):
+    observer = Observer()
+    assert observer.dead({"a": 7, "b": 1}) == []
+    clock[0] += leases.LEASE - 0.01
+    assert observer.dead({"a": 7, "b": 2}) == []
+    clock[0] += 0.01
+    assert observer.dead({"a": 7, "b": 2}) == ["a"]
+
+
+def test_a_failed_look_proves_nothing(clock):
+    observer = Observer()
+    observer.dead({"a": 7})
+    clock[0] += leases.LEASE - 1
+    observer.blind()
+    clock[0] += 1
+    assert observer.dead({"a": 7}) == []
+    clock[0] += leases.LEASE
+    assert observer.dead({"a": 7}) == ["a"]
+
+
+def test_who_is_gone_is_not_remembered(clock):
+    observer = Observer()
+    observer.dead({"a": 7})
+    clock[0] += leases.LEASE
+    assert observer.dead({}) == [] and observer.dead({"a": 7}) == []
