@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from urllib.parse import quote
 
+from . import threads
+
 if TYPE_CHECKING:
     from datetime import datetime
 
@@ -72,6 +74,21 @@ class TokenVerifier(Protocol):
     async def verify(self, token: str, server: Any) -> Principal | None:
         """Who ``token`` speaks for on ``server``, a ``Server``; None when it is not valid there."""
         ...
+
+
+class LookupVerifier:
+    """A ``TokenVerifier`` that only asks the database: ``lookup`` is all there is to write.
+
+    The endpoint asks it in the hop that finds the session as well. A subclass with a ``verify``
+    of its own is asked by that alone.
+    """
+
+    def lookup(self, token: str, server: Any) -> Principal | None:
+        """Called in a thread that may ask the database."""
+        raise NotImplementedError
+
+    async def verify(self, token: str, server: Any) -> Principal | None:
+        return await threads.lookups.run(self.lookup, token, server)
 
 
 def _name(*parts: Any) -> str:

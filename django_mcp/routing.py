@@ -62,7 +62,7 @@ async def _lifespan(receive: Any, send: Any) -> None:
     while True:
         message = await receive()
         if message["type"] == "lifespan.shutdown":
-            draining.drain()
+            await draining().finish()
             await send({"type": "lifespan.shutdown.complete"})
             return
         await send({"type": "lifespan.startup.complete"})

@@ -27,7 +27,7 @@ from django.utils.translation import gettext_lazy as _
 from . import threads
 from .exceptions import Busy
 from .models import Token
-from .principal import Auth, Principal
+from .principal import Auth, LookupVerifier, Principal
 
 if TYPE_CHECKING:
     from .declare.servers import Server
@@ -40,14 +40,10 @@ AT_ONCE = 500  # rows in one UPDATE: databases limit what a statement may hold
 logger = logging.getLogger("django_mcp")
 
 
-class PersonalAccessTokens:
+class PersonalAccessTokens(LookupVerifier):
     """The ``TokenVerifier`` of tokens made in the admin or by ``manage.py mcp_token``."""
 
-    async def verify(self, token: str, server: Server) -> Principal | None:
-        return await threads.lookups.run(self.lookup, token, server)
-
     def lookup(self, token: str, server: Server) -> Principal | None:
-        """The same at once, for whoever is in a thread that may ask the database."""
         row = _row(token) if SECRET.fullmatch(token) else None
         if row is None:
             return None

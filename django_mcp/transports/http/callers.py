@@ -11,16 +11,18 @@ is not there.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from django.utils.module_loading import import_string
 
 from ... import threads
 from ...conf import settings
 from ...delivery import sessions
-from ...principal import Principal, TokenVerifier, anonymous
+from ...dispatch.listening import MAX_SUBSCRIPTIONS
+from ...principal import LookupVerifier, Principal, TokenVerifier, anonymous
 from ...protocol import http
 from ...protocol.events import Call
 from .exchanges import Refused
@@ -36,61 +38,99 @@ MAX_TOKEN = 8_192
 
 
 async def identify(exchange: Exchange, *, with_session: bool) -> None:
-    """Set the principal of a request, and its session if it names one. Raises ``Refused``."""
+    """Set the principal of a request, and its session if it names one. Raises ``Refused``.
+
+    What is wrong with the session is kept, for ``check_session``: whoever does not need one
+    ignores the header.
+    """
     token = bearer(exchange.headers.get("authorization"))
     if token is None and not exchange.server.catalog.has_public:
         raise challenge(exchange.server)
     id = exchange.headers.get(http.SESSION_ID) if with_session else None
-    exchange.principal = anonymous()
-    if token is not None or id is not None:
-        await _look_up(exchange, token, id)
-
-
-async def _look_up(exchange: Exchange, token: str | None, id: str | None) -> None:
-    """One hop, however much there is to find, unless a verifier has no way to come along."""
-    server = exchange.server
-    principal = None if token is None else await _verified(server, token)
-    found = await threads.lookups.run(_found, server, token, id, principal)
-    if token is not None:
-        if found[0] is None:
-            raise challenge(server, invalid=True)
-        exchange.principal = found[0]
-    exchange.session = found[1]
+    exchange.principal, session = await _look_up(exchange.server, token, id)
     if id is not None:
-        _check_owner(exchange, token is not None)
+        exchange.session, exchange.no_session = _owned(exchange, session, token)
 
 
-async def _verified(server: Server, token: str) -> Principal | None:
-    """By the verifiers that have no look-up to come along with the session's."""
+def check_session(exchange: Exchange) -> None:
+    """Raises ``Refused`` if the session that the request names is not there for its caller."""
+    if exchange.no_session is not None:
+        raise exchange.no_session
+
+
+async def still(exchange: Exchange) -> bool:
+    """Whether the caller is still the one it was when the request came. Raises ``Busy``."""
+    token = bearer(exchange.headers.get("authorization"))
+    if token is None:
+        return True
+    try:
+        principal, _ = await _look_up(exchange.server, token, None)
+    except Refused:
+        return False
+    return principal.key == exchange.principal.key
+
+
+async def _look_up(
+    server: Server, token: str | None, id: str | None
+) -> tuple[Principal, Session | None]:
+    """One hop, however much there is to find, unless a verifier has no way to come along."""
+    if token is None:
+        return anonymous(), None if id is None else await threads.lookups.run(sessions.find, id)
+    if len(token) > MAX_TOKEN:
+        raise challenge(server, invalid=True)
+    principal, session = await _verified(server, token, id)
+    if principal is None or not principal.is_authenticated:
+        raise challenge(server, invalid=True)
+    return principal, session
+
+
+async def _verified(
+    server: Server, token: str, id: str | None
+) -> tuple[Principal | None, Session | None]:
+    """What the first verifier says that knows the token."""
     for verifier in _verifiers():
-        if not hasattr(verifier, "lookup"):
-            principal = await verifier.verify(token, server)
-            if principal is not None:
-                return principal
-    return None
+        if _only_looks_up(verifier):
+            found = await threads.lookups.run(_found, verifier, server, token, id)
+        else:
+            found = await _asked(verifier, server, token, id)
+        if found[0] is not None:
+            return found
+    return None, None
 
 
 def _found(
-    server: Server, token: str | None, id: str | None, principal: Principal | None
+    verifier: LookupVerifier, server: Server, token: str, id: str | None
 ) -> tuple[Principal | None, Session | None]:
     """In a thread: whom the token speaks for, and the session, if that may matter."""
-    for verifier in _verifiers() if token is not None else ():
-        lookup = getattr(verifier, "lookup", None)
-        if principal is None and lookup is not None:
-            principal = lookup(token, server)
-    if id is None or (token is not None and principal is None):
+    principal = verifier.lookup(token, server)
+    return principal, None if principal is None or id is None else sessions.find(id)
+
+
+async def _asked(
+    verifier: TokenVerifier, server: Server, token: str, id: str | None
+) -> tuple[Principal | None, Session | None]:
+    async with threads.sensitive():
+        principal = await verifier.verify(token, server)
+    if principal is None or id is None:
         return principal, None
-    return principal, sessions.find(id)
+    return principal, await threads.lookups.run(sessions.find, id)
 
 
-def _check_owner(exchange: Exchange, has_token: bool) -> None:
-    session = exchange.session
+def _only_looks_up(verifier: TokenVerifier | LookupVerifier) -> TypeGuard[LookupVerifier]:
+    """Whether there is no more to its ``verify`` than that."""
+    return isinstance(verifier, LookupVerifier) and type(verifier).verify is LookupVerifier.verify
+
+
+def _owned(
+    exchange: Exchange, session: Session | None, token: str | None
+) -> tuple[Session | None, Refused | None]:
+    """The session if it is the caller's, or what to say if it is not."""
     if session is not None and session.server == exchange.server.name:
         if session.owner == exchange.principal.key:
-            return
-        if not has_token:
-            raise challenge(exchange.server)
-    raise Refused(404, "There is no such session: initialize a new one.")
+            return session, None
+        if token is None:
+            return None, challenge(exchange.server)
+    return None, Refused(404, "There is no such session: initialize a new one.")
 
 
 def _verifiers() -> tuple[TokenVerifier, ...]:
@@ -106,18 +146,21 @@ def _made(paths: tuple[str, ...]) -> tuple[TokenVerifier, ...]:
 def bearer(authorization: str | None) -> str | None:
     """The token of an Authorization header (RFC 6750, 2.1); None if it holds no such thing."""
     scheme, _, token = (authorization or "").partition(" ")
-    if scheme.lower() != "bearer":
-        return None
-    return token.strip()[: MAX_TOKEN + 1]
+    return token.strip() if scheme.lower() == "bearer" else None
 
 
 def challenge(server: Server, *, invalid: bool = False) -> Refused:
     """The 401 that asks for a token (RFC 6750, 3)."""
-    words = f'Bearer realm="{server.name}"'
+    words = f'Bearer realm="{_quotable(server.name)}"'
     if invalid:
         words += ', error="invalid_token", error_description="The token is not valid here."'
     said = "The token is not valid here." if invalid else "A token is needed."
-    return Refused(401, said, ((b"www-authenticate", words.encode("ascii", "replace")),))
+    return Refused(401, said, ((b"www-authenticate", words.encode()),))
+
+
+def _quotable(text: str) -> str:
+    """What of a text may stand in a quoted string (RFC 9110, 5.6.4) as it is."""
+    return re.sub(r"[^ !#-\[\]-~]", "?", text)
 
 
 # What everybody may name.
@@ -128,43 +171,53 @@ def check_names(exchange: Exchange, call: Call) -> None:
     catalog = exchange.server.catalog
     if exchange.principal.is_authenticated or catalog.is_public or call.method not in _NAMED:
         return
-    named = list(_NAMED[call.method](catalog, call.params))
-    if not any(thing is not None and thing.is_public for thing in named):
-        raise challenge(exchange.server)
+    for candidates in _NAMED[call.method](catalog, call.params):
+        if not any(thing is not None and thing.is_public for thing in candidates):
+            raise challenge(exchange.server)
 
 
-def _tool(catalog: Catalog, params: dict[str, Any]) -> Iterator[Declaration | None]:
-    yield catalog.tools.get(_text(params, "name"))
+# What is no name at all is for the method to refuse.
 
 
-def _prompt(catalog: Catalog, params: dict[str, Any]) -> Iterator[Declaration | None]:
-    yield catalog.prompts.get(_text(params, "name"))
+def _tool(catalog: Catalog, params: dict[str, Any]) -> Names:
+    if isinstance(name := params.get("name"), str):
+        yield [catalog.tools.get(name)]
 
 
-def _resources(catalog: Catalog, params: dict[str, Any]) -> Iterator[Declaration | None]:
-    return (resource for resource, _ in catalog.at(_text(params, "uri")))
+def _prompt(catalog: Catalog, params: dict[str, Any]) -> Names:
+    if isinstance(name := params.get("name"), str):
+        yield [catalog.prompts.get(name)]
 
 
-def _referred(catalog: Catalog, params: dict[str, Any]) -> Iterator[Declaration | None]:
+def _resource(catalog: Catalog, params: dict[str, Any]) -> Names:
+    if isinstance(uri := params.get("uri"), str):
+        yield [resource for resource, _ in catalog.at(uri)]
+
+
+def _listened(catalog: Catalog, params: dict[str, Any]) -> Names:
+    wanted = params.get("notifications")
+    uris = wanted.get("resourceSubscriptions") if isinstance(wanted, dict) else None
+    for uri in uris[:MAX_SUBSCRIPTIONS] if isinstance(uris, list) else ():
+        yield from _resource(catalog, {"uri": uri})
+
+
+def _referred(catalog: Catalog, params: dict[str, Any]) -> Names:
     ref = params.get("ref")
-    ref = ref if isinstance(ref, dict) else {}
+    if not isinstance(ref, dict):
+        return
     if ref.get("type") == "ref/prompt":
-        yield catalog.prompts.get(_text(ref, "name"))
-    else:
-        yield catalog.templates.get(_text(ref, "uri"))
-        yield from (resource for resource, _ in catalog.at(_text(ref, "uri")))
+        yield from _prompt(catalog, ref)
+    elif isinstance(uri := ref.get("uri"), str):
+        exact = [resource for resource, _ in catalog.at(uri)]
+        yield [catalog.templates.get(uri), *exact]
 
 
-def _text(params: dict[str, Any], name: str) -> str:
-    value = params.get(name)
-    return value if isinstance(value, str) else ""
-
-
-Named = Callable[["Catalog", dict[str, Any]], Iterator["Declaration | None"]]
-_NAMED: dict[str, Named] = {
+Names = Iterator[list["Declaration | None"]]  # for each name, what may be meant
+_NAMED: dict[str, Callable[[Catalog, dict[str, Any]], Names]] = {
     "tools/call": _tool,
     "prompts/get": _prompt,
-    "resources/read": _resources,
-    "resources/subscribe": _resources,
+    "resources/read": _resource,
+    "resources/subscribe": _resource,
+    "subscriptions/listen": _listened,
     "completion/complete": _referred,
 }

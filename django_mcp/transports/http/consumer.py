@@ -20,16 +20,16 @@ from ...exceptions import Busy
 from ...protocol import http
 from ...protocol.jsonrpc import Overloaded, ProtocolError, decode
 from . import sessions, stateless
-from .callers import identify
-from .draining import draining
+from .callers import check_session, identify
+from .draining import ENDING, RETRY_AFTER, draining
 from .exchanges import Exchange, Left, Refused
 from .guards import guard, preflight
+from .pulse import soon
 
 if TYPE_CHECKING:
     from ...declare.servers import Server
 
 logger = logging.getLogger("django_mcp")
-SOON = 0.02  # seconds: most answers are made before anybody looks whether the client left
 
 
 class MCPConsumer(AsyncConsumer):  # type: ignore[misc]
@@ -60,9 +60,7 @@ class MCPConsumer(AsyncConsumer):  # type: ignore[misc]
         except Left:
             pass
         except Busy as error:
-            await exchange.refuse(Refused(503, Overloaded(str(error)), stateless.RETRY_AFTER))
-        except OSError:  # some servers say so when they write to whoever has left
-            logger.debug("A client left", exc_info=True)
+            await exchange.refuse(Refused(503, Overloaded(str(error)), RETRY_AFTER))
         except Exception:
             logger.exception("A request failed")
             await exchange.refuse(Refused(500, "Internal error"))
@@ -82,6 +80,7 @@ async def post(exchange: Exchange) -> None:
     if stateless.stands_alone(message, header):
         await watched(exchange, stateless.post(exchange, message))
     else:
+        check_session(exchange)
         await watched(exchange, sessions.post(exchange, message))
 
 
@@ -92,6 +91,7 @@ async def get(exchange: Exchange) -> None:
     if not http.acceptable("GET", exchange.headers.get("accept")):
         raise Refused(406, "Accept must list text/event-stream.")
     await identify(exchange, with_session=True)
+    check_session(exchange)
     await exchange.body()
     await watched(exchange, sessions.get(exchange))
 
@@ -101,6 +101,7 @@ async def delete(exchange: Exchange) -> None:
     if stateless.stands_alone(None, exchange.revision_header):
         raise Refused(405, "This revision has no DELETE.", ((b"allow", b"POST"),))
     await identify(exchange, with_session=True)
+    check_session(exchange)
     await sessions.delete(exchange)
 
 
@@ -119,30 +120,51 @@ def _check_types(exchange: Exchange) -> None:
         raise Refused(415, "The body must not be compressed.", ((b"accept-encoding", b"identity"),))
 
 
-async def watched(exchange: Exchange, work: Any) -> None:
-    """Do ``work``, and cancel it when the client leaves."""
-    task = asyncio.current_task()
-    assert task is not None
-    watching: list[asyncio.Task[None]] = []
-
-    async def watch() -> None:
-        await exchange.left()
-        task.cancel()
-
-    def begin() -> None:
-        watching.append(loop.create_task(watch()))
-
-    loop = asyncio.get_running_loop()
-    timer = loop.call_later(SOON, begin)
-    draining.begun(exchange)
+async def watched(exchange: Exchange, work: Awaitable[None]) -> None:
+    """Do ``work``, and cut it short when the client leaves or the process ends."""
+    watch = Watch(exchange)
     try:
-        await work
+        with soon(watch), draining().working(watch):
+            await work
     except asyncio.CancelledError:
-        if not exchange.gone.is_set():
+        if not exchange.is_cut():
             raise
-        task.uncancel()
+        if not exchange.gone.is_set():
+            await exchange.refuse(Refused(503, ENDING, RETRY_AFTER))
     finally:
-        draining.ended(exchange)
-        timer.cancel()
-        for watcher in watching:
-            watcher.cancel()
+        watch.leave()
+
+
+class Watch:
+    """Over the current task, which answers a request."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange, self._task = exchange, asyncio.current_task()
+        self._watcher: asyncio.Task[None] | None = None
+
+    def pulse(self) -> None:
+        """Begin to look whether the client leaves."""
+        soon.leave(self)
+        self._watcher = asyncio.get_running_loop().create_task(self._watch())
+
+    async def _watch(self) -> None:
+        try:
+            await self._exchange.left()
+        except Exception:
+            logger.exception("Nobody knows whether a client is there; its call is stopped")
+            self._exchange.gone.set()
+        self.cut()
+
+    def leave(self) -> None:
+        if self._watcher is not None:
+            self._watcher.cancel()
+
+    # The process is about to end.
+
+    def end(self) -> None:
+        if self._exchange.when_ending is not None:
+            self._exchange.when_ending()
+
+    def cut(self) -> None:
+        if self._task is not None:
+            self._exchange.cut(self._task)

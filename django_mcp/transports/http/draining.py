@@ -1,77 +1,141 @@
 """
 What is open in this process, and how it ends when the process is told to.
 
-Rule: servers wait for their connections before they tell an application
-anything, and a stream would let them wait for ever; so the signal itself is
-heard here first, and passed on to whoever heard it before.
+Rule: some servers wait for their connections before they tell an application
+anything, and a stream would let them wait for ever; others cut them at once. So
+a signal is heard here first: streams end in words, calls get a while to finish,
+and then the signal goes on to whoever heard it before. A second one goes on at
+once, and no signal is ever lost.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from .exchanges import Exchange
+from ...delivery.jobs import PerLoop
+from ...protocol.jsonrpc import Overloaded
+from .exchanges import CLOSE, Refused
 
 SIGNALS = ("SIGTERM", "SIGINT", "SIGBREAK")
+GRACE = 8.0  # seconds for calls to finish: some are killed after ten
+CUT = 0.5  # seconds more, for each of two attempts to cut them short
+RETRY_AFTER = ((b"retry-after", b"1"),)
+ENDING = Overloaded("The server is about to end. Try again.", data={"retryAfter": 1})
+
+
+class Work(Protocol):
+    """An answer that is being made."""
+
+    def end(self) -> None:
+        """The process is about to end: say what there is to say."""
+
+    def cut(self) -> None:
+        """Stop now."""
 
 
 class Draining:
-    """The exchanges being answered; ``ending`` is set when the process is about to end."""
+    """Of one loop: what is being answered; ``ending`` once the process is about to end."""
 
     def __init__(self) -> None:
-        self.exchanges: set[Exchange] = set()
+        self.open: set[Work] = set()
         self.ending = False
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._quiet = asyncio.Event()
+        hear(self)
 
-    def begun(self, exchange: Exchange) -> None:
-        if self._loop is None:
-            self._hear_signals()
-        self.exchanges.add(exchange)
+    @contextmanager
+    def working(self, work: Work) -> Iterator[None]:
+        self.open.add(work)
+        try:
+            yield
+        finally:
+            self.open.discard(work)
+            if self.ending and not self.open:
+                self._quiet.set()
 
-    def ended(self, exchange: Exchange) -> None:
-        self.exchanges.discard(exchange)
+    def check(self) -> None:
+        """Raises ``Refused`` where it is too late to begin anything."""
+        if self.ending:
+            raise Refused(503, ENDING, (*RETRY_AFTER, *CLOSE))
 
-    def _hear_signals(self) -> None:
-        """Only the main thread may; a server that runs elsewhere tells by its lifespan."""
-        self._loop = asyncio.get_running_loop()
-        if threading.current_thread() is not threading.main_thread():
-            return
-        for name in SIGNALS:
-            if number := getattr(signal, name, None):
-                self._hear(number)
+    async def finish(self) -> None:
+        """End what is open: in words, or after a while without."""
+        from . import sessions
 
-    def _hear(self, number: int) -> None:
-        before = signal.getsignal(number)
-        if before in (signal.SIG_IGN, None):
-            return
+        if not self.ending:
+            self.ending = True
+            for work in list(self.open):
+                work.end()
+            sessions.drain()
+        await self._rest(GRACE)
+        for _ in range(2):  # a cut that comes while a thread is waited for ends the wait
+            for work in list(self.open):
+                work.cut()
+            await self._rest(CUT)
 
-        def heard(number: int, frame: Any) -> None:
-            self.drain_soon()
-            if callable(before):
-                before(number, frame)
-            elif before is signal.SIG_DFL:
-                signal.signal(number, signal.SIG_DFL)
-                signal.raise_signal(number)
-
-        signal.signal(number, heard)
-
-    def drain_soon(self) -> None:
-        """End what is open; from any thread, or a signal."""
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self.drain)
-
-    def drain(self) -> None:
-        """End every listen in words, and every stream that can be resumed."""
-        from . import sessions, stateless
-
-        self.ending = True
-        for listens in list(stateless.Listens.open):
-            listens.end()
-        sessions.drain()
+    async def _rest(self, seconds: float) -> None:
+        """Wait until nothing is open, but not longer than that."""
+        if self.open:
+            self._quiet.clear()
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._quiet.wait()
+            except TimeoutError:
+                pass
 
 
-draining = Draining()
+draining = PerLoop(Draining)
+
+
+# Signals.
+
+
+class Heard:
+    """A handler in front of ``before``, which was there first."""
+
+    def __init__(self, ending: Draining, before: Any) -> None:
+        self.before, self._ending = before, ending
+        self._loop, self._process = asyncio.get_running_loop(), os.getpid()
+        self._task: asyncio.Task[None] | None = None
+        self._is_second = False
+
+    def __call__(self, number: int, frame: Any) -> None:
+        """In the main thread, between any two of its instructions."""
+        is_first, self._is_second = not self._is_second, True
+        # A child that was forked has our handler, and a loop that nobody runs.
+        if is_first and os.getpid() == self._process and self._loop.is_running():
+            self._loop.call_soon_threadsafe(self._drain, number)
+        else:
+            self._pass_on(number, frame)
+
+    def _drain(self, number: int) -> None:
+        self._task = self._loop.create_task(self._ending.finish())
+        self._task.add_done_callback(lambda task: self._pass_on(number, None))
+
+    def _pass_on(self, number: int, frame: Any) -> None:
+        if callable(self.before):
+            self.before(number, frame)
+        else:
+            signal.signal(number, self.before)
+            signal.raise_signal(number)
+
+
+def hear(ending: Draining) -> None:
+    """Hear of the process's end. Only the main thread may; elsewhere, lifespans tell of it."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for name in SIGNALS:
+        if (number := getattr(signal, name, None)) is not None:
+            before = signal.getsignal(number)
+            if isinstance(before, Heard):
+                before = before.before
+            if before not in (signal.SIG_IGN, None):
+                signal.signal(number, Heard(ending, before))
+
+
+Handler = Callable[[int, Any], object]

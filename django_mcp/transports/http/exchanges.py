@@ -1,15 +1,16 @@
 """
 One HTTP request and its answer, as the rest of this room sees them.
 
-Rule: everything that a client can make large is bounded while it arrives; an
-answer is begun once; and whoever finds fault with a request raises ``Refused``
-and is done.
+Rule: everything that a client can make large or slow is bounded while it
+arrives; an answer is begun once, and ended; and whoever finds fault with a
+request raises ``Refused`` and is done.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings as django_settings
@@ -17,6 +18,7 @@ from django.conf import settings as django_settings
 from ...protocol import http
 from ...protocol.jsonrpc import InvalidRequest, ProtocolError, encode
 from ...protocol.revisions import LATEST_HANDSHAKE, encode_error
+from .pulse import patience
 
 if TYPE_CHECKING:
     from ...declare.servers import Server
@@ -24,18 +26,21 @@ if TYPE_CHECKING:
     from ...principal import Principal
 
 Pairs = Iterable[tuple[bytes, bytes]]
-MAX_HEADERS = 200
-SLOWEST = 30.0  # seconds for a body to arrive
+MAX_HEADERS, MAX_HEADERS_SIZE = 200, 65_536
 # What is read of a request; each may be there once.
 SINGLE = (
     "host", "origin", "accept", "content-type", "content-encoding", "content-length",
-    "authorization", "access-control-request-method", "x-forwarded-host", "x-forwarded-proto",
+    "authorization", "access-control-request-method", "x-forwarded-host",
     http.PROTOCOL_VERSION, http.SESSION_ID, http.LAST_EVENT_ID,
 )  # fmt: skip
 _NAMES = {name.encode(): name for name in SINGLE}
 # Lists may come in several lines (RFC 9110, 5.3).
-_LISTS = frozenset(("accept", "x-forwarded-host", "x-forwarded-proto"))
+_LISTS = frozenset(("accept", "x-forwarded-host"))
 NOTHING: tuple[tuple[bytes, bytes], ...] = ()
+# A connection on which a body is left unread is of no more use.
+CLOSE = ((b"connection", b"close"),)
+# Nobody but the client is to keep what was wrong with its request.
+REFUSAL = (b"cache-control", b"no-store")
 
 
 class Refused(Exception):
@@ -53,7 +58,7 @@ class Refused(Exception):
 
 
 class Left(Exception):
-    """The client went away before it had said everything."""
+    """The client went away before it had said, or was told, everything."""
 
 
 class Exchange:
@@ -61,6 +66,7 @@ class Exchange:
 
     principal: Principal
     session: Session | None = None
+    no_session: Refused | None = None  # why there is none, though the request names one
 
     def __init__(self, server: Server, scope: Mapping[str, Any], receive: Any, send: Any) -> None:
         self.server, self.scope = server, scope
@@ -69,8 +75,13 @@ class Exchange:
         self.headers = read_headers(scope["headers"])
         self.host: str | None = None
         self.cors: tuple[tuple[bytes, bytes], ...] = NOTHING
-        self.begun = False
+        self.begun = self.ended = False
         self.gone = asyncio.Event()  # the client left
+        # Tells the work on it to stop, from within; called before that is cancelled.
+        self.stop: Callable[[], object] | None = None
+        # Says what there is to say when the process is about to end.
+        self.when_ending: Callable[[], object] | None = None
+        self._cuts = 0
 
     @property
     def revision_header(self) -> str | None:
@@ -82,39 +93,38 @@ class Exchange:
     async def body(self) -> bytes:
         """All of the body. Raises ``Refused`` when it is too large or too slow, and ``Left``."""
         self._check_length()
-        message = await self._receive()
-        if message["type"] == "http.request" and not message.get("more_body"):
-            body: bytes = message.get("body", b"")
-            self._bound(body)
-            return body
-        try:
-            async with asyncio.timeout(SLOWEST):
-                return await self._rest(message)
-        except TimeoutError:
-            raise Refused(408, "The body took too long.", CLOSE) from None
+        waiting = Waiting()
+        with patience(waiting):
+            try:
+                return await self._whole()
+            except asyncio.CancelledError:
+                waiting.check()
+                raise
 
-    async def _rest(self, message: Any) -> bytes:
-        parts = bytearray()
+    async def _whole(self) -> bytes:
+        parts: list[bytes] = []
+        size = 0
         while True:
+            message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise Left
-            parts += message.get("body", b"")
-            self._bound(parts)
+            part: bytes = message.get("body", b"")
+            size += len(part)
+            self._bound(size)
             if not message.get("more_body"):
-                return bytes(parts)
-            message = await self._receive()
+                return b"".join((*parts, part)) if parts else part
+            if part:
+                parts.append(part)
 
     def _check_length(self) -> None:
         length = self.headers.get("content-length", "0")
         if not (length.isascii() and length.isdigit()) or len(length) > 15:
             raise Refused(400, "Content-Length is no number.", CLOSE)
-        limit = django_settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-        if limit is not None and int(length) > limit:
-            raise Refused(413, "The body is too large.", CLOSE)
+        self._bound(int(length))
 
-    def _bound(self, body: bytes | bytearray) -> None:
+    def _bound(self, size: int) -> None:
         limit = django_settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-        if limit is not None and len(body) > limit:
+        if limit is not None and size > limit:
             raise Refused(413, "The body is too large.", CLOSE)
 
     async def left(self) -> None:
@@ -123,24 +133,50 @@ class Exchange:
             pass
         self.gone.set()
 
-    # What goes.
+    # Being cut short, by the client or by the end of the process.
+
+    def cut(self, task: asyncio.Task[Any]) -> None:
+        """Stop ``task``, which answers."""
+        if self.stop is not None:
+            self.stop()
+        self._cuts += 1
+        task.cancel()
+
+    def is_cut(self) -> bool:
+        """Whether the current task was cancelled by ``cut``, and by nobody else; takes it back."""
+        task = asyncio.current_task()
+        if task is None or not self._cuts:
+            return False
+        while self._cuts:
+            self._cuts -= 1
+            task.uncancel()
+        return not task.cancelling()
+
+    def survives(self) -> bool:
+        """The same, where the client is still there to be told."""
+        return not self.gone.is_set() and self.is_cut()
+
+    # What goes. Raises ``Left`` where a server says that nobody is there to read it.
 
     async def json(self, status: int, message: Any = None, headers: Pairs = NOTHING) -> None:
         """Answer by a JSON-RPC message, a batch of them, or by nothing but ``status``."""
-        body = b"" if message is None else encode(message).encode()
+        await self.text(status, "" if message is None else encode(message), headers)
+
+    async def text(self, status: int, text: str, headers: Pairs = NOTHING) -> None:
+        """The same, of a message that is encoded."""
+        body = text.encode()
         given = http.JSON_HEADERS if body else NOTHING
         length = (b"content-length", str(len(body)).encode())
         await self._start(status, [*given, *((length,) if status != 204 else ()), *headers])
-        await self._send({"type": "http.response.body", "body": body})
+        await self._write(body, last=True)
 
     async def refuse(self, refused: Refused) -> None:
-        if self.begun:
-            return
-        message = None
-        if refused.error is not None:
-            error = encode_error(LATEST_HANDSHAKE, refused.error)
-            message = {"jsonrpc": "2.0", "error": error}
-        await self.json(refused.status, message, refused.headers)
+        """Say what is wrong; of an answer that was begun there is only the end left to say."""
+        with suppress(Left):
+            if not self.begun:
+                await self.json(refused.status, _error(refused), (*refused.headers, REFUSAL))
+            elif not self.ended:
+                await self.end()
 
     async def start_sse(self, headers: Pairs = NOTHING) -> None:
         await self._start(200, [*http.SSE_HEADERS, *headers])
@@ -148,26 +184,58 @@ class Exchange:
     async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self.begun = True
         headers += self.cors
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        if not str(self.scope.get("http_version", "1.1")).startswith("1"):
+            headers = [pair for pair in headers if pair not in CLOSE]  # RFC 9113, 8.2.2
+        try:
+            await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        except OSError:
+            raise Left from None
 
     async def write(self, data: bytes) -> None:
         """More of a stream."""
-        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        await self._write(data)
 
     async def end(self) -> None:
-        await self._send({"type": "http.response.body", "body": b""})
+        await self._write(b"", last=True)
+
+    async def _write(self, data: bytes, *, last: bool = False) -> None:
+        self.ended = last
+        try:
+            await self._send({"type": "http.response.body", "body": data, "more_body": not last})
+        except OSError:
+            raise Left from None
 
 
-# A connection on which a body is left unread is of no more use.
-CLOSE = ((b"connection", b"close"),)
+class Waiting:
+    """For a body, which the current task does not do for ever."""
+
+    def __init__(self) -> None:
+        self._task, self._is_over = asyncio.current_task(), False
+
+    def pulse(self) -> None:
+        if self._task is not None and not self._is_over:
+            self._is_over = True
+            self._task.cancel()
+
+    def check(self) -> None:
+        """Raises ``Refused`` if it was this that ended the wait."""
+        if self._is_over and self._task is not None and self._task.uncancel() == 0:
+            raise Refused(408, "The body took too long.", CLOSE)
+
+
+def _error(refused: Refused) -> dict[str, Any] | None:
+    if refused.error is None:
+        return None
+    return {"jsonrpc": "2.0", "error": encode_error(LATEST_HANDSHAKE, refused.error)}
 
 
 def read_headers(raw: Pairs) -> dict[str, str]:
     """The headers that mean something here. Raises ``Refused`` for one that is there twice."""
     found: dict[str, str] = {}
-    count = 0
+    count = size = 0
     for name, value in raw:
         count += 1
+        size += len(name) + len(value)
         key = _NAMES.get(name)
         if key is None:
             continue
@@ -175,6 +243,6 @@ def read_headers(raw: Pairs) -> dict[str, str]:
         if key in found and key not in _LISTS:
             raise Refused(400, f"The header {key} is there twice.")
         found[key] = f"{found[key]}, {text}" if key in found else text
-    if count > MAX_HEADERS:
-        raise Refused(431, "There are too many headers.")
+    if count > MAX_HEADERS or size > MAX_HEADERS_SIZE:
+        raise Refused(431, "There are too many headers, or they are too large.")
     return found

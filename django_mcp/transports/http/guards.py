@@ -9,7 +9,10 @@ all incoming connections to prevent DNS rebinding attacks."
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from functools import lru_cache
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -19,7 +22,7 @@ from django.utils.http import is_same_domain
 
 from ...conf import settings
 from ...protocol import http
-from .exchanges import NOTHING, Refused
+from .exchanges import Refused
 
 if TYPE_CHECKING:
     from .exchanges import Exchange
@@ -27,15 +30,24 @@ if TYPE_CHECKING:
 METHODS = ("POST", "GET", "DELETE", "OPTIONS")
 ALLOW = (b"allow", ", ".join(METHODS).encode())
 LOCAL = (".localhost", "127.0.0.1", "[::1]")  # as Django allows under DEBUG
+LONGEST = 300  # characters of a host or an origin: a name has 253 at most
 # What a page in a browser may send, and read of an answer.
+SENDABLE = (
+    b"authorization", b"content-type", b"accept", b"last-event-id",
+    *(name.encode() for name in (http.PROTOCOL_VERSION, http.SESSION_ID, http.METHOD, http.NAME)),
+)  # fmt: skip
 PREFLIGHT = (
     (b"access-control-allow-methods", b"POST, GET, DELETE"),
-    (b"access-control-allow-headers", b"authorization, content-type, accept, last-event-id, "
-     b"mcp-protocol-version, mcp-session-id, mcp-method, mcp-name"),
     (b"access-control-max-age", b"7200"),
-)  # fmt: skip
+)
 EXPOSED = (b"access-control-expose-headers", b"mcp-session-id, www-authenticate, retry-after")
 VARY = (b"vary", b"origin")
+PARAMETER = re.compile(  # a header of RFC 9110, 5.6.2, that mirrors an argument
+    re.escape(http.PARAM_PREFIX).encode() + rb"[!#$%&'*+.^_`|~0-9a-z-]+"
+)
+MOST_ASKED = 4_000  # bytes of header names that a preflight asks for
+# "scheme://host:port" and no more (RFC 6454, 6.2); no path, no user, no "null".
+ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 
 
 def guard(exchange: Exchange) -> None:
@@ -46,7 +58,7 @@ def guard(exchange: Exchange) -> None:
     origin = exchange.headers.get("origin")
     if origin is None:
         return
-    if not _is_trusted(origin, _own_origin(exchange)):
+    if not _is_trusted(origin, exchange):
         raise Refused(403, "This origin is not trusted: see CSRF_TRUSTED_ORIGINS.", (VARY,))
     allowed = (b"access-control-allow-origin", origin.encode("latin-1"))
     exchange.cors = (allowed, EXPOSED, VARY)
@@ -57,21 +69,16 @@ async def preflight(exchange: Exchange) -> None:
     if "access-control-request-method" not in exchange.headers or not exchange.cors:
         await exchange.json(204, headers=(ALLOW,))
         return
-    await exchange.json(204, headers=(*PREFLIGHT, *_parameters(exchange)))
+    names = (b"access-control-allow-headers", b", ".join((*SENDABLE, *_parameters(exchange))))
+    await exchange.json(204, headers=(*PREFLIGHT, names))
 
 
-def _parameters(exchange: Exchange) -> tuple[tuple[bytes, bytes], ...]:
+def _parameters(exchange: Exchange) -> Iterable[bytes]:
     """A tool's own headers have names that only the tool knows, so they are allowed as asked."""
     raw = exchange.scope["headers"]
-    asked = next((value for name, value in raw if name == b"access-control-request-headers"), b"")
-    names = (name.strip().lower() for name in asked[:2_000].split(b","))
-    prefix = http.PARAM_PREFIX.encode()
-    own = [name for name in names if name.startswith(prefix) and _is_token(name)]
-    return ((b"access-control-allow-headers", b", ".join(own)),) if own else NOTHING
-
-
-def _is_token(name: bytes) -> bool:
-    return name.replace(b"-", b"").replace(b"_", b"").isalnum()
+    asked = (value for name, value in raw if name == b"access-control-request-headers")
+    names = b",".join(asked)[:MOST_ASKED].lower().split(b",")
+    return filter(PARAMETER.fullmatch, dict.fromkeys(name.strip(b" \t") for name in names))
 
 
 # Host.
@@ -81,7 +88,7 @@ def _host(exchange: Exchange) -> str:
     host = exchange.headers.get("host", "")
     if django_settings.USE_X_FORWARDED_HOST:
         host = exchange.headers.get("x-forwarded-host", host)
-    if not _is_allowed(host, _allowed_hosts()):
+    if len(host) > LONGEST or not _is_allowed(host, _allowed_hosts()):
         raise Refused(400, "This host is not allowed: see ALLOWED_HOSTS.")
     return host
 
@@ -97,17 +104,42 @@ def _is_allowed(host: str, allowed: tuple[str, ...]) -> bool:
     return bool(domain) and validate_host(domain, list(allowed))
 
 
+@lru_cache(maxsize=256)
+def _is_own(host: str, allowed: tuple[str, ...]) -> bool:
+    """Whether a page from ``host`` is ours, and not of a name that somebody else made ours.
+
+    Where every host is allowed, "the same host" is what DNS rebinding fakes; an address it
+    cannot fake.
+    """
+    if _is_allowed(host, tuple(name for name in allowed if name != "*")):
+        return True
+    try:
+        ip_address(split_domain_port(host)[0].strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
 # Origin.
 
 
-def _own_origin(exchange: Exchange) -> str:
-    scheme = str(exchange.scope.get("scheme", "http"))
+def _is_trusted(origin: str, exchange: Exchange) -> bool:
+    if len(origin) > LONGEST or exchange.host is None:
+        return False
+    trusted = [settings.URL.rstrip("/"), *django_settings.CSRF_TRUSTED_ORIGINS]
+    if _is_own(exchange.host, _allowed_hosts()):
+        trusted.append(f"{_scheme(exchange)}://{exchange.host}")
+    return _matches(origin, tuple(trusted))
+
+
+def _scheme(exchange: Exchange) -> str:
+    """What the client spoke, as Django finds it (``HttpRequest.scheme``)."""
     if secure := django_settings.SECURE_PROXY_SSL_HEADER:
         header, value = secure
         given = _header(exchange, header.removeprefix("HTTP_").replace("_", "-").lower())
         if given is not None:
-            scheme = "https" if given.split(",")[0].strip() == value else "http"
-    return f"{scheme}://{exchange.host}"
+            return "https" if given.split(",", 1)[0].strip() == value else "http"
+    return str(exchange.scope.get("scheme", "http"))
 
 
 def _header(exchange: Exchange, name: str) -> str | None:
@@ -116,19 +148,17 @@ def _header(exchange: Exchange, name: str) -> str | None:
     return next((value.decode("latin-1") for value in found), None)
 
 
-def _is_trusted(origin: str, own: str) -> bool:
-    trusted = (own, settings.URL.rstrip("/"), *django_settings.CSRF_TRUSTED_ORIGINS)
-    return _matches(origin.lower(), tuple(one.lower() for one in trusted))
-
-
 @lru_cache(maxsize=256)
 def _matches(origin: str, trusted: tuple[str, ...]) -> bool:
     """Whether it is one of them, or below one that begins with ``https://*.``."""
-    if origin in trusted:
-        return True
-    try:
-        scheme, host = urlsplit(origin)[:2]
-    except ValueError:
+    origin = origin.lower()
+    if ORIGIN.fullmatch(origin) is None:
         return False
-    wildcards = (urlsplit(one.replace("*", "", 1)) for one in trusted if "//*." in one)
-    return any(one.scheme == scheme and is_same_domain(host, one.netloc) for one in wildcards)
+    if origin in (one.lower() for one in trusted):
+        return True
+    scheme, host = origin.split("://")
+    wildcards = (urlsplit(one.lower()) for one in trusted if "://*." in one)
+    return any(
+        one.scheme == scheme and is_same_domain(host, one.netloc.removeprefix("*"))
+        for one in wildcards
+    )

@@ -59,6 +59,7 @@ async def post(exchange: Exchange, message: object) -> None:
     asked = [event for event in received.events if isinstance(event, Call)]
     for call in asked:
         check_names(exchange, call)
+        draining().check()
     for event in received.events:
         await _told(session, event)
     if not asked:
@@ -204,7 +205,7 @@ async def _follow(exchange: Exchange, session: int, revision: Revision, at: Posi
         await exchange.write(_written(at.stream, at.given))
     else:
         with Tail(session, at.stream, at.number, at.after, may_return=revision.priming) as tail:
-            if draining.ending:
+            if draining().ending:
                 tail.release()
             ending = await _passed_on(exchange, tail)
         if ending is Ending.RELEASED and revision.priming:

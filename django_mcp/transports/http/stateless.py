@@ -9,13 +9,11 @@ event id or request of ours ever goes over the wire.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable
+import logging
+import math
 from typing import TYPE_CHECKING, Any
 
 from ...dispatch.active import Active
-from ...dispatch.announcements import Announcement, listen, stop_listening
-from ...dispatch.listening import Listening
 from ...dispatch.serving import Serving
 from ...dispatch.steps import StepRows
 from ...exceptions import Stopped
@@ -24,10 +22,12 @@ from ...protocol.connection import Connection
 from ...protocol.envelope import STATELESS_KEYS
 from ...protocol.events import Call
 from ...protocol.headers import mirrored
-from ...protocol.jsonrpc import JSON, Id, InvalidRequest, encode
+from ...protocol.jsonrpc import JSON, Id, InternalError, InvalidRequest, encode
 from ...protocol.revisions import REVISIONS
 from .callers import check_names
+from .draining import ENDING, draining
 from .exchanges import Refused
+from .listens import Listens
 from .outbox import Outbox
 from .pulse import alive
 
@@ -35,9 +35,8 @@ if TYPE_CHECKING:
     from ...principal import Principal
     from .exchanges import Exchange
 
-LISTEN = "subscriptions/listen"
 STEPS = StepRows()
-RETRY_AFTER = ((b"retry-after", b"1"),)
+logger = logging.getLogger("django_mcp")
 
 
 def stands_alone(message: Any, header: str | None) -> bool:
@@ -59,12 +58,12 @@ async def post(exchange: Exchange, message: Any) -> None:
     for reply in received.replies:
         await exchange.json(http.status(reply, handshake=False, called=False), reply)
         return
-    if not received.events:
+    call = next((event for event in received.events if isinstance(event, Call)), None)
+    if call is None:
         await _acknowledge(exchange, message)
         return
-    (call,) = received.events
-    assert isinstance(call, Call)
     check_names(exchange, call)
+    draining().check()
     await Answering(exchange, connection, call, headers).run()
 
 
@@ -89,22 +88,25 @@ class Answering:
         self._headers = headers
         self._outbox = Outbox(exchange)
         self._active = Active(call, self._outbox.say)
-        self._listens: Listens | None = None
 
     async def _who(self) -> Principal:
         return self._exchange.principal
 
     async def run(self) -> None:
         """Answer; or stop, when the client leaves."""
-        with alive(self._outbox):
-            try:
+        self._exchange.stop = self._active.stop.set
+        try:
+            with alive(self._outbox):
                 message = await self._serving().response(self._active)
-            except asyncio.CancelledError:
-                self._active.stop.set()
+        except asyncio.CancelledError:
+            self._active.stop.set()
+            if not self._exchange.survives():
                 self._outbox.drop()
                 raise
-            self._active.end()
-            await self._answer(message)
+            message = None
+        self._active.end()
+        await self._outbox.settle()
+        await self._answer(self._stopped() if message is None else message)
 
     def _serving(self) -> Serving:
         # Not kept here: it knows this object, and a circle would keep the request in memory.
@@ -113,15 +115,24 @@ class Answering:
             memory=STEPS, host=self._exchange.host, mirrored=self._headers,
         )  # fmt: skip
 
-    async def _answer(self, message: JSON | None) -> None:
-        await self._outbox.settle()
-        if message is None:  # it was stopped from within
-            message = self._connection.error(self._call, InvalidRequest("The call was stopped"))
+    def _stopped(self) -> JSON:
+        """What is said of a call that was stopped, though its client is there."""
+        stopped = ENDING if draining().ending else InternalError("The call was stopped")
+        return self._connection.error(self._call, stopped)
+
+    async def _answer(self, message: JSON) -> None:
+        try:
+            text = encode(message)
+        except (TypeError, ValueError):
+            logger.exception("The answer to %s cannot be written", self._call.method)
+            message = self._connection.error(self._call, InternalError())
+            text = encode(message)
         if self._exchange.begun:
-            await self._outbox.answer(encode(message))
+            await self._outbox.answer(text)
             return
+        self._outbox.close()
         status, headers = _status(message)
-        await self._exchange.json(status, message, headers)
+        await self._exchange.text(status, text, headers)
 
     # What methods may change (``runs.Session``): here it lives as long as the call.
 
@@ -131,56 +142,16 @@ class Answering:
     subscribe = unsubscribe = set_log_level
 
     async def listen(self, id: Id, wanted: JSON) -> None:
-        self._listens = Listens(self._exchange, self._connection, self._who, self._outbox.say)
-        await self._listens.listen(id, wanted)
+        listens = Listens(self._exchange, self._connection, self._who, self._outbox.say)
+        self._outbox.when_full = self._exchange.when_ending = listens.end
+        try:
+            await listens.listen(id, wanted)
+        finally:  # a circle would keep the request in memory
+            self._outbox.when_full = self._exchange.when_ending = None
 
 
 def _status(message: JSON) -> tuple[int, tuple[tuple[bytes, bytes], ...]]:
     data = message.get("error", {}).get("data")
     if isinstance(data, dict) and "retryAfter" in data:
-        return 503, RETRY_AFTER
+        return 503, ((b"retry-after", b"%d" % math.ceil(data["retryAfter"])),)
     return http.status(message, handshake=False, called=True), ()
-
-
-class Listens:
-    """What one ``subscriptions/listen`` hears of this process's announcements."""
-
-    open: set[Listens] = set()  # in this process, to be ended when it ends
-
-    def __init__(
-        self,
-        exchange: Exchange,
-        connection: Connection,
-        who: Callable[[], Awaitable[Principal]],
-        say: Callable[[JSON], None],
-    ) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._server = exchange.server
-        self._listening = Listening(exchange.server, connection, who, say, exchange.host)
-        self._telling: asyncio.Task[None] | None = None
-
-    async def listen(self, id: Id, wanted: JSON) -> None:
-        """Acknowledge, and stay until either side ends it."""
-        Listens.open.add(self)
-        listen(self)  # before the acknowledgement: nothing may fall between
-        try:
-            await self._listening.listen(id, wanted)
-        finally:
-            stop_listening(self)
-            Listens.open.discard(self)
-            if self._telling is not None:
-                self._telling.cancel()
-
-    def end(self) -> None:
-        """Close it from this side, and say so."""
-        self._listening.end()
-
-    def hear(self, news: Announcement) -> None:
-        """Pass an announcement on; from any thread."""
-        if news.server == self._server.name:
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._heard, news)
-
-    def _heard(self, news: Announcement) -> None:
-        if news.kind != "elicitation_complete" and self._listening.take(news):
-            self._telling = self._loop.create_task(self._listening.tell())

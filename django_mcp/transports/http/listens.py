@@ -1,0 +1,108 @@
+"""
+A stream of what changes, held open by ``subscriptions/listen`` over HTTP.
+
+Rule: it is acknowledged before anything else, hears of everything from then
+on, and ends in words where it is this side that ends it: "the server MUST send
+``notifications/cancelled``", then the result. It tells nothing to a token that
+is no longer valid.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from django.utils import timezone
+
+from ...dispatch.announcements import Announcement, listen, stop_listening
+from ...dispatch.listening import Listening
+from ...exceptions import Busy
+from ...protocol.connection import Connection
+from ...protocol.jsonrpc import JSON, Id
+from .callers import still
+
+if TYPE_CHECKING:
+    from ...principal import Principal
+    from .exchanges import Exchange
+
+MAX_LISTENS = 10_000  # in one process
+FRESH = 5.0  # seconds for which a token, once found valid, is taken to be
+BUSY_PAUSE = 0.5  # seconds until a look at it is tried again
+LONGEST_TIMER = 86_400.0 * 30  # seconds
+
+
+class Listens:
+    """What one ``subscriptions/listen`` hears of this process's announcements."""
+
+    count = 0  # in this process
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        connection: Connection,
+        who: Callable[[], Awaitable[Principal]],
+        say: Callable[[JSON], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._exchange = exchange
+        self._listening = Listening(exchange.server, connection, who, say, exchange.host)
+        self._telling: asyncio.Task[None] | None = None
+        self._known = time.monotonic()  # when the caller's token was looked at
+
+    async def listen(self, id: Id, wanted: JSON) -> None:
+        """Acknowledge, and stay until either side ends it, or the caller's token does."""
+        if Listens.count >= MAX_LISTENS:
+            raise Busy("There are too many listens.")
+        Listens.count += 1
+        expiry = self._expiry()
+        listen(self)  # before the acknowledgement: nothing may fall between
+        try:
+            await self._listening.listen(id, wanted)
+        finally:
+            stop_listening(self)
+            Listens.count -= 1
+            for last in (expiry, self._telling):
+                if last is not None:
+                    last.cancel()
+
+    def _expiry(self) -> asyncio.TimerHandle | None:
+        auth = self._exchange.principal.auth
+        if auth is None or auth.expires is None:
+            return None
+        seconds = (auth.expires - timezone.now()).total_seconds()
+        return self._loop.call_later(min(max(0.0, seconds), LONGEST_TIMER), self.end)
+
+    def end(self) -> None:
+        """Close it from this side, and say so."""
+        self._listening.end()
+
+    def hear(self, news: Announcement) -> None:
+        """Pass an announcement on; from any thread."""
+        if news.server == self._exchange.server.name:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._heard, news)
+
+    def _heard(self, news: Announcement) -> None:
+        if news.kind != "elicitation_complete" and self._listening.take(news):
+            self._telling = self._loop.create_task(self._tell())
+
+    async def _tell(self) -> None:
+        if await self._is_welcome():
+            await self._listening.tell()
+        else:
+            self.end()
+
+    async def _is_welcome(self) -> bool:
+        """Whether its token still is what it was: looked at before something is told, if at all."""
+        while time.monotonic() - self._known > FRESH:
+            try:
+                if not await still(self._exchange):
+                    return False
+            except Busy:
+                await asyncio.sleep(BUSY_PAUSE)
+            else:
+                self._known = time.monotonic()
+        return True

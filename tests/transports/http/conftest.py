@@ -1,0 +1,109 @@
+"""What the tests of the endpoint share: clients, and a server of things for some and for all."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import django_mcp as mcp
+from django_mcp.models import Token
+from tests.http import HttpClient
+from tests.shop.models import Company
+
+
+@pytest.fixture
+def http(db: None) -> Iterator[Callable[..., HttpClient]]:
+    """Makes clients, and closes them."""
+    with ExitStack() as stack:
+
+        def made(*args: Any, **options: Any) -> HttpClient:
+            return stack.enter_context(HttpClient(*args, **options))
+
+        yield made
+
+
+@pytest.fixture
+def secret(alice: Any) -> str:
+    """A token that speaks for alice."""
+    return str(Token.make(alice, "tests")[1])
+
+
+class Work(SimpleNamespace):
+    """What the tools below are doing, seen from the test."""
+
+
+@pytest.fixture
+def work(server: Any, db: None) -> Work:
+    """A server whose tools wait to be let go, some for all and some for users."""
+    state = server.work = Work(
+        begun=threading.Event(), ended=threading.Event(), go=threading.Event(), runs=0
+    )
+
+    @server.tool(permission=mcp.PUBLIC)
+    def plod(request: mcp.Request) -> str:
+        """Save something, then ask the database until stopped."""
+        state.runs += 1
+        Company.objects.create(name="Half done")
+        state.begun.set()
+        try:
+            while not state.go.wait(0.001):
+                Company.objects.exists()
+        finally:
+            state.ended.set()
+        return "plodded"
+
+    @server.tool(permission=mcp.PUBLIC)
+    async def ponder(request: mcp.Request) -> str:
+        state.runs += 1
+        state.begun.set()
+        try:
+            while not state.go.is_set():
+                await asyncio.sleep(0.001)
+        finally:
+            state.ended.set()
+        return "pondered"
+
+    @server.tool(permission=mcp.PUBLIC)
+    def save(request: mcp.Request, name: str) -> str:
+        state.runs += 1
+        Company.objects.create(name=name)
+        return name
+
+    @server.tool
+    def whoami(request: mcp.Request) -> str:
+        return str(request.user.get_username())
+
+    @server.resource("open://{name}", permission=mcp.PUBLIC)
+    def opened(request: mcp.Request, name: str) -> str:
+        return name
+
+    @server.resource("closed://{name}")
+    def closed(request: mcp.Request, name: str) -> str:
+        return name
+
+    @server.prompt(permission=mcp.PUBLIC)
+    def greet(request: mcp.Request) -> str:
+        return "Greet."
+
+    @server.prompt
+    def insult(request: mcp.Request) -> str:
+        return "Insult."
+
+    return state
+
+
+@pytest.fixture
+def private(server: Any) -> Any:
+    """A server on which nothing is for everybody."""
+
+    @server.tool
+    def whoami(request: mcp.Request) -> str:
+        return str(request.user.get_username())
+
+    return server
