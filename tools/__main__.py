@@ -23,7 +23,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "install": Command("install", "make .venv and install the project in it, for development"),
-    "demo": Command("demo", "load the atlas and talk to it", extras=("demo",)),
+    "demo": Command("demo", "serve the atlas and tell how to connect to it", extras=("demo",)),
     "test": Command("test", "run the tests on every database there is"),
     "clients": Command("clients", "install the other clients that the tests drive", alone=True),
     "lint": Command("lint", "look for mistakes (ruff), and compare changelog and version"),

@@ -39,7 +39,7 @@ def steps() -> Iterator[tuple[str, tuple[str, ...]]]:
     yield "types", ("make", "types")
     if spec := os.environ.get("MCP_SPEC"):
         yield "requirements", ("make", "requirements", f"ARGS=compare {spec}")
-    yield "demo", ("make", "demo")
+    yield "demo", ("make", "demo", "ARGS=--check")
     yield "matrix", (sys.executable, "-m", "tools", "matrix")
     yield "benchmark", ("make", "benchmark", "ARGS=--short")
     yield "test", ("make", "test")

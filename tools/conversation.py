@@ -270,7 +270,7 @@ def main(arguments: list[str]) -> int:
         tell.say(f"✗ {type(failure).__name__}: {failure}")
     tell.heading("It ended too early." if failures else "That was all.")
     if not (asks or failures):
-        tell.aside("To give the answers yourself: python -m tools demo --interactive")
+        tell.aside("To give the answers yourself: make demo ARGS=--interactive")
     return int(bool(failures))
 
 

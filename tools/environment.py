@@ -12,6 +12,8 @@ import sys
 import venv
 from pathlib import Path
 
+from tools.become import become
+
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / os.environ.get("TOOLS_ENVIRONMENT", ".venv")
 OLDEST = (3, 11)
@@ -62,12 +64,8 @@ def stamp(wanted: str) -> Path:
 
 
 def run_inside(arguments: list[str]) -> int:
-    """Run `python -m tools` with these arguments inside the environment."""
-    # Not os.execv: on Windows it returns to the shell before the new process is done.
-    try:
-        return subprocess.run([str(python()), "-m", "tools", *arguments], cwd=ROOT).returncode
-    except KeyboardInterrupt:
-        return 130
+    """Go on as `python -m tools` with these arguments inside the environment."""
+    return become([str(python()), "-m", "tools", *arguments], ROOT)
 
 
 def say(text: str) -> None:

@@ -1,34 +1,165 @@
+"""The demonstration, for real: on a part of the atlas."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
 import sys
+import time
+import urllib.request
 
 import pytest
 
-from tools import demo
+from tools import serving
+from tools.environment import ROOT
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+SOON = 2  # seconds within which Ctrl-C ends it
+VERSION = "2026-07-28"
+META = "io.modelcontextprotocol/"
+
+
+@pytest.fixture(scope="module")
+def environ(tmp_path_factory):
+    """The environment of a demonstration with a database of its own."""
+    folder = tmp_path_factory.mktemp("demo")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    return kept | {
+        "ATLAS_DATABASE": str(folder / "atlas.sqlite3"),
+        "DJANGO_SETTINGS_MODULE": "example_project.settings",
+        "TOOLS_ENVIRONMENT": sys.prefix,
+        "PYTHONUTF8": "1",
+    }
 
 
 @pytest.fixture
-def commands(monkeypatch):
-    """What the demonstration runs, instead of running it: each part has tests of its own."""
-    run = []
-    monkeypatch.setattr(demo, "manage", lambda *command: run.append(command[0]) or 0)
-    monkeypatch.setattr(demo, "run", lambda *command, **environ: run.append(command[-1]) or 0)
-    return run
+def demo(environ):
+    """Starts the demonstration; what it prints goes where the test wants it."""
+    started = []
+
+    def start(*arguments, **options):
+        command = [sys.executable, "-m", "tools", "demo", "--largest=3000", *arguments]
+        quiet = {"stdin": subprocess.DEVNULL, "text": True, "encoding": "utf-8"}
+        process = subprocess.Popen(command, cwd=ROOT, env=environ, **quiet | options)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
 
 
-def test_it_goes_from_nothing_to_a_conversation(commands, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(demo, "CONVERSATION", tmp_path)
-    assert demo.main([]) == 0
-    assert commands == ["migrate", "migrate", "load_atlas", "demo_users", "tools.conversation"]
-    assert f"claude mcp add atlas -- {sys.executable}" in capsys.readouterr().out
+@pytest.fixture
+def served(demo, tmp_path):
+    """A demonstration that serves: its process, its port, and what it has printed."""
+
+    def start():
+        log, port = tmp_path / "log", serving.free_port()
+        with log.open("w") as file:
+            process = demo(f"--port={port}", stdout=file, stderr=file)
+        serving.wait_for(process, port)
+        return process, port, lambda: log.read_text("utf-8")
+
+    return start
 
 
-def test_without_a_conversation_it_tells_how_to_connect(commands, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(demo, "CONVERSATION", tmp_path / "none.py")
-    assert demo.main([]) == 0
-    assert "tools.conversation" not in commands
-    assert "mcpServers" in capsys.readouterr().out
+def token_in(text):
+    return re.search(r"^  (mcp_\S+)$", text, re.M)[1]
 
 
-def test_it_stops_where_a_step_fails(commands, monkeypatch):
-    monkeypatch.setattr(demo, "manage", lambda *command: commands.append(command[0]) or 3)
-    assert demo.main([]) == 3
-    assert commands == ["migrate"]
+def opened(port, token, message, **headers):
+    """A stream of a server's, after its first event."""
+    request = urllib.request.Request(
+        f"{serving.origin(port)}/mcp",
+        json.dumps(message).encode() if message else None,
+        {"Authorization": f"Bearer {token}", "Content-Type": "application/json",
+         "Accept": "application/json, text/event-stream"} | headers,
+    )  # fmt: skip
+    return urllib.request.urlopen(request, timeout=20)
+
+
+def ride(port, token):
+    """A call that is on its way, and would be for more than a minute."""
+    arguments = {"country": "JP", "stops": 10, "seconds": 9}
+    meta = {
+        META + "protocolVersion": VERSION,
+        META + "clientCapabilities": {},
+        "progressToken": 1,
+    }
+    params = {"name": "ride_slow_train", "arguments": arguments, "_meta": meta}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    named = {"Mcp-Method": "tools/call", "Mcp-Name": "ride_slow_train"}
+    stream = opened(port, token, message, **named, **{"Mcp-Protocol-Version": VERSION})
+    assert b"Tokyo" in stream.readline() + stream.readline()
+    return stream
+
+
+def test_it_serves_until_ctrl_c_with_whatever_is_open(served):
+    process, port, told = served()
+    with ride(port, token_in(told())) as stream:
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+        assert time.monotonic() - began < SOON
+        stream.read()
+    assert "Traceback" not in told()
+
+
+@posix
+def test_sigterm_ends_it_too(served):
+    process, port, told = served()
+    process.terminate()
+    assert process.wait(20) == 0
+    assert "Traceback" not in told()
+
+
+def test_a_second_run_has_the_same_token(served):
+    first, port, told = served()
+    token = token_in(told())
+    first.terminate()
+    first.wait(20)
+    second, port, told = served()
+    assert token_in(told()) == token
+    assert "already loaded: 3,000 cities" in told()
+
+
+def test_it_tells_how_to_connect(served):
+    process, port, told = served()
+    url, text = f"{serving.origin(port)}/mcp", told()
+    assert f"The atlas is served at {url}." in text
+    for line in ("claude mcp add --transport http", "modelcontextprotocol/inspector --server-url"):
+        assert line in text
+    assert text.index("Claude Code") < text.index("Starting ASGI")
+
+
+def test_a_port_that_is_taken_is_told_at_once(demo):
+    with socket.socket() as other:
+        other.bind((serving.HOST, 0))
+        other.listen()
+        port = other.getsockname()[1]
+        process = demo(f"--port={port}", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert f"Port {port} is taken" in err and f"--port {port + 1}" in err
+    assert out == ""
+
+
+def test_a_check_talks_both_ways_and_ends(demo):
+    process = demo("--check", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, out
+    assert "== That was all." in out
+    assert "/mcp, with a token" in out and "/mcp, without a token" in out
+    assert "claude mcp add --transport http atlas http://127.0.0.1:8000/mcp" in out
+
+
+def test_over_stdio_is_the_conversation_and_no_server(demo):
+    process = demo("--stdio", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, out
+    assert "== That was all." in out
+    assert "http://127.0.0.1" not in out
+    assert f"claude mcp add atlas -- {sys.executable}" in out

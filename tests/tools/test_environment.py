@@ -52,7 +52,15 @@ def test_an_environment_is_made_once_and_entered(project, monkeypatch):
     (project / "tools" / "__main__.py").write_text(
         "import sys; sys.exit(len(sys.argv) if sys.prefix != sys.base_prefix else 1)"
     )
-    assert environment.run_inside(["one", "two"]) == 3
+    entering = f"""
+import sys
+sys.path.insert(0, {str(environment.Path(__file__).parents[2])!r})
+from tools import environment
+environment.ROOT = environment.Path({str(project)!r})
+environment.FOLDER = environment.ROOT / ".venv"
+raise SystemExit(environment.run_inside(["one", "two"]))
+"""
+    assert subprocess.run([sys.executable, "-c", entering]).returncode == 3
 
 
 def test_a_failed_installation_is_told(monkeypatch, capfd):
