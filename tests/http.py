@@ -451,9 +451,9 @@ class HttpClient(Site):
     def _mirrored(self, message: JSON) -> dict[str, str | None]:
         method, params = message.get("method"), message.get("params", {})
         found: dict[str, str | None] = {"mcp-method": method}
-        if method in NAMED and NAMED[method] in params:
-            found["mcp-name"] = encoded(params[NAMED[method]])
-        tool = self.server.catalog.tools.get(params.get("name", ""))
+        if isinstance(name := params.get(NAMED.get(method)), str):
+            found["mcp-name"] = encoded(name)
+        tool = self.server.catalog.tools.get(str(params.get("name")))
         for path, header in tool.mirrored if tool is not None else ():
             value = at(path, params.get("arguments", {}))
             if isinstance(value, str | int):

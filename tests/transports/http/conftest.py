@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
@@ -63,7 +63,7 @@ def work(server: Any, db: None) -> Work:
         state.runs += 1
         state.begun.set()
         try:
-            while not state.go.is_set():
+            while not state.go.is_set():  # noqa: ASYNC110 - a test sets it
                 await asyncio.sleep(0.001)
         finally:
             state.ended.set()
@@ -80,7 +80,7 @@ def work(server: Any, db: None) -> Work:
         return str(request.user.get_username())
 
     @server.resource("open://{name}", permission=mcp.PUBLIC)
-    def opened(request: mcp.Request, name: str) -> str:
+    def opened(request: mcp.Request, name: Annotated[str, mcp.Complete(["a"])]) -> str:
         return name
 
     @server.resource("closed://{name}")

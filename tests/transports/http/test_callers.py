@@ -1,0 +1,524 @@
+"""Who is calling: tokens that are valid and all that are not, and whose a session is."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connections
+from django.test import Client as Browser
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+import django_mcp as mcp
+from django_mcp import threads
+from django_mcp.conf import settings as ours
+from django_mcp.declare.servers import Server
+from django_mcp.models import Session, Token
+from django_mcp.transports.http.callers import MAX_TOKEN, bearer, challenge
+from tests.client import RpcError
+
+from . import verifiers
+
+pytestmark = pytest.mark.django_db
+HERE = "tests.transports.http.verifiers."
+INVALID = 'error="invalid_token"'
+
+
+def challenged(talk):
+    """The challenge of an answer that must be one, and say no more than that."""
+    assert talk.wait().refused == (401, -32600), talk
+    given = talk.headers["www-authenticate"]
+    assert re.fullmatch(r'Bearer realm="[^"\\]*"(, [a-z_]+="[^"\\]*")*', given)
+    return given
+
+
+# Tokens that are valid.
+
+
+def test_a_token_speaks_for_its_user(http, revision, work, server, secret):
+    client = http(secret, server=server, revision=revision)
+    assert client.text("whoami") == "alice"
+
+
+@pytest.mark.parametrize("scheme", ["Bearer ", "bearer ", "BEARER ", "Bearer    "])
+def test_how_a_token_is_shown(http, private, secret, scheme):
+    client = http(server=private, more={"authorization": scheme + secret + " "})
+    assert client.text("whoami") == "alice"
+
+
+def test_a_token_of_this_server(http, private, alice):
+    _, secret = Token.make(alice, "tests", server=private.name)
+    assert http(secret, server=private).text("whoami") == "alice"
+
+
+def test_a_user_sees_what_is_for_users(http, work, server, secret):
+    anybody, alice = http(server=server), http(secret, server=server)
+    names = [{tool["name"] for tool in c.request("tools/list")["tools"]} for c in (anybody, alice)]
+    assert names[1] - names[0] == {"whoami"}
+
+
+def test_what_it_costs_to_know_who_calls(http, revision, work, server, secret, jobs):
+    client = http(secret, server=server, revision=revision)
+    anybody = http(server=server, revision=revision)
+    for caller, least in ((client, 1), (anybody, 0)):
+        jobs.clear()
+        with CaptureQueriesContext(connections["default"]) as users:
+            caller.request("prompts/list")
+        assert len([q for q in users if "django_mcp_token" in q["sql"]]) == least
+        assert len(jobs) <= least + caller.revision.handshake + 1
+
+
+@pytest.fixture
+def jobs(monkeypatch):
+    """Every hop to a thread for look-ups."""
+    hops = []
+    submit = threads.Pool._submit
+
+    def counted(self, job):
+        hops.append(self.name)
+        return submit(self, job)
+
+    monkeypatch.setattr(threads.Pool, "_submit", counted)
+    return hops
+
+
+# Tokens that are not.
+
+
+def revoked(user):
+    token, secret = Token.make(user, "revoked")
+    Token.objects.filter(pk=token.pk).update(revoked=timezone.now())
+    return secret
+
+
+def expired(user):
+    return Token.make(user, "expired", expires=timezone.now() - timedelta(seconds=1))[1]
+
+
+def of_another_server(user):
+    return Token.make(user, "another", server="default")[1]
+
+
+def of_nobody(user):
+    bob = User.objects.create_user("carol", is_active=False)
+    return Token.make(bob, "inactive")[1]
+
+
+def deleted(user):
+    token, secret = Token.make(user, "deleted")
+    token.delete()
+    return secret
+
+
+MAKERS = [revoked, expired, of_another_server, of_nobody, deleted]
+GARBAGE = [
+    "", "x", "mcp_", "mcp_" + "A" * 43, "mcp_" + "A" * 44, "null", "\xff\xfe", "x" * MAX_TOKEN,
+    "x" * (MAX_TOKEN + 1), "x" * 60_000, "' OR 1=1 --", "%00", "Bearer", "{}",
+    "eyJhbGciOiJub25lIn0..",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_every_invalid_token_is_challenged(http, revision, work, server, alice, make):
+    client = http(make(alice), server=server, revision=revision, initialize=False)
+    assert INVALID in challenged(client.start("tools/call", name="whoami", arguments={}))
+    assert INVALID in challenged(client.start("tools/list"))
+
+
+@pytest.mark.parametrize("token", GARBAGE, ids=lambda token: f"{len(token)}-{token[:5]!r}")
+def test_every_garbage_of_a_token_is_challenged(http, work, server, token):
+    client = http(server=server, more={"authorization": f"Bearer {token}"})
+    with CaptureQueriesContext(connections["default"]) as queries:
+        assert INVALID in challenged(client.start("tools/list"))
+    assert len(queries) <= token.startswith("mcp_A")
+
+
+def test_a_token_with_a_letter_more_or_less_is_another(http, private, secret):
+    for changed in (
+        secret[:-1],
+        secret + "A",
+        secret.swapcase(),
+        secret[4:],
+        f"{secret}, {secret}",
+    ):
+        client = http(changed, server=private)
+        assert INVALID in challenged(client.start("tools/list"))
+
+
+def test_every_kind_of_request_is_challenged(http, revision, work, server):
+    """Whatever else is right or wrong about it, and whatever is for everybody."""
+    client = http("wrong", server=server, revision=revision, initialize=False)
+    init = {"protocolVersion": revision, "capabilities": {}, "clientInfo": {}}
+    for message in (
+        client.message("initialize", init), client.message("server/discover", {}),
+        client.message("unknown/method", {}), b"no json", b"", b"[]",
+        {"jsonrpc": "2.0", "method": "notifications/initialized"}, {"id": 1, "result": {}},
+    ):  # fmt: skip
+        assert INVALID in challenged(client.post(message))
+    if client.revision.handshake:
+        assert INVALID in challenged(client.listen())
+        headers = client.headers() | {"mcp-session-id": "A" * 43}
+        assert INVALID in challenged(client.open("DELETE", client.path, headers=headers))
+
+
+def test_a_token_stops_being_valid(http, revision, work, server, alice):
+    token, secret = Token.make(alice, "tests")
+    client = http(secret, server=server, revision=revision)
+    assert client.text("whoami") == "alice"
+    for rows, wrong, right in (
+        (Token.objects, {"revoked": timezone.now()}, {"revoked": None}),
+        (Token.objects, {"expires": timezone.now()}, {"expires": None}),
+        (User.objects, {"is_active": False}, {"is_active": True}),
+    ):
+        rows.update(**wrong)
+        assert INVALID in challenged(client.start("tools/call", name="whoami", arguments={}))
+        rows.update(**right)
+        assert client.text("whoami") == "alice"
+
+
+# Where a token is not looked for.
+
+
+def test_a_token_is_read_from_its_header_alone(http, work, server, secret):
+    client = http(server=server)
+    message = client.message("tools/call", {"name": "whoami", "arguments": {}})
+    message["access_token"] = message["params"]["_meta"]["authorization"] = secret
+    raw = json.dumps(message).encode()
+    for changed in (
+        {"cookie": f"access_token={secret}"}, {"x-authorization": f"Bearer {secret}"},
+        {"proxy-authorization": f"Bearer {secret}"}, {"authorization": f"Basic {secret}"},
+        {"authorization": f"Token {secret}"}, {"authorization": secret},
+        {"authorization": f"Bearer\t{secret}"}, {"x-api-key": secret}, {"mcp-param-token": secret},
+    ):  # fmt: skip
+        headers = client.headers(message) | changed
+        query = f"access_token={secret}&token={secret}".encode()
+        talk = client.open("POST", client.path, raw, headers, query_string=query)
+        assert INVALID not in challenged(talk)
+
+
+def test_no_cookie_is_a_caller(http, work, server, alice):
+    """Attack: a page of another site that has a signed-in browser send a request."""
+    browser = Browser()
+    browser.force_login(alice)
+    cookies = "; ".join(f"{name}={one.value}" for name, one in browser.cookies.items())
+    assert "sessionid=" in cookies
+    client = http(server=server, more={"cookie": cookies})
+    assert INVALID not in challenged(client.start("tools/call", name="whoami", arguments={}))
+    names = {tool["name"] for tool in client.request("tools/list")["tools"]}
+    assert "whoami" not in names
+
+
+def test_two_tokens_are_none(http, private, secret):
+    client = http(server=private)
+    pairs = [(name.encode(), value.encode()) for name, value in client.headers({}).items() if value]
+    pairs += [(b"authorization", f"Bearer {token}".encode()) for token in (secret, secret)]
+    assert client.open("POST", client.path, b"{}", pairs).wait().refused == (400, -32600)
+
+
+# Nothing of a token is told.
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_no_secret_is_written_anywhere(http, private, alice, caplog, settings, broken):
+    caplog.set_level(logging.DEBUG)
+    if broken:
+        settings.DJANGO_MCP = settings.DJANGO_MCP | {"VERIFIERS": [HERE + "broken"]}
+    tokens = [make(alice) for make in MAKERS] + ["s3cret" * 2_000, "s3cret\xff", "mcp_s3cret"]
+    for token in tokens:
+        talk = http(token, server=private).start("tools/list").wait()
+        assert talk.status == (500 if broken and len(token) < MAX_TOKEN else 401)
+        told = talk.body.decode() + json.dumps(talk.headers) + caplog.text
+        for record in caplog.records:
+            told += repr(record.__dict__)
+        assert token not in told and "s3cret" not in told and token[4:20] not in told
+
+
+# Who shows none.
+
+
+def test_where_nothing_is_for_everybody_a_token_is_needed(http, revision, private):
+    client = http(server=private, revision=revision, initialize=False)
+    init = {"protocolVersion": revision, "capabilities": {}, "clientInfo": {}}
+    for message in (
+        client.message("initialize", init), client.message("server/discover", {}),
+        client.message("tools/list", {}), client.message("ping", {}), b"no json", b"", b"[]",
+        client.message("tools/call", {"name": "whoami"}), client.message("unknown/method", {}),
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": "x", "result": {}},
+    ):  # fmt: skip
+        given = challenged(client.post(message))
+        assert INVALID not in given and "error" not in given
+    headers = client.headers() | {"accept": "text/event-stream", "mcp-protocol-version": None}
+    for method in ("GET", "DELETE"):
+        for id in (None, "A" * 43):
+            headers["mcp-session-id"] = id
+            assert INVALID not in challenged(client.open(method, client.path, headers=headers))
+
+
+def test_a_challenge_comes_before_the_body(http, private):
+    """Attack: fill the memory of a server that lets nobody in."""
+    client = http(server=private)
+    talk = client.open("POST", client.path, [], client.headers(), more=True)
+    challenged(talk)
+
+
+def test_an_empty_server_is_for_nobody(http, server):
+    challenged(http(server=server).start("server/discover"))
+
+
+NAMES = {
+    "tools/call": ("name", "whoami", "save", "nothing"),
+    "prompts/get": ("name", "insult", "greet", "nothing"),
+    "resources/read": ("uri", "closed://a", "open://a", "nothing://a"),
+}
+
+
+@pytest.mark.parametrize("method", NAMES)
+def test_who_names_what_is_not_for_everybody_is_challenged(http, revision, work, server, method):
+    """Known or unknown: the answers are the same to the byte."""
+    client = http(server=server, revision=revision)
+    key, private, public, unknown = NAMES[method]
+    answers = []
+    for name in (private, unknown):
+        talk = client.start(method, id=1, **{key: name})
+        assert INVALID not in challenged(talk)
+        answers.append((talk.status, talk.headers, talk.body))
+    assert answers[0] == answers[1]
+    arguments = {"arguments": {"name": "x"}} if method == "tools/call" else {}
+    assert client.request(method, **{key: public}, **arguments)
+
+
+@pytest.mark.parametrize(
+    "ref",
+    [
+        {"type": "ref/prompt", "name": "insult"},
+        {"type": "ref/prompt", "name": "nothing"},
+        {"type": "ref/resource", "uri": "closed://{name}"},
+        {"type": "ref/resource", "uri": "closed://a"},
+        {"type": "ref/resource", "uri": "nothing://{name}"},
+    ],
+)
+def test_completion_is_of_what_is_for_everybody(http, revision, work, server, ref):
+    client = http(server=server, revision=revision)
+    argument = {"name": "name", "value": ""}
+    challenged(client.start("completion/complete", ref=ref, argument=argument))
+    public = {"type": "ref/resource", "uri": "open://{name}"}
+    assert client.request("completion/complete", ref=public, argument=argument)
+
+
+def test_subscribing_is_to_what_is_for_everybody(http, handshake, work, server):
+    client = http(server=server, revision=handshake)
+    for uri in ("closed://a", "nothing://a"):
+        challenged(client.start("resources/subscribe", uri=uri))
+    client.request("resources/subscribe", uri="open://a")
+    client.request("resources/unsubscribe", uri="closed://a")
+
+
+@pytest.mark.parametrize("uris", [["closed://a"], ["nothing://a"], ["open://a", "closed://a"]])
+def test_listening_is_to_what_is_for_everybody(http, work, server, uris):
+    client = http(server=server)
+    wanted = {"resourceSubscriptions": uris}
+    challenged(client.start("subscriptions/listen", notifications=wanted))
+
+
+@pytest.mark.parametrize("value", [None, 1, [], {}, True])
+@pytest.mark.parametrize("method", NAMES)
+def test_what_is_no_name_names_nothing(http, revision, work, server, method, value):
+    """It is refused by what is wrong with it."""
+    client = http(server=server, revision=revision)
+    message = client.message(method, {NAMES[method][0]: value})
+    talk = client.post(message, mcp_name="x" if not client.revision.handshake else None).wait()
+    assert talk.error["code"] == -32602 and talk.status in (200, 400)
+
+
+def test_odd_references_and_filters_are_refused_by_what_is_wrong_with_them(http, work, server):
+    client = http(server=server)
+    argument = {"name": "name", "value": ""}
+    for ref in (None, [], "x", {}, {"type": "ref/prompt"}, {"type": "ref/resource", "uri": 1}):
+        with pytest.raises(RpcError) as refused:
+            client.request("completion/complete", ref=ref, argument=argument)
+        assert refused.value.code == -32602
+    for wanted in (None, [], {"resourceSubscriptions": {}}, {"resourceSubscriptions": [1]}):
+        with pytest.raises(RpcError) as refused:
+            client.request("subscriptions/listen", notifications=wanted)
+        assert refused.value.code == -32602
+
+
+def test_where_all_is_for_everybody_a_name_is_only_unknown(http, revision, server):
+    @server.tool(permission=mcp.PUBLIC)
+    def known(request: mcp.Request) -> str:
+        return "known"
+
+    client = http(server=server, revision=revision)
+    with pytest.raises(RpcError) as refused:
+        client.call("unknown")
+    assert refused.value.code == -32602
+    assert client.text("known") == "known"
+
+
+# Sessions.
+
+
+def test_a_session_is_its_owners(http, handshake, work, server, alice, bob, secret):
+    client = http(secret, server=server, revision=handshake)
+    _, other = Token.make(alice, "another of hers")
+    _, bobs = Token.make(bob, "bob's")
+    for token, status in ((other, 404), (bobs, 404), (None, 401), ("wrong", 401)):
+        shown = token and f"Bearer {token}"
+        message = client.message("tools/call", {"name": "whoami", "arguments": {}})
+        talks = [
+            client.post(message, authorization=shown),
+            client.post(
+                {"jsonrpc": "2.0", "method": "notifications/cancelled"}, authorization=shown
+            ),
+            client.listen(authorization=shown),
+            client.open("DELETE", client.path, headers=client.headers(authorization=shown)),
+        ]
+        for talk in talks:
+            assert talk.wait().status == status
+            assert ("www-authenticate" in talk.headers) == (status == 401)
+    assert client.text("whoami") == "alice"
+
+
+def test_a_session_of_nobody_is_whose_it_is(http, handshake, work, server, secret):
+    """Whoever holds its id may use it, as nobody: a token does not make it somebody's."""
+    client = http(server=server, revision=handshake)
+    other = http(server=server, revision=handshake, initialize=False)
+    other.session = client.session
+    assert other.text("save", name="x") == "x"
+    assert client.start("tools/list").wait().status == 200
+    talk = client.post(client.message("tools/list", {}), authorization=f"Bearer {secret}")
+    assert talk.wait().refused == (404, -32600)
+
+
+@pytest.mark.parametrize(
+    "id", ["", "x", "A" * 43, "A" * 42 + "\xe9", "' OR 1=1", "x" * 10_000, "null"]
+)
+def test_a_session_that_is_not_there(http, handshake, work, server, secret, id):
+    for token in (None, secret):
+        client = http(token, server=server, revision=handshake, initialize=False)
+        message = client.message("tools/list", {})
+        assert client.refusal(message, mcp_session_id=id) == (404, -32600)
+        assert client.listen(mcp_session_id=id).wait().status == 404
+        headers = client.headers(mcp_session_id=id)
+        assert client.send("DELETE", client.path, headers=headers).status == 404
+
+
+def test_a_session_is_of_one_server(http, handshake, work, server, secret):
+    client = http(secret, server=server, revision=handshake)
+    message = client.message("tools/list", {})
+    assert client.post(message, path="/mcp").wait().status == 404
+    assert client.post(message).wait().status == 200
+
+
+def test_the_newest_revision_ignores_sessions(http, work, server, secret):
+    """A session header is ignored, and whatever is wrong with it."""
+    older = http(secret, server=server, revision="2025-11-25")
+    client = http(server=server)
+    for id in (older.session, "x", "A" * 43):
+        message = client.message("tools/call", {"name": "save", "arguments": {"name": "x"}})
+        talk = client.post(message, mcp_session_id=id, last_event_id="1-1").wait()
+        assert talk.status == 200 and "mcp-session-id" not in talk.headers
+        assert client.refusal(message, mcp_session_id=id, mcp_protocol_version=None) == (
+            400,
+            -32020,
+        )
+    assert Session.objects.using(ours.DATABASE).count() == 1
+
+
+# Verifiers.
+
+
+@pytest.fixture
+def use(settings):
+    """Set VERIFIERS, by the names of this package's."""
+    verifiers.asked.clear()
+
+    def used(*names):
+        paths = [name if "." in name else HERE + name for name in names]
+        settings.DJANGO_MCP = settings.DJANGO_MCP | {"VERIFIERS": paths}
+
+    return used
+
+
+PERSONAL = "django_mcp.tokens.PersonalAccessTokens"
+
+
+def test_verifiers_are_asked_in_their_order(http, private, alice, secret, use):
+    use("Threaded", PERSONAL, "Named")
+    assert http(secret, server=private).text("whoami") == "alice"
+    assert verifiers.asked == [("Threaded", secret)]
+    assert http("alice", server=private).text("whoami") == "alice"
+    assert verifiers.asked[1:] == [("Threaded", "alice"), ("Named", "alice")]
+    assert INVALID in challenged(http("eve", server=private).start("tools/list"))
+
+
+def test_a_projects_verifier_finds_sessions_too(http, handshake, private, alice, bob, use):
+    use("Named")
+    client = http("alice", server=private, revision=handshake)
+    assert client.text("whoami") == "alice"
+    talk = client.post(client.message("tools/list", {}), authorization="Bearer bob")
+    assert talk.wait().status == 404
+
+
+def test_a_verifier_that_says_more_than_another_is_asked_itself(http, private, secret, use):
+    """Attack: what a subclass adds to ``verify`` must not be passed by."""
+    use("Guarded")
+    assert INVALID in challenged(http(secret, server=private).start("tools/list"))
+    assert verifiers.asked == [("Guarded", secret)]
+
+
+def test_who_may_not_sign_in_is_not_let_in(http, work, server, use):
+    """Attack: to be nobody by a token, where nobody may do something."""
+    use("Careless")
+    assert INVALID in challenged(http("inactive", server=server).start("tools/list"))
+    assert http("active", server=server).request("tools/list")
+
+
+def test_a_broken_verifier_lets_nobody_in(http, private, secret, use, caplog):
+    use("Broken", PERSONAL)
+    assert http(secret, server=private).start("tools/list").wait().status == 500
+    assert "nobody there" in caplog.text
+
+
+def test_no_verifier_lets_nobody_in(http, private, secret, use):
+    use()
+    assert INVALID in challenged(http(secret, server=private).start("tools/list"))
+
+
+# What a challenge says.
+
+
+@pytest.mark.parametrize(
+    "name", ['a "name"', "a\\", "a\r\nSet-Cookie: x", "sch\xf6n", "\u2603", "\x7f"]
+)
+def test_a_challenge_is_one_line_of_plain_text(name):
+    for refused in (
+        challenge(SimpleNamespace(name=name)),
+        challenge(SimpleNamespace(name=name), invalid=True),
+    ):
+        ((key, value),) = refused.headers
+        assert (refused.status, key) == (401, b"www-authenticate")
+        assert re.fullmatch(rb'Bearer realm="[ !#-\[\]-~]*"(, [a-z_]+="[ !#-\[\]-~]*")*', value)
+
+
+def test_a_realm_is_the_servers():
+    server = Server("billing")
+    assert b'realm="billing"' in challenge(server).headers[0][1]
+
+
+@pytest.mark.parametrize(
+    ("header", "token"),
+    [
+        (None, None), ("", None), ("Bearer", ""), ("Bearer ", ""), ("Bearer a", "a"),
+        ("bEARER  a ", "a"), ("Bearera", None), ("Basic a", None), ("Bearer a b", "a b"),
+    ],
+)  # fmt: skip
+def test_what_a_header_holds(header, token):
+    assert bearer(header) == token

@@ -1,0 +1,308 @@
+"""One request and its answer: bodies that are large, slow or cut off, headers, and beginnings."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+
+import pytest
+
+from django_mcp.protocol.jsonrpc import InvalidRequest
+from django_mcp.transports.http import pulse
+from django_mcp.transports.http.exchanges import (
+    MAX_HEADERS,
+    MAX_HEADERS_SIZE,
+    SINGLE,
+    Exchange,
+    Left,
+    Refused,
+    read_headers,
+)
+from tests.http import Site
+
+pytestmark = pytest.mark.django_db
+CALL = {"name": "add", "arguments": {"a": 1, "b": 2}}
+
+
+@pytest.fixture
+def call(http):
+    """A call that is right, as bytes and headers to do something to."""
+    client = http()
+    message = client.message("tools/call", CALL)
+    return client, json.dumps(message).encode(), client.headers(message)
+
+
+def answered(talk):
+    (message,) = talk.wait().messages
+    return talk.status == 200 and message["result"]["content"][0]["text"] == "3"
+
+
+# Bodies.
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 10_000])
+def test_a_body_comes_in_any_parts(call, size):
+    client, raw, headers = call
+    parts = [raw[start : start + size] for start in range(0, len(raw), size)]
+    for body in (parts, [*parts, b""], [b"", *parts], [raw[:5], b"", b"", raw[5:]]):
+        assert answered(client.open("POST", "/mcp", body, headers))
+
+
+def test_a_body_of_exactly_the_limit_is_read(call, settings):
+    client, raw, headers = call
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = len(raw)
+    assert answered(client.open("POST", "/mcp", raw, headers))
+    assert answered(client.open("POST", "/mcp", [raw[:9], raw[9:]], headers))
+
+
+@pytest.mark.parametrize("parts", [1, 2, 50])
+def test_a_larger_body_is_refused_as_it_comes(call, settings, parts):
+    client, raw, headers = call
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = len(raw) - 1
+    step = -(-len(raw) // parts)
+    body = [raw[start : start + step] for start in range(0, len(raw), step)]
+    talk = client.open("POST", "/mcp", body, headers).wait()
+    assert talk.refused == (413, -32600)
+    assert talk.headers["connection"] == "close"
+
+
+def test_a_larger_body_is_refused_before_it_comes(call, settings):
+    client, raw, headers = call
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = len(raw)
+    announced = headers | {"content-length": str(len(raw) + 1)}
+    talk = client.open("POST", "/mcp", [], announced).wait()
+    assert talk.refused == (413, -32600)
+
+
+def test_a_project_may_have_no_limit(call, settings):
+    client, raw, headers = call
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = None
+    padded = raw + b" " * 5_000_000
+    announced = headers | {"content-length": str(len(padded))}
+    assert answered(client.open("POST", "/mcp", padded, announced))
+
+
+@pytest.mark.parametrize(
+    "length", ["", "-1", "+5", "5, 5", "1e3", "0x10", "\xb2", "9" * 16, "five"]
+)
+def test_a_length_that_is_none_is_refused(call, length):
+    client, raw, headers = call
+    talk = client.open("POST", "/mcp", raw, headers | {"content-length": length}).wait()
+    assert talk.refused == (400, -32600)
+
+
+@pytest.mark.parametrize("method", ["POST", "GET"])
+@pytest.mark.parametrize("first", [[], [b'{"json'], [b""]])
+def test_a_body_that_does_not_come_is_not_waited_for(http, monkeypatch, method, first):
+    """Attack: connections that send nothing more, of which a server holds only so many."""
+    monkeypatch.setattr(pulse, "SLOWEST", 0.05)
+    client = http(revision="2025-11-25")
+    accept = {"accept": "text/event-stream"} if method == "GET" else {}
+    talk = client.open(method, "/mcp", first, client.headers() | accept, more=True)
+    assert talk.wait().refused == (408, -32600)
+    assert talk.headers["connection"] == "close"
+
+
+def test_a_body_that_trickles_is_not_waited_for_either(call, monkeypatch):
+    monkeypatch.setattr(pulse, "SLOWEST", 0.1)
+    client, raw, headers = call
+    talk = client.open("POST", "/mcp", [], headers, more=True)
+    for byte in raw:
+        client.sleep(0.01)
+        if talk.over:
+            break
+        talk.feed(bytes([byte]), more=True)
+    assert talk.wait().refused == (408, -32600)
+
+
+def test_a_slow_body_that_arrives_is_read(call, monkeypatch):
+    monkeypatch.setattr(pulse, "SLOWEST", 5)
+    client, raw, headers = call
+    talk = client.open("POST", "/mcp", [raw[:10]], headers, more=True)
+    client.sleep(0.05)
+    assert not talk.over
+    talk.feed(raw[10:])
+    assert answered(talk)
+
+
+@pytest.mark.parametrize("first", [[], [b'{"json']])
+def test_who_leaves_within_a_body_is_told_nothing(call, first):
+    client, _, headers = call
+    talk = client.open("POST", "/mcp", first, headers, more=True)
+    talk.leave()
+    talk.wait()
+    assert (talk.status, talk.body) == (None, b"")
+
+
+def test_a_server_may_stop_the_wait_for_a_body():
+    """A cancel that is not ours stays one."""
+
+    async def waiting() -> None:
+        async def receive():
+            await asyncio.Event().wait()
+
+        scope = {"method": "POST", "headers": [], "http_version": "1.1"}
+        task = asyncio.ensure_future(Exchange(None, scope, receive, None).body())
+        await asyncio.sleep(0)
+        task.cancel()
+        await task
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(waiting())
+
+
+# Headers.
+
+
+def test_each_header_that_matters_may_be_there_once(call):
+    client, raw, headers = call
+    given = {
+        "origin": "http://testserver", "content-length": str(len(raw)), "host": "testserver",
+        "mcp-session-id": "x", "last-event-id": "1-1", "content-encoding": "identity",
+        "authorization": "Bearer x", "access-control-request-method": "POST",
+    }  # fmt: skip
+    for name in SINGLE:
+        value = (headers | given).get(name)
+        if name in ("accept", "x-forwarded-host"):
+            continue
+        pairs = [*written(headers), (name.encode(), value.encode())]
+        if name not in headers or headers[name] is None:
+            pairs.append(pairs[-1])
+        talk = client.open("POST", "/mcp", raw, pairs).wait()
+        assert talk.refused == (400, -32600), name
+        assert name in talk.error["message"]
+
+
+def written(headers):
+    return [(name.encode(), value.encode()) for name, value in headers.items() if value is not None]
+
+
+@pytest.mark.parametrize("name", ["mcp-method", "mcp-name"])
+def test_a_mirror_may_be_there_once(call, name):
+    client, raw, headers = call
+    pairs = [*written(headers), (name.encode(), headers[name].encode())]
+    assert client.open("POST", "/mcp", raw, pairs).wait().refused == (400, -32020)
+
+
+def test_a_list_may_be_in_several_lines(call):
+    client, raw, headers = call
+    pairs = written(headers | {"accept": "application/json"})
+    pairs.insert(0, (b"accept", b"text/event-stream;q=0.5"))
+    assert answered(client.open("POST", "/mcp", raw, pairs))
+
+
+def test_other_headers_may_be_there_as_often_as_they_like(call):
+    client, raw, headers = call
+    pairs = [*written(headers), (b"x-request-id", b"a"), (b"x-request-id", b"b"), (b"cookie", b"c")]
+    assert answered(client.open("POST", "/mcp", raw, pairs))
+
+
+def test_headers_are_counted_and_weighed(call):
+    client, raw, headers = call
+    few = MAX_HEADERS - len(written(headers)) - 1
+    many = [*written(headers), *((b"x-%d" % n, b"") for n in range(few))]
+    assert answered(client.open("POST", "/mcp", raw, many))
+    talk = client.open("POST", "/mcp", raw, [*many, (b"x", b"")]).wait()
+    assert talk.refused == (431, -32600)
+    large = [*written(headers), (b"x", b"x" * MAX_HEADERS_SIZE)]
+    assert client.open("POST", "/mcp", raw, large).wait().refused == (431, -32600)
+
+
+def test_blanks_around_a_header_mean_nothing():
+    raw = [(b"host", b" \ttestserver\t "), (b"mcp-session-id", b"\xa0x"), (b"nothing", b"x")]
+    assert read_headers(raw) == {"host": "testserver", "mcp-session-id": "\xa0x"}
+
+
+# Answers.
+
+
+def test_nobody_keeps_a_refusal(call):
+    client, raw, headers = call
+    for changed in (
+        {"accept": "text/html"},
+        {"host": "evil.example"},
+        {"authorization": "Bearer x"},
+    ):
+        talk = client.open("POST", "/mcp", raw, headers | changed).wait()
+        assert 400 <= talk.status < 500 and talk.headers["cache-control"] == "no-store"
+
+
+def test_http_2_has_no_header_for_its_connection(call, settings):
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 10
+    client, raw, headers = call
+    talk = client.open("POST", "/mcp", raw, headers, http_version="2").wait()
+    assert talk.status == 413 and "connection" not in talk.headers
+
+
+def exchange(sent, scope=None):
+    async def send(message):
+        if isinstance(sent, type):
+            raise sent()
+        sent.append(message)
+
+    given = {"method": "POST", "headers": [], "http_version": "1.1"} | (scope or {})
+    return Exchange(None, given, None, send)
+
+
+async def test_an_answer_that_was_begun_is_ended_and_not_begun_again():
+    sent = []
+    one = exchange(sent)
+    await one.start_sse()
+    await one.write(b": half\n")
+    await one.refuse(Refused(500, "Something is wrong"))
+    await one.refuse(Refused(500, "Something is wrong"))
+    assert [message["type"] for message in sent] == [
+        "http.response.start", "http.response.body", "http.response.body",
+    ]  # fmt: skip
+    assert sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
+
+
+async def test_who_is_not_there_is_told_nothing():
+    await exchange(OSError).refuse(Refused(400, "Something is wrong"))
+    for saying in (exchange(ConnectionResetError).json(200, {}), exchange(OSError).start_sse()):
+        with pytest.raises(Left):
+            await saying
+
+
+async def test_a_refusal_may_have_no_words():
+    sent = []
+    await exchange(sent).refuse(Refused(404))
+    assert sent[0]["status"] == 404 and sent[1]["body"] == b""
+    assert Refused(404, InvalidRequest("x")).error.message == "x"
+
+
+# What goes wrong on our side.
+
+
+def test_a_failure_is_masked_and_logged(call, monkeypatch, caplog):
+    client, raw, headers = call
+
+    def broken(exchange):
+        raise RuntimeError("the password is hunter2")
+
+    monkeypatch.setattr("django_mcp.transports.http.consumer.guard", broken)
+    with caplog.at_level(logging.ERROR, "django_mcp"):
+        talk = client.open("POST", "/mcp", raw, headers).wait()
+    assert talk.status == 500 and b"hunter2" not in talk.body
+    assert "hunter2" in caplog.text
+
+
+def test_an_error_of_the_system_is_a_failure_too(call, monkeypatch, caplog):
+    """Such as of a verifier that cannot reach another server: not of a client that left."""
+    client, raw, headers = call
+
+    def broken(exchange):
+        raise ConnectionRefusedError("nobody there")
+
+    monkeypatch.setattr("django_mcp.transports.http.consumer.guard", broken)
+    with caplog.at_level(logging.ERROR, "django_mcp"):
+        assert client.open("POST", "/mcp", raw, headers).wait().status == 500
+    assert "nobody there" in caplog.text
+
+
+def test_whatever_a_server_sends_first_is_answered():
+    """A request that is wrong in every way at once."""
+    with Site() as site:
+        talk = site.send("POST", "/mcp", b"\xff", [(b"host", b"a"), (b"host", b"b")])
+        assert talk.status == 400
