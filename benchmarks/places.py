@@ -45,8 +45,8 @@ def install(python: Path, wanted: tuple[str, ...]) -> None:
 
 
 def digest(wanted: tuple[str, ...]) -> str:
-    asked = (ROOT / "pyproject.toml").read_bytes() + "\n".join(wanted).encode()
-    return hashlib.sha256(asked).hexdigest()[:16]
+    ours = (ROOT / "pyproject.toml").read_bytes() if "-e" in wanted else b""
+    return hashlib.sha256("\n".join(wanted).encode() + ours).hexdigest()[:16]
 
 
 def create(folder: Path, oldest: tuple[int, int]) -> None:
