@@ -31,7 +31,7 @@ class Process(models.Model):
 
 
 class Session(models.Model):
-    """A client that has shaken hands, up to revision 2025-11-25."""
+    """A client that has shaken hands."""
 
     digest = models.CharField(max_length=64, unique=True)
     server = models.CharField(max_length=255)

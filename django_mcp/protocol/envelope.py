@@ -57,6 +57,8 @@ def read_envelope(
     In this order: what is missing or malformed, what contradicts the header, or any header in the
     eyes of ``check``, and a revision that is not served, or not without a handshake.
     """
+    if header_revision is not None and header_revision not in REVISIONS and VERSION not in meta:
+        raise UnsupportedVersion(header_revision[:100])  # all that is said of a version
     for key in (VERSION, CAPABILITIES):
         if key not in meta:
             raise InvalidParams(f"_meta must have {key}")

@@ -148,8 +148,10 @@ class UnsupportedVersion(ProtocolError):
     code = UNSUPPORTED_VERSION
 
     # The supported ones are filled in where they are known, when the error is written.
-    def __init__(self, requested: str, message: str | None = None) -> None:
-        super().__init__(message, data={"supported": [], "requested": requested})
+    def __init__(
+        self, requested: str, message: str | None = None, *, about: Id | None = None
+    ) -> None:
+        super().__init__(message, data={"supported": [], "requested": requested}, about=about)
 
 
 class UrlElicitationRequired(ProtocolError):

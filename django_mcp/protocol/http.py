@@ -126,7 +126,7 @@ _OF_AN_ANSWER = {
 _OF_A_REFUSAL = _OF_AN_ANSWER | {PARSE_ERROR: 400, INVALID_REQUEST: 400, INVALID_PARAMS: 400}
 # With a handshake both SDKs answer every well-formed request by 200, errors included, and refuse
 # by 400 what is no message, or not legal now ("an HTTP error status code (e.g., 400 Bad
-# Request)" in all transports pages from 2025-03-26 on).
+# Request)" in the transports pages of all that have sessions).
 _OF_A_REFUSAL_IN_A_SESSION = {PARSE_ERROR: 400, INVALID_REQUEST: 400}
 _STATUS: dict[tuple[bool, bool], Mapping[int, int]] = {
     (False, False): _OF_A_REFUSAL,

@@ -25,7 +25,7 @@ def event(
 
 
 def priming(id: str, retry: int | None = None) -> bytes:
-    """The empty event that gives a client a cursor to resume from (2025-11-25)."""
+    """The empty event that gives a client a cursor to resume from."""
     return event("", id, retry)
 
 

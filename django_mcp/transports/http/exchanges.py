@@ -226,7 +226,8 @@ class Waiting:
 def _error(refused: Refused) -> dict[str, Any] | None:
     if refused.error is None:
         return None
-    return {"jsonrpc": "2.0", "error": encode_error(LATEST_HANDSHAKE, refused.error)}
+    about = {} if refused.error.about is None else {"id": refused.error.about}
+    return {"jsonrpc": "2.0"} | about | {"error": encode_error(LATEST_HANDSHAKE, refused.error)}
 
 
 def read_headers(raw: Pairs) -> dict[str, str]:

@@ -27,7 +27,8 @@ from ...principal import anonymous
 from ...protocol import http, sse
 from ...protocol.connection import Connection
 from ...protocol.events import Answered, Call, Cancelled, Event, Notice
-from ...protocol.jsonrpc import JSON
+from ...protocol.jsonrpc import JSON, UnsupportedVersion, is_id
+from ...protocol.revisions import REVISIONS
 from .callers import check_names
 from .draining import draining
 from .exchanges import Pairs, Refused
@@ -53,6 +54,7 @@ async def post(exchange: Exchange, message: object) -> None:
     if session is None:
         await _initialize(exchange, message)
         return
+    _check_revision(exchange, message)
     _attend()
     connection = connection_of(session)
     received = connection.receive(message, exchange.revision_header)
@@ -74,6 +76,7 @@ async def post(exchange: Exchange, message: object) -> None:
 async def get(exchange: Exchange) -> None:
     """Open a stream, or go on with one."""
     session = _session(exchange)
+    _check_revision(exchange)
     _attend()
     at = await _place(exchange, session)
     pk, revision = session.pk, connection_of(session).revision
@@ -100,7 +103,9 @@ async def _place(exchange: Exchange, session: Session) -> Position:
 
 async def delete(exchange: Exchange) -> None:
     """End the session."""
-    await docket().end(_session(exchange))
+    session = _session(exchange)
+    _check_revision(exchange)
+    await docket().end(session)
     await exchange.json(204)
 
 
@@ -116,6 +121,14 @@ def _session(exchange: Exchange) -> Session:
     return exchange.session
 
 
+def _check_revision(exchange: Exchange, message: object = None) -> None:
+    """Raises ``Refused`` for an "invalid or unsupported MCP-Protocol-Version" (transports)."""
+    header = exchange.revision_header
+    if header is not None and header not in REVISIONS:
+        id = message.get("id") if isinstance(message, dict) and "method" in message else None
+        raise Refused(400, UnsupportedVersion(header[:100], about=id if is_id(id) else None))
+
+
 # What a client sends.
 
 
@@ -127,12 +140,14 @@ async def _told(session: Session, event: Event) -> None:
             await surely(sessions.initialize, session)
 
 
-async def _acknowledge(exchange: Exchange, replies: Sequence[JSON], batch: bool) -> None:
+async def _acknowledge(
+    exchange: Exchange, replies: Sequence[JSON], batch: bool, *, handshake: bool = True
+) -> None:
     """What asks for nothing is accepted, or refused by what is wrong with it."""
     if not replies:
         await exchange.json(202)
         return
-    status = max(http.status(reply, handshake=True, called=False) for reply in replies)
+    status = max(http.status(reply, handshake=handshake, called=False) for reply in replies)
     await exchange.json(status, list(replies) if batch else replies[0])
 
 
@@ -168,7 +183,9 @@ async def _initialize(exchange: Exchange, message: object) -> None:
     connection = Connection(transport="http")
     received = connection.receive(message, exchange.revision_header)
     if received.replies:
-        await _acknowledge(exchange, received.replies, received.batch)
+        # Whoever has no session and opens none does not speak a revision with sessions.
+        opens = isinstance(message, dict) and message.get("method") == "initialize"
+        await _acknowledge(exchange, received.replies, received.batch, handshake=opens)
         return
     call = next(iter(received.events), None)
     if not isinstance(call, Call) or call.method != "initialize":
@@ -209,7 +226,7 @@ async def _follow(exchange: Exchange, session: int, revision: Revision, at: Posi
                 tail.release()
             ending = await _passed_on(exchange, tail)
         if ending is Ending.RELEASED and revision.priming:
-            await exchange.write(b"retry: %d\n\n" % RETRY)
+            await exchange.write(sse.priming(sse.event_id(at.stream, tail.after), RETRY))
     await exchange.end()
 
 
