@@ -101,6 +101,7 @@ class Answering:
         except asyncio.CancelledError:
             self._active.stop.set()
             if not self._exchange.survives():
+                logger.info("%s was cancelled: the client left", self._call.method)
                 self._outbox.drop()
                 raise
             message = None
