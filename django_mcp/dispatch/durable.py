@@ -25,7 +25,7 @@ from ..delivery.jobs import PerLoop, surely
 from ..delivery.leases import lease
 from ..delivery.poller import poller
 from ..delivery.writer import writer
-from ..exceptions import Parked
+from ..exceptions import Busy, Parked
 from ..models import Call as Row
 from ..models import Session
 from ..protocol.connection import Connection, Phase, State
@@ -123,7 +123,7 @@ class Docket:
             return None
         theirs = sum(pk == session.pk for pk, _ in self._requests)
         if theirs >= settings.CONCURRENT_CALLS:
-            return Overloaded("Too many requests at once.", data={"retryAfter": 1})
+            return _overloaded("Too many requests at once.")
         return None
 
     def _kept(self, reply: Reply, call: Call) -> Kept:
@@ -147,7 +147,10 @@ class Docket:
             memory=KeptSteps(), host=host, kept=kept,
         )  # fmt: skip
         if _is_durable(server, kept.active.call):
-            await reply.opened()
+            try:
+                await reply.opened()
+            except Busy as error:
+                return reply.connection.error(kept.active.call, _overloaded(str(error)))
         return await serving.response(kept.active, kept.rounds)
 
     def _ended(self, kept: Kept, task: asyncio.Task[JSON | None]) -> None:
@@ -284,6 +287,10 @@ class Docket:
             return kept
         finally:
             self._claimed.discard(row.pk)
+
+
+def _overloaded(why: str) -> Overloaded:
+    return Overloaded(why, data={"retryAfter": 1})
 
 
 def _call(row: Row, connection: Connection) -> Call:

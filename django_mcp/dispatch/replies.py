@@ -54,6 +54,8 @@ class Kept:
     response: JSON | None = None
     is_done: bool = False
     is_full: bool = False  # the log has no room for what else it says
+    count: int = 0  # of what it said, and its size
+    size: int = 0
     pages: list[str] = field(default_factory=list)  # that its client was sent to
 
     @property
@@ -63,10 +65,12 @@ class Kept:
 
     def send(self, message: JSON) -> None:
         """Say something; from any thread. Raises ``ToolError`` when that is too much."""
-        if self.is_full:
+        text = encode(message)
+        self.count, self.size = self.count + 1, self.size + len(text)
+        if self.is_full or self.count > settings.EVENTS or self.size > events.most_bytes():
             raise ToolError("The call says more than its client can be told.")
         try:
-            self.reply.say(self, encode(message))
+            self.reply.say(self, text)
         except TooMuch as error:
             raise ToolError(str(error)) from None
 

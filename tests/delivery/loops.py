@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import pytest
 
+from django_mcp import threads
 from django_mcp.delivery import leases, poller
 from django_mcp.delivery.tails import Ending, Tail
 
 T = TypeVar("T")
 SECONDS = 10
+
+
+def jobs_ended() -> None:
+    """Wait until no job of ours is on a connection; a tool may still be stuck."""
+    while threads.log._pending or threads.lookups._pending:
+        time.sleep(0.0005)
 
 
 class Loop:
@@ -24,7 +32,11 @@ class Loop:
         self.tasks: list[asyncio.Task[Any]] = []
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(work)
+        """Run the loop, and let jobs end: they are on the connection that the test uses next."""
+        try:
+            return self._runner.run(work)
+        finally:
+            jobs_ended()
 
     def until(self, condition: Callable[[], T], seconds: float = SECONDS) -> T:
         async def waiting() -> T:
@@ -76,11 +88,14 @@ def a_loop(monkeypatch: pytest.MonkeyPatch, period: float = 0.02) -> Iterator[Lo
 class Reader:
     """One connection to a stream: what came to it, and how it ended."""
 
-    def __init__(self, loop: Loop, stream: Any, number: int = 1, after: int = 0) -> None:
+    def __init__(
+        self, loop: Loop, stream: Any, number: int = 1, after: int = 0, *, stalled: bool = False
+    ) -> None:
         self.loop, self.events, self.signs = loop, [], 0
         self.ending: Ending | None = None
-        self.open = asyncio.Event()
-        self.open.set()
+        self.open = asyncio.Event()  # cleared, it takes no more than it has
+        if not stalled:
+            self.open.set()
         tail = Tail(stream.session_id, stream.pk, number, after)
         self.task = loop.begin(self._read(tail))
         loop.sleep(0)

@@ -233,8 +233,7 @@ def test_a_stream_of_a_session_that_ended(slow):
 def test_what_was_trimmed_under_a_slow_reader_is_not_passed_over(slow, monkeypatch):
     monkeypatch.setattr(module, "PAGE", 2)
     stream = opened(messages=["a", "b", "c", "d", "e"])
-    reader = Reader(slow, stream)
-    reader.open.clear()
+    reader = Reader(slow, stream, stalled=True)
     reader.until(2)
     Event.objects.filter(stream=stream, seq=3).delete()
     slow.do(reader.open.set)
