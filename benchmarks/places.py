@@ -40,8 +40,10 @@ def place(name: str, packages: tuple[str, ...], oldest: tuple[int, int] = (3, 11
 
 def install(python: Path, wanted: tuple[str, ...]) -> None:
     # From the root, for the project is one of the packages.
-    if subprocess.run([python, *INSTALL, *wanted], cwd=ROOT).returncode:
-        raise Missing(f"{' '.join(wanted)} cannot be installed")
+    command = [python, *INSTALL, *wanted]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if done.returncode:
+        raise Missing(f"{' '.join(wanted)} cannot be installed:\n{done.stdout.decode()}")
 
 
 def digest(wanted: tuple[str, ...]) -> str:
