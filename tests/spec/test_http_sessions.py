@@ -1,40 +1,268 @@
-"""Sessions over HTTP, and the header that names a revision: transports pages up to 2025-11-25."""
+"""Sessions over HTTP, what a POST may hold, and the header that names a revision.
+
+The transports pages of all revisions with a handshake; the newest has `test_http_newest.py`.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import re
 from typing import Any
 
 import pytest
 
+import django_mcp as mcp
+from django_mcp.protocol.revisions import LATEST, REVISIONS
+from tests.http import response
+
 pytestmark = pytest.mark.django_db
 UNKNOWN = ("1999-01-01", "banana", "2025-11-25, 2025-06-18", "2025_11_25", "")
+PING: dict[str, Any] = {"jsonrpc": "2.0", "id": "p", "method": "ping"}
+NOTE: dict[str, Any] = {"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}
+REPLY: dict[str, Any] = {"jsonrpc": "2.0", "id": "never asked", "result": {}}
+FAILED: dict[str, Any] = {"jsonrpc": "2.0", "id": "x", "error": {"code": 1, "message": "no"}}
+# What is no message, and has no id that could be read.
+MALFORMED = [
+    b"", b"{", b"null", b'"x"', b"\xff\xfe", b'{"id": 1}', b'{"jsonrpc": "2.0"}',
+    b'{"jsonrpc": "1.0", "method": "notifications/initialized"}',
+    b'{"jsonrpc": "2.0", "method": "notifications/initialized", "params": []}',
+    b'{"jsonrpc": "2.0", "id": 1, "result": []}',
+    b'{"jsonrpc": "2.0", "id": 1, "result": {}, "error": {"code": 1, "message": ""}}',
+    b'{"jsonrpc": "2.0", "id": null, "method": "ping"}',
+]  # fmt: skip
 
 
-def said(*messages: Any) -> list[Any]:
-    return [{"jsonrpc": "2.0"} | message for message in messages]
+@pytest.fixture(params=[name for name, revision in REVISIONS.items() if revision.batching])
+def batching(request: pytest.FixtureRequest) -> str:
+    """Each revision that has batches."""
+    return str(request.param)
 
 
-PING, NOTE, REPLY = said(
-    {"id": "p", "method": "ping"},
-    {"method": "notifications/roots/list_changed"},
-    {"id": "nothing asked", "result": {}},
-)
+def request(id: Any, method: str = "ping", **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+
+
+def end(client: Any, **changed: Any) -> Any:
+    """Send a DELETE."""
+    return client.send("DELETE", client.path, headers=client.headers(**changed))
+
+
+# The session.
+
+
+def test_a_session_comes_with_the_answer_to_initialize(http, handshake):
+    client = http(revision=handshake, initialize=False)
+    talk = client.start(
+        "initialize",
+        protocolVersion=handshake, capabilities={}, clientInfo={"name": "x", "version": "1"},
+    ).wait()  # fmt: skip
+    assert response(talk)["protocolVersion"] == handshake
+    assert talk.headers["mcp-session-id"]
+
+
+def test_no_other_answer_brings_a_session(http, revision):
+    client = http(revision=revision)
+    for talk in [client.start("tools/list"), client.post(NOTE), client.post(b"{")]:
+        assert "mcp-session-id" not in talk.wait().headers
+
+
+def test_who_may_not_open_a_session_gets_none(http, handshake):
+    client = http(revision=handshake, initialize=False)
+    talk = client.start("initialize", protocolVersion=handshake).wait()
+    assert talk.error["code"] == -32602 and "mcp-session-id" not in talk.headers
+
+
+def test_ids_of_sessions_are_random_visible_ascii(http):
+    ids = {http(revision="2025-11-25").session for _ in range(50)}
+    assert len(ids) == 50 and all(re.fullmatch(r"[\x21-\x7e]{43,}", id) for id in ids)
+    starts = {id[:4] for id in ids}
+    assert len(starts) == 50, "they have nothing in common"
+
+
+@pytest.mark.parametrize("message", [PING, NOTE, REPLY, request(1, "tools/list"), [PING]])
+def test_without_its_session_a_message_is_refused(http, handshake, message):
+    client = http(revision=handshake)
+    assert client.post(message, mcp_session_id=None).wait().status == 400
+
+
+def test_without_its_session_there_is_no_stream_and_no_end(http, handshake):
+    client = http(revision=handshake)
+    assert client.listen(mcp_session_id=None).wait().status == 400
+    assert end(client, mcp_session_id=None).status == 400
+
+
+def test_a_session_is_begun_once(http, handshake):
+    client = http(revision=handshake)
+    info = {"name": "x", "version": "1"}
+    again = client.start(
+        "initialize", protocolVersion=handshake, capabilities={}, clientInfo=info
+    ).wait()
+    assert again.refused == (400, -32600) and client.request("ping") == {}
+
+
+def test_a_session_that_was_ended_is_not_found(http, handshake):
+    client = http(revision=handshake)
+    assert end(client).status == 204
+    for talk in [client.post(PING), client.post(NOTE), client.post(REPLY), client.listen()]:
+        assert talk.wait().status == 404
+    assert client.listen("1-1").wait().status == 404
+    assert end(client).status == 404
+
+
+def test_ending_a_session_stops_what_goes_on_in_it(http, handshake, server):
+    stopped = []
+
+    @server.tool(permission=mcp.PUBLIC)
+    async def last(request: mcp.Request) -> str:
+        await request.alog("info", "begun")
+        try:
+            await asyncio.sleep(60)
+        finally:
+            stopped.append(True)
+        return "never"
+
+    client = http(revision=handshake, server=server)
+    talk = client.start("tools/call", name="last", arguments={})
+    listening = client.listen()
+    talk.until(lambda: talk.messages)
+    assert end(client).status == 204
+    assert [m["method"] for m in talk.wait().messages] == ["notifications/message"]
+    assert listening.wait().messages == [] and stopped == [True]
+
+
+def test_a_session_is_not_ended_by_the_end_of_another(http, handshake):
+    client, other = http(revision=handshake), http(revision=handshake)
+    assert end(client).status == 204
+    assert other.request("ping") == {}
+
+
+# What a POST holds.
+
+
+@pytest.mark.parametrize("message", [NOTE, REPLY, FAILED, NOTE | {"method": "notifications/new"}])
+def test_notifications_and_responses_are_accepted(http, handshake, message):
+    talk = http(revision=handshake).post(message).wait()
+    assert (talk.status, talk.body) == (202, b"") and "content-type" not in talk.headers
+
+
+@pytest.mark.parametrize("message", [[NOTE], [NOTE, NOTE], [REPLY, FAILED], [NOTE, REPLY]])
+def test_batches_of_notifications_and_responses_are_accepted(http, batching, message):
+    talk = http(revision=batching).post(message).wait()
+    assert (talk.status, talk.body) == (202, b"") and "content-type" not in talk.headers
+
+
+@pytest.mark.parametrize("raw", MALFORMED)
+def test_what_cannot_be_accepted_is_400(http, handshake, raw):
+    talk = http(revision=handshake).post(raw).wait()
+    assert talk.status == 400 and "id" not in talk.messages[0]
+
+
+@pytest.mark.parametrize("raw", [b"[]", b"[1]", b"[[]]", b'[{"jsonrpc": "2.0"}]'])
+def test_batches_that_cannot_be_accepted_are_400(http, batching, raw):
+    assert http(revision=batching).post(raw).wait().status == 400
+
+
+def test_a_batch_is_for_revisions_that_have_it(http, handshake):
+    client = http(revision=handshake)
+    talk = client.post([client.message("ping", {}, id="p"), NOTE]).wait()
+    if REVISIONS[handshake].batching:
+        assert (talk.status, talk.messages) == (200, [[response_to("p", {})]])
+    else:
+        assert talk.refused == (400, -32600)
+
+
+def response_to(id: Any, result: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "result": result}
+
+
+def test_a_batch_of_everything(http, batching):
+    """Each request is answered, by its id, and nothing else is."""
+    client = http(revision=batching)
+    number, text = client.message("ping", {}, id=11), client.message("ping", {}, id="11")
+    talk = client.post([number, NOTE, REPLY, request(12, "no/method"), text, 7]).wait()
+    assert talk.status == 200
+    (batch,) = talk.messages
+    errors = [one["error"]["code"] for one in batch if "error" in one]
+    assert [one["id"] for one in batch if "result" in one] == [11, "11"]
+    assert sorted(errors) == [-32601, -32600]
+
+
+def test_two_requests_of_one_id_in_a_batch_are_each_answered(http, batching):
+    client = http(revision=batching)
+    (batch,) = client.post([client.message("ping", {}, id=11)] * 2).wait().messages
+    assert [one["id"] for one in batch] == [11, 11]
+    assert ["error" in one for one in batch] == [True, False]
+
+
+def test_a_batch_is_bounded_and_opens_no_session(http, batching):
+    client = http(revision=batching)
+    assert client.refusal([request(n) for n in range(51)]) == (400, -32600)
+    opening = request(1, "initialize", protocolVersion=batching, capabilities={})
+    assert client.refusal([opening]) == (400, -32600)
+    assert client.refusal([opening], mcp_session_id=None) == (400, -32600)
+
+
+# The header that names the revision.
+
+
+def test_the_header_may_be_left_out_where_the_session_tells(http, handshake, server):
+    @server.tool(permission=mcp.PUBLIC)
+    def spoken(request: mcp.Request) -> str:
+        return request.revision
+
+    client = http(revision=handshake, server=server, more={"mcp-protocol-version": None})
+    assert client.text("spoken") == handshake
+
+
+def test_another_revision_that_is_served_changes_nothing(http, handshake, server):
+    """It SHOULD be the one that was negotiated; a client that names another is not lost."""
+
+    @server.tool(permission=mcp.PUBLIC)
+    def spoken(request: mcp.Request) -> str:
+        return request.revision
+
+    client = http(revision=handshake, server=server)
+    for other in (name for name, revision in REVISIONS.items() if revision.handshake):
+        client.more["mcp-protocol-version"] = other
+        assert client.text("spoken") == handshake
 
 
 @pytest.mark.parametrize("version", UNKNOWN)
 @pytest.mark.parametrize("message", [PING, NOTE, REPLY])
 def test_an_invalid_version_is_400_whatever_is_sent(http, handshake, version, message):
-    client = http(revision=handshake)
-    talk = client.post(message, mcp_protocol_version=version).wait()
-    assert talk.status == 400
-    assert talk.messages[0].get("id") == message.get("id") if message is PING else True
-    assert handshake in talk.error["data"]["supported"]
+    talk = http(revision=handshake).post(message, mcp_protocol_version=version).wait()
+    assert talk.status == 400 and handshake in talk.error["data"]["supported"]
+    assert talk.messages[0].get("id") == ("p" if message is PING else None)
 
 
 @pytest.mark.parametrize("version", UNKNOWN)
 def test_an_invalid_version_opens_no_stream_and_ends_no_session(http, handshake, version):
     client = http(revision=handshake)
     assert client.listen(mcp_protocol_version=version).wait().status == 400
-    headers = client.headers(mcp_protocol_version=version)
-    assert client.send("DELETE", client.path, headers=headers).status == 400
+    assert end(client, mcp_protocol_version=version).status == 400
     assert client.request("ping") == {}
+
+
+@pytest.mark.parametrize("version", UNKNOWN)
+def test_an_invalid_version_without_a_session_is_400_too(http, version):
+    client = http(revision=LATEST.name)
+    talk = client.post(request(11, "tools/list"), mcp_protocol_version=version).wait()
+    assert talk.refused == (400, -32022) and talk.error["data"]["supported"] == [*REVISIONS][::-1]
+    assert client.post(NOTE, mcp_protocol_version=version).wait().status == 400
+
+
+@pytest.mark.parametrize("version", [None, *REVISIONS, *UNKNOWN])
+def test_initialize_negotiates_in_its_body(http, handshake, version):
+    """Its header is of no request "subsequent" to the negotiation, and decides nothing."""
+    client = http(revision=handshake, initialize=False, more={"mcp-protocol-version": version})
+    info = {"name": "x", "version": "1"}
+    talk = client.start(
+        "initialize", protocolVersion=handshake, capabilities={}, clientInfo=info
+    ).wait()
+    assert response(talk)["protocolVersion"] == handshake
+
+
+@pytest.mark.parametrize("method", ["ping", "tools/list", "server/discover"])
+def test_neither_version_nor_session_is_400(http, method):
+    client = http(revision="2025-11-25", initialize=False)
+    assert client.post(request(1, method)).wait().status == 400
