@@ -25,6 +25,7 @@ from ...dispatch.listening import MAX_SUBSCRIPTIONS
 from ...principal import LookupVerifier, Principal, TokenVerifier, anonymous
 from ...protocol import http
 from ...protocol.events import Call
+from ...protocol.jsonrpc import Id, InvalidRequest
 from .exchanges import Refused
 
 if TYPE_CHECKING:
@@ -149,13 +150,14 @@ def bearer(authorization: str | None) -> str | None:
     return token.strip() if scheme.lower() == "bearer" else None
 
 
-def challenge(server: Server, *, invalid: bool = False) -> Refused:
-    """The 401 that asks for a token (RFC 6750, 3)."""
+def challenge(server: Server, *, invalid: bool = False, about: Id | None = None) -> Refused:
+    """The 401 that asks for a token (RFC 6750, 3), for the request of an id if that is known."""
     words = f'Bearer realm="{_quotable(server.name)}"'
     if invalid:
         words += ', error="invalid_token", error_description="The token is not valid here."'
     said = "The token is not valid here." if invalid else "A token is needed."
-    return Refused(401, said, ((b"www-authenticate", words.encode()),))
+    error = InvalidRequest(said, about=about)
+    return Refused(401, error, ((b"www-authenticate", words.encode()),))
 
 
 def _quotable(text: str) -> str:
@@ -173,7 +175,7 @@ def check_names(exchange: Exchange, call: Call) -> None:
         return
     for candidates in _NAMED[call.method](catalog, call.params):
         if not any(thing is not None and thing.is_public for thing in candidates):
-            raise challenge(exchange.server)
+            raise challenge(exchange.server, about=call.id)
 
 
 # What is no name at all is for the method to refuse.

@@ -44,7 +44,7 @@ REFUSAL = (b"cache-control", b"no-store")
 
 
 class Refused(Exception):
-    """The request is answered by ``status``, and by ``error`` without an id."""
+    """The request is answered by ``status``, and by ``error``."""
 
     def __init__(
         self,

@@ -10,6 +10,7 @@ that the session is no more.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,7 @@ from ...protocol.events import Answered, Call, Cancelled, Event, Notice
 from ...protocol.jsonrpc import JSON, UnsupportedVersion, is_id
 from ...protocol.revisions import REVISIONS
 from .callers import check_names
-from .draining import draining
+from .draining import RETRY_AFTER, draining
 from .exchanges import Pairs, Refused
 from .resuming import Position, anew, resumed
 
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 RETRY = 500  # milliseconds until a client comes back for the rest
 # A comment alone in its line: some clients take an empty block for an event.
 ALIVE = b":\n"
-BUSY = ((b"retry-after", b"1"),)
 NOBODY = anonymous()  # in whose name a connection that only reads is kept
 GONE = "There is no such session: initialize a new one."
 
@@ -81,7 +81,7 @@ async def get(exchange: Exchange) -> None:
     at = await _place(exchange, session)
     pk, revision = session.pk, connection_of(session).revision
     del session  # a connection may wait for days: it keeps what it needs
-    await _follow(exchange, pk, revision, at)
+    await _follow(exchange, pk, revision, at, may_return=True)
 
 
 async def _place(exchange: Exchange, session: Session) -> Position:
@@ -155,24 +155,26 @@ async def _answer(exchange: Exchange, reply: Reply, *, batch: bool) -> None:
     if await reply.answered:
         assert reply.stream is not None
         session, revision = reply.session.pk, reply.connection.revision
-        await _follow(exchange, session, revision, Position(reply.stream))
+        at = Position(reply.stream)  # an older client does not come back for an answer
+        await _follow(exchange, session, revision, at, may_return=revision.priming)
     elif reply.is_gone:
         raise Refused(404, GONE)
-    elif responses := reply.responses:
-        await _at_once(exchange, responses if batch else responses[0], reply)
+    elif reply.responses:
+        await _at_once(exchange, reply, batch=batch)
     else:  # every call was cancelled: "SHOULD NOT send a response"
         await exchange.start_sse()
         await exchange.end()
 
 
-async def _at_once(exchange: Exchange, answer: JSON | list[JSON], reply: Reply) -> None:
-    if isinstance(answer, list):
-        await exchange.json(200, answer)
+async def _at_once(exchange: Exchange, reply: Reply, *, batch: bool) -> None:
+    texts = reply.texts
+    if batch:
+        await exchange.text(200, f"[{','.join(texts)}]")
     elif reply.is_overloaded:
-        await exchange.json(503, answer, BUSY)
+        await exchange.text(503, texts[0], RETRY_AFTER)
     else:
-        called = bool(reply.kept)
-        await exchange.json(http.status(answer, handshake=True, called=called), answer)
+        called, response = bool(reply.kept), reply.responses[0]
+        await exchange.text(http.status(response, handshake=True, called=called), texts[0])
 
 
 # The handshake.
@@ -212,7 +214,9 @@ async def _begun(exchange: Exchange, connection: Connection, who: Caller) -> Pai
 # Streams.
 
 
-async def _follow(exchange: Exchange, session: int, revision: Revision, at: Position) -> None:
+async def _follow(
+    exchange: Exchange, session: int, revision: Revision, at: Position, *, may_return: bool
+) -> None:
     """Pass a stream on, from a place in it, until there is no more for this connection."""
     exchange.headers, exchange.session, exchange.principal = {}, None, NOBODY
     await exchange.start_sse()
@@ -221,7 +225,7 @@ async def _follow(exchange: Exchange, session: int, revision: Revision, at: Posi
     if at.given is not None:
         await exchange.write(_written(at.stream, at.given))
     else:
-        with Tail(session, at.stream, at.number, at.after, may_return=revision.priming) as tail:
+        with Tail(session, at.stream, at.number, at.after, may_return=may_return) as tail:
             if draining().ending:
                 tail.release()
             ending = await _passed_on(exchange, tail)
@@ -240,8 +244,31 @@ def _written(stream: int, events: Iterable[tuple[int, str]]) -> bytes:
     return b"".join(sse.event(data, sse.event_id(stream, seq)) for seq, data in events)
 
 
+# The end of the process.
+
+
 def drain() -> None:
-    """End every connection whose client comes back: the process is about to end."""
+    """End every connection whose client comes back; calls may go on for a while."""
     for tail in doorbell():
         if tail.may_return:
             tail.release()
+    if docket().is_busy:
+        remaining = Remaining()
+        remaining.task = asyncio.get_running_loop().create_task(remaining.wait())
+
+
+class Remaining:
+    """The calls that are worked on when the process is about to end."""
+
+    task: asyncio.Task[None]
+
+    async def wait(self) -> None:
+        with draining().working(self):
+            await docket().finish()
+
+    def end(self) -> None:
+        """They have their time."""
+
+    def cut(self) -> None:
+        """What is not done is left to others."""
+        self.task.cancel()

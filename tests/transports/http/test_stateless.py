@@ -1,31 +1,648 @@
-"""Requests that stand alone: their answers, their ends, and what is said on the way."""
+"""Requests that stand alone: how each is answered, what is said on the way, and how it ends."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import logging
 import threading
 import time
+from typing import Any
 
 import pytest
 
 import django_mcp as mcp
+from django_mcp import threads
+from django_mcp.dispatch.announcements import _listeners
+from tests.client import PREFIX
+from tests.http import BOTH
 from tests.shop.models import Company
 
 pytestmark = pytest.mark.django_db
+VERSION, CAPABILITIES, INFO = (
+    PREFIX + name for name in ("protocolVersion", "clientCapabilities", "clientInfo")
+)
+STREAM = {
+    "content-type": "text/event-stream",
+    "cache-control": "no-store, no-transform",
+    "x-accel-buffering": "no",
+}
 
 
-# Cancelling.
+@pytest.fixture
+def talker(server):
+    """A server whose tools speak, from here and there."""
+
+    @server.tool(permission=mcp.PUBLIC, read_only=True)
+    def speak(request: mcp.Request, steps: int = 3) -> str:
+        for step in range(steps):
+            request.progress(step + 1, steps)
+            request.log("info", f"step {step + 1}")
+        return "spoken"
+
+    @server.tool(permission=mcp.PUBLIC, read_only=True)
+    async def aspeak(request: mcp.Request, steps: int = 3) -> str:
+        for step in range(steps):
+            await request.aprogress(step + 1, steps)
+            await asyncio.to_thread(request.log, "info", f"step {step + 1}")
+        return "spoken"
+
+    @server.register
+    class Region(mcp.Tool):
+        permission = mcp.PUBLIC
+        read_only = True
+        input_schema = {
+            "type": "object",
+            "properties": {
+                "place": {
+                    "type": "object",
+                    "properties": {"name": {"type": "string", "x-mcp-header": "Region"}},
+                },
+                "number": {"type": "integer", "x-mcp-header": "Number"},
+                "sure": {"type": "boolean", "x-mcp-header": "Sure"},
+            },
+        }
+
+        def handle(self, request: mcp.Request, **given: Any) -> str:
+            return json.dumps(given)
+
+    return server
 
 
+# Answers.
+
+
+def test_who_says_nothing_is_answered_by_json(http, talker):
+    talk = http(server=talker).start("tools/call", name="speak").wait()
+    assert talk.headers["content-type"] == "application/json"
+    assert not talk.is_stream and len(talk.messages) == 1
+
+
+@pytest.mark.parametrize("tool", ["speak", "aspeak"])
+def test_who_says_something_is_answered_by_a_stream(http, talker, tool):
+    client = http(server=talker)
+    client.log_level = "info"
+    token = {"_meta": {"progressToken": "p"}}
+    talk = client.start("tools/call", name=tool, **token).wait()
+    assert talk.status == 200 and talk.headers == STREAM
+    kinds = [m.get("method", "result").rpartition("/")[2] for m in talk.messages]
+    assert kinds == ["progress", "message"] * 3 + ["result"]
+    assert [event.id for event in talk.sse.found] == [None] * 7  # nothing to resume
+    assert not talk.sse.comments
+
+
+def test_a_stream_has_the_callers_words_alone(http, talker):
+    """No progress without a token, no log without a level; and then there is no stream."""
+    client = http(server=talker)
+    client.log_level = "error"
+    assert not client.start("tools/call", name="speak").wait().is_stream
+
+
+def test_the_client_is_asked_by_a_result(http):
+    client = http()
+    talk = client.start("tools/call", name="introduce").wait()
+    assert talk.messages[0]["result"]["resultType"] == "input_required" and talk.status == 200
+    client.answers = {
+        "elicitation/create": lambda asked: {
+            "action": "accept", "content": {"name": "Bo", "age": 7}
+        },
+        "sampling/createMessage": lambda asked: {
+            "role": "assistant", "content": {"type": "text", "text": "Hi Bo"},
+            "model": "m", "stopReason": "endTurn",
+        },
+    }  # fmt: skip
+    assert client.text("introduce") == "Hi Bo"
+    assert all("method" not in message for talk in client.talks for message in talk.messages)
+
+
+@pytest.mark.parametrize("id", [0, -1, 2**53, "", "1", "\u2603", "x" * 5_000, "a\nb"])
+def test_an_answer_has_the_id_of_its_request(http, id):
+    client = http()
+    for method, params, status in (
+        ("tools/list", {}, 200), ("unknown/method", {}, 404), ("tools/call", {"name": "x"}, 401),
+        ("resources/read", {}, 400),
+    ):  # fmt: skip
+        talk = client.start(method, id=id, **params).wait()
+        assert (talk.status, talk.messages[0]["id"]) == (status, id)
+    wrong = without(client.message("tools/list", {}, id=id), VERSION)
+    assert client.post(wrong).wait().messages[0]["id"] == id
+
+
+def test_one_request_knows_nothing_of_another(http, talker):
+    """The same id, many times at once."""
+    client = http(server=talker)
+    talks = [
+        client.start("tools/call", id=1, name="speak", arguments={"steps": steps},
+                     _meta={"progressToken": "p"})
+        for steps in range(1, 20)
+    ]  # fmt: skip
+    for steps, talk in enumerate(talks, 1):
+        said = [m["params"]["total"] for m in talk.wait().messages[:-1]]
+        assert said == [steps] * steps
+
+
+# What is refused, and how.
+
+
+def changed(message, *path, **values):
+    """A copy of a message, with values set, or taken away by None, at a path."""
+    copy = json.loads(json.dumps(message))
+    place = copy
+    for step in path:
+        place = place[step]
+    for name, value in values.items():
+        if value is None:
+            place.pop(name, None)
+        else:
+            place[name] = value
+    return copy
+
+
+def without(message, key):
+    copy = json.loads(json.dumps(message))
+    del copy["params"]["_meta"][key]
+    return copy
+
+
+def versioned(message, version):
+    copy = json.loads(json.dumps(message))
+    copy["params"]["_meta"][VERSION] = version
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("raw", "refused"),
+    [
+        (b"", (400, -32700)),
+        (b"{", (400, -32700)),
+        (b"\xff\xfe{}", (400, -32700)),
+        (b'{"jsonrpc": "2.0", "id": 1, "method": "\xff"}', (400, -32700)),
+        (b"[" * 100 + b"]" * 100, (400, -32700)),
+        (b'{"a":' * 65 + b"1" + b"}" * 65, (400, -32700)),
+        (b'{"a": NaN}', (400, -32700)),
+        (b'{"a": 1' + b"0" * 500 + b"}", (400, -32700)),
+        (b'{"a": "\\ud800"}', (400, -32700)),
+        (b"null", (400, -32600)),
+        (b"1", (400, -32600)),
+        (b'"x"', (400, -32600)),
+        (b"{}", (400, -32600)),
+        (b"[]", (400, -32600)),
+        (b"[{}]", (400, -32600)),
+        (b'[{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}]', (400, -32600)),
+        (b'{"jsonrpc": "1.0", "id": 1, "method": "tools/list"}', (400, -32600)),
+        (b'{"jsonrpc": "2.0", "id": null, "method": "tools/list"}', (400, -32600)),
+        (b'{"jsonrpc": "2.0", "id": 1.5, "method": "tools/list"}', (400, -32600)),
+        (b'{"jsonrpc": "2.0", "id": 1, "method": 7}', (400, -32600)),
+        (b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": []}', (400, -32600)),
+        (b'{"jsonrpc": "2.0", "id": 1, "result": {}}', (400, -32600)),
+        (b'{"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": ""}}', (400, -32600)),
+        (b'{"jsonrpc": "2.0", "method": "notifications/x", "params": 1}', (400, -32600)),
+        (b'{"jsonrpc": "2.0", "method": "notifications/x"}', (202, None)),
+        (b'{"jsonrpc": "2.0", "method": "notifications/initialized"}', (202, None)),
+        (b'{"jsonrpc": "2.0", "method": "notifications/cancelled"}', (202, None)),
+        (
+            b'{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}',
+            (202, None),
+        ),
+        (b'\xef\xbb\xbf{"jsonrpc": "2.0", "method": "notifications/x"}', (202, None)),
+    ],
+)  # fmt: skip
+def test_what_is_no_request(http, raw, refused):
+    talk = http().post(raw, mcp_method=None).wait()
+    assert talk.refused == refused
+    assert bool(talk.body) == (talk.status != 202)
+    if talk.messages:
+        assert talk.messages[0].get("id") in (None, 1)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe",
+        "unknown/method", "", "tools/Call", "tools/call ", "rpc.discover", "x" * 10_000,
+    ],
+)  # fmt: skip
+def test_a_method_that_is_not_there(http, method):
+    client = http()
+    assert client.refusal(client.message(method, {})) in ((404, -32601), (400, -32020))
+    if method.strip() == method != "":
+        assert client.refusal(client.message(method, {})) == (404, -32601)
+
+
+LADDER = {
+    # What is wrong, in the order in which it is found, with the message and headers that do it.
+    "accept": ((406, -32600), lambda m: (m, {"accept": "application/json"})),
+    "content-type": ((415, -32600), lambda m: (m, {"content_type": "text/plain"})),
+    "token": ((401, -32600), lambda m: (m, {"authorization": "Bearer x"})),
+    "missing": ((400, -32602), lambda m: (without(m, CAPABILITIES), {})),
+    "mismatch": ((400, -32020), lambda m: (m, {"mcp_method": "tools/lis"})),
+    "version": ((400, -32022), lambda m: (versioned(m, "v999"), {"mcp_protocol_version": "v999"})),
+    "method": ((404, -32601), lambda m: (changed(m, method="nothing"), None)),
+}
+
+
+@pytest.mark.parametrize("first", LADDER)
+@pytest.mark.parametrize("second", LADDER)
+def test_of_two_faults_the_first_is_told(http, first, second):
+    client = http()
+    message, headers = client.message("tools/list", {}), {}
+    for name in dict.fromkeys((second, first)):
+        message, more = LADDER[name][1](message)
+        more = {"mcp_method": message["method"]} if more is None else more
+        headers |= more if name != "method" or "mcp_method" not in headers else {}
+    order = list(LADDER)
+    told = LADDER[min(first, second, key=order.index)][0]
+    assert client.refusal(message, **headers) == told
+
+
+def test_what_a_body_lacks(http):
+    client = http()
+    message = client.message("server/discover", {})
+    for wrong in (
+        without(message, VERSION), without(message, CAPABILITIES), versioned(message, 7),
+        changed(message, "params", _meta=None), changed(message, params=None),
+        changed(message, "params", _meta=[]),
+    ):  # fmt: skip
+        assert client.refusal(wrong) == (400, -32602)
+    assert client.post(without(message, INFO)).wait().status == 200
+
+
+@pytest.mark.parametrize("version", ["v999.0.0", "2025-11-25", "2026-07-29", "", "2026-07-28 ,x"])
+def test_a_version_that_is_not_served(http, version):
+    client = http()
+    message = versioned(client.message("server/discover", {}), version)
+    talk = client.post(message, mcp_protocol_version=version or None).wait()
+    if version:
+        assert talk.refused == (400, -32022)
+        data = talk.error["data"]
+        known = client.request("server/discover")["supportedVersions"]
+        assert data["requested"] == version and set(data["supported"]) == set(known)
+    else:
+        assert talk.refused == (400, -32020)
+    assert client.refusal(message, mcp_protocol_version="2026-07-28") == (400, -32020)
+
+
+def test_headers_that_differ_from_the_body(http):
+    client = http()
+    message = client.message("tools/call", {"name": "add", "arguments": {"a": 1}})
+    for wrong in (
+        {"mcp_method": None}, {"mcp_method": "tools/list"}, {"mcp_method": "TOOLS/CALL"},
+        {"mcp_name": None}, {"mcp_name": "ADD"}, {"mcp_name": "add2"}, {"mcp_name": ""},
+        {"mcp_name": "=?base64?YWRk"}, {"mcp_name": "=?base64?!?="}, {"mcp_name": "\xe4"},
+        {"mcp_protocol_version": None}, {"mcp_protocol_version": "2025-11-25"},
+        {"mcp_protocol_version": "2026-07-28\xa0"}, {"mcp_method": "tools/call\x00"},
+    ):  # fmt: skip
+        assert client.refusal(message, **wrong) == (400, -32020), wrong
+    for right in (
+        {"mcp_method": " tools/call\t"}, {"mcp_name": "=?base64?YWRk?="}, {"mcp_name": "add "},
+        {"mcp_param_unknown": "x"}, {"last_event_id": "1-1"}, {"mcp_session_id": "x"},
+    ):  # fmt: skip
+        assert client.post(message, **right).wait().status == 200, right
+
+
+def test_arguments_that_headers_mirror(http, talker):
+    client = http(server=talker)
+    for name in ("eu", "H\xe4mburg \u2603", " padded ", "=?base64?x?=", "a\nb", ""):
+        assert json.loads(client.text("region", place={"name": name})) == {"place": {"name": name}}
+    given = {"place": {"name": "eu"}, "number": 42, "sure": True}
+    message = client.message("tools/call", {"name": "region", "arguments": given})
+    for name, wrong in {
+        "Region": (None, "us", "EU", "", "=?base64?ZQ==?=", "\xff"),
+        "Number": (None, "43", "4_2", "0x2a", "42e0", "\u0664", "4 2", ""),
+        "Sure": (None, "True", "1", "yes", "false"),
+    }.items():
+        for value in wrong:
+            encoded = value if value is None else value.encode("utf-8").decode("latin-1")
+            changed = {f"mcp-param-{name}": encoded}
+            assert client.refusal(message, **changed) == (400, -32020), (name, value)
+    assert client.post(message, **{"mcp-param-Number": "42.0"}).wait().status == 200
+    lacking = client.message("tools/call", {"name": "region", "arguments": {"number": None}})
+    assert client.refusal(lacking, **{"mcp-param-Region": "eu"}) == (400, -32020)
+    assert client.refusal(lacking, **{"mcp-param-Number": "42"}) == (400, -32020)
+
+
+def test_the_header_of_an_argument_is_there_once(http, talker):
+    client = http(server=talker)
+    message = client.message("tools/call", {"name": "region", "arguments": {"number": 42}})
+    pairs = [(name.encode(), v.encode()) for name, v in client.headers(message).items() if v]
+    raw = json.dumps(message).encode()
+    assert client.open("POST", client.path, raw, pairs).wait().status == 200
+    pairs.append((b"Mcp-Param-NUMBER", b"42"))
+    assert client.open("POST", client.path, raw, pairs).wait().refused == (400, -32020)
+
+
+def test_a_capability_that_the_client_has_not(http):
+    client = http(capabilities={})
+    talk = client.start("tools/call", name="introduce").wait()
+    assert talk.refused == (400, -32021)
+    assert talk.error["data"]["requiredCapabilities"] == {"elicitation": {"form": {}}}
+
+
+def test_failures_of_the_call_itself_are_answers(http):
+    client = http()
+    for how, code in (("protocol", 4711), ("tool", None), ("bug", None)):
+        talk = client.start("tools/call", name="fail", arguments={"how": how}).wait()
+        assert talk.status == 200
+        assert talk.messages[0].get("error", {}).get("code") == code
+    assert client.start("tools/call", name="add", arguments={"a": "x"}).wait().status == 200
+    talk = client.start("resources/read", uri="policy://unknown").wait()
+    assert (talk.status, talk.error["message"]) == (200, "There is no such policy.")
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+def test_there_is_nothing_but_post(http, method):
+    client = http()
+    for headers in ({"accept": "text/event-stream"}, {"last-event-id": "1-1", "accept": BOTH}, {}):
+        talk = client.send(method, "/mcp", headers={"mcp-protocol-version": "2026-07-28"} | headers)
+        assert talk.status == 405 and talk.headers["allow"] == "POST"
+
+
+def test_an_answer_that_is_no_json_is_an_error(http, server, monkeypatch, caplog):
+    @server.tool(permission=mcp.PUBLIC)
+    async def odd(request: mcp.Request, say: bool = False) -> str:
+        if say:
+            await request.aprogress(1)
+        return "x"
+
+    from django_mcp.protocol.connection import Connection
+
+    result = Connection.result
+    spoil = lambda self, call, given: result(self, call, given) | {"result": {"x": {1, 2}}}  # noqa: E731
+    client = http(server=server)
+    monkeypatch.setattr(Connection, "result", spoil)
+    plain = client.start("tools/call", name="odd").wait()
+    told = client.start("tools/call", name="odd", arguments={"say": True},
+                        _meta={"progressToken": 1}).wait()  # fmt: skip
+    for talk in (plain, told):
+        assert talk.messages[-1]["error"]["code"] == -32603
+        assert talk.messages[-1]["id"] in (1, 2)
+    assert "cannot be written" in caplog.text
+
+
+# A client that leaves.
+
+
+@pytest.fixture
+def one_thread(settings):
+    """One thread for tools, and as many in its queue as the test says."""
+
+    def queue(size):
+        threads.tools.shutdown()
+        settings.DJANGO_MCP = settings.DJANGO_MCP | {"THREADS": 1, "QUEUE": size}
+
+    yield queue
+    threads.tools.shutdown()
+
+
+@pytest.mark.parametrize("after", [0, 0.06])
 @pytest.mark.parametrize("tool", ["plod", "ponder"])
-def test_whoever_leaves_cancels(http, server, work, tool):
+def test_whoever_leaves_cancels(http, server, work, tool, after):
     client = http(server=server)
     talk = client.start("tools/call", name=tool)
     client.until(work.begun.is_set)
+    client.sleep(after)
     begun = time.monotonic()
-    client.sleep(0.06)  # by now somebody watches
     talk.leave()
     client.until(work.ended.is_set)
-    assert time.monotonic() - begun < 5
     talk.wait()
+    assert time.monotonic() - begun < 2
     assert (talk.status, talk.body) == (None, b"")
     assert not Company.objects.filter(name="Half done").exists()
+
+
+def test_whoever_leaves_frees_what_the_call_held(http, server, work, one_thread):
+    one_thread(0)
+    client = http(server=server)
+    for name in "abc":
+        work.begun.clear()
+        talk = client.start("tools/call", name="plod")
+        client.until(work.begun.is_set)
+        talk.leave()
+        talk.wait()
+        assert client.text("save", name=name) == name
+    assert set(Company.objects.values_list("name", flat=True)) == set("abc")
+    assert asyncio.all_tasks(client.loop) == set()
+
+
+def test_whoever_leaves_within_a_stream_cancels(http, server):
+    ended = threading.Event()
+
+    @server.tool(permission=mcp.PUBLIC)
+    def babble(request: mcp.Request) -> str:
+        try:
+            for step in range(100_000):
+                request.progress(step)
+                time.sleep(0.0005)
+        finally:
+            ended.set()
+        return "never"
+
+    client = http(server=server)
+    talk = client.start("tools/call", name="babble", _meta={"progressToken": "p"})
+    client.until(lambda: talk.messages)
+    talk.leave()
+    heard = len(talk.messages)
+    client.until(ended.is_set)
+    talk.wait()
+    assert len(talk.messages) == heard
+
+
+def test_whoever_leaves_when_all_is_said_changes_nothing(http, server, work):
+    """The answer was made; there is nobody to read it, and what was done is done."""
+    client = http(server=server)
+    talk = client.start("tools/call", name="save", arguments={"name": "kept"})
+    talk.left = True
+    talk.wait()
+    assert Company.objects.filter(name="kept").exists()
+    assert client.text("save", name="next") == "next"
+
+
+def test_who_is_queued_and_leaves_is_never_begun(http, server, work, one_thread):
+    one_thread(5)
+    client = http(server=server)
+    first = client.start("tools/call", name="plod")
+    client.until(work.begun.is_set)
+    waiting = client.start("tools/call", name="save", arguments={"name": "never"})
+    client.sleep(0.05)
+    waiting.leave()
+    waiting.wait()
+    work.go.set()
+    first.wait()
+    assert work.runs == 1 and not Company.objects.filter(name="never").exists()
+
+
+def test_a_tool_that_does_not_stop_is_waited_for_by_nobody(http, server, caplog):
+    """An asynchronous tool that eats its cancel is let run, and its answer goes nowhere."""
+    go, begun = asyncio.Event(), threading.Event()
+
+    @server.tool(permission=mcp.PUBLIC)
+    async def stubborn(request: mcp.Request) -> str:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            await go.wait()
+        return "here"
+
+    client = http(server=server)
+    talk = client.start("tools/call", name="stubborn")
+    client.until(begun.is_set)
+    talk.leave()
+    client.sleep(0.02)
+    assert not talk.over
+    go.set()
+    client.sleep(0)
+    talk.wait()
+    assert (talk.status, talk.body, caplog.text) == (None, b"", "")
+
+
+# Too much to do.
+
+
+def test_too_much_to_do_is_refused_before_anything_is_done(http, server, work, one_thread):
+    one_thread(0)
+    client = http(server=server)
+    first = client.start("tools/call", name="plod")
+    client.until(work.begun.is_set)
+    for _ in range(3):
+        talk = client.start("tools/call", id="mine", name="save", arguments={"name": "x"}).wait()
+        assert talk.status == 503 and int(talk.headers["retry-after"]) >= 1
+        assert talk.messages[0]["id"] == "mine" and "error" in talk.messages[0]
+    assert work.runs == 1
+    work.go.set()
+    assert first.wait().status == 200
+    assert client.text("save", name="x") == "x"
+
+
+def test_too_many_look_ups_are_refused(http, private, secret, settings, monkeypatch):
+    settings.DJANGO_MCP = settings.DJANGO_MCP | {"QUEUE": -2}
+    talk = http(secret, server=private).start("tools/list").wait()
+    assert talk.status == 503 and int(talk.headers["retry-after"]) >= 1
+    assert threads.lookups._pending == 0
+
+
+# Listening.
+
+
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+
+
+def listening(client, **wanted):
+    talk = client.start("subscriptions/listen", notifications=wanted)
+    client.until(lambda: talk.messages)
+    return talk
+
+
+def told(talk):
+    return [m.get("method", "result").removeprefix("notifications/") for m in talk.messages]
+
+
+def test_a_listen_is_acknowledged_and_then_told(
+    http, server, work, django_capture_on_commit_callbacks
+):
+    client = http(server=server)
+    talk = listening(client, toolsListChanged=True, resourceSubscriptions=["open://a"])
+    assert (talk.status, talk.headers) == (200, STREAM)
+    assert told(talk) == ["subscriptions/acknowledged"]
+    with django_capture_on_commit_callbacks(execute=True):
+        mcp.notify_list_changed("tools", "prompts", server=server)
+        mcp.notify_changed("open://a", server=server)
+        mcp.notify_changed("open://b", server=server)
+    client.until(lambda: len(talk.messages) == 3)
+    assert told(talk)[1:] == ["tools/list_changed", "resources/updated"]
+    tag = PREFIX + "subscriptionId"
+    assert {m["params"]["_meta"][tag] for m in talk.messages} == {1}
+    talk.leave()
+    talk.wait()
+    assert told(talk)[-1] == "resources/updated"
+
+
+def test_who_no_longer_listens_is_forgotten(http, server, work):
+    client, before = http(server=server), len(_listeners)
+    talks = [listening(client, toolsListChanged=True) for _ in range(5)]
+    assert len(_listeners) == before + 5
+    for talk in talks:
+        talk.leave()
+        talk.wait()
+    assert len(_listeners) == before
+
+
+def test_a_quiet_listen_shows_that_it_lives(http, server, work, settings):
+    settings.DJANGO_MCP = settings.DJANGO_MCP | {"KEEPALIVE": 0.03}
+    client = http(server=server)
+    talk = listening(client, toolsListChanged=True)
+    client.until(lambda: talk.sse.comments > 2)
+    assert told(talk) == ["subscriptions/acknowledged"]
+
+
+def test_listens_are_counted(http, server, work, monkeypatch):
+    monkeypatch.setattr("django_mcp.transports.http.listens.MAX_LISTENS", 2)
+    client = http(server=server)
+    first = [listening(client, toolsListChanged=True) for _ in range(2)]
+    talk = client.start("subscriptions/listen", notifications={}).wait()
+    assert talk.status == 503 and "retry-after" in talk.headers
+    first[0].leave()
+    first[0].wait()
+    assert listening(client, toolsListChanged=True).status == 200
+
+
+# Order.
+
+
+def test_what_threads_said_before_the_answer_comes_before_it(http, server, caplog):
+    """Eight threads speak up to the moment at which the tool returns, twenty times."""
+    said: list[str] = []
+
+    @server.tool(permission=mcp.PUBLIC, read_only=True)
+    def chorus(request: mcp.Request, number: int) -> str:
+        def sing(voice: int) -> None:
+            for line in range(10):
+                request.log("info", f"{number} {voice} {line}")
+                said.append(f"{number} {voice} {line}")
+
+        voices = [threading.Thread(target=sing, args=(voice,)) for voice in range(8)]
+        for voice in voices:
+            voice.start()
+        for voice in voices:
+            voice.join()
+        return "sung"
+
+    client = http(server=server)
+    client.log_level = "info"
+    with caplog.at_level(logging.WARNING):
+        for number in range(20):
+            said.clear()
+            talk = client.start("tools/call", name="chorus", arguments={"number": number}).wait()
+            heard = [m["params"]["data"] for m in talk.messages[:-1]]
+            assert sorted(heard) == sorted(said) and "result" in talk.messages[-1]
+            for voice in range(8):
+                lines = [text for text in heard if text.split()[1] == str(voice)]
+                assert lines == [f"{number} {voice} {line}" for line in range(10)]
+
+
+def test_what_threads_say_after_the_answer_is_not_heard(http, server):
+    go = threading.Event()
+    threads_: list[threading.Thread] = []
+
+    @server.tool(permission=mcp.PUBLIC, read_only=True)
+    def leave(request: mcp.Request) -> str:
+        def late() -> None:
+            while not go.wait(0.0001):
+                request.log("info", "late")
+
+        threads_.append(threading.Thread(target=late))
+        threads_[-1].start()
+        time.sleep(0.005)
+        return "left"
+
+    client = http(server=server)
+    client.log_level = "info"
+    try:
+        for _ in range(10):
+            talk = client.start("tools/call", name="leave").wait()
+            assert "result" in talk.messages[-1] and talk.ended
+        client.sleep(0.02)
+    finally:
+        go.set()
+        for thread in threads_:
+            thread.join()
