@@ -112,7 +112,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=3.0)
     options = parser.parse_args()
-    rounds, seconds = (3, 1.0) if options.short else (options.rounds, options.seconds)
+    rounds, seconds = (3, 0.6) if options.short else (options.rounds, options.seconds)
     wanted = [BY_NAME[name] for name in options.only.split(",")] if options.only else CONTENDERS
     lanes = race(wanted, TOOLS, options.server, rounds, seconds)
     tell(lanes)
