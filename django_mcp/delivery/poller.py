@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -22,7 +23,7 @@ from .. import threads
 from ..conf import settings
 from ..exceptions import Busy
 from ..models import Call
-from . import calls, leases, processes, sessions, streams
+from . import calls, leases, processes, pruning, sessions, streams
 from .calls import Overdue
 from .doorbell import doorbell
 from .jobs import BROKEN, PerLoop
@@ -32,6 +33,7 @@ from .streams import StreamState
 logger = logging.getLogger("django_mcp")
 PERIOD = 1.0  # seconds
 GREETING = 60.0  # seconds between two notes that a session is connected
+PRUNING = 1200.0  # seconds, at most, between two looks for what can be forgotten
 
 
 class Runner(Protocol):
@@ -72,6 +74,7 @@ class Poller:
         self._task: asyncio.Task[None] | None = None
         self._asleep = False
         self._observer, self._observed, self._greeted = Observer(), 0.0, 0.0
+        self._prune_at = time.monotonic() + random.uniform(PRUNING / 2, PRUNING)
         self._bell = doorbell()
         self._known: dict[int, tuple[int, ...]] = {}  # how streams were at the last look
         self.is_in_doubt = False  # whether a claim went through of which nobody here knows
@@ -115,6 +118,7 @@ class Poller:
         if lease.is_doubtful and self.runner:
             lease.abandon()
             self.runner.stop(self.runner.held())
+        self._prune()
         try:
             await self._look()
         except Busy:
@@ -133,6 +137,14 @@ class Poller:
         for tail in self._bell:
             if tail.since <= quiet:
                 tail.nudge()
+
+    def _prune(self) -> None:
+        """Forget what is over, now and then: each process does, and none waits for it."""
+        if time.monotonic() < self._prune_at:
+            return
+        self._prune_at = time.monotonic() + random.uniform(PRUNING / 2, PRUNING)
+        with suppress(Busy):
+            threads.notes.begin(pruning.prune)
 
     async def _look(self) -> None:
         seen, held = self._bell.streams(), list(self.runner.held()) if self.runner else []

@@ -184,12 +184,12 @@ class Docket:
     # What clients say about calls.
 
     async def told(self, session: Session, event: Event) -> None:
-        """Heed an answer or a cancel."""
+        """Heed an answer or a cancel, also if who said it does not wait."""
         match event:
             case Answered():
-                await self._answered(session, event)
+                await asyncio.shield(self.spawn(self._answered(session, event)))
             case Cancelled():
-                await self._cancelled(session, event)
+                await asyncio.shield(self.spawn(self._cancelled(session, event)))
 
     async def _answered(self, session: Session, reply: Answered) -> None:
         async with poller().claiming():
@@ -226,6 +226,21 @@ class Docket:
         await surely(sessions.end, session)
         theirs = [tail.stream for tail in doorbell() if tail.session == session.pk]
         ring(*(Ring(stream, changed=True) for stream in theirs))
+
+    # The end of the process.
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._tasks or self._rows)
+
+    async def finish(self) -> None:
+        """Let what is worked on come to its end; what does not is left to others."""
+        try:
+            while self._tasks:
+                await asyncio.wait(self._tasks)
+        finally:
+            poller().runner = None
+            await surely(partial(lease.end, holding=bool(self.held())))
 
     # What the poller finds.
 

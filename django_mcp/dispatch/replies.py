@@ -135,6 +135,12 @@ class Reply:
         return [*self.ready, *(response for response in answered if response is not None)]
 
     @property
+    def texts(self) -> list[str]:
+        """The responses that are there, as they are written."""
+        done = (kept for kept in self.kept if kept.is_done and kept.response is not None)
+        return [*map(encode, self.ready), *(kept.text(self.connection) for kept in done)]
+
+    @property
     def is_opening(self) -> bool:
         """Whether there are rows, or will be."""
         return self._opening is not None and not self._is_mute
@@ -180,14 +186,14 @@ class Reply:
 
     async def _open(self) -> None:
         left = [kept for kept in self.kept if not kept.is_done]
-        calls = [self._row(kept) for kept in left]
+        calls, finals = [self._row(kept) for kept in left], self.texts
         async with poller().claiming():
             try:
                 stream = await surely(
                     self._insert,
                     calls,
                     self._taken(),
-                    self._finals(),
+                    finals,
                     uuid.uuid4().hex,
                     again=False,
                 )
@@ -205,11 +211,6 @@ class Reply:
         with self._lock:
             said, self._said = self._said, []
         return [text for _, text in said]
-
-    def _finals(self) -> list[str]:
-        """The responses that are there already."""
-        done = [kept for kept in self.kept if kept.is_done and kept.response is not None]
-        return [*map(encode, self.ready), *(kept.text(self.connection) for kept in done)]
 
     def _insert(
         self, calls: list[Row], messages: list[str], finals: list[str], nonce: str, *, again: bool

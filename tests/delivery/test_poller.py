@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 from django.db import OperationalError
 from django.utils import timezone
 
-from django_mcp.delivery import calls, leases, poller, processes, sessions, streams
+from django_mcp.delivery import calls, leases, poller, processes, pruning, sessions, streams
 from django_mcp.models import PARKED, RUNNING, Call, Session
 
 from .loops import Reader, a_loop
@@ -128,6 +129,16 @@ def test_who_is_connected_is_not_idle(loop):
     Reader(loop, stream)
     loop.sleep(0.1)
     assert Session.objects.get().last_seen > long_ago
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_over_is_forgotten_now_and_then(monkeypatch):
+    done = threading.Event()
+    monkeypatch.setattr(pruning, "prune", done.set)
+    monkeypatch.setattr(poller, "PRUNING", 0.05)
+    with a_loop(monkeypatch) as loop:
+        Reader(loop, opened())
+        loop.until(done.is_set)
 
 
 # What happens to calls.

@@ -13,8 +13,8 @@ from ...delivery.pruning import prune
 class Command(BaseCommand):
     help = (
         "Forget what is over: what ended streams said, sessions that were idle for "
-        "SESSION_LIFETIME, and what they left. What is open or under way is left alone. Run it "
-        "every hour or so; it never holds up who serves."
+        "SESSION_LIFETIME, and what they left. What is open or under way is left alone. The "
+        "processes that serve do the same now and then; it never holds them up."
     )
     requires_system_checks: list[str] = []
 
