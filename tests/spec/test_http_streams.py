@@ -1,0 +1,474 @@
+"""Streams of sessions over HTTP: what they carry, how they break and go on, and how they end.
+
+The transports pages of all revisions with a handshake; the newest has `test_http_newest.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import django_mcp as mcp
+from django_mcp.protocol.revisions import REVISIONS
+from tests.http import HttpClient, Talk, response
+
+pytestmark = pytest.mark.django_db
+PRIMING = [name for name, revision in REVISIONS.items() if revision.priming]
+OTHERS = [name for name, revision in REVISIONS.items() if revision.handshake][: -len(PRIMING)]
+CANCELLED = "notifications/cancelled"
+CHANGED = "notifications/tools/list_changed"
+UPDATED = "notifications/resources/updated"
+
+
+@pytest.fixture
+def stage(server: Any) -> SimpleNamespace:
+    """A server whose tools say something, wait for `go`, ask or let go; and what became of them."""
+    state = SimpleNamespace(go=False, done=[], server=server)
+
+    async def gone_on() -> None:
+        while not state.go:  # noqa: ASYNC110 - a test sets it
+            await asyncio.sleep(0.001)
+
+    @server.tool(permission=mcp.PUBLIC)
+    async def recite(request: mcp.Request, name: str, steps: int = 2) -> str:
+        for step in range(steps):
+            await request.aprogress(step + 1, steps)
+            await request.alog("info", name)
+        return name
+
+    @server.tool(permission=mcp.PUBLIC)
+    async def pause(request: mcp.Request, name: str = "pause") -> str:
+        await request.alog("info", f"{name} begins")
+        await gone_on()
+        await request.alog("info", f"{name} ends")
+        state.done.append(name)
+        return name
+
+    @server.tool(permission=mcp.PUBLIC)
+    async def vanish(request: mcp.Request) -> str:
+        await request.arelease_stream()
+        await gone_on()
+        return "back again"
+
+    @server.tool(permission=mcp.PUBLIC)
+    async def consult(request: mcp.Request) -> str:
+        await request.aprogress(1, 4)
+        first = await request.asample("one?", max_tokens=5)
+        await request.aprogress(2, 4)
+        second = await request.asample("two?", max_tokens=5)
+        await request.aprogress(3, 4)
+        return f"{first.text} {second.text}"
+
+    @server.tool(permission=mcp.PUBLIC)
+    async def announce(request: mcp.Request, what: str) -> str:
+        if what == "tools":
+            mcp.notify_list_changed("tools", server=server)
+        else:
+            mcp.notify_changed(what, server=server)
+        return "announced"
+
+    @server.resource("sheet://{name}", permission=mcp.PUBLIC)
+    def sheet(request: mcp.Request, name: str) -> str:
+        return name
+
+    return state
+
+
+@pytest.fixture
+def join(http: Callable[..., HttpClient], stage: SimpleNamespace) -> Callable[..., HttpClient]:
+    """Makes clients of that server."""
+    return lambda revision, **options: http(revision=revision, server=stage.server, **options)
+
+
+def start(client: HttpClient, tool: str, token: Any = None, **arguments: Any) -> Talk:
+    """Begin a call."""
+    meta = {} if token is None else {"_meta": {"progressToken": token}}
+    return client.start("tools/call", name=tool, arguments=arguments, **meta)
+
+
+def kinds(talk: Talk) -> list[str]:
+    """Of each message, its method, or "response"."""
+    return [str(message.get("method", "response")) for message in talk.messages]
+
+
+def logged(talk: Talk) -> list[Any]:
+    method = "notifications/message"
+    return [one["params"]["data"] for one in talk.messages if one.get("method") == method]
+
+
+def ids(talk: Talk) -> list[str]:
+    """The ids of its events, but for the empty ones."""
+    return [str(event.id) for event in talk.sse.found if event.data]
+
+
+def cancel(client: HttpClient, id: Any) -> None:
+    client.notify(CANCELLED, requestId=id)
+
+
+# What a stream carries.
+
+
+def test_a_request_is_answered_by_json_or_by_a_stream(join, handshake):
+    client = join(handshake)
+    short, long = start(client, "announce", what="tools").wait(), start(client, "recite", name="x")
+    assert (short.status, short.headers["content-type"]) == (200, "application/json")
+    assert (long.wait().status, long.headers["content-type"]) == (200, "text/event-stream")
+    assert long.headers["x-accel-buffering"] == "no"
+
+
+def test_a_stream_has_all_that_is_said_then_the_response_and_ends(join, handshake):
+    talk = start(join(handshake), "recite", token="t", name="x").wait()
+    said = ["notifications/progress", "notifications/message"] * 2
+    assert kinds(talk) == [*said, "response"] and talk.ended
+    assert response(talk)["content"][0]["text"] == "x"
+
+
+def test_a_stream_is_not_ended_before_the_response(join, handshake, stage):
+    client = join(handshake)
+    talk = start(client, "pause")
+    talk.until(lambda: talk.messages)
+    client.sleep(0.2)
+    assert not talk.ended
+    stage.go = True
+    assert kinds(talk.wait())[-1] == "response"
+
+
+def test_a_batch_has_a_response_for_each_request(join, stage):
+    client = join("2025-03-26")
+    calls = [
+        client.message("tools/call", {"name": tool, "arguments": {"name": tool}})
+        for tool in ("pause", "recite", "pause")
+    ]
+    talk = client.post([*calls, client.message("ping", {})])
+    talk.until(lambda: len(logged(talk)) == 4)
+    client.sleep(0.1)
+    assert not talk.ended
+    stage.go = True
+    answered = [one["id"] for one in talk.wait().messages if "result" in one]
+    assert sorted(answered) == [call["id"] for call in calls] + [calls[-1]["id"] + 1]
+    assert "result" in talk.messages[-1]
+
+
+def test_a_stream_concerns_its_own_request_alone(join, handshake, stage):
+    client = join(handshake)
+    first, second = start(client, "pause", name="first"), start(client, "pause", name="second")
+    first.until(lambda: first.messages and second.messages)
+    third = start(client, "recite", token="third", name="third").wait()
+    stage.go = True
+    assert logged(first.wait()) == ["first begins", "first ends"]
+    assert logged(second.wait()) == ["second begins", "second ends"]
+    assert logged(third) == ["third", "third"]
+    assert [response(talk)["content"][0]["text"] for talk in (first, second, third)] == [
+        "first", "second", "third",
+    ]  # fmt: skip
+
+
+def test_a_call_asks_on_its_own_stream(join, handshake, stage):
+    client = join(handshake)
+    listening, other = client.listen(), start(client, "pause")
+    talk = start(client, "consult")
+    talk.until(lambda: client.asked)
+    client.sleep(0.1)
+    assert kinds(talk) == ["sampling/createMessage"]
+    assert listening.messages == [] and kinds(other) == ["notifications/message"]
+    reply(client, client.asked[0], "yes")
+    talk.until(lambda: len(client.asked) == 2)
+    reply(client, client.asked[1], "no")
+    assert response(talk.wait())["content"][0]["text"] == "yes no"
+    assert listening.messages == []
+
+
+def reply(client: HttpClient, question: Any, text: str) -> Talk:
+    result = {"role": "assistant", "model": "m", "content": {"type": "text", "text": text}}
+    talk = client.post({"jsonrpc": "2.0", "id": question["id"], "result": result}).wait()
+    assert (talk.status, talk.body) == (202, b"")
+    return talk
+
+
+def test_an_answer_counts_once_and_in_its_session_alone(join, handshake):
+    client, other = join(handshake), join(handshake)
+    talk = start(client, "consult")
+    talk.until(lambda: client.asked)
+    reply(other, client.asked[0], "not mine")
+    client.sleep(0.1)
+    assert len(client.asked) == 1
+    reply(client, client.asked[0], "mine")
+    reply(client, client.asked[0], "again")
+    talk.until(lambda: len(client.asked) == 2)
+    reply(client, client.asked[1], "too")
+    assert response(talk.wait())["content"][0]["text"] == "mine too"
+
+
+# A connection that breaks.
+
+
+def test_a_lost_connection_is_no_cancel(join, handshake, stage):
+    client = join(handshake)
+    talk = start(client, "pause")
+    talk.until(lambda: talk.messages)
+    talk.leave()
+    client.sleep(0.05)
+    stage.go = True
+    talk.until(lambda: stage.done)
+
+
+def test_not_even_before_anything_is_answered(join, handshake, stage):
+    @stage.server.tool(permission=mcp.PUBLIC)
+    async def quiet(request: mcp.Request) -> str:
+        await asyncio.sleep(0.1)
+        stage.done.append("quiet")
+        return "quiet"
+
+    talk = start(join(handshake), "quiet")
+    talk.site.settle()
+    talk.leave()
+    talk.until(lambda: stage.done)
+
+
+def test_a_stream_goes_on_where_it_broke(join, handshake, stage):
+    client = join(handshake)
+    talk = start(client, "pause")
+    talk.until(lambda: talk.messages)
+    talk.leave()
+    rest = client.listen(ids(talk)[0])
+    client.sleep(0.05)
+    stage.go = True
+    assert kinds(rest.wait()) == ["notifications/message", "response"]
+    assert logged(rest) == ["pause ends"] and not set(ids(rest)) & set(ids(talk))
+
+
+def test_from_any_event_a_stream_gives_exactly_the_rest(join, handshake):
+    client = join(handshake)
+    talk = start(client, "recite", token=7, name="x", steps=3).wait()
+    for place, cursor in enumerate(ids(talk)[:-1], 1):
+        assert client.listen(cursor).wait().messages == talk.messages[place:]
+
+
+def test_nothing_follows_the_end_of_a_stream(join, handshake):
+    client = join(handshake)
+    talk = start(client, "recite", name="x").wait()
+    assert client.listen(ids(talk)[-1]).wait().status == 405
+
+
+def test_ids_are_unique_in_a_session_and_tell_their_stream(join, handshake, stage):
+    client = join(handshake)
+    listening = client.listen()
+    talks = [start(client, "recite", name=str(n)).wait() for n in range(3)]
+    start(client, "announce", what="tools").wait()
+    listening.until(lambda: listening.messages)
+    found = [id for talk in (*talks, listening) for id in ids(talk)]
+    assert len(set(found)) == len(found) == 10
+    streams = [{id.split("-")[0] for id in ids(talk)} for talk in (*talks, listening)]
+    assert [len(stream) for stream in streams] == [1] * 4 and len(set.union(*streams)) == 4
+
+
+def test_resuming_brings_nothing_of_another_stream(join, handshake, stage):
+    client = join(handshake)
+    first = start(client, "recite", name="first").wait()
+    second = start(client, "pause", name="second")
+    second.until(lambda: second.messages)
+    listening = client.listen()
+    start(client, "announce", what="tools").wait()
+    listening.until(lambda: listening.messages)
+    again = client.listen(ids(first)[0]).wait()
+    assert logged(again) == ["first"] and kinds(again)[-1] == "response"
+    second.leave()
+    stage.go = True
+    assert logged(client.listen(ids(second)[0]).wait()) == ["second ends"]
+
+
+@pytest.mark.parametrize(
+    "cursor", ["{s}-9", "{s}", "x", "0-0", "999999-0", "-{s}-1", "{s}-01", "é"]
+)
+def test_an_id_that_was_never_given_out_is_400(join, handshake, cursor):
+    client = join(handshake)
+    stream = ids(start(client, "recite", name="x").wait())[0].split("-")[0]
+    assert client.listen(cursor.format(s=stream)).wait().status == 400
+
+
+def test_an_id_of_another_session_is_400(join, handshake, stage):
+    client, other = join(handshake), join(handshake)
+    for talk in (start(client, "recite", name="x").wait(), start(client, "pause")):
+        talk.until(lambda talk=talk: talk.messages)
+        assert other.listen(ids(talk)[0]).wait().status == 400
+    stage.go = True
+
+
+# Priming and polling.
+
+
+@pytest.mark.parametrize("revision", PRIMING)
+def test_a_stream_begins_with_a_cursor_and_nothing_else(join, revision):
+    client = join(revision)
+    for talk in (client.listen(), start(client, "recite", name="x")):
+        first = talk.until(lambda talk=talk: talk.sse.found)[0]
+        assert first.data == "" and first.id and first.retry
+    talk.wait()
+    again = client.listen(first.id).wait()
+    assert again.sse.found[0].data == "" and again.messages == talk.messages
+
+
+@pytest.mark.parametrize("revision", OTHERS)
+def test_older_clients_see_no_empty_event(join, revision):
+    client = join(revision)
+    listening, talk = client.listen(), start(client, "recite", name="x").wait()
+    rest = client.listen(ids(talk)[0]).wait()
+    client.sleep(0.05)
+    assert listening.status == 200 and listening.sse.found == []
+    assert all(
+        event.data and event.retry is None for one in (talk, rest) for event in one.sse.found
+    )
+
+
+@pytest.mark.parametrize("revision", PRIMING)
+def test_a_stream_that_lets_go_says_when_to_come_back(join, revision, stage):
+    client = join(revision)
+    talk = start(client, "vanish").wait()
+    last = talk.sse.found[-1]
+    assert talk.messages == [] and last.retry and last.id
+    rest = client.listen(last.id)
+    client.sleep(0.05)
+    assert not rest.ended
+    stage.go = True
+    assert kinds(rest.wait()) == ["response"]
+
+
+@pytest.mark.parametrize("revision", OTHERS)
+def test_older_clients_are_not_let_go_before_their_response(join, revision, stage):
+    client = join(revision)
+    talk = start(client, "vanish")
+    client.sleep(0.1)
+    stage.go = True
+    assert kinds(talk.wait()) == ["response"]
+
+
+# The stream of a session.
+
+
+def test_a_session_has_a_stream(join, handshake):
+    talk = join(handshake).listen()
+    talk.until(lambda: talk.status)
+    assert (talk.status, talk.headers["content-type"]) == (200, "text/event-stream")
+    assert talk.headers["x-accel-buffering"] == "no" and not talk.ended
+
+
+def test_the_stream_of_a_session_has_no_response_and_nothing_of_a_call(join, handshake, stage):
+    client = join(handshake)
+    listening = client.listen()
+    start(client, "recite", token=1, name="x").wait()
+    talk = start(client, "pause")
+    talk.until(lambda: talk.messages)
+    client.request("ping")
+    talk.leave()
+    stage.go = True
+    talk.until(lambda: stage.done)
+    start(client, "announce", what="tools").wait()
+    listening.until(lambda: listening.messages)
+    assert kinds(listening) == [CHANGED]
+
+
+def test_a_message_goes_to_one_stream(join, handshake, stage):
+    client = join(handshake)
+    talks = [client.listen(), start(client, "pause"), client.listen(), start(client, "pause")]
+    client.request("resources/subscribe", uri="sheet://a")
+    client.sleep(0.05)
+    start(client, "announce", what="tools").wait()
+    start(client, "announce", what="sheet://a").wait()
+    client.until(lambda: len(client.notes) >= 4)
+    client.sleep(0.1)
+    told = [kind for talk in talks for kind in kinds(talk)]
+    assert (told.count(CHANGED), told.count(UPDATED)) == (1, 1)
+
+
+def test_what_was_subscribed_to_is_told_until_it_is_no_more(join, handshake):
+    client, other = join(handshake), join(handshake)
+    listening, elsewhere = client.listen(), other.listen()
+    client.request("resources/subscribe", uri="sheet://a")
+    start(other, "announce", what="sheet://b").wait()
+    start(other, "announce", what="sheet://a").wait()
+    listening.until(lambda: listening.messages)
+    client.request("resources/unsubscribe", uri="sheet://a")
+    start(other, "announce", what="sheet://a").wait()
+    client.sleep(0.1)
+    assert [one["params"]["uri"] for one in listening.messages] == ["sheet://a"]
+    assert elsewhere.messages == []
+
+
+def test_what_happened_meanwhile_is_told_when_the_client_comes_back(join, handshake):
+    client = join(handshake)
+    client.request("resources/subscribe", uri="sheet://a")
+    for what in ("tools", "sheet://a", "tools"):
+        start(client, "announce", what=what).wait()
+    client.sleep(0.1)
+    listening = client.listen()
+    listening.until(lambda: len(listening.messages) >= 2)
+    client.sleep(0.1)
+    assert sorted(kinds(listening)) == [UPDATED, CHANGED]
+
+
+# Beside streams: what belongs to one session alone.
+
+
+def test_the_level_of_logs_is_the_sessions_own(join, handshake):
+    client, other = join(handshake), join(handshake)
+    assert client.request("logging/setLevel", level="error") == {}
+    assert start(client, "recite", name="x").wait().headers["content-type"] == "application/json"
+    assert logged(start(other, "recite", name="x").wait()) == ["x", "x"]
+    client.request("logging/setLevel", level="debug")
+    assert logged(start(client, "recite", name="x").wait()) == ["x", "x"]
+
+
+def test_a_cancel_ends_the_stream_without_a_response(join, handshake, stage):
+    client, other = join(handshake), join(handshake)
+    talk = client.start("tools/call", id="same", name="pause", arguments={})
+    theirs = other.start("tools/call", id="same", name="pause", arguments={})
+    for one in (talk, theirs):
+        one.until(lambda one=one: one.messages)
+    cancel(client, "same")
+    assert kinds(talk.wait()) == ["notifications/message"]
+    other.sleep(0.05)
+    assert not theirs.ended
+    stage.go = True
+    assert kinds(theirs.wait())[-1] == "response" and stage.done == ["pause"]
+
+
+@pytest.mark.parametrize("id", ["unknown", 4711, None, 1.5, [], True])
+def test_a_cancel_of_nothing_is_accepted_and_ignored(join, handshake, id):
+    client = join(handshake)
+    cancel(client, id)
+    assert client.text("recite", name="x") == "x"
+
+
+def test_a_call_that_is_over_is_not_cancelled(join, handshake):
+    client = join(handshake)
+    talk = client.start("tools/call", id="over", name="recite", arguments={"name": "x"}).wait()
+    cancel(client, "over")
+    assert client.listen(ids(talk)[0]).wait().messages == talk.messages[1:]
+
+
+def test_progress_rises_over_questions_and_broken_connections(join, handshake):
+    client = join(handshake)
+    talk, seen = start(client, "consult", token="t"), []
+    for count in (1, 2):
+        talk.until(lambda count=count: len(client.asked) == count)
+        seen += talk.messages
+        talk.leave()
+        reply(client, client.asked[-1], "yes")
+        talk = client.listen(ids(talk)[-1])
+    seen += talk.wait().messages
+    method = "notifications/progress"
+    done = [one["params"]["progress"] for one in seen if one.get("method") == method]
+    assert done == [1, 2, 3] and "result" in seen[-1]
+
+
+def test_a_client_may_ask_whether_the_server_lives(join, handshake, stage):
+    client = join(handshake)
+    talk = start(client, "pause")
+    talk.until(lambda: talk.messages)
+    assert client.request("ping") == {}
+    stage.go = True
+    talk.wait()
