@@ -90,6 +90,7 @@ class SessionAdmin(LogAdmin):
 class StreamAdmin(LogAdmin):
     list_display = ("pk", "session", "standalone", "last", "size", "owed", "closed", "created")
     list_filter = ("standalone", "closed")
+    linked = ("session",)
     list_select_related = ("session",)
     fields = (
         "session", "standalone", "events_link", "first", "last", "size", "owed", "closed", "ended",
@@ -104,6 +105,7 @@ class StreamAdmin(LogAdmin):
 class EventAdmin(LogAdmin):
     list_display = ("name", "stream", "seq", "size", "final", "created")
     list_filter = ("final",)
+    linked = ("stream",)
     list_select_related = ("stream",)
     fields = ("stream", "seq", "size", "final", "created", "message")
     private = {"message": "data"}
@@ -120,6 +122,7 @@ class EventAdmin(LogAdmin):
 class CallAdmin(LogAdmin):
     list_display = ("pk", "method", "session", "user_key", "state", "cancelled", "created")
     list_filter = ("state", "cancelled", "method")
+    linked = ("session",)
     list_select_related = ("session",)
     fields = (
         "session", "stream", "method", "user_key", "state", "cancelled", "rounds", "runs",

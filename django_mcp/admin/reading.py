@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.db.models import Model, QuerySet
+from django.db.models.constants import LOOKUP_SEP
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
@@ -31,6 +32,7 @@ class ReadOnlyAdmin(ModelAdmin):
     """Lists and shows. ``private`` are fields for superusers, and the columns they show."""
 
     private: dict[str, str] = {}
+    linked: tuple[str, ...] = ()  # by which other lists link to this one
     show_full_result_count = False
     list_per_page = 50
     ordering = ("-pk",)
@@ -52,6 +54,12 @@ class ReadOnlyAdmin(ModelAdmin):
         if is_superuser(request):
             return fields
         return [name for name in fields if name not in self.private]
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        """By what is offered: a filter by any other column tells, guess by guess, what it holds."""
+        offered = (one[0] if isinstance(one, tuple) else one for one in self.list_filter)
+        known = lookup.split(LOOKUP_SEP)[0] in {*offered, *self.linked}
+        return known and super().lookup_allowed(lookup, value, request)
 
     def allowed(self, request: HttpRequest, codename: str) -> bool:
         user: Any = request.user

@@ -188,3 +188,33 @@ def test_a_project_without_the_admin(tmp_path):
     assert not [
         name for name in brought if name.startswith(("django_mcp.admin", "django.contrib.admin."))
     ]
+
+
+@pytest.mark.parametrize("how", ["__contains", "__startswith", "__regex", "__gt", ""])
+@pytest.mark.parametrize("place", [
+    (Event, "data"), (Call, "params"), (Call, "known"), (Call, "meta"), (Call, "request_id"),
+    (Session, "dirty"), (Session, "digest"),
+])  # fmt: skip
+def test_what_is_private_cannot_be_guessed_by_filters(staff, said, how, place):
+    """Attack: a list that is empty for a wrong guess, and is not for a right one."""
+    model, column = place
+    sam = staff(*VIEWS)
+    rows(Session).update(dirty=[SECRET])
+    stored = str(rows(model).values_list(column, flat=True).get())
+    for guess in (stored[:12], stored[5:20], "", "~", "[^~]"):
+        answer = sam.get(page(model, "changelist"), {f"{column}{how}": guess})
+        assert answer.status_code != 200 or not answer.context["cl"].result_count, guess
+
+
+def test_lists_are_filtered_by_what_they_show(staff, said):
+    """As the links between them do."""
+    sam = staff(*VIEWS)
+    for model, query in (
+        (Event, {"stream": said.stream.pk}),
+        (Event, {"final__exact": 0}),
+        (Stream, {"session": said.session.pk}),
+        (Call, {"session": said.session.pk, "state__exact": "running"}),
+        (Session, {"server": "default", "revision": "2025-11-25"}),
+    ):
+        answer = sam.get(page(model, "changelist"), query)
+        assert answer.status_code == 200 and answer.context["cl"].result_count == 1, query

@@ -283,3 +283,14 @@ def test_a_user_with_tokens_is_not_deleted_by_who_may_not_revoke_them(staff, ali
 def test_servers_are_those_of_the_project(staff, server):
     html = staff("add_token").get(ADD).text
     assert f'value="{mcp.server.name}"' in html and "every server" in html
+
+
+@pytest.mark.parametrize("how", ["__startswith", "__gt", ""])
+def test_the_digest_of_a_token_cannot_be_guessed_by_filters(staff, alice, how):
+    token, _ = Token.make(alice, "x")
+    sam = staff("view_token")
+    for guess in (token.digest[:9], token.digest, ""):
+        address = reverse("admin:django_mcp_token_changelist")
+        answer = sam.get(address, {f"digest{how}": guess})
+        assert answer.status_code != 200 or not answer.context["cl"].result_count
+    assert sam.get(address, {"revoked__isempty": "1"}).context["cl"].result_count == 1
