@@ -1,0 +1,233 @@
+"""The endpoint as a whole: which way a request goes, and what is looked at in which order."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+
+import pytest
+from asgiref.testing import ApplicationCommunicator
+from channels.consumer import AsyncConsumer
+
+import django_mcp as mcp
+from django_mcp.routing import as_asgi
+from django_mcp.transports.http.consumer import MCPConsumer
+from tests.http import BOTH
+
+pytestmark = pytest.mark.django_db
+
+
+def test_it_is_a_consumer_of_channels(server):
+    assert issubclass(MCPConsumer, AsyncConsumer)
+    assert callable(MCPConsumer.as_asgi(server=server))
+
+
+async def test_it_answers_whole_requests_alone(server):
+    with pytest.raises(NotImplementedError):
+        await MCPConsumer(server).dispatch({"type": "http.request"})
+
+
+async def test_any_asgi_server_will_do(server):
+    @server.tool(permission=mcp.PUBLIC, read_only=True)
+    async def add(request: mcp.Request, a: int, b: int) -> int:
+        return a + b
+
+    scope = {"type": "http", "method": "OPTIONS", "path": "/", "headers": [(b"host", b"localhost")]}
+    talking = ApplicationCommunicator(as_asgi(server), scope)
+    await talking.send_input({"type": "http.request"})
+    assert (await talking.receive_output(1))["status"] == 204
+    assert (await talking.receive_output(1)) == {
+        "type": "http.response.body", "body": b"", "more_body": False,
+    }  # fmt: skip
+    await talking.wait(1)
+
+
+# What a client takes and sends.
+
+
+@pytest.mark.parametrize(
+    ("accept", "is_taken"),
+    [
+        (BOTH, True), ("text/event-stream,application/json", True), ("*/*", True),
+        ("application/*, text/*", True), ("APPLICATION/JSON;q=0.1, Text/Event-Stream", True),
+        (None, False), ("", False), ("application/json", False), ("text/event-stream", False),
+        ("application/json, text/event-stream;q=0", False), ("text/html, application/json", False),
+        ("application/jsonp, text/event-streams", False),
+        ("application/json text/event-stream", False),
+    ],
+)  # fmt: skip
+def test_a_post_takes_both_kinds_of_answer(http, revision, accept, is_taken):
+    client = http(revision=revision)
+    talk = client.post(client.message("tools/list", {}), accept=accept).wait()
+    assert talk.refused == (406, -32600) if not is_taken else talk.status == 200
+
+
+@pytest.mark.parametrize(
+    ("accept", "is_taken"),
+    [
+        ("text/event-stream", True), ("text/*", True), ("*/*;q=0.1", True), (BOTH, True),
+        (None, False), ("application/json", False), ("text/event-stream;q=0, text/*", False),
+    ],
+)  # fmt: skip
+def test_a_get_takes_a_stream(http, handshake, accept, is_taken):
+    client = http(revision=handshake)
+    headers = client.headers() | {"accept": accept}
+    talk = client.open("GET", "/mcp", headers=headers)
+    if is_taken:
+        client.until(lambda: talk.status)
+        assert talk.is_stream
+    else:
+        assert talk.wait().refused == (406, -32600)
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_json"),
+    [
+        ("application/json", True), ("Application/JSON; charset=UTF-8", True),
+        ('application/json;charset="utf-8"', True), ("application/json; profile=x", True),
+        (None, False), ("", False), ("text/plain", False), ("application/jsonp", False),
+        ("application/json, text/plain", False), ("application/json; charset=latin-1", False),
+        ("application/x-www-form-urlencoded", False), ("multipart/form-data", False),
+        ("text/plain; application/json", False),
+    ],
+)  # fmt: skip
+def test_a_post_is_json(http, revision, kind, is_json):
+    """A form of another site can send the other kinds without asking first."""
+    client = http(revision=revision)
+    talk = client.post(client.message("tools/list", {}), content_type=kind).wait()
+    assert talk.refused == (415, -32600) if not is_json else talk.status == 200
+
+
+@pytest.mark.parametrize("coding", ["gzip", "br", "deflate, identity", "x"])
+def test_a_body_is_not_compressed(http, revision, coding):
+    """Attack: a small body that is a large one."""
+    client = http(revision=revision)
+    talk = client.post(client.message("tools/list", {}), content_encoding=coding).wait()
+    assert talk.refused == (415, -32600) and talk.headers["accept-encoding"] == "identity"
+    talk = client.post(client.message("tools/list", {}), content_encoding="Identity").wait()
+    assert talk.status == 200
+
+
+# Which way it goes.
+
+
+def test_what_says_everything_itself_stands_alone(http):
+    """Whatever its headers say: then it is refused for that."""
+    session, client = http(revision="2025-11-25").session, http()
+    message = client.message("tools/list", {})
+    for header in (None, "2025-11-25", "2024-11-05", "v999"):
+        talk = client.post(message, mcp_protocol_version=header, mcp_session_id=session).wait()
+        assert talk.refused == (400, -32020)
+        assert "mcp-session-id" not in talk.headers
+
+
+@pytest.mark.parametrize("header", [None, "2024-11-05", "2025-11-25", "2026-07-28"])
+def test_a_handshake_begins_a_session_whatever_the_header(http, handshake, header):
+    """Clients say what they will, before they know what is spoken."""
+    client = http(revision=handshake, initialize=False)
+    given = {
+        "protocolVersion": handshake, "capabilities": {},
+        "clientInfo": {"name": "x", "version": "1"},
+    }  # fmt: skip
+    talk = client.post(
+        client.message("initialize", given), mcp_protocol_version=header, mcp_method="initialize"
+    ).wait()
+    assert talk.status == 200 and talk.messages[0]["result"]["protocolVersion"] == handshake
+    id = talk.headers["mcp-session-id"]
+    assert len(id) >= 22 and all(0x21 <= ord(character) <= 0x7E for character in id)
+
+
+def test_both_ways_are_open_to_one_client(http):
+    older, newer = http(revision="2025-06-18"), http()
+    assert older.text("add", a=1, b=2) == newer.text("add", a=1, b=2) == "3"
+
+
+# Leaving.
+
+
+def test_a_server_that_cannot_tell_who_leaves_stops_the_call(http, server, work, caplog):
+    client = http(server=server)
+    talk = client.start("tools/call", name="ponder")
+    client.until(work.begun.is_set)
+
+    async def broken():
+        raise RuntimeError("no more messages")
+
+    talk._inbox.put_nowait({"type": "http.request"})  # what is not a disconnect is passed over
+    client.sleep(0.05)
+    assert not talk.over
+
+    message = client.message("tools/call", {"name": "ponder"})
+    scope = client._scope(message)
+    raw = json.dumps(message).encode()
+    first = [{"type": "http.request", "body": raw}]
+    sent: list[object] = []
+
+    async def receive():
+        return first.pop() if first else await broken()
+
+    async def send(message):
+        sent.append(message)
+
+    work.begun.clear(), work.ended.clear()
+    client.run(asyncio.wait_for(client.application(scope, receive, send), 5))
+    assert work.ended.is_set() and sent == []
+    assert "Nobody knows whether a client is there" in caplog.text
+    work.go.set()
+    talk.wait()
+
+
+def test_a_server_may_stop_an_answer(http, server, work):
+    """As some do when they end: the call is stopped, and the server's cancel stays one."""
+    client = http(server=server)
+    message = client.message("tools/call", {"name": "ponder"})
+    raw = json.dumps(message).encode()
+    first = [{"type": "http.request", "body": raw}]
+
+    async def stopped():
+        async def receive():
+            return first.pop() if first else await asyncio.Event().wait()
+
+        task = asyncio.ensure_future(client.application(client._scope(message), receive, None))
+        await asyncio.to_thread(work.begun.wait, 5)
+        task.cancel()
+        await task
+
+    with pytest.raises(asyncio.CancelledError):
+        client.run(stopped())
+    assert work.ended.is_set()
+
+
+def test_quick_answers_are_watched_by_nobody(http, monkeypatch):
+    """A task for each that looks whether the client leaves would cost more than the answer."""
+    watched = []
+    from django_mcp.transports.http.exchanges import Exchange
+
+    left = Exchange.left
+
+    async def counted(self):
+        watched.append(self)
+        await left(self)
+
+    monkeypatch.setattr(Exchange, "left", counted)
+    monkeypatch.setattr("django_mcp.transports.http.pulse.SOON", 5)
+    client = http()
+    for _ in range(20):
+        client.text("add", a=1, b=2)
+    assert watched == []
+
+
+def test_no_thread_and_no_task_is_left_behind(http, secret):
+    client = http(secret)
+    client.text("add", a=1, b=2)
+    before = threading.active_count()
+    for _ in range(20):
+        client.text("add", a=1, b=2)
+        talk = client.start("subscriptions/listen", notifications={"toolsListChanged": True})
+        client.until(lambda talk=talk: talk.messages)
+        talk.leave()
+        talk.wait()
+    client.settle()
+    assert threading.active_count() <= before + 1
+    assert asyncio.all_tasks(client.loop) == set()

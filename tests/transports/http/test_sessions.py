@@ -1,0 +1,513 @@
+"""Sessions over HTTP: the handshake, what is posted and how it is answered, streams, and the end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+import django_mcp as mcp
+from django_mcp import threads
+from django_mcp.delivery import pruning
+from django_mcp.exceptions import Busy
+from django_mcp.models import Call, Event, Session, Stream, Token
+from django_mcp.transports.http.draining import draining
+from tests.client import RpcError
+from tests.delivery.rows import given
+from tests.http import response
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _grace():
+    with given(JSON_GRACE=0.15):
+        yield
+
+
+@pytest.fixture
+def gate():
+    found = threading.Event()
+    yield found
+    found.set()
+
+
+@pytest.fixture
+def server(server, gate):
+    @server.tool(permission=mcp.PUBLIC)
+    async def add(request, a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    @server.tool(permission=mcp.PUBLIC)
+    async def wait(request) -> str:
+        """Speak, wait, speak again."""
+        request.progress(1)
+        while not gate.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
+        request.progress(2)
+        return "waited"
+
+    @server.tool(permission=mcp.PUBLIC)
+    def count(request, to: int) -> str:
+        """Count."""
+        for n in range(1, to + 1):
+            request.progress(n, to)
+        return "counted"
+
+    @server.tool(permission=mcp.PUBLIC)
+    async def release(request) -> str:
+        """Let the connection go."""
+        await request.arelease_stream()
+        while not gate.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
+        return "released"
+
+    @server.tool(permission=mcp.PUBLIC)
+    def log(request, level: str) -> str:
+        """Write to the client's log."""
+        request.log(level, "words")
+        return "logged"
+
+    @server.tool(permission=mcp.PUBLIC)
+    def ask(request) -> str:
+        """Ask."""
+        return f"answer: {request.elicit('Really?', bool)}"
+
+    @server.tool
+    def whoami(request) -> str:
+        """For users."""
+        return str(request.user)
+
+    @server.resource("note://one", permission=mcp.PUBLIC)
+    def note(request) -> str:
+        return "a note"
+
+    return server
+
+
+@pytest.fixture
+def client(http, server, handshake):
+    """A client of each revision with a handshake."""
+    return http(server=server, revision=handshake)
+
+
+@pytest.fixture
+def newest(http, server):
+    return http(server=server, revision="2025-11-25")
+
+
+def waiting(client, tool="wait", **arguments):
+    """A call that is under way, on a stream."""
+    meta = {"_meta": {"progressToken": "t"}}
+    talk = client.start("tools/call", name=tool, arguments=arguments, **meta)
+    return talk.until(lambda: talk.is_stream) and talk
+
+
+def ids(talk) -> list[str | None]:
+    return [event.id for event in talk.sse.found]
+
+
+def progress(talk) -> list[float]:
+    return [
+        one["params"]["progress"] for one in talk.messages if "progress" in str(one.get("method"))
+    ]
+
+
+# The handshake.
+
+
+def test_a_session_begins_with_initialize(client):
+    row = Session.objects.get()
+    assert client.session and client.session.isascii() and client.session not in str(row.__dict__)
+    assert row.revision == client.revision.name and row.initialized
+    assert (row.owner, row.user) == ("", None) and row.server == client.server.name
+
+
+def test_a_wrong_initialize_begins_none(http, server):
+    client = http(server=server, revision="2025-11-25", initialize=False)
+    talk = client.start("initialize", protocolVersion=7).wait()
+    assert "mcp-session-id" not in talk.headers and "error" in talk.messages[0]
+    assert not Session.objects.exists()
+
+
+@pytest.mark.parametrize("method", ["ping", "tools/list", "notifications/initialized"])
+def test_without_a_session_there_is_only_initialize(http, server, method):
+    client = http(server=server, revision="2025-11-25", initialize=False)
+    message = {"jsonrpc": "2.0", "method": method}
+    if "/" in method and "notif" not in method or method == "ping":
+        message["id"] = 1
+    assert client.post(message).wait().status == 400
+    assert client.listen().wait().status == 400
+    assert client.open("DELETE", client.path, headers=client.headers()).wait().status == 400
+
+
+def test_a_session_is_initialized_once(newest):
+    given = {"protocolVersion": "2025-11-25", "capabilities": {}}
+    given["clientInfo"] = {"name": "x", "version": "1"}
+    talk = newest.start("initialize", **given).wait()
+    assert talk.status == 400 and Session.objects.count() == 1
+
+
+def test_an_unknown_session_is_none(newest):
+    for id in ("x", "A" * 43, newest.session[:-1] + "~"):
+        assert newest.post(newest.message("ping", {}), mcp_session_id=id).wait().status == 404
+
+
+def test_a_session_is_its_owners(http, server, alice, bob):
+    own, other = Token.make(alice, "one")[1], Token.make(bob, "two")[1]
+    client = http(own, server=server, revision="2025-11-25")
+    assert client.text("whoami") == "alice"
+    assert (
+        client.post(client.message("ping", {}), authorization=f"Bearer {other}").wait().status
+        == 404
+    )
+    assert client.post(client.message("ping", {}), authorization=None).wait().status == 401
+    again = Token.make(alice, "three")[1]
+    assert (
+        client.post(client.message("ping", {}), authorization=f"Bearer {again}").wait().status
+        == 404
+    )
+    assert client.listen(authorization=f"Bearer {other}").wait().status == 404
+
+
+def test_nobody_may_name_what_is_for_users(newest):
+    talk = newest.start("tools/call", name="whoami", arguments={}).wait()
+    assert talk.status == 401
+
+
+def test_how_many_sessions_there_may_be(http, server, alice):
+    token = Token.make(alice, "one")[1]
+    with given(SESSIONS=1):
+        http(token, server=server, revision="2025-11-25")
+        client = http(token, server=server, revision="2025-11-25", initialize=False)
+        params = {"protocolVersion": "2025-11-25", "capabilities": {}}
+        params["clientInfo"] = {"name": "x", "version": "1"}
+        talk = client.start("initialize", **params).wait()
+    assert talk.status == 503 and talk.headers["retry-after"]
+
+
+def test_an_idle_session_ends(newest):
+    Session.objects.update(last_seen=timezone.now() - timedelta(days=2))
+    assert newest.post(newest.message("ping", {})).wait().status == 404
+
+
+# POST.
+
+
+def test_what_is_done_at_once_comes_as_json(client):
+    talk = client.start("tools/call", name="add", arguments={"a": 1, "b": 2}).wait()
+    assert talk.headers["content-type"] == "application/json" and talk.status == 200
+    assert talk.messages[0]["result"]["content"][0]["text"] == "3"
+    assert not Stream.objects.exists()
+
+
+def test_what_takes_longer_comes_as_a_stream(client, gate):
+    talk = waiting(client)
+    gate.set()
+    talk.wait()
+    assert talk.status == 200 and progress(talk) == [1, 2]
+    assert response(talk)["content"][0]["text"] == "waited"
+    primed = client.revision.priming
+    assert [event.data for event in talk.sse.found][0] == "" if primed else talk.sse.found[0].data
+    stream = Stream.objects.get().pk
+    assert ids(talk) == [f"{stream}-{seq}" for seq in range(0 if primed else 1, 4)]
+
+
+def test_a_stream_begins_before_anything_is_said(newest, gate):
+    talk = newest.start("tools/call", name="release", arguments={})
+    first = talk.until(lambda: talk.sse.found)[0]
+    assert (first.data, first.id) == ("", f"{Stream.objects.get().pk}-0") and first.retry
+
+
+def test_notifications_and_responses_are_accepted(client):
+    client.notify("notifications/roots/list_changed")
+    client.notify("notifications/unheard_of")
+    answer = {"jsonrpc": "2.0", "id": "0" * 32, "result": {}}
+    assert client.post(answer).wait().status == 202
+
+
+def test_a_batch_is_answered_by_a_batch(http, server):
+    client = http(server=server, revision="2025-03-26")
+    batch = [
+        client.message("tools/call", {"name": "add", "arguments": {"a": n, "b": 1}}) for n in (1, 2)
+    ]
+    talk = client.post([*batch, {"jsonrpc": "2.0", "method": "notifications/x"}]).wait()
+    (answer,) = talk.messages
+    assert sorted(one["result"]["content"][0]["text"] for one in answer) == ["2", "3"]
+    only = [{"jsonrpc": "2.0", "method": "notifications/x"}]
+    assert client.post(only).wait().status == 202
+    assert client.post([]).wait().status == 400
+
+
+def test_a_revision_without_batches_has_none(newest):
+    assert newest.post([newest.message("ping", {})]).wait().status == 400
+
+
+def test_an_unknown_method_is_an_answer(newest):
+    with pytest.raises(RpcError) as raised:
+        newest.request("no/such")
+    assert raised.value.code == -32601
+
+
+def test_what_is_no_message_is_refused(newest):
+    assert newest.post({"jsonrpc": "2.0", "id": 1}).wait().status == 400
+    assert newest.post({"hello": 1}).wait().status == 400
+
+
+def test_a_full_house_says_when_to_come_back(newest, monkeypatch):
+    async def full(*args, **options):
+        raise Busy("full")
+
+    monkeypatch.setattr(threads.tools, "run", full)
+    talk = newest.start("tools/call", name="count", arguments={"to": 1}).wait()
+    assert talk.status == 503 and talk.headers["retry-after"] == "1"
+
+
+def test_the_log_level_is_kept(client):
+    def heard(level):
+        before = len(client.notes)
+        assert client.text("log", level=level) == "logged"
+        return len(client.notes) > before
+
+    assert heard("info") and not heard("debug")
+    client.request("logging/setLevel", level="debug")
+    assert heard("debug")
+    client.request("logging/setLevel", level="error")
+    assert not heard("warning")
+
+
+def test_a_question_is_answered_by_another_post(http, server):
+    yes = {"elicitation/create": lambda params: {"action": "accept", "content": {"answer": True}}}
+    client = http(server=server, revision="2025-11-25", answers=yes)
+    assert client.text("ask") == "answer: True"
+    assert len(client.asked) == 1 and Call.objects.get().rounds == 1
+
+
+# A connection that breaks.
+
+
+def test_a_break_cancels_nothing_and_loses_nothing(client, gate):
+    talk = waiting(client)
+    talk.until(lambda: progress(talk))
+    talk.leave()
+    gate.set()
+    rest = client.listen(last=ids(talk)[-1]).wait()
+    assert rest.status == 200 and progress(rest) == [2]
+    assert response(rest)["content"][0]["text"] == "waited"
+    numbers = [int(id.split("-")[1]) for id in [*ids(talk), *ids(rest)] if id]
+    assert sorted(set(numbers)) == list(range(min(numbers), 4))
+
+
+def test_every_cut_of_a_stream_is_resumed_exactly(newest):
+    talk = waiting(newest, "count", to=30)
+    talk.wait()
+    everything = [(event.id, event.data) for event in talk.sse.found if event.data]
+    for at, (id, _) in enumerate(everything[:-1]):
+        rest = newest.listen(last=id).wait()
+        assert (rest.sse.found[0].id, rest.sse.found[0].data) == (id, "")
+        assert [(e.id, e.data) for e in rest.sse.found[1:]] == everything[at + 1 :]
+
+
+def test_a_client_that_reads_slowly_gets_everything(newest):
+    talk = newest.start(
+        "tools/call", name="count", arguments={"to": 300}, _meta={"progressToken": "t"}
+    )
+    talk.stalled.clear()
+    newest.sleep(0.3)
+    newest.loop.call_soon(talk.stalled.set)
+    talk.wait()
+    assert progress(talk) == list(range(1, 301))
+
+
+def test_only_a_cursor_takes_a_stream_over(newest, gate):
+    talk = waiting(newest)
+    talk.until(lambda: progress(talk))
+    other = newest.listen(last=ids(talk)[-1])
+    talk.wait()
+    assert progress(talk) == [1] and all(event.retry is None for event in talk.sse.found[1:])
+    gate.set()
+    assert response(other.wait())["content"][0]["text"] == "waited"
+
+
+def test_a_released_stream_is_fetched(newest, gate):
+    talk = waiting(newest, "release").wait()
+    assert talk.sse.found[-1].retry and not talk.messages
+    gate.set()
+    rest = newest.listen(last=talk.sse.found[-1].id).wait()
+    assert response(rest)["content"][0]["text"] == "released"
+
+
+def test_the_end_of_a_finished_stream_is_no_loss(newest):
+    talk = waiting(newest, "count", to=2).wait()
+    again = newest.listen(last=ids(talk)[-1]).wait()
+    assert again.status == 405 and not again.is_stream
+
+
+def test_what_this_session_never_gave_out_is_refused(newest, http, server):
+    talk = waiting(newest, "count", to=2).wait()
+    stream = ids(talk)[-1].split("-")[0]
+    other = http(server=server, revision="2025-11-25")
+    assert other.listen(last=ids(talk)[1]).wait().status == 400
+    for wrong in (f"{stream}-99", f"{stream}--1", "0-0", f"{2**63}-0", "x", f"{int(stream) + 9}-0"):
+        assert newest.listen(last=wrong).wait().status == 400, wrong
+
+
+def test_what_was_trimmed_is_told_to_the_request(newest):
+    talk = waiting(newest, "count", to=5).wait()
+    pruning.prune(now=timezone.now() + timedelta(hours=3))
+    lost = newest.listen(last=ids(talk)[1]).wait()
+    assert lost.status == 200
+    (error,) = lost.messages
+    assert error["id"] == talk.messages[-1]["id"] and error["error"]["code"] == -32603
+    assert newest.listen(last=lost.sse.found[-1].id).wait().status == 405
+
+
+def test_a_response_that_is_all_that_is_missing_is_kept(newest):
+    talk = waiting(newest, "count", to=5).wait()
+    pruning.prune(now=timezone.now() + timedelta(hours=3))
+    rest = newest.listen(last=ids(talk)[-2]).wait()
+    assert response(rest)["content"][0]["text"] == "counted"
+    assert newest.listen(last=ids(talk)[-1]).wait().status == 405
+
+
+# Streams to listen on.
+
+
+def listening(client, last=None):
+    talk = client.listen(last)
+    return talk.until(lambda: talk.is_stream) and talk
+
+
+def changed(client, *lists):
+    mcp.notify_list_changed(*lists, server=client.server)
+
+
+def test_news_come_to_who_listens(client):
+    talk = listening(client)
+    changed(client, "tools")
+    talk.until(lambda: talk.messages)
+    assert [one["method"] for one in talk.messages] == ["notifications/tools/list_changed"]
+    assert not talk.ended
+
+
+def test_news_come_on_one_stream_alone(newest):
+    first, second = listening(newest), listening(newest)
+    assert not first.ended
+    changed(newest, "tools")
+    second.until(lambda: second.messages)
+    newest.sleep(0.05)
+    assert first.messages == [] and not first.ended
+
+
+def test_news_that_nobody_heard_are_told_to_the_next(newest):
+    listening(newest).leave()
+    Session.objects.update(current=None)
+    for name in ("tools", "resources", "tools"):
+        changed(newest, name)
+    newest.sleep(0.1)
+    talk = listening(newest)
+    talk.until(lambda: len(talk.messages) == 2)
+    kinds = sorted(one["method"].split("/")[1] for one in talk.messages)
+    assert kinds == ["resources", "tools"]
+
+
+def test_news_while_the_client_is_away(newest):
+    talk = listening(newest)
+    changed(newest, "tools")
+    talk.until(lambda: talk.messages)
+    talk.leave()
+    changed(newest, "resources")
+    newest.sleep(0.1)
+    again = listening(newest, ids(talk)[-1])
+    again.until(lambda: again.messages)
+    assert again.messages[0]["method"] == "notifications/resources/list_changed"
+
+
+def test_a_client_that_was_away_too_long_reads_everything_again(newest):
+    newest.request("resources/subscribe", uri="note://one")
+    talk = listening(newest)
+    for _ in range(3):
+        changed(newest, "tools")
+        newest.sleep(0.05)
+    talk.leave()
+    stream = Stream.objects.get()
+    Event.objects.filter(stream=stream).delete()
+    Stream.objects.update(first=stream.last + 1, closed=True)
+    again = listening(newest, ids(talk)[1])
+    again.until(lambda: len(again.messages) == 3)
+    told = {one["method"].split("/", 1)[1] for one in again.messages}
+    assert told == {"tools/list_changed", "resources/list_changed", "resources/updated"}
+    assert ids(again)[0].split("-")[0] != str(stream.pk)
+
+
+def test_a_closed_stream_of_news_is_followed_by_another(newest):
+    talk = listening(newest)
+    changed(newest, "tools")
+    talk.until(lambda: talk.messages)
+    Stream.objects.update(closed=True)
+    talk.wait()
+    again = listening(newest, ids(talk)[-1])
+    assert again.status == 200 and ids(again)[0].split("-")[0] != ids(talk)[0].split("-")[0]
+
+
+def test_at_most_four_streams_of_news(newest):
+    talks = [listening(newest) for _ in range(6)]
+    newest.until(lambda: talks[0].over and talks[1].over)
+    newest.sleep(0.05)
+    assert not any(talk.over for talk in talks[2:])
+
+
+def test_a_quiet_stream_shows_that_it_lives(newest):
+    with given(KEEPALIVE=0.1):
+        talk = listening(newest)
+        talk.until(lambda: talk.sse.comments)
+    assert len(talk.sse.found) == 1
+
+
+# The end.
+
+
+def delete(client):
+    return client.open("DELETE", client.path, headers=client.headers()).wait()
+
+
+def test_a_session_is_ended_by_its_client(newest, gate):
+    call, news = waiting(newest), listening(newest)
+    assert delete(newest).status == 204
+    call.wait()
+    news.wait()
+    assert not Session.objects.exists() and not Stream.objects.exists()
+    assert newest.post(newest.message("ping", {})).wait().status == 404
+    assert newest.listen().wait().status == 404 and delete(newest).status == 404
+
+
+def test_the_end_of_the_process_ends_streams_in_words(client, gate):
+    call, news = waiting(client), listening(client)
+    finishing = client.loop.create_task(_finish())
+    news.wait()
+    client.sleep(0)
+    assert client.post(client.message("tools/list", {})).wait().status == 503
+    if client.revision.priming:
+        call.wait()
+        assert call.sse.found[-1].retry and not any("result" in one for one in call.messages)
+    gate.set()
+    client.until(finishing.done)
+    if not client.revision.priming:
+        assert response(call.wait())["content"][0]["text"] == "waited"
+    assert Call.objects.get().state == "done"
+
+
+async def _finish():
+    await draining().finish()
+
+
+def test_what_was_written_is_what_was_sent(newest):
+    talk = waiting(newest, "count", to=20).wait()
+    written = Event.objects.order_by("seq").values_list("data", flat=True)
+    assert [event.data for event in talk.sse.found if event.data] == list(written)
+    assert [json.loads(data) for data in written] == talk.messages
