@@ -1,0 +1,146 @@
+"""The endpoint itself, in every revision; and streams in the newest, where a call is its request.
+
+What holds for sessions alone is in `test_http_sessions.py` and `test_http_streams.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import django_mcp as mcp
+from django_mcp.models import Token
+from django_mcp.protocol.revisions import LATEST, REVISIONS
+
+pytestmark = pytest.mark.django_db
+FOREIGN = ("https://evil.example", "http://testserver.evil.example", "null", "file://", "http://")
+
+
+@pytest.fixture
+def private(server: Any) -> Any:
+    """A server whose one tool is for users, and tells who is calling."""
+
+    @server.tool
+    def me(request: mcp.Request) -> str:
+        return str(request.user.get_username())
+
+    return server
+
+
+@pytest.fixture
+def public(server: Any) -> Any:
+    """A server whose tools are for everybody."""
+
+    @server.tool(permission=mcp.PUBLIC)
+    async def ask(request: mcp.Request) -> str:
+        await request.aprogress(1, 2)
+        return (await request.asample("?", max_tokens=5)).text
+
+    @server.tool(permission=mcp.PUBLIC)
+    async def change(request: mcp.Request) -> str:
+        mcp.notify_list_changed("tools", server=server)
+        await request.aprogress(1, 2)
+        return "changed"
+
+    return server
+
+
+def test_one_path_takes_every_message_and_opens_every_stream(http, revision):
+    client = http(revision=revision)
+    found = {client.path}
+    assert client.request("tools/list")["tools"]
+    if REVISIONS[revision].handshake:
+        talk = client.listen()
+        assert talk.until(lambda: talk.status) == 200
+    else:
+        talk = client.start("subscriptions/listen", notifications={"toolsListChanged": True})
+        assert talk.until(lambda: talk.messages)
+    assert {talk.scope["path"] for talk in client.talks} == found
+
+
+@pytest.mark.parametrize("origin", FOREIGN)
+@pytest.mark.parametrize("method", ["POST", "GET", "DELETE", "OPTIONS"])
+def test_a_foreign_origin_is_403_whatever_is_asked(http, revision, method, origin):
+    client = http(revision=revision)
+    headers = client.headers(client.message("tools/list", {}), origin=origin)
+    talk = client.send(method, client.path, b"{}", headers)
+    assert talk.status == 403 and "access-control-allow-origin" not in talk.headers
+    assert all("id" not in message for message in talk.messages)
+    assert client.request("tools/list"), "nothing came of it"
+
+
+def test_an_origin_of_its_own_is_served(http, revision):
+    assert http(revision=revision, more={"origin": "http://testserver"}).request("tools/list")
+
+
+def test_every_request_shows_its_token(http, revision, private, alice):
+    """A session is no proof of who is calling: it is asked for the token each time."""
+    token = Token.make(alice, "x")[1]
+    client = http(token, revision=revision, server=private)
+    assert client.text("me") == "alice"
+    listening = client.listen(authorization=None).wait().status
+    assert listening == (401 if REVISIONS[revision].handshake else 405)
+    for wrong in (None, "Bearer wrong", f"Bearer {token}x"):
+        message = client.message("tools/call", {"name": "me", "arguments": {}})
+        talk = client.post(message, authorization=wrong).wait()
+        assert talk.status == 401 and talk.headers["www-authenticate"].startswith("Bearer ")
+    assert client.text("me") == "alice"
+
+
+def test_the_user_is_the_one_the_token_names(http, revision, private, alice, bob):
+    """Not the one that the client says, nor the one that a browser is signed in as."""
+    words = {"user": "alice", "sub": "alice", "username": "alice"}
+    client = http(Token.make(bob, "x")[1], revision=revision, server=private)
+    client.more = {"remote-user": "alice", "x-forwarded-user": "alice", "from": "alice"}
+    call = {"name": "me", "arguments": {}, "_meta": words}
+    assert client.request("tools/call", **call)["content"][0]["text"] == "bob"
+
+
+def test_a_request_is_answered_by_one_object_or_one_stream(http, revision, public):
+    client = http(revision=revision, server=public)
+    token = {"_meta": {"progressToken": 1}}
+    plain = client.start("tools/list").wait()
+    told = client.start("tools/call", name="change", arguments={}, **token).wait()
+    assert plain.headers["content-type"] == "application/json" and len(plain.messages) == 1
+    assert told.headers["content-type"] == "text/event-stream"
+    assert told.headers["x-accel-buffering"] == "no"
+    assert "result" in told.messages[-1] and told.ended
+
+
+def test_the_newest_revision_asks_nothing_on_a_stream(http, public):
+    client = http(server=public)
+    token = {"_meta": {"progressToken": 1}}
+    talk = client.start("tools/call", name="ask", arguments={}, **token).wait()
+    methods = [message.get("method") for message in talk.messages]
+    assert methods == ["notifications/progress", None]
+    (question,) = talk.messages[-1]["result"]["inputRequests"].values()
+    assert question["method"] == "sampling/createMessage" and "id" not in question
+
+
+def test_a_stream_of_the_newest_revision_concerns_its_request_alone(http, public):
+    client = http(server=public)
+    listening = client.start("subscriptions/listen", notifications={"toolsListChanged": True})
+    listening.until(lambda: listening.messages)
+    token = {"_meta": {"progressToken": 7}}
+    talk = client.start("tools/call", name="change", arguments={}, **token).wait()
+    listening.until(lambda: len(listening.messages) == 2)
+    said = [message.get("method") for message in talk.messages]
+    assert said == ["notifications/progress", None]
+    assert talk.messages[0]["params"]["progressToken"] == 7
+    heard = [message["method"].rpartition("/")[2] for message in listening.messages]
+    assert heard == ["acknowledged", "list_changed"]
+
+
+@pytest.mark.parametrize("revision", [LATEST.name])
+def test_what_older_revisions_have_the_newest_ignores_or_refuses(http, revision):
+    client = http(revision=revision)
+    headers = {"accept": "text/event-stream", "mcp-protocol-version": revision}
+    assert client.send("GET", client.path, headers=headers).status == 405
+    assert client.send("DELETE", client.path, headers=headers).status == 405
+    talk = client.start("tools/list").wait()
+    again = client.post(
+        client.message("tools/list", {}), mcp_session_id="x", last_event_id="1-1"
+    ).wait()
+    assert again.messages[0]["result"] == talk.messages[0]["result"]
+    assert "mcp-session-id" not in again.headers
