@@ -14,7 +14,7 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -22,9 +22,10 @@ from ...delivery.jobs import PerLoop
 from ...protocol.jsonrpc import Overloaded
 from .exchanges import CLOSE, Refused
 
-SIGNALS = ("SIGTERM", "SIGINT", "SIGBREAK")
-GRACE = 8.0  # seconds for calls to finish: some are killed after ten
-CUT = 0.5  # seconds more, for each of two attempts to cut them short
+# Seconds for calls to finish: what is sent by a keyboard has somebody who waits for it, and what
+# is sent by a program is followed by a kill, after ten seconds as a rule.
+GRACE = {"SIGTERM": 8.0, "SIGINT": 0.8, "SIGBREAK": 0.8}
+CUT = 0.4  # seconds more, for each of two attempts to cut them short
 RETRY_AFTER = ((b"retry-after", b"1"),)
 ENDING = Overloaded("The server is about to end. Try again.", data={"retryAfter": 1})
 
@@ -44,26 +45,32 @@ class Draining:
 
     def __init__(self) -> None:
         self.open: set[Work] = set()
-        self.ending = False
+        self.ending = self.is_told = False
         self._quiet = asyncio.Event()
         hear(self)
 
     @contextmanager
     def working(self, work: Work) -> Iterator[None]:
-        self.open.add(work)
+        self.begin(work)
         try:
             yield
         finally:
-            self.open.discard(work)
-            if self.ending and not self.open:
-                self._quiet.set()
+            self.done(work)
+
+    def begin(self, work: Work) -> None:
+        self.open.add(work)
+
+    def done(self, work: Work) -> None:
+        self.open.discard(work)
+        if self.ending and not self.open:
+            self._quiet.set()
 
     def check(self) -> None:
         """Raises ``Refused`` where it is too late to begin anything."""
         if self.ending:
             raise Refused(503, ENDING, (*RETRY_AFTER, *CLOSE))
 
-    async def finish(self) -> None:
+    async def finish(self, grace: float = GRACE["SIGTERM"]) -> None:
         """End what is open: in words, or after a while without."""
         from . import sessions
 
@@ -72,7 +79,7 @@ class Draining:
             for work in list(self.open):
                 work.end()
             sessions.drain()
-        await self._rest(GRACE)
+        await self._rest(grace)
         for _ in range(2):  # a cut that comes while a thread is waited for ends the wait
             for work in list(self.open):
                 work.cut()
@@ -98,15 +105,14 @@ draining = PerLoop(Draining)
 class Heard:
     """A handler in front of ``before``, which was there first."""
 
-    def __init__(self, ending: Draining, before: Any) -> None:
-        self.before, self._ending = before, ending
+    def __init__(self, ending: Draining, before: Any, grace: float) -> None:
+        self.before, self._ending, self._grace = before, ending, grace
         self._loop, self._process = asyncio.get_running_loop(), os.getpid()
         self._task: asyncio.Task[None] | None = None
-        self._is_second = False
 
     def __call__(self, number: int, frame: Any) -> None:
         """In the main thread, between any two of its instructions."""
-        is_first, self._is_second = not self._is_second, True
+        is_first, self._ending.is_told = not self._ending.is_told, True
         # A child that was forked has our handler, and a loop that nobody runs.
         if is_first and os.getpid() == self._process and self._loop.is_running():
             self._loop.call_soon_threadsafe(self._drain, number)
@@ -114,7 +120,7 @@ class Heard:
             self._pass_on(number, frame)
 
     def _drain(self, number: int) -> None:
-        self._task = self._loop.create_task(self._ending.finish())
+        self._task = self._loop.create_task(self._ending.finish(self._grace))
         self._task.add_done_callback(lambda task: self._pass_on(number, None))
 
     def _pass_on(self, number: int, frame: Any) -> None:
@@ -129,13 +135,10 @@ def hear(ending: Draining) -> None:
     """Hear of the process's end. Only the main thread may; elsewhere, lifespans tell of it."""
     if threading.current_thread() is not threading.main_thread():
         return
-    for name in SIGNALS:
+    for name, grace in GRACE.items():
         if (number := getattr(signal, name, None)) is not None:
             before = signal.getsignal(number)
             if isinstance(before, Heard):
                 before = before.before
             if before not in (signal.SIG_IGN, None):
-                signal.signal(number, Heard(ending, before))
-
-
-Handler = Callable[[int, Any], object]
+                signal.signal(number, Heard(ending, before, grace))

@@ -18,7 +18,8 @@ from django_mcp.transports.http.draining import Draining, Heard, draining
 from tests.http import HttpClient
 
 pytestmark = pytest.mark.django_db
-NUMBER = getattr(signal, "SIGUSR1", signal.SIGTERM)
+NUMBER, OTHER = signal.SIGUSR1, signal.SIGUSR2
+GRACE = 0.2
 
 
 class Open:
@@ -45,18 +46,21 @@ class Open:
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch):
     """Ends come soon, and by a signal that means nothing to the tests."""
-    monkeypatch.setattr(module, "GRACE", 0.2)
+    monkeypatch.setattr(module, "GRACE", {"SIGUSR1": GRACE, "SIGUSR2": GRACE})
     monkeypatch.setattr(module, "CUT", 0.1)
-    monkeypatch.setattr(module, "SIGNALS", ("SIGUSR1",))
 
 
 @pytest.fixture
 def heard():
     """What the handler that was there first is told."""
     numbers: list[int] = []
-    before = signal.signal(NUMBER, lambda number, frame: numbers.append(number))
+    before = {
+        one: signal.signal(one, lambda number, frame: numbers.append(number))
+        for one in (NUMBER, OTHER)
+    }
     yield numbers
-    signal.signal(NUMBER, before)
+    for one, handler in before.items():
+        signal.signal(one, handler)
 
 
 async def started(*works: Open) -> list[asyncio.Task[None]]:
@@ -72,7 +76,7 @@ async def test_what_ends_in_words_is_not_waited_for_longer():
     works = Open(), Open()
     tasks = await started(*works)
     begun = time.monotonic()
-    await draining().finish()
+    await draining().finish(GRACE)
     assert time.monotonic() - begun < 0.1
     assert all(task.done() for task in tasks) and not any(work.cuts for work in works)
 
@@ -81,7 +85,7 @@ async def test_what_goes_on_is_given_a_while_and_then_cut():
     slow, stubborn = Open(ends=False), Open(ends=False, yields=2)
     await started(slow, stubborn)
     begun = time.monotonic()
-    await draining().finish()
+    await draining().finish(GRACE)
     assert 0.2 <= time.monotonic() - begun < 1
     assert (slow.cuts, stubborn.cuts) == (1, 2)
 
@@ -91,14 +95,14 @@ async def test_what_finishes_by_itself_is_not_cut():
     await started(work)
     asyncio.get_running_loop().call_later(0.05, work.over.set)
     begun = time.monotonic()
-    await draining().finish()
+    await draining().finish(GRACE)
     assert 0.05 <= time.monotonic() - begun < 0.19 and work.cuts == 0
 
 
 async def test_what_nothing_ends_is_not_waited_for_for_ever():
     work = Open(ends=False, yields=100)
     (task,) = await started(work)
-    await draining().finish()
+    await draining().finish(GRACE)
     assert work.cuts == 2 and not task.done()
     work.over.set()
     await task
@@ -109,14 +113,14 @@ async def test_an_end_is_told_once():
     await started(work)
     told = []
     work.end = lambda: told.append(1)
-    await asyncio.gather(draining().finish(), draining().finish())
+    await asyncio.gather(draining().finish(GRACE), draining().finish(GRACE))
     assert told == [1]
     work.over.set()
 
 
 async def test_with_nothing_open_it_ends_at_once():
     begun = time.monotonic()
-    await draining().finish()
+    await draining().finish(GRACE)
     assert time.monotonic() - begun < 0.05 and draining().ending
 
 
@@ -150,6 +154,17 @@ async def test_a_second_signal_goes_on_at_once(heard):
     assert heard == [NUMBER] * 2
     work.over.set()
     await until(lambda: len(heard) == 3)
+
+
+async def test_another_signal_is_a_second_one_too(heard):
+    """Somebody at a keyboard has lost patience with what a program has begun."""
+    work = Open(ends=False)
+    await started(work)
+    signal.raise_signal(NUMBER)
+    signal.raise_signal(OTHER)
+    assert heard == [OTHER]
+    work.over.set()
+    await until(lambda: len(heard) == 2)
 
 
 async def test_a_signal_interrupts_a_loop_that_sleeps(heard):
@@ -189,7 +204,6 @@ sys.path.insert(0, os.getcwd())
 os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
 import django; django.setup()
 from django_mcp.transports.http import draining as module
-module.GRACE = 30
 async def main():
     module.draining()
     print("ready", flush=True)
@@ -246,7 +260,7 @@ def ended(client):
 
 
 async def draining_of_this_loop():
-    await draining().finish()
+    await draining().finish(GRACE)
 
 
 def test_a_listen_ends_in_words(http, server, work):
