@@ -12,6 +12,7 @@ import json
 import math
 import re
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, NoReturn
 
 from .errors import (
@@ -43,12 +44,15 @@ from .errors import (
 )
 
 MAX_DEPTH = 64
+MAX_CONTAINERS = 100_000  # objects and arrays of one message: each takes time and memory
 MAX_DIGITS = 64
 
 
 # From bytes to values.
 
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+_STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_NO_BRACKETS = bytes(set(range(256)) - _STEP.keys())
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
@@ -57,13 +61,13 @@ def decode(raw: bytes | str) -> Any:
     """The JSON value in ``raw``; raises ``ParseError``.
 
     Stricter than ``json.loads``: UTF-8 only, no NaN or infinity, no numbers beyond all measure,
-    no lone surrogates, at most ``MAX_DEPTH`` levels. A byte order mark is skipped (RFC 8259,
-    section 8.1, allows it; pipes of some shells add it).
+    no lone surrogates, at most ``MAX_DEPTH`` levels and ``MAX_CONTAINERS`` objects and arrays. A
+    byte order mark is skipped (RFC 8259, section 8.1, allows it; pipes of some shells add it).
     """
     try:
         text = raw.decode() if isinstance(raw, bytes) else raw
         text = text.removeprefix("\ufeff")
-        _bound_depth(text)
+        _bound_containers(text)
         value = _DECODER.decode(text)
     except (ValueError, RecursionError) as error:
         raise ParseError() from error
@@ -72,31 +76,22 @@ def decode(raw: bytes | str) -> Any:
     return value
 
 
-def _bound_depth(text: str) -> None:
+def _bound_containers(text: str) -> None:
     # Counting is fast, and nearly every message has few brackets: look closer only if not.
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return
-    depth = 0
-    for token in _TOKEN.finditer(text):
-        depth += _STEP.get(token[0], 0)
-        if depth > MAX_DEPTH:
-            raise ValueError("nested too deeply")
-
-
-_STEP = {"[": 1, "{": 1, "]": -1, "}": -1}
+    brackets = _STRING.sub("", text).encode(errors="replace").translate(None, _NO_BRACKETS)
+    if brackets.count(b"[") + brackets.count(b"{") > MAX_CONTAINERS:
+        raise ValueError("too many objects and arrays")
+    if max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > MAX_DEPTH:
+        raise ValueError("nested too deeply")
 
 
 def _refuse_surrogates(value: Any) -> None:
-    waiting = [value]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, dict):
-            waiting.extend(item)
-            waiting.extend(item.values())
-        elif isinstance(item, list):
-            waiting.extend(item)
-        elif isinstance(item, str) and _LONE_SURROGATE.search(item):
-            raise ParseError()
+    try:
+        _dump(value).encode()
+    except UnicodeEncodeError:
+        raise ParseError() from None
 
 
 def _integer(digits: str) -> int:
@@ -251,8 +246,8 @@ __all__ = [
     "HEADER_MISMATCH", "INTERNAL_ERROR", "INVALID_PARAMS", "INVALID_REQUEST", "JSON",
     "METHOD_NOT_FOUND", "MISSING_CAPABILITY", "PARSE_ERROR", "RESOURCE_NOT_FOUND",
     "UNSUPPORTED_VERSION", "URL_ELICITATION_REQUIRED", "CustomError", "HeaderMismatch", "Id",
-    "InternalError", "InvalidParams", "InvalidRequest", "MAX_DEPTH", "MAX_DIGITS", "Message",
-    "MethodNotFound", "MissingCapability", "Notification", "Overloaded", "ParseError",
-    "ProtocolError", "Request", "ResourceNotFound", "Response", "UnsupportedVersion",
+    "InternalError", "InvalidParams", "InvalidRequest", "MAX_CONTAINERS", "MAX_DEPTH",
+    "MAX_DIGITS", "Message", "MethodNotFound", "MissingCapability", "Notification", "Overloaded",
+    "ParseError", "ProtocolError", "Request", "ResourceNotFound", "Response", "UnsupportedVersion",
     "UrlElicitationRequired", "decode", "encode", "is_id", "read",
 ]  # fmt: skip

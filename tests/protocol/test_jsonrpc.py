@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_mcp.protocol.jsonrpc import (
+    MAX_CONTAINERS,
     MAX_DEPTH,
     MAX_DIGITS,
     InvalidRequest,
@@ -51,6 +52,14 @@ def test_decode_takes_as_many_levels_as_it_says():
     assert len(decode(b"[" + b"[]," * 1000 + b"{}]")) == 1001
 
 
+def test_decode_takes_as_many_objects_and_arrays_as_it_says():
+    few = b"[" + b"{}," * (MAX_CONTAINERS // 2 - 1) + b"[]," * (MAX_CONTAINERS // 2 - 1)
+    brackets = b'"' + b"[{" * MAX_CONTAINERS + b'"'  # in a text they are text
+    assert len(decode(few + brackets + b",[]]")) == MAX_CONTAINERS
+    with pytest.raises(ParseError):
+        decode(few + brackets + b",[],{}]")
+
+
 @pytest.mark.parametrize(
     "raw",
     [
@@ -78,6 +87,9 @@ def test_decode_takes_as_many_levels_as_it_says():
         b'{"a":' * 100_000,
         b'"' + b'\\"' * 100_000,
         b'["]"' + b"[" * 1000,
+        b"[" * 1000 + b"\xc3\xa9",
+        "[" * 1000 + "\ud800",
+        b"[" + b"[]," * 70 + rb'"\ud800"]',
     ],
 )
 def test_decode_refuses(raw):
