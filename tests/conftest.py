@@ -12,6 +12,7 @@ from django.db import connection, connections
 from django_mcp import threads
 from django_mcp.declare import servers as declared_servers
 from django_mcp.declare.servers import Server
+from django_mcp.delivery.leases import lease
 from django_mcp.dispatch import limits
 from django_mcp.protocol.revisions import REVISIONS
 
@@ -39,10 +40,19 @@ def _the_tests_connections(request: pytest.FixtureRequest) -> Iterator[None]:
     limits.forget()
     if not _in_transaction(request):
         yield
+        _end_heartbeat()
         return
     request.getfixturevalue("db")
     with threads.adopt():
         yield
+
+
+def _end_heartbeat() -> None:
+    """It is begun by the first call that is written down, and would outlive the test."""
+    if (thread := lease._thread) is not None:
+        lease._ending.set()
+        thread.join()
+        lease.forget()
 
 
 def _in_transaction(request: pytest.FixtureRequest) -> bool:

@@ -1,4 +1,4 @@
-"""Sessions over HTTP: the handshake, what is posted and how it is answered, streams, and the end."""
+"""Sessions over HTTP: the handshake, what is posted and answered, streams, and the end."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from django.utils import timezone
 import django_mcp as mcp
 from django_mcp import threads
 from django_mcp.delivery import pruning
+from django_mcp.dispatch.announcements import Announcement, announce
 from django_mcp.exceptions import Busy
 from django_mcp.models import Call, Event, Session, Stream, Token
 from django_mcp.transports.http.draining import draining
@@ -383,8 +384,9 @@ def listening(client, last=None):
     return talk.until(lambda: talk.is_stream) and talk
 
 
-def changed(client, *lists):
-    mcp.notify_list_changed(*lists, server=client.server)
+def changed(client, name):
+    """What is announced after a commit, which in a test there is none of."""
+    announce(Announcement("list_changed", name, client.server.name))
 
 
 def test_news_come_to_who_listens(client):
