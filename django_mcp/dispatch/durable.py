@@ -222,6 +222,7 @@ class Docket:
     async def end(self, session: Session) -> None:
         """The session is over: its calls stop, its streams end."""
         for kept in [k for (pk, _), k in self._requests.items() if pk == session.pk]:
+            kept.reply.is_gone = True
             kept.active.cancel()
         await surely(sessions.end, session)
         theirs = [tail.stream for tail in doorbell() if tail.session == session.pk]

@@ -130,6 +130,21 @@ def test_ending_a_session_stops_what_goes_on_in_it(http, handshake, server):
     assert listening.wait().messages == [] and stopped == [True]
 
 
+def test_whoever_waits_in_a_session_that_ends_is_told(http, handshake, server):
+    """Nothing was answered yet: so it is 404, as for whoever comes later, and not silence."""
+
+    @server.tool(permission=mcp.PUBLIC)
+    async def quiet(request: mcp.Request) -> str:
+        await asyncio.sleep(60)
+        return "never"
+
+    client = http(revision=handshake, server=server)
+    talk = client.start("tools/call", name="quiet", arguments={})
+    client.sleep(0.05)
+    assert talk.status is None and end(client).status == 204
+    assert talk.wait().status == 404
+
+
 def test_a_session_is_not_ended_by_the_end_of_another(http, handshake):
     client, other = http(revision=handshake), http(revision=handshake)
     assert end(client).status == 204
