@@ -324,3 +324,45 @@ def test_time_is_linear_whatever_the_uri(template, uri):
     begun = time.process_time()
     assert template.match(uri) is None
     assert time.process_time() - begun < 2
+
+
+PLAIN = [
+    "a://{x}", "a://{x}/b/{y}", "a://{x}?{y}#z", "a://{+x}", "a://{x:3}/{x}", "%2fa{x}", "", "a",
+    "é{x}/", "{x}", "a://{x}/{+y}",
+]  # fmt: skip
+
+
+BITS = [
+    "a",
+    "://",
+    "/",
+    "b",
+    "?",
+    "#",
+    "z",
+    "%2F",
+    "%2f",
+    "%C3%A9",
+    "%c3%a9",
+    "é",
+    "\n",
+    "ab",
+    "%00",
+]
+
+
+@pytest.mark.parametrize("template", PLAIN)
+@given(st.lists(st.sampled_from(BITS), max_size=8).map("".join))
+def test_the_fast_way_finds_what_the_machine_finds(template, uri):
+    fast, slow = Template(template), Template(template)
+    assert fast._pattern is not None
+    slow._pattern = None
+    for text in (uri, "a://" + uri):
+        assert fast.match(text) == slow.match(text)
+
+
+@pytest.mark.parametrize(
+    "template", ["{x}{y}", "{x}-{y}", "{+x}/{y}", "{x,y}", "{/x}", "{x*}", "{?x}", "{#x}"]
+)
+def test_what_may_be_divided_in_several_ways_is_for_the_machine(template):
+    assert Template(template)._pattern is None
