@@ -60,10 +60,10 @@ class PerLoop(Generic[T]):
 
     def __call__(self) -> T:
         loop = asyncio.get_running_loop()
-        if loop not in self._made:
+        if (made := self._made.get(loop)) is None:
             self._made = {other: one for other, one in self.items() if not other.is_closed()}
-            self._made[loop] = self._make()
-        return self._made[loop]
+            made = self._made[loop] = self._make()
+        return made
 
     def items(self) -> list[tuple[asyncio.AbstractEventLoop, T]]:
         """All there are; from any thread."""

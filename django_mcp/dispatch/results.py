@@ -98,8 +98,8 @@ def _links(data: Any) -> list[JSON]:
 
 
 def _bounded(result: JSON) -> JSON:
-    messages = (message["content"] for message in result.get("messages", ()))
-    parts = (*result.get("content", ()), *result.get("contents", ()), *messages)
+    messages = [message["content"] for message in result.get("messages", ())]
+    parts = result.get("content") or result.get("contents") or messages
     size = sum(map(_size, parts))
     if "structuredContent" in result:
         size *= 2  # the same again, as its text
@@ -114,7 +114,7 @@ def _bounded(result: JSON) -> JSON:
 def _size(part: JSON) -> int:
     """About how many bytes a block has, without writing it once more."""
     inner = part.get("resource", part)
-    return sum(len(value) for value in inner.values() if isinstance(value, str))
+    return sum([len(value) for value in inner.values() if isinstance(value, str)])
 
 
 def prompt_result(description: str | None, value: Any) -> JSON:

@@ -122,9 +122,10 @@ def _check_types(exchange: Exchange) -> None:
 
 async def watched(exchange: Exchange, work: Awaitable[None]) -> None:
     """Do ``work``, and cut it short when the client leaves or the process ends."""
-    watch = Watch(exchange)
+    watch, process = Watch(exchange), draining()
+    process.begin(watch)
     try:
-        with soon(watch), draining().working(watch):
+        with soon(watch):
             await work
     except asyncio.CancelledError:
         if not exchange.is_cut():
@@ -132,6 +133,7 @@ async def watched(exchange: Exchange, work: Awaitable[None]) -> None:
         if not exchange.gone.is_set():
             await exchange.refuse(Refused(503, ENDING, RETRY_AFTER))
     finally:
+        process.done(watch)
         watch.leave()
 
 

@@ -8,8 +8,7 @@ soon over costs two operations on a dict.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Protocol
 
 from ...conf import settings
@@ -31,19 +30,27 @@ class Pulse:
     def _made(self) -> Heart:
         return Heart(self._period)
 
-    @contextmanager
-    def __call__(self, one: Pulsing) -> Iterator[None]:
+    def __call__(self, one: Pulsing) -> Pulsates:
         """Let ``one`` pulse until the block ends."""
-        heart = self._hearts()
-        heart.take(one)
-        try:
-            yield
-        finally:
-            heart.leave(one)
+        return Pulsates(self._hearts(), one)
 
     def leave(self, one: Pulsing) -> None:
         """No more pulses for ``one``."""
         self._hearts().leave(one)
+
+
+class Pulsates:
+    # No generator: every request comes this way, more than once.
+    __slots__ = ("_heart", "_one")
+
+    def __init__(self, heart: Heart, one: Pulsing) -> None:
+        self._heart, self._one = heart, one
+
+    def __enter__(self) -> None:
+        self._heart.take(self._one)
+
+    def __exit__(self, *details: object) -> None:
+        self._heart.leave(self._one)
 
 
 class Heart:
