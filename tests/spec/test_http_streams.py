@@ -14,6 +14,7 @@ import pytest
 
 import django_mcp as mcp
 from django_mcp.protocol.revisions import REVISIONS
+from django_mcp.transports.http.draining import draining
 from tests.http import HttpClient, Talk, response
 
 pytestmark = pytest.mark.django_db
@@ -344,6 +345,27 @@ def test_older_clients_are_not_let_go_before_their_response(join, revision, stag
     client.sleep(0.1)
     stage.go = True
     assert kinds(talk.wait()) == ["response"]
+
+
+@pytest.mark.parametrize("revision", OTHERS)
+def test_not_even_when_the_process_is_about_to_end(join, revision, stage):
+    @stage.server.tool(permission=mcp.PUBLIC)
+    async def mumble(request: mcp.Request) -> str:
+        while not stage.go:  # noqa: ASYNC110 - a test sets it
+            await asyncio.sleep(0.001)
+        await request.alog("info", "late")
+        return "mumbled"
+
+    client = join(revision)
+    talk = start(client, "mumble")
+    client.sleep(0.05)
+    client.run(about_to_end())
+    stage.go = True
+    assert kinds(talk.wait()) == ["notifications/message", "response"]
+
+
+async def about_to_end() -> None:
+    draining().ending = True
 
 
 # The stream of a session.

@@ -161,6 +161,7 @@ async def _answer(exchange: Exchange, reply: Reply, *, batch: bool) -> None:
         raise Refused(404, GONE)
     elif reply.responses:
         await _at_once(exchange, reply, batch=batch)
+        reply.kept.clear()  # they know the reply: a circle would keep all of it in memory
     else:  # every call was cancelled: "SHOULD NOT send a response"
         await exchange.start_sse()
         await exchange.end()
@@ -226,7 +227,7 @@ async def _follow(
         await exchange.write(_written(at.stream, at.given))
     else:
         with Tail(session, at.stream, at.number, at.after, may_return=may_return) as tail:
-            if draining().ending:
+            if draining().ending and may_return:
                 tail.release()
             ending = await _passed_on(exchange, tail)
         if ending is Ending.RELEASED and revision.priming:
