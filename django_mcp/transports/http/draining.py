@@ -4,8 +4,8 @@ What is open in this process, and how it ends when the process is told to.
 Rule: some servers wait for their connections before they tell an application
 anything, and a stream would let them wait for ever; others cut them at once. So
 a signal is heard here first: streams end in words, calls get a while to finish,
-and then the signal goes on to whoever heard it before. A second one goes on at
-once, and no signal is ever lost.
+and then the signal goes on to whoever heard it before. At a second one both go on
+at once, and no signal is ever lost.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 from ...delivery.jobs import PerLoop
@@ -46,6 +47,7 @@ class Draining:
     def __init__(self) -> None:
         self.open: set[Work] = set()
         self.ending = self.is_told = False
+        self.held: Callable[[], object] | None = None  # passes on the signal that began it
         self._quiet = asyncio.Event()
         hear(self)
 
@@ -85,6 +87,12 @@ class Draining:
                 work.cut()
             await self._rest(CUT)
 
+    def let_go(self) -> None:
+        """Pass on the signal that began the end, unless that was done."""
+        held, self.held = self.held, None
+        if held is not None:
+            held()
+
     async def _rest(self, seconds: float) -> None:
         """Wait until nothing is open, but not longer than that."""
         if self.open:
@@ -112,16 +120,19 @@ class Heard:
 
     def __call__(self, number: int, frame: Any) -> None:
         """In the main thread, between any two of its instructions."""
-        is_first, self._ending.is_told = not self._ending.is_told, True
+        ending = self._ending
         # A child that was forked has our handler, and a loop that nobody runs.
-        if is_first and os.getpid() == self._process and self._loop.is_running():
-            self._loop.call_soon_threadsafe(self._drain, number)
+        is_ours = os.getpid() == self._process and self._loop.is_running()
+        if is_ours and not ending.is_told:
+            ending.is_told, ending.held = True, partial(self._pass_on, number, None)
+            self._loop.call_soon_threadsafe(self._drain)
         else:
+            ending.let_go()
             self._pass_on(number, frame)
 
-    def _drain(self, number: int) -> None:
+    def _drain(self) -> None:
         self._task = self._loop.create_task(self._ending.finish(self._grace))
-        self._task.add_done_callback(lambda task: self._pass_on(number, None))
+        self._task.add_done_callback(lambda task: self._ending.let_go())
 
     def _pass_on(self, number: int, frame: Any) -> None:
         if callable(self.before):
