@@ -44,18 +44,22 @@ class Caller:
         return None if self.auth is None else sorted(self.auth.scopes)
 
     async def __call__(self) -> Principal:
-        first, self._first = self._first, None
-        if first is not None:
-            return first
-        if self.user is None:
-            return anonymous()
-        return await threads.lookups.run(load, self.user, self.auth)
+        principal = await self.upcoming()
+        self._first = None
+        return principal
+
+    async def upcoming(self) -> Principal:
+        """Who the next run acts as."""
+        if self._first is None and self.user is not None:
+            self._first = await threads.lookups.run(load, self.user, self.auth)
+        return self._first or anonymous()
 
 
 def load(user: str, auth: Auth | None) -> Principal:
-    """The principal as it is now. Asks the database."""
+    """The principal as it is now; who may not sign in has no token either. Asks the database."""
     found = _users().filter(pk=user).first() if _is_key(user) else None
-    return anonymous() if found is None else Principal(found, auth)
+    principal = anonymous() if found is None else Principal(found, auth)
+    return principal if principal.is_authenticated else anonymous()
 
 
 def _users() -> Any:

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..conf import settings
+from ..declare.requests import Silence
 from ..declare.servers import server_named
 from ..delivery import calls, events, sessions
 from ..delivery.calls import Overdue
@@ -48,6 +49,8 @@ from .parking import KeptServing, KeptSteps, Parking
 from .replies import Kept, Reply
 from .results import error_result
 from .rounds import Rounds
+from .running import surrounded_job
+from .runs import Run
 from .seats import Seat
 
 if TYPE_CHECKING:
@@ -146,12 +149,27 @@ class Docket:
             server, reply.connection, reply.who, seat, Parking(kept), seat.log_level,
             memory=KeptSteps(), host=host, kept=kept,
         )  # fmt: skip
-        if _is_durable(server, kept.active.call):
+        if _is_durable(server, kept.active.call) and reply.stream is None:
             try:
-                await reply.opened()
+                if await self._is_admitted(kept, server, host):
+                    await reply.opened()
             except Busy as error:
                 return reply.connection.error(kept.active.call, _overloaded(str(error)))
         return await serving.response(kept.active, kept.rounds)
+
+    async def _is_admitted(self, kept: Kept, server: Server, host: str | None) -> bool:
+        """Whether the caller may use the tool: to all others it does not exist, in no way."""
+        call, who = kept.active.call, await kept.reply.who.upcoming()
+        tool = server.catalog.tools[call.params["name"]]
+        request = Run(call, server, who, Seat(kept.reply.session), Silence(), host=host).request
+        if tool.is_free:
+            return tool.admits(request)
+        try:
+            return await surrounded_job(request, lambda: tool.admits(request))
+        except Busy:
+            raise
+        except Exception:
+            return False  # as the call will find, and say
 
     def _ended(self, kept: Kept, task: asyncio.Task[JSON | None]) -> None:
         """Also for a call that was cancelled before it began."""
