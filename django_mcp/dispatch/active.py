@@ -33,6 +33,12 @@ class Stop:
         return self._set
 
 
+def _unheard(message: JSON) -> None: ...
+
+
+def _nothing() -> None: ...
+
+
 @dataclass(eq=False)
 class Batch:
     """Calls that are answered together."""
@@ -51,7 +57,7 @@ class Active:
     stop: Stop = field(default_factory=Stop)
     over: bool = False
     task: asyncio.Task[JSON | None] | None = None
-    let_go: Callable[[], None] = lambda: None  # of the connection that waits for the answer
+    let_go: Callable[[], None] = _nothing  # of the connection that waits for the answer
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def say(self, message: JSON) -> None:
@@ -70,6 +76,8 @@ class Active:
         """From now on nothing is said: the answer comes next."""
         with self._lock:
             self.over = True
+            # They often know this object, and a circle would keep all of the call in memory.
+            self.send, self.let_go = _unheard, _nothing
 
     def cancel(self) -> None:
         """Stop it, once: a second cancel would interrupt its tidying up."""
