@@ -9,22 +9,24 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .rows import HERE, ROOT, ROWS, Row
+from .rows import HERE, ROOT, ROWS, SERVERS, STDIO, Row
+from .serving import served
 
-CITIES = 300
-AT_ONCE = 2
+CITIES, DATABASE = 300, "atlas.sqlite3"
+AT_ONCE = 4
 FEATURES = (
     "list", "call", "progress", "log", "elicitation", "sampling", "cancel", "read", "complete",
-    "page",
+    "page", "resume", "public",
 )  # fmt: skip
 JSON = dict[str, Any]
 
-cells: dict[tuple[str, str], str] = {}
+cells: dict[tuple[Row, str], str] = {}
 
 
 class Told(dict[str, Any]):
@@ -35,23 +37,23 @@ class Told(dict[str, Any]):
 
 @pytest.fixture(scope="session")
 def atlas(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database of the atlas's largest cities, and of Alice's and Bob's trips."""
-    database = tmp_path_factory.mktemp("atlas") / "atlas.sqlite3"
-    for command in (("migrate",), ("load_atlas", f"--largest={CITIES}"), ("demo_users",)):
-        subprocess.run(
-            [sys.executable, "manage.py", *command, "-v0"],
-            cwd=ROOT,
-            env=environment(database),
-            check=True,
-        )
-    return database
+    """A folder of databases: the largest cities, and Alice's and Bob's trips; and her token."""
+    folder = tmp_path_factory.mktemp("atlas")
+    subprocess.run(
+        [sys.executable, "manage.py", "prepare_demo", f"--largest={CITIES}"],
+        cwd=ROOT,
+        env=environment(folder),
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+    return folder
 
 
-def environment(database: Path) -> dict[str, str]:
+def environment(folder: Path) -> dict[str, str]:
     """The environment of a process that is none of the tests' own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     return kept | {
-        "ATLAS_DATABASE": str(database),
+        "ATLAS_DATABASE": str(folder / DATABASE),
         "ATLAS_PYTHON": sys.executable,
         "DJANGO_SETTINGS_MODULE": "tests.clients.settings",
         "PYTHONWARNINGS": "",
@@ -62,34 +64,42 @@ def environment(database: Path) -> dict[str, str]:
 def conversations(
     request: pytest.FixtureRequest, atlas: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[Row, Future[Told]]]:
-    """The conversations of every row that a test asks for, a few at a time."""
+    """The conversations that the tests ask for, a few at a time, in their order."""
     calls = (getattr(item, "callspec", None) for item in request.session.items)
-    wanted = {call.params["row"] for call in calls if call and "row" in call.params}
+    wanted = dict.fromkeys(call.params["row"] for call in calls if call and "row" in call.params)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         yield {
             row: pool.submit(converse, row, atlas, tmp_path_factory.mktemp("conversation"))
-            for row in ROWS
-            if row in wanted and not row.why_absent
+            for row in wanted
+            if not row.why_absent
         }
 
 
 def converse(row: Row, atlas: Path, folder: Path) -> Told:
-    """Drive one client through the scenario, on a database of its own."""
-    database, log = folder / "atlas.sqlite3", folder / "server.log"
-    shutil.copy(atlas, database)
+    """Drive one client through the scenario, on databases of its own."""
+    shutil.copytree(atlas, folder, dirs_exist_ok=True)
+    environ, log = environment(folder) | {"ASKED_REVISION": row.asks}, folder / "server.log"
+    with ExitStack() as stack:
+        if row.server != STDIO:
+            environ["ATLAS_ENDPOINT"] = stack.enter_context(served(row.server, environ, log))
+            environ["ATLAS_TOKEN"] = (folder / f"{DATABASE}.token").read_text()
+        told = drive(row, environ, log)
+    told.log = log.read_text(encoding="utf-8")
+    return told
+
+
+def drive(row: Row, environ: dict[str, str], log: Path) -> Told:
     done = subprocess.run(
         [row.python, str(HERE / row.driver), str(ROOT / "manage.py"), str(log), row.mode],
         cwd=ROOT,
-        env=environment(database) | {"ASKED_REVISION": row.asks},
+        env=environ,
         capture_output=True,
         text=True,
         encoding="utf-8",
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    told = Told(json.loads(done.stdout))
-    told.log = log.read_text(encoding="utf-8")
-    return told
+    return Told(json.loads(done.stdout))
 
 
 @pytest.fixture(params=ROWS, ids=lambda row: row.id)
@@ -116,7 +126,7 @@ def cell(request: pytest.FixtureRequest, row: Row) -> Iterator[dict[str, str]]:
     """The table's cell for this test; ``cell["is"]`` says what it is if not simply "yes"."""
     feature = request.node.originalname.removeprefix("test_")
     noted = {"is": "yes"}
-    request.node.user_properties.append(("cell", (str(row), feature, noted)))
+    request.node.user_properties.append(("cell", (row, feature, noted)))
     yield noted
 
 
@@ -128,14 +138,20 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    rows = [str(row) for row in ROWS if any(seen == str(row) for seen, _ in cells)]
-    if not rows:
-        return
-    wide = max(map(len, rows)) + 2
-    terminalreporter.section("clients and the atlas, over stdio")
-    terminalreporter.write_line(" " * wide + "".join(f"{name:<12}" for name in FEATURES))
+    for server in (STDIO, *SERVERS):
+        if rows := [row for row in ROWS if row.server == server and (row, "list") in cells]:
+            over = server if server == STDIO else f"HTTP, under {server}"
+            terminalreporter.section(f"clients and the atlas, over {over}")
+            for line in table(rows):
+                terminalreporter.write_line(line)
+    if cells:
+        for why in sorted({row.why_absent for row in ROWS} - {""}):
+            terminalreporter.write_line(f"Not driven: {why}")
+
+
+def table(rows: list[Row]) -> Iterator[str]:
+    wide = max(len(str(row)) for row in rows) + 2
+    shown = [feature for feature in FEATURES if (rows[0], feature) in cells]
+    yield " " * wide + "".join(f"{name:<12}" for name in shown)
     for row in rows:
-        line = (f"{cells.get((row, feature), ''):<12}" for feature in FEATURES)
-        terminalreporter.write_line(f"{row:<{wide}}" + "".join(line))
-    for why in sorted({row.why_absent for row in ROWS} - {""}):
-        terminalreporter.write_line(f"Not driven: {why}")
+        yield f"{row!s:<{wide}}" + "".join(f"{cells.get((row, name), ''):<12}" for name in shown)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import mcp.client.session as session_module
@@ -11,8 +13,8 @@ import mcp_types as types
 import scenario
 from fastmcp import Client
 from fastmcp.client.elicitation import ElicitResult
-from fastmcp.client.transports import StdioTransport
-from scenario import ASKED, COMMAND, JSON, SERVER_LOG, Heard, dumped, person
+from fastmcp.client.transports import ClientTransport, StdioTransport, StreamableHttpTransport
+from scenario import ASKED, COMMAND, JSON, SERVER_LOG, Door, Heard, dumped, person
 
 MODE = sys.argv[3]
 
@@ -105,24 +107,31 @@ async def logged(params: types.LoggingMessageNotificationParams) -> None:
     person.logged.append(dumped(params))
 
 
-async def main() -> None:
-    if ASKED:
-        session_module.LATEST_HANDSHAKE_VERSION = ASKED
-    transport = StdioTransport(
+def way(door: Door) -> ClientTransport:
+    """The transport of the client."""
+    if door.url:
+        return StreamableHttpTransport(door.url, auth=door.token or None)
+    return StdioTransport(
         COMMAND[0],
         COMMAND[1:],
         env=scenario.environment(),
         keep_alive=False,
         log_file=Path(SERVER_LOG),
     )
+
+
+@asynccontextmanager
+async def opened(door: Door) -> AsyncIterator[Driven]:
     async with Client(
-        transport,
+        way(door),
         mode=MODE,
         elicitation_handler=elicited,
         sampling_handler=sampled,
         log_handler=logged,
     ) as client:
-        await scenario.play(Driven(client))
+        yield Driven(client)
 
 
-asyncio.run(main())
+if ASKED:
+    session_module.LATEST_HANDSHAKE_VERSION = ASKED
+asyncio.run(scenario.play(opened))

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TextIO
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import anyio
+import httpx2
 import mcp.client.session as session_module
 import mcp_types as types
 import scenario
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
-from scenario import ASKED, COMMAND, JSON, SERVER_LOG, Heard, dumped, person
+from mcp.client.streamable_http import streamable_http_client
+from scenario import ASKED, COMMAND, JSON, SERVER_LOG, Door, Heard, dumped, person
 
 MODE = sys.argv[3]
 
@@ -102,21 +106,33 @@ async def logged(params: types.LoggingMessageNotificationParams) -> None:
     person.logged.append(dumped(params))
 
 
-async def main(log: TextIO) -> None:
-    if ASKED:
-        session_module.LATEST_HANDSHAKE_VERSION = ASKED
-    command = StdioServerParameters(
-        command=COMMAND[0], args=COMMAND[1:], env=scenario.environment()
-    )
-    async with Client(
-        stdio_client(command, errlog=log),
-        mode=MODE,
-        elicitation_callback=elicited,
-        sampling_callback=sampled,
-        logging_callback=logged,
-    ) as client:
-        await scenario.play(Driven(client))
+async def way(door: Door, stack: AsyncExitStack) -> Any:
+    """The transport of the client."""
+    if not door.url:
+        command = StdioServerParameters(
+            command=COMMAND[0], args=COMMAND[1:], env=scenario.environment()
+        )
+        return stdio_client(command, errlog=server_log)
+    http = await stack.enter_async_context(httpx2.AsyncClient(headers=door.headers, timeout=30))
+    return streamable_http_client(door.url, http_client=http)
 
 
+@asynccontextmanager
+async def opened(door: Door) -> AsyncIterator[Driven]:
+    async with (
+        AsyncExitStack() as stack,
+        Client(
+            await way(door, stack),
+            mode=MODE,
+            elicitation_callback=elicited,
+            sampling_callback=sampled,
+            logging_callback=logged,
+        ) as client,
+    ):
+        yield Driven(client)
+
+
+if ASKED:
+    session_module.LATEST_HANDSHAKE_VERSION = ASKED
 with open(SERVER_LOG, "a") as server_log:
-    asyncio.run(main(server_log))
+    asyncio.run(scenario.play(opened))

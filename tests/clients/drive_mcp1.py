@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TextIO
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
+import httpx
 import mcp.types as types
 import scenario
 from mcp import ClientSession, StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.version import SUPPORTED_PROTOCOL_VERSIONS
 from pydantic import AnyUrl
-from scenario import ASKED, COMMAND, JSON, SERVER_LOG, Heard, dumped, person
+from scenario import ASKED, COMMAND, JSON, SERVER_LOG, Door, Heard, dumped, person
 
 
 class Driven:
@@ -87,23 +91,33 @@ async def logged(params: types.LoggingMessageNotificationParams) -> None:
     person.logged.append(dumped(params))
 
 
-async def main(log: TextIO) -> None:
-    if ASKED:
-        types.LATEST_PROTOCOL_VERSION = ASKED
-    command = StdioServerParameters(
-        command=COMMAND[0], args=COMMAND[1:], env=scenario.environment()
-    )
+async def way(door: Door, stack: AsyncExitStack) -> Any:
+    """The two ends of the client's transport."""
+    if not door.url:
+        command = StdioServerParameters(
+            command=COMMAND[0], args=COMMAND[1:], env=scenario.environment()
+        )
+        return await stack.enter_async_context(stdio_client(command, errlog=server_log))
+    http = await stack.enter_async_context(httpx.AsyncClient(headers=door.headers, timeout=30))
+    client = streamable_http_client(door.url, http_client=http)
+    return (await stack.enter_async_context(client))[:2]
+
+
+@asynccontextmanager
+async def opened(door: Door) -> AsyncIterator[Driven]:
     callbacks = {
         "elicitation_callback": elicited,
         "sampling_callback": sampled,
         "logging_callback": logged,
     }
     async with (
-        stdio_client(command, errlog=log) as streams,
-        ClientSession(*streams, **callbacks) as session,
+        AsyncExitStack() as stack,
+        ClientSession(*await way(door, stack), **callbacks) as session,
     ):
-        await scenario.play(Driven(session, await session.initialize()))
+        yield Driven(session, await session.initialize())
 
 
+if ASKED:
+    types.LATEST_PROTOCOL_VERSION = ASKED
 with open(SERVER_LOG, "a") as server_log:
-    asyncio.run(main(server_log))
+    asyncio.run(scenario.play(opened))

@@ -1,5 +1,6 @@
 """
-The rows of the table: every client, in every revision that it can be brought to speak.
+The rows of the table: every client, in every revision that it can be brought to speak, over stdio
+and over HTTP from two servers.
 
 A client that opens by a handshake asks for one revision, which is a constant of its own; the
 driver sets it (``asks``), as a release of that time would have had it.
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -20,6 +21,7 @@ OLD_CLIENT = Path(os.environ.get("MCP1_ENVIRONMENT", ROOT / ".venv-mcp1")) / PRO
 OLDER = ("2025-06-18", "2025-03-26", "2024-11-05")
 NEWEST = "2026-07-28"
 LAST_HANDSHAKE = "2025-11-25"
+STDIO, SERVERS = "stdio", ("daphne", "uvicorn")
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Row:
     mode: str
     revision: str
     asks: str = ""  # the revision its handshake is made to ask for
+    server: str = STDIO  # or what serves it over HTTP
 
     def __str__(self) -> str:
         how = f"asks for {self.asks}" if self.asks else self.mode or "as it is"
@@ -39,7 +42,7 @@ class Row:
     @property
     def id(self) -> str:
         """The row in the name of a test."""
-        return "-".join(str(self).replace(",", "").replace(":", "").split())
+        return "-".join([self.server, *str(self).replace(",", "").replace(":", "").split()])
 
     @property
     def python(self) -> str:
@@ -64,14 +67,16 @@ def _rows(client: str, driver: str) -> list[Row]:
     return native + [Row(client, driver, "legacy", revision, revision) for revision in OLDER]
 
 
-ROWS = [
+DRIVEN = [
     *_rows("mcp 2", "drive_mcp.py"),
     *_rows("FastMCP 4", "drive_fastmcp.py"),
     Row("mcp 1", "drive_mcp1.py", "", LAST_HANDSHAKE),
     *(Row("mcp 1", "drive_mcp1.py", "", revision, revision) for revision in OLDER),
     Row("mcp 1", "drive_mcp1.py", "", LAST_HANDSHAKE, NEWEST),  # offered what it has
 ]
+ROWS = [replace(row, server=server) for server in (STDIO, *SERVERS) for row in DRIVEN]
+OVER_HTTP = [row for row in ROWS if row.server != STDIO]
 
 
-def rows_of(client: str) -> list[Row]:
-    return [row for row in ROWS if row.client == client]
+def rows_of(client: str, server: str = STDIO) -> list[Row]:
+    return [row for row in ROWS if (row.client, row.server) == (client, server)]

@@ -13,7 +13,11 @@ import json
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Any, Protocol
+
+from cable import Cable
 
 JSON = dict[str, Any]
 Heard = Callable[[float, float | None, str | None], Awaitable[None]]
@@ -21,7 +25,9 @@ Heard = Callable[[float, float | None, str | None], Awaitable[None]]
 MANAGE, SERVER_LOG = sys.argv[1:3]
 COMMAND = [os.environ["ATLAS_PYTHON"], MANAGE, "mcp_stdio", "--user", "alice"]
 ASKED = os.environ.get("ASKED_REVISION", "")  # what to ask for in the handshake, if not its own
+ENDPOINT, TOKEN = os.environ.get("ATLAS_ENDPOINT", ""), os.environ.get("ATLAS_TOKEN", "")
 SECONDS = 30
+PATIENCE = 10
 
 PARIS, LONDON, TOKYO = 2988507, 2643743, 1850147
 DATES = {"starts": "2027-05-01", "ends": "2027-05-09"}
@@ -30,6 +36,18 @@ DATES = {"starts": "2027-05-01", "ends": "2027-05-09"}
 def environment() -> dict[str, str]:
     """The server's environment: its database, and its project's settings."""
     return dict(os.environ) | {"DJANGO_SETTINGS_MODULE": "tests.clients.settings"}
+
+
+@dataclass(frozen=True)
+class Door:
+    """How to get in: over HTTP where there is an address, as somebody where there is a token."""
+
+    url: str = ""
+    token: str = ""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
 
 class Client(Protocol):
@@ -49,6 +67,9 @@ class Client(Protocol):
         self, ref: JSON, argument: dict[str, str], context: dict[str, str] | None
     ) -> JSON: ...
     async def listen(self, level: str) -> None: ...
+
+
+Opened = Callable[[Door], AbstractAsyncContextManager[Client]]
 
 
 class Person:
@@ -239,6 +260,44 @@ FEATURES = {
 }  # fmt: skip
 
 
+# Over HTTP alone.
+
+
+async def resume(client: Client, cable: Cable) -> JSON:
+    """The connection is cut while a call is under way; and then there is another call."""
+    heard: list[float] = []
+
+    async def hear(done: float, total: float | None, message: str | None) -> None:
+        heard.append(done)
+        if len(heard) == 1:
+            cable.cut()
+
+    ride = {"country": "JP", "stops": 4, "seconds": 0.5}
+    outcome = await ended(client.call("ride_slow_train", ride, hear))
+    after = await client.call("distance_between", {"start": PARIS, "end": TOKYO})
+    return {"heard": heard, "outcome": outcome, "after": after, "requests": list(cable.requests)}
+
+
+async def public(opened: Opened, url: str) -> JSON:
+    """What a client sees that shows no token, and what it makes of a refusal."""
+    async with opened(Door(url)) as client:
+        told = {
+            "revision": client.revision,
+            "tools": (await pages(client, "tools"))["pages"],
+            "called": await client.call("distance_between", {"start": PARIS, "end": LONDON}),
+            "read": await client.read("atlas://about"),
+        }
+    return told | {
+        "refused": await ended(ask_for_more(opened, Door(url))),
+        "wrong": await ended(ask_for_more(opened, Door(url, "mcp_wrong"))),
+    }
+
+
+async def ask_for_more(opened: Opened, door: Door) -> JSON:
+    async with opened(door) as client:
+        return await client.call("itinerary", {"trip": "atlas://trip/1"})
+
+
 # Telling.
 
 
@@ -268,19 +327,44 @@ async def failing(work: Awaitable[Any]) -> JSON:
         }
 
 
-async def observed(feature: Callable[[Client], Awaitable[JSON]], client: Client) -> JSON:
+async def observed(feature: Awaitable[JSON]) -> JSON:
     try:
         async with asyncio.timeout(SECONDS):
-            return await feature(client)
+            return await feature
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-async def play(client: Client) -> None:
-    """Do everything, and tell it."""
+async def ended(work: Awaitable[Any]) -> JSON:
+    """Its result; or its error, which may be one of several, or that there is no end to it."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            return {"result": await work}
+    except Exception as error:
+        leaf: BaseException = error
+        while isinstance(leaf, BaseExceptionGroup):
+            leaf = leaf.exceptions[0]
+        return {"error": f"{type(leaf).__name__}: {leaf}"}
+
+
+async def everything(client: Client) -> JSON:
     told: JSON = {"revision": client.revision, "can": client.can}
     for name, feature in FEATURES.items():
-        told[name] = await observed(feature, client)
+        told[name] = await observed(feature(client))
+    return told
+
+
+async def play(opened: Opened) -> None:
+    """Do everything, and tell it."""
+    if not ENDPOINT:
+        async with opened(Door()) as client:
+            told = await everything(client)
+    else:
+        async with Cable(ENDPOINT) as cable:
+            async with opened(Door(cable.url, TOKEN)) as client:
+                told = await everything(client)
+                told["resume"] = await observed(resume(client, cable))
+            told["public"] = await observed(public(opened, cable.url))
     print(json.dumps(told))
 
 

@@ -9,5 +9,5 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "handlers": {"stderr": {"class": "logging.StreamHandler"}},
-    "loggers": {"django_mcp": {"handlers": ["stderr"], "level": "INFO"}},
+    "loggers": {"django_mcp": {"handlers": ["stderr"], "level": "INFO", "propagate": False}},
 }

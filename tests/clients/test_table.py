@@ -16,7 +16,7 @@ import pytest
 from django_mcp.protocol.revisions import REVISIONS
 
 from .conftest import Told
-from .rows import NEWEST, Row, rows_of
+from .rows import NEWEST, OVER_HTTP, STDIO, Row, rows_of
 
 JSON = dict[str, Any]
 Cell = dict[str, str]
@@ -26,6 +26,17 @@ TOOLS = {
     "distance_between", "draw_map", "ride_slow_train", "plan_trip", "add_stop", "itinerary",
     "delete_trip", "suggest_itinerary", "capital_quiz",
 }  # fmt: skip
+PUBLIC = {
+    "search_country", "search_city", "nearest_cities", "distance_between", "draw_map",
+    "suggest_itinerary", "capital_quiz",
+}  # fmt: skip
+# A 401 without a token, and one with a token that opens nothing, as each client tells them: the
+# second comes before the body is read, so it names no request, and the client drops its words.
+REFUSED = {
+    "mcp 2": ("MCPError: A token is needed.", "MCPError: Server returned an error response"),
+    "FastMCP 4": ("MCPError: A token is needed.", "MCPError: Server returned an error response"),
+    "mcp 1": ("HTTPStatusError: Client error '401 Unauthorized'",) * 2,
+}
 ABOUT = {"atlas://about", "atlas://city-of-the-day"}
 CONTINENTS = {f"atlas://continent/{code}" for code in ("AF", "AN", "AS", "EU", "NA", "OC", "SA")}
 PAGE = 4
@@ -199,7 +210,10 @@ def test_cancel(row: Row, told: Told, cell: Cell) -> None:
     heard = told["cancel"]
     assert heard["seconds"] < 9  # the train takes 45
     assert data(row, heard["after"])["end"] == "Tokyo"
-    assert told.log.count("tools/call was cancelled") == 1
+    # Over HTTP the newest revision knows no other cancel than a connection that breaks.
+    breaks = row.server != STDIO and row.since(NEWEST)
+    assert told.log.count("tools/call was cancelled") == 1 + breaks
+    assert told.log.count("the client left") == 2 * breaks
     if row.client == "mcp 1":
         assert told["can"]["cancel"] is False
         assert "was cancelled: 'by hand'" in told.log
@@ -242,6 +256,55 @@ def test_page(row: Row, told: Told, cell: Cell) -> None:
         (population for _, population in rows), reverse=True
     )
     assert rows[0][0] == "Mumbai"
+
+
+# Over HTTP alone.
+
+over_http = pytest.mark.parametrize("row", OVER_HTTP, ids=lambda row: row.id, indirect=True)
+
+
+@over_http
+def test_resume(row: Row, told: Told, cell: Cell) -> None:
+    """The connection breaks after the first stop of four; nobody tells the client's user."""
+    heard = told["resume"]
+    cursors = [cursor for method, cursor in heard["requests"] if method == "GET"]
+    assert data(row, heard["after"])["end"] == "Tokyo"
+    if row.since(NEWEST):
+        cell["is"] = "not in it"
+        assert heard["heard"] == [1]
+        assert heard["outcome"] == {"error": "MCPError: SSE stream ended without a response"}
+        assert cursors == []
+        return
+    assert heard["heard"] == [1, 2, 3, 4]
+    train = ["Tokyo", "Yokohama", "Osaka", "Nagoya"]
+    assert data(row, heard["outcome"]["result"]) == train
+    assert any(cursor and not cursor.endswith("-0") for cursor in cursors)
+
+
+@over_http
+def test_the_standalone_stream_is_opened_again(row: Row, told: Told) -> None:
+    """By its cursor where an empty event told one, and anew where none did."""
+    if not row.since(NEWEST):
+        gets = [cursor for method, cursor in told["resume"]["requests"] if method == "GET"]
+        first = "1-0" if row.since("2025-11-25") else None
+        assert first in gets
+
+
+@over_http
+def test_public(row: Row, told: Told, cell: Cell) -> None:
+    """Without a token there is what is for everybody."""
+    seen = told["public"]
+    assert seen["revision"] == row.revision
+    assert {name for page in seen["tools"] for name in page} == PUBLIC
+    assert data(row, seen["called"])["km"] == 344
+    assert "300 cities" in seen["read"]["contents"][0]["text"]
+
+
+@over_http
+def test_what_is_not_public_is_refused(row: Row, told: Told) -> None:
+    """And so is a token that opens nothing. Clients that sign in would begin to do so now."""
+    for case, words in zip(("refused", "wrong"), REFUSED[row.client], strict=True):
+        assert told["public"][case]["error"].startswith(words)
 
 
 def test_every_revision_is_driven() -> None:
