@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ...delivery import sessions
+from ...delivery import sessions, streams
 from ...delivery.doorbell import Ring, doorbell, ring
 from ...delivery.jobs import surely
 from ...delivery.tails import Ending, Tail
@@ -32,7 +33,7 @@ from ...protocol.jsonrpc import JSON, UnsupportedVersion, is_id
 from ...protocol.revisions import REVISIONS
 from .callers import check_names
 from .draining import RETRY_AFTER, draining
-from .exchanges import Pairs, Refused
+from .exchanges import Left, Pairs, Refused
 from .resuming import Position, anew, resumed
 
 if TYPE_CHECKING:
@@ -229,16 +230,26 @@ async def _follow(
         with Tail(session, at.stream, at.number, at.after, may_return=may_return) as tail:
             if draining().ending and may_return:
                 tail.release()
-            ending = await _passed_on(exchange, tail)
+            ending = await _passed_on(exchange, tail, at)
         if ending is Ending.RELEASED and revision.priming:
             await exchange.write(sse.priming(sse.event_id(at.stream, tail.after), RETRY))
     await exchange.end()
 
 
-async def _passed_on(exchange: Exchange, tail: Tail) -> Ending:
-    while not isinstance(found := await tail.events(), Ending):
-        await exchange.write(_written(tail.stream, found) or ALIVE)
+async def _passed_on(exchange: Exchange, tail: Tail, at: Position) -> Ending:
+    try:
+        while not isinstance(found := await tail.events(), Ending):
+            await exchange.write(_written(tail.stream, found) or ALIVE)
+    except (Left, asyncio.CancelledError):
+        if at.has_news:
+            docket().spawn(_left(tail))
+        raise
     return found
+
+
+async def _left(tail: Tail) -> None:
+    with suppress(sessions.Gone):
+        await surely(streams.leave, tail.session, tail.stream, tail.number)
 
 
 def _written(stream: int, events: Iterable[tuple[int, str]]) -> bytes:
@@ -250,12 +261,13 @@ def _written(stream: int, events: Iterable[tuple[int, str]]) -> bytes:
 
 def drain() -> None:
     """End every connection whose client comes back; calls may go on for a while."""
+    if docket().is_busy:
+        remaining = Remaining()
+        draining().open.add(remaining)  # before the last connection ends
+        remaining.task = asyncio.get_running_loop().create_task(remaining.wait())
     for tail in doorbell():
         if tail.may_return:
             tail.release()
-    if docket().is_busy:
-        remaining = Remaining()
-        remaining.task = asyncio.get_running_loop().create_task(remaining.wait())
 
 
 class Remaining:

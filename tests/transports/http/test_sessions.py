@@ -499,6 +499,7 @@ def test_the_end_of_the_process_ends_streams_in_words(client, gate):
         assert call.sse.found[-1].retry and not any("result" in one for one in call.messages)
     gate.set()
     client.until(finishing.done)
+    finishing.result()
     if not client.revision.priming:
         assert response(call.wait())["content"][0]["text"] == "waited"
     assert Call.objects.get().state == "done"
