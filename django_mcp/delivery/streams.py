@@ -226,6 +226,22 @@ def _catch_up(session_id: int, stream_id: int, words: Words | None) -> None:
         rows(Session).filter(pk=session_id).update(dirty=[])
 
 
+@one_transaction
+def leave(session_id: int, stream_id: int, number: int) -> None:
+    """Connection ``number`` of a standalone stream broke, and nobody has taken it over since.
+
+    Who comes back without a cursor never reads on: so news go to another stream of the session
+    that is read, or are kept as marks.
+    """
+    lock(session_id)
+    mine = rows(Stream).filter(pk=stream_id, session=session_id, reader=number)
+    if not mine.update(released=number):
+        return
+    theirs = rows(Stream).filter(session=session_id, standalone=True, closed=False)
+    read = theirs.filter(released__lt=F("reader")).order_by("-pk").values_list("pk", flat=True)
+    rows(Session).filter(pk=session_id, current=stream_id).update(current=read.first())
+
+
 def release(stream_id: int) -> None:
     """Whoever reads the stream now is to end the connection; the client comes back."""
     rows(Stream).filter(pk=stream_id).update(released=F("reader"))

@@ -432,6 +432,35 @@ def test_what_happened_meanwhile_is_told_when_the_client_comes_back(join, handsh
     assert sorted(kinds(listening)) == [UPDATED, CHANGED]
 
 
+def test_a_client_that_comes_back_without_a_cursor_has_missed_nothing(join, handshake):
+    """It never saw an event, so it has none; the stream that it left it never reads again."""
+    client = join(handshake)
+    first = client.listen()
+    first.until(lambda: first.status)
+    first.leave()
+    client.sleep(0.05)
+    start(client, "announce", what="tools").wait()
+    client.sleep(0.05)
+    second = client.listen()
+    second.until(lambda: second.messages)
+    client.sleep(0.05)
+    assert (kinds(first), kinds(second)) == ([], [CHANGED])
+
+
+def test_whoever_still_listens_is_told(join, handshake):
+    client = join(handshake)
+    first, second = client.listen(), client.listen()
+    client.sleep(0.05)
+    second.leave()
+    client.sleep(0.05)
+    start(client, "announce", what="tools").wait()
+    first.until(lambda: first.messages)
+    again = client.listen()
+    again.until(lambda: again.status)
+    client.sleep(0.05)
+    assert [kinds(talk) for talk in (first, second, again)] == [[CHANGED], [], []]
+
+
 # Beside streams: what belongs to one session alone.
 
 

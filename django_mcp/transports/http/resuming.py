@@ -35,13 +35,14 @@ class Position(NamedTuple):
     after: int = 0
     is_over: bool = False
     given: Sequence[tuple[int, str]] | None = None
+    has_news: bool = False  # it is the session's own, and no request's
 
 
 def anew(server: Server, session: Session, *, missed: bool = False) -> Position:
     """A new stream for the session's news. Raises ``Gone`` or ``Busy``."""
     told = news.everything(server, session) if missed else []
     stream = streams.open(session, standalone=True, messages=told, words=news.speaking(session))
-    return Position(stream.pk)
+    return Position(stream.pk, has_news=True)
 
 
 def resumed(server: Server, session: Session, event_id: str) -> Position | None:
@@ -61,7 +62,7 @@ def resumed(server: Server, session: Session, event_id: str) -> Position | None:
     if state.standalone and (is_over or is_trimmed):
         return anew(server, session, missed=is_trimmed)
     given = _left(session, state, after) if is_trimmed and not is_over else None
-    return Position(stream, state.reader, after, is_over, given)
+    return Position(stream, state.reader, after, is_over, given, bool(state.standalone))
 
 
 def _left(session: Session, state: StreamState, after: int) -> list[tuple[int, str]] | None:
