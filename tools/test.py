@@ -24,6 +24,7 @@ REPORT = ROOT / "build" / "tests.json"
 
 # What these test is the same on every database: they run once, on SQLite.
 DATABASE_NEUTRAL = (
+    "tests/benchmarks",
     "tests/docs",
     "tests/protocol",
     "tests/requirements",
