@@ -5,17 +5,18 @@ Rule: some servers wait for their connections before they tell an application
 anything, and a stream would let them wait for ever; others cut them at once. So
 a signal is heard here first: streams end in words, calls get a while to finish,
 and then the signal goes on to whoever heard it before. At a second one both go on
-at once, and no signal is ever lost.
+at once, and calls get no more time; no signal is ever lost.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import math
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
@@ -48,10 +49,11 @@ class Draining:
         self.open: set[Work] = set()
         self.ending = self.is_told = False
         self.held: Callable[[], object] | None = None  # passes on the signal that began it
-        self._quiet = asyncio.Event()
+        self._until = math.inf  # the time of the loop until which calls may finish
+        self._changed = asyncio.Event()
         hear(self)
 
-    @contextmanager
+    @contextlib.contextmanager
     def working(self, work: Work) -> Iterator[None]:
         self.begin(work)
         try:
@@ -65,7 +67,7 @@ class Draining:
     def done(self, work: Work) -> None:
         self.open.discard(work)
         if self.ending and not self.open:
-            self._quiet.set()
+            self._changed.set()
 
     def check(self) -> None:
         """Raises ``Refused`` where it is too late to begin anything."""
@@ -76,32 +78,38 @@ class Draining:
         """End what is open: in words, or after a while without."""
         from . import sessions
 
+        self._until = min(self._until, asyncio.get_running_loop().time() + grace)
         if not self.ending:
             self.ending = True
             for work in list(self.open):
                 work.end()
             sessions.drain()
-        await self._rest(grace)
+        await self._rest()
         for _ in range(2):  # a cut that comes while a thread is waited for ends the wait
             for work in list(self.open):
                 work.cut()
-            await self._rest(CUT)
+            self._until = asyncio.get_running_loop().time() + CUT
+            await self._rest()
+
+    def hurry(self) -> None:
+        """Let calls have no more time to finish."""
+        self._until = 0.0
+        self._changed.set()
+
+    async def _rest(self) -> None:
+        """Wait until nothing is open, but not longer than that may take."""
+        loop = asyncio.get_running_loop()
+        while self.open and loop.time() < self._until:
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(self._until):
+                    await self._changed.wait()
 
     def let_go(self) -> None:
         """Pass on the signal that began the end, unless that was done."""
         held, self.held = self.held, None
         if held is not None:
             held()
-
-    async def _rest(self, seconds: float) -> None:
-        """Wait until nothing is open, but not longer than that."""
-        if self.open:
-            self._quiet.clear()
-            try:
-                async with asyncio.timeout(seconds):
-                    await self._quiet.wait()
-            except TimeoutError:
-                pass
 
 
 draining = PerLoop(Draining)
@@ -127,6 +135,8 @@ class Heard:
             ending.is_told, ending.held = True, partial(self._pass_on, number, None)
             self._loop.call_soon_threadsafe(self._drain)
         else:
+            if is_ours:
+                self._loop.call_soon_threadsafe(ending.hurry)
             ending.let_go()
             self._pass_on(number, frame)
 

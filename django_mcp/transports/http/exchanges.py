@@ -39,6 +39,7 @@ _LISTS = frozenset(("accept", "x-forwarded-host"))
 NOTHING: tuple[tuple[bytes, bytes], ...] = ()
 # A connection on which a body is left unread is of no more use.
 CLOSE = ((b"connection", b"close"),)
+MAX_SKIPPED, SKIPPED = 65_536, 1.0  # bytes, and seconds, of a body that is not looked at
 # Nobody but the client is to keep what was wrong with its request.
 REFUSAL = (b"cache-control", b"no-store")
 
@@ -75,7 +76,7 @@ class Exchange:
         self.headers = read_headers(scope["headers"])
         self.host: str | None = None
         self.cors: tuple[tuple[bytes, bytes], ...] = NOTHING
-        self.begun = self.ended = False
+        self.begun = self.ended = self._is_read = False
         self.gone = asyncio.Event()  # the client left
         # Tells the work on it to stop, from within; called before that is cancelled.
         self.stop: Callable[[], object] | None = None
@@ -112,6 +113,7 @@ class Exchange:
             size += len(part)
             self._bound(size)
             if not message.get("more_body"):
+                self._is_read = True
                 return b"".join((*parts, part)) if parts else part
             if part:
                 parts.append(part)
@@ -158,25 +160,53 @@ class Exchange:
 
     # What goes. Raises ``Left`` where a server says that nobody is there to read it.
 
-    async def json(self, status: int, message: Any = None, headers: Pairs = NOTHING) -> None:
+    async def json(
+        self, status: int, message: Any = None, headers: Pairs = NOTHING, *, last: bool = True
+    ) -> None:
         """Answer by a JSON-RPC message, a batch of them, or by nothing but ``status``."""
-        await self.text(status, "" if message is None else encode(message), headers)
+        await self.text(status, "" if message is None else encode(message), headers, last=last)
 
-    async def text(self, status: int, text: str, headers: Pairs = NOTHING) -> None:
+    async def text(
+        self, status: int, text: str, headers: Pairs = NOTHING, *, last: bool = True
+    ) -> None:
         """The same, of a message that is encoded."""
         body = text.encode()
         given = http.JSON_HEADERS if body else NOTHING
         length = (b"content-length", str(len(body)).encode())
         await self._start(status, [*given, *((length,) if status != 204 else ()), *headers])
-        await self._write(body, last=True)
+        await self._write(body, last=last)
 
     async def refuse(self, refused: Refused) -> None:
         """Say what is wrong; of an answer that was begun there is only the end left to say."""
         with suppress(Left):
             if not self.begun:
-                await self.json(refused.status, _error(refused), (*refused.headers, REFUSAL))
-            elif not self.ended:
+                message, headers = _error(refused), (*refused.headers, REFUSAL)
+                await self.json(refused.status, message, headers, last=False)
+                if self._is_coming() and CLOSE[0] not in headers:
+                    await self._skip()
+            if not self.ended:
                 await self.end()
+
+    def _is_coming(self) -> bool:
+        """Whether there is a body, of which not all was read."""
+        names = {name for name, _ in self.scope["headers"]}
+        length = self.headers.get("content-length", "0")
+        has_body = b"transfer-encoding" in names or length.strip("0") != ""
+        return has_body and not self._is_read and b"expect" not in names
+
+    async def _skip(self) -> None:
+        """Read what is left of a body that is small, and soon here, and keep nothing of it.
+
+        The client has its answer. But if the connection were closed under what it still sends,
+        it might never read it, and it could not use the connection again.
+        """
+        size = 0
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SKIPPED):
+                while size < MAX_SKIPPED and not self._is_read:
+                    message = await self._receive()
+                    size += len(message.get("body", b""))
+                    self._is_read = not message.get("more_body")
 
     async def start_sse(self, headers: Pairs = NOTHING) -> None:
         await self._start(200, [*http.SSE_HEADERS, *headers])

@@ -306,3 +306,41 @@ def test_whatever_a_server_sends_first_is_answered():
     with Site() as site:
         talk = site.send("POST", "/mcp", b"\xff", [(b"host", b"a"), (b"host", b"b")])
         assert talk.status == 400
+
+
+# A body that is not looked at.
+
+
+@pytest.mark.parametrize("how", [{"content-length": "1000"}, {"transfer-encoding": "chunked"}])
+def test_what_is_still_sent_is_read_so_that_the_refusal_is(call, how):
+    """A connection that is closed under a body that comes takes the answer along."""
+    client, _, headers = call
+    refused = headers | {"authorization": "Bearer wrong"} | how
+    talk = client.open("POST", "/mcp", [b"x" * 10], refused, more=True)
+    client.until(lambda: talk.body)
+    assert talk.status == 401 and len(talk.body) == int(talk.headers["content-length"])
+    assert not talk.over
+    talk.feed(b"x" * 990)
+    assert talk.wait().ended and talk._inbox.empty()
+
+
+def test_who_waits_for_an_answer_before_the_body_does_not_send_it(call):
+    client, _, headers = call
+    refused = headers | {
+        "authorization": "Bearer x",
+        "content-length": "9",
+        "expect": "100-continue",
+    }
+    assert client.open("POST", "/mcp", [], refused, more=True).wait().status == 401
+
+
+def test_what_is_still_sent_is_not_read_for_ever(call, monkeypatch):
+    """Attack: to be refused, and go on."""
+    client, _, headers = call
+    refused = headers | {"authorization": "Bearer wrong", "content-length": "150000"}
+    talk = client.open("POST", "/mcp", [b"x" * 10_000] * 15, refused)
+    talk.wait()
+    assert not talk._inbox.empty()
+    monkeypatch.setattr("django_mcp.transports.http.exchanges.SKIPPED", 0.05)
+    talk = client.open("POST", "/mcp", [b"x"], refused, more=True)
+    assert talk.wait(2).status == 401

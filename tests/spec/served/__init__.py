@@ -1,0 +1,1 @@
+"""A small project that real servers serve: what happens in it is seen in its folder."""
