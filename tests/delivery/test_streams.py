@@ -238,6 +238,39 @@ def test_it_is_told_what_nobody_took():
     assert said(first) == ["changed tools"] and fresh(made).dirty == []
 
 
+def test_news_for_a_stream_that_was_left_go_to_one_that_is_read():
+    made = session()
+    first, second, third = (streams.open(made, standalone=True) for _ in range(3))
+    streams.leave(made.pk, second.pk, 1)
+    assert streams.current(made) == third.pk
+    streams.leave(made.pk, third.pk, 1)
+    assert streams.announce(made.pk, "m", "tools") == first.pk
+    streams.leave(made.pk, first.pk, 1)
+    assert streams.announce(made.pk, "m", "prompts") is None
+    assert fresh(made).dirty == ["prompts"]
+    state = streams.take(made, second.pk, words)
+    assert state is not None and streams.current(made) == second.pk
+    assert said(second) == ["changed prompts"] and said(first) == ["m"]
+
+
+def test_a_stream_that_was_taken_over_is_not_left():
+    made = session()
+    stream = streams.open(made, standalone=True)
+    streams.take(made, stream.pk)
+    streams.leave(made.pk, stream.pk, 1)
+    assert streams.current(made) == stream.pk and fresh(stream).released == 0
+
+
+def test_nobody_leaves_the_stream_of_another_session_or_of_none():
+    made, other = session(), session()
+    stream = streams.open(made, standalone=True)
+    streams.leave(other.pk, stream.pk, 1)
+    assert streams.current(made) == stream.pk
+    sessions.end(made)
+    with pytest.raises(sessions.Gone):
+        streams.leave(made.pk, stream.pk, 1)
+
+
 def test_a_stream_closes_once():
     stream = streams.open(session(), calls=[call()])
     streams.close(stream.pk)
