@@ -1,0 +1,71 @@
+"""Callers: as the request brought them, then as they are in the database."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import AnonymousUser
+
+from django_mcp.dispatch.callers import Caller
+from django_mcp.models import Call, Session
+from django_mcp.principal import Auth, Principal
+
+from ..delivery.loops import a_loop
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def loop(monkeypatch):
+    with a_loop(monkeypatch) as made:
+        yield made
+
+
+def asked(loop, caller) -> Principal:
+    async def once():
+        return await caller()
+
+    return loop.run(once())
+
+
+def test_the_first_run_is_the_requests_and_every_other_is_loaded_anew(loop, alice):
+    principal = Principal(alice, Auth(frozenset({"read"}), key="7"))
+    caller = Caller.of(principal)
+    assert asked(loop, caller) is principal
+    again = asked(loop, caller)
+    assert again == principal and again.user is not alice and again.auth is principal.auth
+    assert (caller.user, caller.scopes) == (str(alice.pk), ["read"])
+
+
+def test_nobody_stays_nobody(loop):
+    caller = Caller.of(Principal(AnonymousUser()))
+    assert caller.user is None and caller.scopes is None
+    for _ in range(2):
+        assert asked(loop, caller).key == ""
+
+
+def test_who_is_gone_is_nobody(loop, alice, bob):
+    callers = [Caller.of(Principal(user)) for user in (alice, bob)]
+    for caller in callers:
+        asked(loop, caller)
+    alice.delete()
+    bob.is_active = False
+    bob.save()
+    for caller in callers:
+        assert not asked(loop, caller).is_authenticated
+
+
+def test_a_row_names_its_caller(loop, alice):
+    principal = Principal(alice, Auth(frozenset({"read", "write"}), key="a:b"))
+    session = Session(owner=principal.key)
+    call = Call(user=str(alice.pk), scopes=Caller.of(principal).scopes)
+    found = asked(loop, Caller.named(session, call))
+    assert found.key == principal.key and found.auth.scopes == {"read", "write"}
+
+
+def test_a_row_of_nobody(loop):
+    assert asked(loop, Caller.named(Session(owner=""), Call())).key == ""
+
+
+@pytest.mark.parametrize("key", ["no number", "", "9" * 30])
+def test_a_key_that_is_none_is_nobodys(loop, key):
+    assert not asked(loop, Caller(key, None)).is_authenticated
