@@ -66,7 +66,9 @@ def riddles(countries: QuerySet[Country], seed: int, count: int) -> Iterator[Rid
     chance = Random(seed)
     known = list(countries.exclude(capital__in=["", F("name")]).order_by("pk"))
     for country in chance.sample(known, min(count, len(known))):
-        others = [one for one in known if one.capital != country.capital]
-        options = [country, *chance.sample(others, min(CHOICES - 1, len(others)))]
+        # By its capital, each once: Belgrade is that of a country which is no more, too.
+        others = {one.capital: one for one in known if one.capital != country.capital}
+        wrong = chance.sample(list(others.values()), min(CHOICES - 1, len(others)))
+        options = [country, *wrong]
         chance.shuffle(options)
         yield Riddle(country, tuple(options))

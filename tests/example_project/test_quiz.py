@@ -20,6 +20,14 @@ def test_a_riddle_has_one_right_answer_among_four(atlas):
         assert capitals.count(riddle.country.capital) == 1
 
 
+def test_a_capital_of_two_countries_is_one_choice(atlas):
+    shared = {"RS", "CS", "JM", "NF"}
+    countries = Country.objects.filter(pk__in=shared | {"FR", "DE", "IT"})
+    for seed in range(20):
+        for riddle in quiz.riddles(countries, seed, 7):
+            assert len({one.capital for one in riddle.options}) == 4
+
+
 def test_there_are_as_many_riddles_as_countries(atlas):
     antarctic = Country.objects.filter(pk__in=["FR", "DE"])
     assert len(list(quiz.riddles(antarctic, 1, 10))) == 2
