@@ -9,16 +9,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .rows import HERE, ROOT, ROWS, SERVERS, STDIO, Row
-from .serving import served
+from tests.servers import Served
 
-CITIES, DATABASE = 300, "atlas.sqlite3"
+from .rows import HERE, ROOT, ROWS, SERVERS, STDIO, Row
+
+APPLICATION = "example_project.asgi:application"
+CITIES, DATABASE, TOKEN = 300, "atlas.sqlite3", "atlas.sqlite3.token"
 AT_ONCE = 4
 FEATURES = (
     "list", "call", "progress", "log", "elicitation", "sampling", "cancel", "read", "complete",
@@ -78,13 +79,15 @@ def conversations(
 def converse(row: Row, atlas: Path, folder: Path) -> Told:
     """Drive one client through the scenario, on databases of its own."""
     shutil.copytree(atlas, folder, dirs_exist_ok=True)
-    environ, log = environment(folder) | {"ASKED_REVISION": row.asks}, folder / "server.log"
-    with ExitStack() as stack:
-        if row.server != STDIO:
-            environ["ATLAS_ENDPOINT"] = stack.enter_context(served(row.server, environ, log))
-            environ["ATLAS_TOKEN"] = (folder / f"{DATABASE}.token").read_text()
-        told = drive(row, environ, log)
-    told.log = log.read_text(encoding="utf-8")
+    environ = environment(folder) | {"ASKED_REVISION": row.asks}
+    if row.server == STDIO:
+        return drive(row, environ, folder / "log.txt")
+    with Served(row.server, folder, application=APPLICATION, **environ) as server:
+        endpoint = f"http://127.0.0.1:{server.port}/mcp"
+        environ |= {"ATLAS_ENDPOINT": endpoint, "ATLAS_TOKEN": (folder / TOKEN).read_text()}
+        told = drive(row, environ, server.log)
+        server.terminate()
+        assert server.ended() in server.exit_codes, server.told()
     return told
 
 
@@ -99,7 +102,9 @@ def drive(row: Row, environ: dict[str, str], log: Path) -> Told:
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    return Told(json.loads(done.stdout))
+    told = Told(json.loads(done.stdout))
+    told.log = log.read_text(encoding="utf-8")
+    return told
 
 
 @pytest.fixture(params=ROWS, ids=lambda row: row.id)
