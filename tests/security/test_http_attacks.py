@@ -3,13 +3,17 @@ as somebody who may do no more, as a client without measure, and as a neighbour.
 
 from __future__ import annotations
 
+import asyncio
 import json
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
+from django.contrib.auth.models import User
+from django.db import OperationalError
 
 import django_mcp as mcp
-from django_mcp.models import Token
+from django_mcp.delivery.rows import rows
+from django_mcp.models import Ask, Token
 from tests.http import HttpClient
 
 pytestmark = pytest.mark.django_db
@@ -107,3 +111,175 @@ def test_who_may_use_a_durable_tool_still_has_it_written_down(http, guarded, ali
         assert talk.is_stream and WORD in json.dumps(talk.messages)
     talk = called(client, "broken", id="broken").wait()
     assert "division" not in talk.body.decode() and not talk.is_stream
+
+
+# Whoever may do no more: of a token revoked, a user deactivated, a permission taken away.
+
+
+@pytest.fixture
+def asking(server):
+    """Tools that ask before they act; what they did is in ``server.done``."""
+    server.done = []
+
+    @server.tool(permission="shop.change_invoice")
+    def pay(request, secret: str = "") -> str:
+        sure = request.elicit("Sure?", bool)
+        server.done.append((request.user.username, sure, request.auth))
+        return "paid"
+
+    @server.tool(permission=mcp.PUBLIC)
+    def knock(request) -> str:
+        with suppress(mcp.TimedOut):
+            request.elicit("Who is there?", str, key="who")
+        server.done.append((request.user.username, request.auth))
+        return "come in"
+
+    return server
+
+
+def parked(client, name, **arguments):
+    """A call that waits for the answer to its question, and what it is asked."""
+    talk = called(client, name, **arguments)
+    client.until(lambda: client.asked)
+    return talk, client.asked[-1]
+
+
+def answer(client, asked, content=None):
+    result = {"action": "accept", "content": content or {"answer": True}}
+    return client.post({"jsonrpc": "2.0", "id": asked["id"], "result": result}).wait()
+
+
+def overdue(client, talk):
+    """Nobody answers in time."""
+    rows(Ask).update(deadline="2000-01-01T00:00:00Z")
+    return talk.wait()
+
+
+@pytest.mark.parametrize("gone", ["revoked", "inactive"])
+def test_an_answer_by_a_former_user_moves_nothing(http, asking, alice, gone):
+    client = http(token_of(alice), server=asking, revision=NEWEST_SESSION)
+    talk, asked = parked(client, "pay")
+    if gone == "revoked":
+        Token.objects.update(revoked="2000-01-01T00:00:00Z")
+    else:
+        User.objects.update(is_active=False)
+    assert answer(client, asked).status == 401
+    client.sleep(0.05)
+    assert asking.done == [] and rows(Ask).get().open
+    talk.leave()
+
+
+@pytest.mark.parametrize("tool", ["pay", "knock"])
+def test_a_call_goes_on_as_who_the_user_is_by_then(http, asking, alice, tool):
+    """Attack: park calls while one may, and have them run when one may not."""
+    client = http(token_of(alice, scopes=["all"]), server=asking, revision=NEWEST_SESSION)
+    talk, _ = parked(client, tool)
+    User.objects.update(is_active=False)
+    overdue(client, talk)
+    assert asking.done == ([] if tool == "pay" else [("", None)])
+    result = talk.messages[-1]
+    assert "Unknown tool" in str(result) if tool == "pay" else "come in" in str(result)
+
+
+def test_a_permission_taken_away_while_a_question_is_open(http, asking, alice):
+    client = http(token_of(alice), server=asking, revision=NEWEST_SESSION)
+    talk, asked = parked(client, "pay")
+    alice.user_permissions.clear()
+    assert answer(client, asked).status == 202
+    assert "Unknown tool" in str(talk.wait().messages[-1]) and asking.done == []
+
+
+def test_a_permission_taken_away_between_two_rounds(http, asking, alice):
+    client = http(token_of(alice), server=asking)
+    asked = client.request("tools/call", name="pay", arguments={})
+    alice.user_permissions.clear()
+    talk = client.start(
+        "tools/call", name="pay", arguments={}, requestState=asked["requestState"],
+        inputResponses={key: {"action": "accept", "content": {"answer": True}}
+                        for key in asked["inputRequests"]},
+    )  # fmt: skip
+    assert "Unknown tool" in str(talk.wait().messages) and asking.done == []
+
+
+@pytest.fixture
+def watched(server, alice):
+    """Something to read for who has a permission."""
+
+    @server.resource("ledger://{page}", permission="shop.change_invoice")
+    def ledger(request, page: str) -> str:
+        return page
+
+    return server
+
+
+def listening(client, *uris):
+    talk = client.start("subscriptions/listen", notifications={"resourceSubscriptions": [*uris]})
+    talk.until(lambda: talk.messages)
+    return talk
+
+
+def change(client, uri):
+    """Announce it as asynchronous code does."""
+
+    async def now():
+        await asyncio.sleep(0.03)  # what was known of the token is not fresh any more
+        mcp.notify_changed(uri, server=client.server)
+
+    client.run(now())
+
+
+def told(talk):
+    return [one for one in talk.messages if one.get("method", "").endswith("resources/updated")]
+
+
+def test_a_listener_who_may_read_no_more_hears_no_more(http, watched, alice, monkeypatch):
+    """Once more, by the promise: it saw it before. Attack: listen for ever, and know what goes on
+    where one has been shut out."""
+    monkeypatch.setattr("django_mcp.transports.http.listens.FRESH", 0.02)
+    client = http(token_of(alice), server=watched)
+    talk = listening(client, "ledger://1")
+    change(client, "ledger://1")
+    talk.until(lambda: len(told(talk)) == 1)
+    alice.user_permissions.clear()
+    for _ in range(3):
+        change(client, "ledger://1")
+        client.sleep(0.05)
+    assert len(told(talk)) == 2
+    talk.leave()
+
+
+@pytest.mark.parametrize("gone", ["revoked", "inactive", "expired"])
+def test_a_listener_whose_token_is_no_more_hears_nothing(http, watched, alice, gone, monkeypatch):
+    monkeypatch.setattr("django_mcp.transports.http.listens.FRESH", 0.02)
+    client = http(token_of(alice), server=watched)
+    talk = listening(client, "ledger://1")
+    changes = {gone: "2000-01-01T00:00:00Z"}
+    {
+        "revoked": lambda: Token.objects.update(**changes),
+        "inactive": lambda: User.objects.update(is_active=False),
+        "expired": lambda: Token.objects.update(expires="2000-01-01T00:00:00Z"),
+    }[gone]()
+    change(client, "ledger://1")
+    assert told(talk.wait()) == []
+
+
+@pytest.mark.parametrize("error", [OperationalError("gone"), RuntimeError("a bug")])
+def test_a_listener_is_told_nothing_while_nobody_knows_who_it_is(
+    http, watched, alice, error, monkeypatch
+):
+    """And hears of it when that is over: what fails is not for ever."""
+    monkeypatch.setattr("django_mcp.transports.http.listens.FRESH", 0.02)
+    monkeypatch.setattr("django_mcp.transports.http.listens.BUSY_PAUSE", 0.01)
+    client = http(token_of(alice), server=watched)
+    talk = listening(client, "ledger://1")
+    with monkeypatch.context() as broken:
+
+        def fail(*args):
+            raise error
+
+        broken.setattr("django_mcp.tokens.PersonalAccessTokens.lookup", fail)
+        change(client, "ledger://1")
+        client.sleep(0.1)
+        assert told(talk) == []
+    talk.until(lambda: len(told(talk)) == 1)
+    talk.leave()

@@ -60,7 +60,10 @@ def check_session(exchange: Exchange) -> None:
 
 
 async def still(exchange: Exchange) -> bool:
-    """Whether the caller is still the one it was when the request came. Raises ``Busy``."""
+    """Whether the caller is still the one it was when the request came. Raises ``Busy``.
+
+    If so, its principal is a fresh one: what it may do may have changed.
+    """
     token = bearer(exchange.headers.get("authorization"))
     if token is None:
         return True
@@ -68,7 +71,10 @@ async def still(exchange: Exchange) -> bool:
         principal, _ = await _look_up(exchange.server, token, None)
     except Refused:
         return False
-    return principal.key == exchange.principal.key
+    same = principal.key == exchange.principal.key
+    if same:
+        exchange.principal = principal
+    return same
 
 
 async def _look_up(

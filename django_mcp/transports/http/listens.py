@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ...principal import Principal
     from .exchanges import Exchange
 
+logger = logging.getLogger("django_mcp")
 MAX_LISTENS = 10_000  # in one process
 FRESH = 5.0  # seconds for which a token, once found valid, is taken to be
 BUSY_PAUSE = 0.5  # seconds until a look at it is tried again
@@ -102,6 +104,9 @@ class Listens:
                 if not await still(self._exchange):
                     return False
             except Busy:
+                await asyncio.sleep(BUSY_PAUSE)
+            except Exception:
+                logger.exception("Nobody knows who listens, and so nothing is told for now")
                 await asyncio.sleep(BUSY_PAUSE)
             else:
                 self._known = time.monotonic()
