@@ -149,11 +149,11 @@ def of_stream(stream_id: int | None) -> Session | None:
 
 
 def living(server: str) -> list[int]:
-    """The sessions of a server that have shaken hands."""
+    """The sessions of a server that have shaken hands, first those that were seen last."""
     found = rows(Session).filter(
         server=server, initialized=True, last_seen__gte=oldest(timezone.now())
     )
-    return list(found.values_list("pk", flat=True))
+    return list(found.order_by("-last_seen").values_list("pk", flat=True))
 
 
 # The end.

@@ -163,26 +163,39 @@ def current(session: Session) -> int | None:
 
 def announce(session_id: int, message: str, mark: str) -> int | None:
     """Say it on the current stream, which is returned; or keep its mark, and None."""
-    try:
-        return _announce(session_id, message, mark)
-    except Gone:
-        return None
+    return next(iter(announce_all([session_id], message, mark)), None)
 
 
 @one_transaction
-def _announce(session_id: int, message: str, mark: str) -> int | None:
-    lock(session_id)
-    found = rows(Session).filter(pk=session_id)
-    stream, marks = found.values_list("current", "dirty").get()
-    outcome = append_here({(to := Address(stream)): [message]})[to] if stream else None
-    if stream and outcome:
-        return int(stream)
-    if stream and outcome == FULL:
-        close(stream)
-    if mark not in marks or stream:
-        kept = [*(one for one in marks if one != mark), mark]
-        found.update(current=None, dirty=kept[-MARKS:])
-    return None
+def announce_all(session_ids: Sequence[int], message: str, mark: str) -> list[int]:
+    """Say it to each session: the streams that took it. For the others the mark is kept.
+
+    What takes no stream, and is marked already, is not written: many are so.
+    """
+    found = rows(Session).filter(pk__in=session_ids)
+    found.update(streams=F("streams"))  # their locks
+    marked = {pk: (current, dirty) for pk, current, dirty in found.values_list(*_NEWS)}
+    addresses = {pk: Address(current) for pk, (current, _) in marked.items() if current}
+    outcomes = append_here({to: [message] for to in addresses.values()})
+    for pk, (current, dirty) in marked.items():
+        outcome = outcomes[addresses[pk]] if current else None
+        if not outcome:
+            _mark(pk, current, dirty, mark, is_full=outcome == FULL)
+    return [to.stream for to in addresses.values() if outcomes[to]]
+
+
+_NEWS = ("pk", "current", "dirty")
+
+
+def _mark(
+    session_id: int, current: int | None, dirty: list[str], mark: str, *, is_full: bool
+) -> None:
+    """Keep for the session's next stream what the current one, if there is one, did not take."""
+    if current and is_full:
+        close(current)
+    if mark not in dirty or current:
+        kept = [*(one for one in dirty if one != mark), mark]
+        rows(Session).filter(pk=session_id).update(current=None, dirty=kept[-MARKS:])
 
 
 # Connections.

@@ -147,12 +147,15 @@ async def _pass_on(ids: Sequence[int], mark: str) -> None:
 
 def _announce(ids: Sequence[int], mark: str) -> list[int]:
     """In a thread of the log: the streams that took it."""
-    found: list[int] = []
+    speaking: dict[str, list[int]] = defaultdict(list)
     for id, revision in sessions.revisions(ids).items():
-        for text in words(revision, [mark]):
-            stream = streams.announce(id, text, mark)
-            found += [stream] if stream is not None else []
-    return found
+        speaking[revision].append(id)
+    return [
+        stream
+        for revision, theirs in speaking.items()
+        for text in words(revision, [mark])
+        for stream in streams.announce_all(theirs, text, mark)
+    ]
 
 
 # Words.
