@@ -28,6 +28,7 @@ from .exchanges import CLOSE, Refused
 # is sent by a program is followed by a kill, after ten seconds as a rule.
 GRACE = {"SIGTERM": 8.0, "SIGINT": 0.8, "SIGBREAK": 0.8}
 CUT = 0.4  # seconds more, for each of two attempts to cut them short
+LAST_WORDS = 0.2  # seconds for streams to end where there is no grace
 RETRY_AFTER = ((b"retry-after", b"1"),)
 ENDING = Overloaded("The server is about to end. Try again.", data={"retryAfter": 1})
 
@@ -92,8 +93,8 @@ class Draining:
             await self._rest()
 
     def hurry(self) -> None:
-        """Let calls have no more time to finish."""
-        self._until = 0.0
+        """Let calls have no more time to finish, and streams only that for their last words."""
+        self._until = min(self._until, asyncio.get_running_loop().time() + LAST_WORDS)
         self._changed.set()
 
     async def _rest(self) -> None:

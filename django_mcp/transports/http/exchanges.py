@@ -160,31 +160,26 @@ class Exchange:
 
     # What goes. Raises ``Left`` where a server says that nobody is there to read it.
 
-    async def json(
-        self, status: int, message: Any = None, headers: Pairs = NOTHING, *, last: bool = True
-    ) -> None:
+    async def json(self, status: int, message: Any = None, headers: Pairs = NOTHING) -> None:
         """Answer by a JSON-RPC message, a batch of them, or by nothing but ``status``."""
-        await self.text(status, "" if message is None else encode(message), headers, last=last)
+        await self.text(status, "" if message is None else encode(message), headers)
 
-    async def text(
-        self, status: int, text: str, headers: Pairs = NOTHING, *, last: bool = True
-    ) -> None:
+    async def text(self, status: int, text: str, headers: Pairs = NOTHING) -> None:
         """The same, of a message that is encoded."""
         body = text.encode()
         given = http.JSON_HEADERS if body else NOTHING
         length = (b"content-length", str(len(body)).encode())
         await self._start(status, [*given, *((length,) if status != 204 else ()), *headers])
-        await self._write(body, last=last)
+        await self._write(body, last=True)
 
     async def refuse(self, refused: Refused) -> None:
         """Say what is wrong; of an answer that was begun there is only the end left to say."""
         with suppress(Left):
             if not self.begun:
-                message, headers = _error(refused), (*refused.headers, REFUSAL)
-                await self.json(refused.status, message, headers, last=False)
-                if self._is_coming() and CLOSE[0] not in headers:
+                if self._is_coming() and CLOSE[0] not in refused.headers:
                     await self._skip()
-            if not self.ended:
+                await self.json(refused.status, _error(refused), (*refused.headers, REFUSAL))
+            elif not self.ended:
                 await self.end()
 
     def _is_coming(self) -> bool:
@@ -197,14 +192,16 @@ class Exchange:
     async def _skip(self) -> None:
         """Read what is left of a body that is small, and soon here, and keep nothing of it.
 
-        The client has its answer. But if the connection were closed under what it still sends,
-        it might never read it, and it could not use the connection again.
+        Servers close a connection on which a body is left unread. A client that still sends
+        might never read the answer, and it could not use the connection again.
         """
         size = 0
         with suppress(TimeoutError):
             async with asyncio.timeout(SKIPPED):
                 while size < MAX_SKIPPED and not self._is_read:
                     message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        raise Left
                     size += len(message.get("body", b""))
                     self._is_read = not message.get("more_body")
 

@@ -157,6 +157,18 @@ async def test_at_a_second_signal_both_go_on_at_once(heard):
     assert heard == [NUMBER] * 3
 
 
+async def test_at_a_second_signal_calls_get_no_more_time(heard, monkeypatch):
+    monkeypatch.setattr(module, "GRACE", {"SIGUSR1": 30.0})
+    monkeypatch.setattr(module, "LAST_WORDS", 0.05)
+    work = Open(ends=False)
+    (task,) = await started(work)
+    signal.raise_signal(NUMBER)
+    await asyncio.sleep(0.05)
+    signal.raise_signal(NUMBER)
+    await asyncio.wait_for(task, 5)
+    assert work.cuts == 1 and heard == [NUMBER] * 2
+
+
 async def test_another_signal_is_a_second_one_too(heard):
     """Somebody at a keyboard has lost patience with what a program has begun."""
     work = Open(ends=False)
