@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from django.db.models import F
 
-from ..models import DONE, PARKED, RUNNING, Ask, Call, Session, Stream
+from ..models import DONE, PARKED, RUNNING, Ask, Call, Session, Step, Stream
 from .events import enlarge, settled
 from .rows import digest_of, erase, one_transaction, rows
 from .sessions import Gone, lock
@@ -172,6 +172,7 @@ def _stop(call: Call) -> bool:
     if not undone.update(state=DONE, cancelled=True, **CLEARED):
         return False
     erase(rows(Ask).filter(call=call.pk))
+    erase(rows(Step).filter(call=f"c{call.pk}"))
     rows(Stream).filter(pk=call.stream_id or 0, closed=False).update(**settled())
     call.state, call.cancelled = DONE, True
     return True

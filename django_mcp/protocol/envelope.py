@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from .jsonrpc import JSON, HeaderMismatch, Id, InvalidParams, UnsupportedVersion, is_id
+from .jsonrpc import ID, JSON, HeaderMismatch, Id, InvalidParams, UnsupportedVersion, is_id
 from .revisions import LOG_LEVELS, REVISIONS, Revision
 
 PREFIX = "io.modelcontextprotocol/"
@@ -42,7 +42,7 @@ def read_meta(params: JSON) -> JSON:
     meta: JSON = expect(params.get("_meta", {}), dict, "_meta")
     token = meta.get("progressToken")
     if token is not None and not is_id(token):
-        raise InvalidParams("progressToken must be a string or an integer")
+        raise InvalidParams(f"progressToken must be {ID}")
     return meta
 
 

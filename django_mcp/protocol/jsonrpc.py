@@ -46,6 +46,7 @@ from .errors import (
 MAX_DEPTH = 64
 MAX_CONTAINERS = 100_000  # objects and arrays of one message: each takes time and memory
 MAX_DIGITS = 64
+MAX_ID = 1000  # characters: an id is kept, and said again with each answer
 
 
 # From bytes to values.
@@ -178,6 +179,7 @@ class Response:
 
 
 Message = Request | Notification | Response
+ID = f"a string of at most {MAX_ID} characters, or an integer"
 
 
 def read(message: Any) -> Message:
@@ -199,8 +201,10 @@ def read(message: Any) -> Message:
 
 
 def is_id(value: Any) -> bool:
-    """Whether a value may be an id or a progress token: a string or an integer."""
-    return isinstance(value, (str, int)) and not isinstance(value, bool)
+    """Whether a value may be an id or a progress token: see ``ID``."""
+    if isinstance(value, str):
+        return len(value) <= MAX_ID
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _problem(message: JSON) -> str | None:
@@ -217,7 +221,7 @@ def _call_problem(message: JSON) -> str | None:
     if not isinstance(message["method"], str):
         return "method must be a string"
     if "id" in message and not is_id(message["id"]):
-        return "id must be a string or an integer"
+        return f"id must be {ID}"
     if not isinstance(message.get("params", {}), dict):
         return "params must be an object"
     return None
@@ -225,14 +229,14 @@ def _call_problem(message: JSON) -> str | None:
 
 def _result_problem(message: JSON) -> str | None:
     if not is_id(message.get("id")):
-        return "id must be a string or an integer"
+        return f"id must be {ID}"
     return None if isinstance(message["result"], dict) else "result must be an object"
 
 
 def _error_problem(message: JSON) -> str | None:
     error = message["error"]
     if message.get("id") is not None and not is_id(message["id"]):
-        return "id must be a string or an integer"
+        return f"id must be {ID}"
     if not isinstance(error, dict) or not isinstance(error.get("message"), str):
         return "error must be an object with code and message"
     code = error.get("code")
@@ -243,11 +247,11 @@ def _error_problem(message: JSON) -> str | None:
 _PROBLEMS = {"method": _call_problem, "result": _result_problem, "error": _error_problem}
 
 __all__ = [
-    "HEADER_MISMATCH", "INTERNAL_ERROR", "INVALID_PARAMS", "INVALID_REQUEST", "JSON",
+    "HEADER_MISMATCH", "ID", "INTERNAL_ERROR", "INVALID_PARAMS", "INVALID_REQUEST", "JSON",
     "METHOD_NOT_FOUND", "MISSING_CAPABILITY", "PARSE_ERROR", "RESOURCE_NOT_FOUND",
     "UNSUPPORTED_VERSION", "URL_ELICITATION_REQUIRED", "CustomError", "HeaderMismatch", "Id",
     "InternalError", "InvalidParams", "InvalidRequest", "MAX_CONTAINERS", "MAX_DEPTH",
-    "MAX_DIGITS", "Message", "MethodNotFound", "MissingCapability", "Notification", "Overloaded",
-    "ParseError", "ProtocolError", "Request", "ResourceNotFound", "Response", "UnsupportedVersion",
-    "UrlElicitationRequired", "decode", "encode", "is_id", "read",
+    "MAX_DIGITS", "MAX_ID", "Message", "MethodNotFound", "MissingCapability", "Notification",
+    "Overloaded", "ParseError", "ProtocolError", "Request", "ResourceNotFound", "Response",
+    "UnsupportedVersion", "UrlElicitationRequired", "decode", "encode", "is_id", "read",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ from django.db import OperationalError
 
 import django_mcp as mcp
 from django_mcp.delivery.rows import rows
-from django_mcp.models import Ask, Token
+from django_mcp.models import Ask, Call, Event, Session, Step, Token
 from tests.http import HttpClient
 
 pytestmark = pytest.mark.django_db
@@ -283,3 +283,85 @@ def test_a_listener_is_told_nothing_while_nobody_knows_who_it_is(
         assert told(talk) == []
     talk.until(lambda: len(told(talk)) == 1)
     talk.leave()
+
+
+# A client without measure: what it can make grow has an end.
+
+
+@pytest.fixture
+def stepping(server):
+    """A tool that remembers a step and then asks."""
+
+    @server.tool(permission=mcp.PUBLIC)
+    def stepwise(request) -> str:
+        request.once("step", lambda: "x" * 1000)
+        request.elicit("Go on?", bool)
+        return "done"
+
+    return server
+
+
+def cancel(client, id):
+    client.notify("notifications/cancelled", requestId=id)
+
+
+def test_a_call_that_is_cancelled_leaves_no_steps(http, stepping):
+    """Attack: let steps be remembered and cancel, until there is room for nobody's."""
+    client = http(server=stepping, revision=NEWEST_SESSION)
+    for number in range(3):
+        client.asked.clear()
+        talk, _ = parked(client, "stepwise", id=f"step-{number}")
+        assert rows(Step).count() == 1
+        cancel(client, f"step-{number}")
+        talk.wait()
+        assert rows(Step).count() == 0
+
+
+LONG = "x" * 100_000
+
+
+@pytest.mark.parametrize("info", [
+    {"clientInfo": {"name": LONG, "version": "1"}},
+    {"clientInfo": {"name": "x", "version": "1", "more": [{} for _ in range(50_000)]}},
+    {"capabilities": {"experimental": {"x": {"y": LONG}}}},
+])  # fmt: skip
+def test_a_session_keeps_little_of_what_a_client_says_of_itself(http, stepping, info):
+    """Attack: megabytes in the handshake, to be stored, and read again with every request."""
+    client = http(server=stepping, revision=NEWEST_SESSION, initialize=False)
+    params = {
+        "protocolVersion": NEWEST_SESSION, "capabilities": {},
+        "clientInfo": {"name": "x", "version": "1"},
+    }  # fmt: skip
+    talk = client.start("initialize", **(params | info)).wait()
+    assert talk.status == 413 and "mcp-session-id" not in talk.headers
+    assert not rows(Session).exists()
+
+
+@BOTH
+def test_an_id_is_short(http, stepping, revision):
+    """Attack: an id of megabytes, which is kept with its call, and said again in its answer."""
+    client = http(server=stepping, revision=revision)
+    for id in (LONG, "x" * 1001):
+        talk = called(client, "stepwise", id=id).wait()
+        assert talk.status == 400 and "xxx" not in talk.body.decode()
+    assert called(client, "nothing", id="x" * 1000).wait().status == 200
+
+
+def test_what_cancels_nothing_is_kept_in_measure(http, stepping):
+    """Attack: cancel calls that never were."""
+    client = http(server=stepping, revision=NEWEST_SESSION)
+    for number in range(120):
+        cancel(client, f"never-{number}")
+    assert rows(Call).count() == 100
+    cancel(client, LONG)
+    assert rows(Call).count() == 100 and LONG not in str(rows(Call).values_list())
+
+
+def test_a_progress_token_is_short(http):
+    """Attack: a token of megabytes, said again with every step."""
+    for revision in (NEWEST_SESSION, LATEST):
+        client = http(revision=revision)
+        params = {"name": "slow_add", "arguments": {"a": 1, "b": 2}}
+        talk = client.start("tools/call", **params, _meta={"progressToken": LONG}).wait()
+        assert talk.error["code"] == -32602 and "xxx" not in talk.body.decode()
+    assert not rows(Event).exists()

@@ -29,7 +29,7 @@ from ...principal import anonymous
 from ...protocol import http, sse
 from ...protocol.connection import Connection
 from ...protocol.events import Answered, Call, Cancelled, Event, Notice
-from ...protocol.jsonrpc import JSON, UnsupportedVersion, is_id
+from ...protocol.jsonrpc import JSON, UnsupportedVersion, encode, is_id
 from ...protocol.revisions import REVISIONS
 from .callers import check_names
 from .draining import RETRY_AFTER, draining
@@ -46,6 +46,7 @@ RETRY = 500  # milliseconds until a client comes back for the rest
 # A comment alone in its line: some clients take an empty block for an event.
 ALIVE = b":\n"
 NOBODY = anonymous()  # in whose name a connection that only reads is kept
+MOST_TOLD = 65_536  # characters that a client says of itself: they are read with every request
 GONE = "There is no such session: initialize a new one."
 
 
@@ -194,6 +195,9 @@ async def _initialize(exchange: Exchange, message: object) -> None:
     call = next(iter(received.events), None)
     if not isinstance(call, Call) or call.method != "initialize":
         raise Refused(400, "The header Mcp-Session-Id is needed.")
+    state = connection.state
+    if len(encode([state.client_info, state.capabilities])) > MOST_TOLD:
+        raise Refused(413, "clientInfo and capabilities are too large.")
     who = Caller.of(exchange.principal)
     serving = Serving(exchange.server, connection, who, Nobody(), host=exchange.host)
     response = await serving.response(Active(call, lambda said: None))
