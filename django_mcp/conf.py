@@ -73,5 +73,20 @@ class Settings:
             vars(self).clear()
 
 
-settings = Settings()
+class Project:
+    """The project's other settings, each an attribute once it was read.
+
+    For what every request asks: Django's own way to an attribute is longer.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        value = vars(self)[name] = getattr(django_settings, name)
+        return value
+
+    def reload(self, *, setting: str, **kwargs: Any) -> None:
+        vars(self).pop(setting, None)
+
+
+settings, project = Settings(), Project()
 setting_changed.connect(settings.reload, dispatch_uid="django_mcp.conf")
+setting_changed.connect(project.reload, dispatch_uid="django_mcp.conf.project")

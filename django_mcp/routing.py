@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from django.conf import settings as django_settings
-
+from .conf import project
 from .declare.servers import servers
 from .transports.http.consumer import MCPConsumer
 from .transports.http.draining import draining
@@ -51,7 +50,7 @@ def mount(django: Application) -> Application:
 def place(scope: Any) -> str:
     """The path of a request below its mount point, as ``Server.path`` is written."""
     path: str = scope["path"]
-    root = django_settings.FORCE_SCRIPT_NAME or scope.get("root_path", "")
+    root = project.FORCE_SCRIPT_NAME or scope.get("root_path", "")
     root = root.rstrip("/")
     if root and (path == root or path.startswith(root + "/")):
         path = path[len(root) :]

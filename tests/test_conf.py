@@ -1,9 +1,10 @@
 """One setting: a dict over defaults, re-read whenever it changes."""
 
 import pytest
+from django.core.signals import setting_changed
 from django.test import override_settings
 
-from django_mcp.conf import DEFAULTS, Settings, settings
+from django_mcp.conf import DEFAULTS, Project, Settings, settings
 
 
 def test_at_most_twenty_keys():
@@ -66,3 +67,13 @@ def test_a_key_there_is_not():
     with override_settings(DJANGO_MCP={"B": 1, "A": 2, "URL": "http://x"}):
         assert settings.unknown() == ["A", "B"]
         assert not hasattr(settings, "A")
+
+
+def test_a_setting_of_the_projects_is_read_once_and_again_when_it_changes():
+    made = Project()
+    setting_changed.connect(made.reload)
+    with override_settings(FORCE_SCRIPT_NAME="/a"):
+        assert made.FORCE_SCRIPT_NAME == "/a" == vars(made)["FORCE_SCRIPT_NAME"]
+        with override_settings(FORCE_SCRIPT_NAME="/b"):
+            assert made.FORCE_SCRIPT_NAME == "/b"
+    assert made.FORCE_SCRIPT_NAME is None

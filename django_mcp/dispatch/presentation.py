@@ -19,16 +19,12 @@ SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 
 def server_info(server: Server) -> JSON:
     """The server's ``Implementation``, as the newest revision writes it."""
-    optional = {
-        "title": server.title,
-        "description": server.description,
-        "websiteUrl": server.website,
-        "icons": [icon.write() for icon in server.icons],
-    }
-    given = {
-        key: str(value) if key != "icons" else value for key, value in optional.items() if value
-    }
-    return {"name": server.public_name, "version": server.version} | given
+    info: JSON = {"name": server.public_name, "version": server.version}
+    about = (
+        ("title", server.title), ("description", server.description), ("websiteUrl", server.website)
+    )  # fmt: skip
+    info |= {key: str(value) for key, value in about if value}
+    return info | ({"icons": [icon.write() for icon in server.icons]} if server.icons else {})
 
 
 def capabilities(server: Server) -> JSON:

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from django.conf import settings as django_settings
-
+from ...conf import project
 from ...protocol import http
 from ...protocol.jsonrpc import InvalidRequest, ProtocolError, encode
 from ...protocol.revisions import LATEST_HANDSHAKE, encode_error
@@ -125,7 +124,7 @@ class Exchange:
         self._bound(int(length))
 
     def _bound(self, size: int) -> None:
-        limit = django_settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        limit = project.DATA_UPLOAD_MAX_MEMORY_SIZE
         if limit is not None and size > limit:
             raise Refused(413, "The body is too large.", CLOSE)
 

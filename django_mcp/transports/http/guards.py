@@ -16,11 +16,10 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from django.conf import settings as django_settings
 from django.http.request import split_domain_port, validate_host
 from django.utils.http import is_same_domain
 
-from ...conf import settings
+from ...conf import project, settings
 from ...protocol import http
 from .exchanges import Refused
 
@@ -86,7 +85,7 @@ def _parameters(exchange: Exchange) -> Iterable[bytes]:
 
 def _host(exchange: Exchange) -> str:
     host = exchange.headers.get("host", "")
-    if django_settings.USE_X_FORWARDED_HOST:
+    if project.USE_X_FORWARDED_HOST:
         host = exchange.headers.get("x-forwarded-host", host)
     if len(host) > LONGEST or not _is_allowed(host, _allowed_hosts()):
         raise Refused(400, "This host is not allowed: see ALLOWED_HOSTS.")
@@ -94,8 +93,8 @@ def _host(exchange: Exchange) -> str:
 
 
 def _allowed_hosts() -> tuple[str, ...]:
-    hosts = tuple(django_settings.ALLOWED_HOSTS)
-    return LOCAL if django_settings.DEBUG and not hosts else hosts
+    hosts = tuple(project.ALLOWED_HOSTS)
+    return LOCAL if project.DEBUG and not hosts else hosts
 
 
 @lru_cache(maxsize=256)
@@ -126,7 +125,7 @@ def _is_own(host: str, allowed: tuple[str, ...]) -> bool:
 def _is_trusted(origin: str, exchange: Exchange) -> bool:
     if len(origin) > LONGEST or exchange.host is None:
         return False
-    trusted = [settings.URL.rstrip("/"), *django_settings.CSRF_TRUSTED_ORIGINS]
+    trusted = [settings.URL.rstrip("/"), *project.CSRF_TRUSTED_ORIGINS]
     if _is_own(exchange.host, _allowed_hosts()):
         trusted.append(f"{_scheme(exchange)}://{exchange.host}")
     return _matches(origin, tuple(trusted))
@@ -134,7 +133,7 @@ def _is_trusted(origin: str, exchange: Exchange) -> bool:
 
 def _scheme(exchange: Exchange) -> str:
     """What the client spoke, as Django finds it (``HttpRequest.scheme``)."""
-    if secure := django_settings.SECURE_PROXY_SSL_HEADER:
+    if secure := project.SECURE_PROXY_SSL_HEADER:
         header, value = secure
         given = _header(exchange, header.removeprefix("HTTP_").replace("_", "-").lower())
         if given is not None:
