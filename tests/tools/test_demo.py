@@ -71,7 +71,7 @@ def token_in(text):
 
 
 def opened(port, token, message, **headers):
-    """A stream of a server's, after its first event."""
+    """The answer to a message; without one, a stream of what the server has to say."""
     request = urllib.request.Request(
         f"{serving.origin(port)}/mcp",
         json.dumps(message).encode() if message else None,
@@ -97,14 +97,37 @@ def ride(port, token):
     return stream
 
 
+def listen(port, token):
+    """A stream of a session's, on which nothing is said."""
+    older = "2025-11-25"
+    params = {
+        "protocolVersion": older,
+        "capabilities": {},
+        "clientInfo": {"name": "tests", "version": "1"},
+    }
+    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    with opened(port, token, message) as answer:
+        assert "Mcp-Session-Id" in answer.headers, answer.read()
+        session = {"Mcp-Session-Id": answer.headers["Mcp-Session-Id"]}
+    session["Mcp-Protocol-Version"] = older
+    ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    with opened(port, token, ready, **session) as answer:
+        assert answer.status == 202
+    stream = opened(port, token, None, **session)
+    assert stream.readline().startswith(b"id: ")
+    return stream
+
+
 def test_it_serves_until_ctrl_c_with_whatever_is_open(served):
     process, port, told = served()
-    with ride(port, token_in(told())) as stream:
+    token = token_in(told())
+    with ride(port, token) as call, listen(port, token) as standing:
         began = time.monotonic()
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
         assert time.monotonic() - began < SOON
-        stream.read()
+        assert b"about to end" in call.read()
+        assert b"retry: " in standing.read()
     assert "Traceback" not in told()
 
 
