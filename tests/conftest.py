@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from django.db import connection, connections
+from django.db.backends.signals import connection_created
+from django.dispatch import receiver
 
 from django_mcp import threads
 from django_mcp.declare import servers as declared_servers
@@ -88,6 +91,18 @@ def _let_threads_go() -> None:
     """They have connections to what was the database before."""
     for pool in (threads.tools, threads.lookups, threads.log, threads.notes):
         pool.shutdown()
+
+
+@receiver(connection_created)
+def _in_memory_only_here(sender: Any, connection: Any, **kwargs: Any) -> None:
+    """Django never closes a database in memory: a thread that ends would leave it open.
+
+    Python 3.13 says so when the garbage is collected, in whatever test that is.
+    """
+    in_memory = connection.vendor == "sqlite" and connection.is_in_memory_db()
+    assert not in_memory or threading.current_thread() is threading.main_thread(), (
+        "A thread opens the database in memory: the test needs shared_db."
+    )
 
 
 @pytest.fixture(params=REVISIONS)
