@@ -115,7 +115,7 @@ def test_the_client_is_asked_by_a_result(http):
     assert all("method" not in message for talk in client.talks for message in talk.messages)
 
 
-@pytest.mark.parametrize("id", [0, -1, 2**53, "", "1", "\u2603", "x" * 5_000, "a\nb"])
+@pytest.mark.parametrize("id", [0, -1, 2**53, "", "1", "\u2603", "x" * 100, "a\nb"])
 def test_an_answer_has_the_id_of_its_request(http, id):
     client = http()
     for method, params, status in (
