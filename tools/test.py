@@ -28,6 +28,7 @@ DATABASE_NEUTRAL = (
     "tests/docs",
     "tests/protocol",
     "tests/requirements",
+    "tests/restarts",
     "tests/spec",
     "tests/test_architecture.py",
     "tests/test_oracle.py",

@@ -1,0 +1,173 @@
+"""Real processes and real sockets: uvicorn, killed when the test says so, and a plain client."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent.parent
+SECONDS = 40
+JSON = dict[str, Any]
+
+
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    given = {"DJANGO_SETTINGS_MODULE": "tests.restarts.settings", "RESTARTS": str(folder)}
+    return {**os.environ, "PYTHONPATH": str(ROOT), **given, **more}
+
+
+def migrate(folder: Path) -> None:
+    for alias in ("default", "mcp"):
+        command = [sys.executable, "-m", "django", "migrate", "-v0", f"--database={alias}"]
+        subprocess.run(command, check=True, cwd=ROOT, env=environment(folder))
+
+
+class Process:
+    """One process that serves."""
+
+    def __init__(self, folder: Path, *, lease: float = 15.0) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.log = (folder / f"{self.port}.log").open("wb")
+        options = ["--port", str(self.port), "--log-level", "warning"]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "uvicorn", "tests.restarts.asgi:application", *options],
+            cwd=ROOT, env=environment(folder, LEASE=str(lease)),
+            stdout=self.log, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        self._wait()
+
+    def _wait(self) -> None:
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            assert self._process.poll() is None, Path(self.log.name).read_text()
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            except OSError:
+                time.sleep(0.05)
+        raise TimeoutError("It does not answer.")
+
+    def kill(self) -> None:
+        """As by kill -9: nothing is tidied up."""
+        self._process.kill()
+        self._process.wait()
+        self.log.close()
+
+    def terminate(self) -> float:
+        """As by a deployment; how long it took."""
+        began = time.monotonic()
+        self._process.terminate()
+        self._process.wait(SECONDS)
+        return time.monotonic() - began
+
+
+class Answer:
+    """An answer, as it comes."""
+
+    def __init__(self, port: int, method: str, headers: dict[str, str], body: bytes = b"") -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+        self._connection.request(method, "/mcp", body, headers)
+        self._response = self._connection.getresponse()
+        self.status, self.headers = self._response.status, self._response.headers
+        self.events: list[tuple[str, str]] = []  # (id, data)
+        self.retried = False
+
+    def __iter__(self) -> Iterator[JSON]:
+        """The messages of a stream; the empty events are noted."""
+        fields: dict[str, str] = {}
+        for raw in self._response:
+            line = raw.decode().rstrip("\n")
+            name, _, value = line.partition(": ")
+            if line and not line.startswith(":"):
+                fields[name.rstrip(":")] = value
+            elif not line and fields:
+                self.events.append((fields.get("id", ""), fields.get("data", "")))
+                self.retried |= "retry" in fields
+                if fields.get("data"):
+                    yield json.loads(fields["data"])
+                fields = {}
+
+    def primed(self) -> str:
+        """The id of the empty event with which a stream begins; nothing else is read."""
+        lines = [self._response.readline().decode().rstrip("\n") for _ in range(4)]
+        found = dict(line.split(": ", 1) if ": " in line else (line, "") for line in lines if line)
+        assert found.get("data:", found.get("data")) == "", lines
+        return str(found["id"])
+
+    def json(self) -> JSON:
+        found: JSON = json.loads(self._response.read())
+        return found
+
+    @property
+    def last(self) -> str:
+        return [id for id, _ in self.events if id][-1]
+
+    def cut(self) -> None:
+        """Break the connection."""
+        self._response.close()
+        self._connection.close()
+
+
+class Client:
+    """A client of one session, which may talk to any process."""
+
+    def __init__(self, port: int) -> None:
+        self.port, self.count = port, 0
+        self.answers: list[Answer] = []
+        self.headers = {
+            "accept": "application/json, text/event-stream", "content-type": "application/json",
+        }  # fmt: skip
+        params = {
+            "protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}},
+            "clientInfo": {"name": "restarts", "version": "1"},
+        }  # fmt: skip
+        answer = self.post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
+        self.headers["mcp-session-id"] = answer.headers["mcp-session-id"]
+        self.headers["mcp-protocol-version"] = "2025-11-25"
+        answer.json()
+        self.notify("notifications/initialized")
+
+    def post(self, message: JSON, port: int | None = None) -> Answer:
+        body = json.dumps(message).encode()
+        return self._kept(Answer(port or self.port, "POST", self.headers, body))
+
+    def _kept(self, answer: Answer) -> Answer:
+        self.answers.append(answer)
+        return answer
+
+    def close(self) -> None:
+        for answer in self.answers:
+            answer.cut()
+
+    def notify(self, method: str, port: int | None = None, **params: Any) -> None:
+        message = {"jsonrpc": "2.0", "method": method, "params": params}
+        assert self.post(message, port).status == 202
+
+    def call(self, tool: str, /, **arguments: Any) -> Answer:
+        self.count += 1
+        params = {"name": tool, "arguments": arguments, "_meta": {"progressToken": self.count}}
+        message = {"jsonrpc": "2.0", "id": self.count, "method": "tools/call", "params": params}
+        return self.post(message)
+
+    def get(self, last: str | None = None, port: int | None = None) -> Answer:
+        more = {} if last is None else {"last-event-id": last}
+        return self._kept(Answer(port or self.port, "GET", {**self.headers, **more}))
+
+    def answer(self, asked: JSON, port: int | None = None) -> None:
+        result = {"action": "accept", "content": {"answer": True}}
+        message = {"jsonrpc": "2.0", "id": asked["id"], "result": result}
+        assert self.post(message, port).status == 202
+
+
+def text(message: JSON) -> str:
+    found: str = message["result"]["content"][0]["text"]
+    return found
