@@ -74,7 +74,7 @@ class Arguments:
             return self._read_by_schema(given)
         assert self.model is not None
         text = json.dumps(given)
-        return self._validated(lambda model: model.model_validate_json(text, strict=True))
+        return self._validated(lambda validator: validator.validate_json(text, strict=True))
 
     def _check_headers(self, given: Mapping[str, Any]) -> None:
         """An integer in a header is within what every client can represent (server/tools)."""
@@ -86,17 +86,22 @@ class Arguments:
 
     def read_text(self, given: Mapping[str, str]) -> dict[str, Any]:
         """The values of arguments that arrive as strings, of prompts and URIs."""
-        named = {PREFIX + name: value for name, value in given.items()}
-        return self._validated(lambda model: model.model_validate_strings(named, by_name=True))
+        named: dict[str, Any] = {PREFIX + name: value for name, value in given.items()}
+        return self._validated(lambda validator: validator.validate_strings(named, by_name=True))
 
-    def _validated(self, validate: Callable[[type[BaseModel]], BaseModel]) -> dict[str, Any]:
+    def _validated(self, validate: Callable[[Any], BaseModel]) -> dict[str, Any]:
         assert self.model is not None
         try:
-            found = validate(self.model)
+            found = validate(self.model.__pydantic_validator__)
         except ValidationError as error:
             raise InvalidArguments(self._explain(error)) from None
-        given = [name for name in self.parameters if PREFIX + name in found.model_fields_set]
-        return {name: getattr(found, PREFIX + name) for name in given}
+        given, values = found.model_fields_set, vars(found)
+        return {name: values[field] for name, field in self._fields if field in given}
+
+    @cached_property
+    def _fields(self) -> list[tuple[str, str]]:
+        """The parameters, and what each is called in the model."""
+        return [(name, PREFIX + name) for name in self.parameters]
 
     def _read_by_schema(self, given: Mapping[str, Any]) -> dict[str, Any]:
         problems = [f"{one}." for one in schemas.violations(self.schema, dict(given))]

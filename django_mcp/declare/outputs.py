@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 # Annotations that promise no structure: the value says itself what it is.
 # (``QuerySet[Invoice]`` is no more than ``QuerySet`` when it is looked at.)
 SELF_TELLING = (Content, Message, models.QuerySet)
+PLAIN = (bool, int, str)  # what is one of these is written as it is
 FREE: tuple[Any, ...] = (str, bytes, None, type(None), Any, object, list, tuple)
 
 
@@ -61,10 +62,13 @@ class TypedOutput(Output):
 
     def __init__(self, annotation: Any) -> None:
         self._adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+        self._plain = annotation if annotation in PLAIN else None
         self.schema = self._adapter.json_schema(mode="serialization", schema_generator=TerseSchema)
         self.schema.pop("title", None)
 
     def structured(self, value: Any, request: Request) -> Any:
+        if type(value) is self._plain:
+            return value  # as it is, it fits
         try:
             checked = self._adapter.validate_python(value)
             options: Any = {"mode": "json", "by_alias": True, "warnings": "error"}
