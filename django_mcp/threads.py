@@ -127,6 +127,7 @@ class Pool:
 lookups = Pool("lookup", lambda: 2)
 tools = Pool("tool", lambda: int(settings.THREADS))
 log = Pool("log", lambda: 4)  # of what is said to sessions: short jobs, on connections of their own
+verifiers = Pool("verify", lambda: int(settings.THREADS))  # of the project, asked by strangers
 notes = Pool("note", lambda: 1)  # what nobody waits for: it may wait for the project's database
 
 
@@ -197,7 +198,16 @@ def sensitive() -> _Sensitive:
 
     It is made when the first ``await`` needs it.
     """
-    return _Sensitive()
+    return _Sensitive(_OwnThread())
+
+
+def bounded(pool: Pool) -> _Sensitive:
+    """The same in the threads of a pool, and one after the other in any of them.
+
+    For what anybody may have done: however many come, threads and connections are few. What is
+    too much raises ``Busy``.
+    """
+    return _Sensitive(_OfPool(pool))
 
 
 class _Sensitive:
@@ -205,10 +215,14 @@ class _Sensitive:
 
     __slots__ = ("_context", "_hidden", "_thread", "_token")
 
+    def __init__(self, thread: _OwnThread | _OfPool) -> None:
+        self._thread = thread
+
     async def __aenter__(self) -> None:
-        self._context, self._thread = ThreadSensitiveContext(), _OwnThread()
+        self._context = ThreadSensitiveContext()
         self._token = SyncToAsync.thread_sensitive_context.set(self._context)
-        SyncToAsync.context_to_thread_executor[self._context] = self._thread
+        executor: Any = self._thread  # of asgiref, any that can ``submit``
+        SyncToAsync.context_to_thread_executor[self._context] = executor
         # Under async_to_sync that thread would be asked first, and it is not the call's own.
         self._hidden = getattr(AsyncToSync.executors, "current", None)
         if self._hidden is not None:
@@ -251,6 +265,19 @@ class _OwnThread(Executor):
         closing = asyncio.wrap_future(self.submit(discard_connections))
         self.shutdown(wait=False)
         await asyncio.shield(closing)
+
+
+class _OfPool(Executor):
+    """Whichever thread of a pool is free."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    def submit(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        return self._pool._submit(lambda: _tended(function, args, kwargs))
+
+    async def end(self) -> None:
+        """The pool looks after its threads."""
 
 
 def _lent(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:

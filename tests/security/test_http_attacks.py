@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from contextlib import ExitStack, suppress
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 from django.db import OperationalError
 
 import django_mcp as mcp
+from django_mcp import threads
 from django_mcp.delivery.rows import rows
 from django_mcp.models import Ask, Call, Event, Session, Step, Token
 from tests.http import HttpClient
@@ -20,6 +23,10 @@ pytestmark = pytest.mark.django_db
 NEWEST_SESSION, LATEST = "2025-11-25", "2026-07-28"
 BOTH = pytest.mark.parametrize("revision", [NEWEST_SESSION, LATEST])
 WORD = "hunter2"  # what nobody else is to read
+HELLO = {
+    "protocolVersion": NEWEST_SESSION, "capabilities": {},
+    "clientInfo": {"name": "x", "version": "1"},
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -328,11 +335,7 @@ LONG = "x" * 100_000
 def test_a_session_keeps_little_of_what_a_client_says_of_itself(http, stepping, info):
     """Attack: megabytes in the handshake, to be stored, and read again with every request."""
     client = http(server=stepping, revision=NEWEST_SESSION, initialize=False)
-    params = {
-        "protocolVersion": NEWEST_SESSION, "capabilities": {},
-        "clientInfo": {"name": "x", "version": "1"},
-    }  # fmt: skip
-    talk = client.start("initialize", **(params | info)).wait()
+    talk = client.start("initialize", **(HELLO | info)).wait()
     assert talk.status == 413 and "mcp-session-id" not in talk.headers
     assert not rows(Session).exists()
 
@@ -365,3 +368,89 @@ def test_a_progress_token_is_short(http):
         talk = client.start("tools/call", **params, _meta={"progressToken": LONG}).wait()
         assert talk.error["code"] == -32602 and "xxx" not in talk.body.decode()
     assert not rows(Event).exists()
+
+
+# Who decides about tokens fails, or is asked too much: nobody becomes anybody by that.
+
+
+class Scoped:
+    """A verifier of ``<user>+<scopes>``, all of one application, as OAuth's tokens are."""
+
+    async def verify(self, token, server):
+        name, _, scopes = token.partition("+")
+        user = await User.objects.filter(username=name).afirst()
+        return user and mcp.Principal(user, mcp.Auth(frozenset(scopes.split()), key="app"))
+
+
+class Broken:
+    error: Exception
+
+    async def verify(self, token, server):
+        raise self.error
+
+
+class Slow:
+    """Asks the database, as long as it is told to."""
+
+    go = threading.Event()
+    there = most = 0
+
+    async def verify(self, token, server):
+        return await sync_to_async(self._asked)()
+
+    def _asked(self):
+        Slow.there += 1
+        Slow.most = max(Slow.most, Slow.there)
+        self.go.wait(10)
+        Slow.there -= 1
+
+
+def verifiers(changed, *kinds):
+    changed(VERIFIERS=[f"{__name__}.{kind.__name__}" for kind in kinds])
+
+
+@BOTH
+@pytest.mark.parametrize("error", [RuntimeError, PermissionError, KeyError])
+@pytest.mark.parametrize("tool", ["hello", "plain"])
+def test_a_verifier_that_fails_lets_nobody_in(http, guarded, changed, revision, error, tool):
+    verifiers(changed, Broken)
+    Broken.error = error(WORD)
+    client = http("x", server=guarded, revision=revision, initialize=False)
+    if revision == NEWEST_SESSION:
+        talk = client.start("initialize", **HELLO).wait()
+        assert not rows(Session).exists()
+    else:
+        talk = called(client, tool).wait()
+    assert talk.status == 500 and WORD not in talk.body.decode()
+
+
+@BOTH
+@pytest.mark.parametrize("place", ["tokens.PersonalAccessTokens.lookup", "delivery.sessions.find"])
+def test_without_the_database_nobody_is_let_in(http, guarded, alice, revision, place, monkeypatch):
+    client = http(token_of(alice), server=guarded, revision=revision)
+
+    def gone(*args):
+        raise OperationalError(f"{WORD}: connection refused")
+
+    monkeypatch.setattr(f"django_mcp.{place}", gone)
+    talk = called(client, "hello").wait()
+    if revision == LATEST and "find" in place:
+        assert talk.status == 200  # it needs no session
+        return
+    assert talk.status == 503 and "retry-after" in talk.headers
+    assert WORD not in talk.body.decode() and "hello" not in talk.body.decode()
+
+
+def test_tokens_that_are_none_take_no_thread_each(http, guarded, changed):
+    """Attack: a thousand requests with any token, for each a thread and a connection of its own."""
+    verifiers(changed, Slow)
+    changed(THREADS=3, QUEUE=5)
+    threads.verifiers.shutdown()
+    Slow.go.clear()
+    Slow.there = Slow.most = 0
+    client = http("x", server=guarded)
+    talks = [called(client, "hello", id=n) for n in range(20)]
+    client.until(lambda: sum(talk.over for talk in talks) >= 12)
+    Slow.go.set()
+    statuses = sorted(talk.wait().status for talk in talks)
+    assert Slow.most <= 3 and statuses == [401] * 8 + [503] * 12

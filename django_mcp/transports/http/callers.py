@@ -116,7 +116,7 @@ def _found(
 async def _asked(
     verifier: TokenVerifier, server: Server, token: str, id: str | None
 ) -> tuple[Principal | None, Session | None]:
-    async with threads.sensitive():
+    async with threads.bounded(threads.verifiers):
         principal = await verifier.verify(token, server)
     if principal is None or id is None:
         return principal, None

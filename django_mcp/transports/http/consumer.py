@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from channels.consumer import AsyncConsumer
 
+from ...delivery.jobs import BROKEN
 from ...exceptions import Busy
 from ...protocol import http
 from ...protocol.jsonrpc import Overloaded, ProtocolError, decode
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ...declare.servers import Server
 
 logger = logging.getLogger("django_mcp")
+UNREACHABLE = Overloaded("Nothing can be answered just now. Try again.", data={"retryAfter": 1})
 
 
 class MCPConsumer(AsyncConsumer):  # type: ignore[misc]
@@ -61,6 +63,9 @@ class MCPConsumer(AsyncConsumer):  # type: ignore[misc]
             pass
         except Busy as error:
             await exchange.refuse(Refused(503, Overloaded(str(error)), RETRY_AFTER))
+        except BROKEN:
+            logger.exception("Nobody can be let in while a database cannot be reached")
+            await exchange.refuse(Refused(503, UNREACHABLE, RETRY_AFTER))
         except Exception:
             logger.exception("A request failed")
             await exchange.refuse(Refused(500, "Internal error"))
