@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from benchmarks.wires import Wire, Wrong, cut
 
 PATIENCE = 20  # seconds without any answer
+FEWEST = 10  # answers of which anything can be told
 
 
 class Connection:
@@ -101,4 +102,6 @@ def drive(opened: list[Connection], numbers: itertools.count[int], seconds: floa
             if (took := connection.answered()) is not None:
                 times.append(took)
                 connection.call(next(numbers))
+    if len(times) < FEWEST:
+        raise Wrong(f"Only {len(times)} calls were answered in {now - began:.1f} s")
     return Measured(now - began, times)
