@@ -280,6 +280,7 @@ class Site:
                 await asyncio.sleep(0)
 
         self._runner.run(settled())
+        jobs_ended()
 
     def sleep(self, seconds: float) -> None:
         self.run(asyncio.sleep(seconds))
@@ -313,6 +314,7 @@ class Site:
         talk = Talk(self, given | scope, parts, more=more)
         self.talks.append(talk)
         self._runner.run(self._start(talk))
+        jobs_ended()
         return talk
 
     async def _start(self, talk: Talk) -> None:

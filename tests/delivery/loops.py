@@ -18,9 +18,11 @@ T = TypeVar("T")
 SECONDS = 10
 
 
-def jobs_ended() -> None:
+def jobs_ended(*also: threads.Pool) -> None:
     """Wait until no job of ours is on a connection; a tool may still be stuck."""
-    while threads.log._pending or threads.lookups._pending:
+    end = time.monotonic() + SECONDS
+    while any(pool._pending for pool in (threads.log, threads.lookups, *also)):
+        assert time.monotonic() < end
         time.sleep(0.0005)
 
 
@@ -36,7 +38,7 @@ class Loop:
         try:
             return self._runner.run(work)
         finally:
-            jobs_ended()
+            jobs_ended(threads.tools)
 
     def until(self, condition: Callable[[], T], seconds: float = SECONDS) -> T:
         async def waiting() -> T:
