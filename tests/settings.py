@@ -34,6 +34,7 @@ DATABASES = {
         "HOST": os.environ.get("MARIADB_HOST", "127.0.0.1"),
         "PORT": os.environ.get("MARIADB_PORT", "3306"),
         "OPTIONS": {"charset": "utf8mb4", "isolation_level": "read committed"},
+        "TEST": {"CHARSET": "utf8mb4"},
     },
 }
 if DATABASE == "mariadb":
