@@ -20,6 +20,7 @@ import django_mcp as mcp
 from tests.client import PREFIX
 
 EXAMPLES = 100
+UNBOUNDED = dict.fromkeys(("calls", "completions", "log", "progress"))
 NOTHING: tuple[()] = ()
 UNREADABLE = object()  # the id of an answer to what has none
 
@@ -166,7 +167,8 @@ def out_of_turn(draw: Any, writer: Writer) -> Step:
 def unanswered(draw: Any, writer: Writer) -> Step:
     """Notifications and answers, well-formed or not, are never answered."""
     method = draw(st.sampled_from(["notifications/cancelled", "notifications/x", "tools/call", ""]))
-    params = draw(anything | st.fixed_dictionaries({"requestId": st.integers() | st.text()}))
+    nobodys = st.integers(-999, 999) | st.text().map("x".__add__)  # no id that a call here has
+    params = draw(anything | st.fixed_dictionaries({"requestId": nobodys}))
     message = draw(
         st.sampled_from(
             [
@@ -198,7 +200,10 @@ def batch(draw: Any, writer: Writer) -> Step:
 
 
 @pytest.fixture
-def noisy(connect, server, revision):
+def noisy(connect, server, revision, settings):
+    # However fast it goes, nothing is refused for its amount.
+    settings.DJANGO_MCP = {"CONCURRENT_CALLS": 1000, "QUEUE": 1000, "RATES": UNBOUNDED}
+
     @server.tool(permission=mcp.PUBLIC, read_only=True)
     def sync(request: mcp.Request, text: str) -> str:
         return text
@@ -247,7 +252,7 @@ def test_noise_is_answered_as_it_must_be_and_disturbs_nothing(noisy):
         for step in steps:
             noisy._methods.update(step.methods)
         noisy._run(_written(noisy, steps))
-        noisy._run(noisy.conversation.finish(10))
+        noisy._run(noisy.conversation.finish(60))
         noisy.settle()
         expected = Counter(
             (id if id is UNREADABLE else repr(id), outcome)
