@@ -29,6 +29,7 @@ EVERYTHING = {
     "sampling": {"tools": {}, "context": {}},
     "roots": {"listChanged": True},
 }
+SECONDS = 60  # to wait for what comes at once, however busy the machine is
 JSON = dict[str, Any]
 T = TypeVar("T")
 
@@ -173,11 +174,11 @@ class Client:
     async def _send(self, message: Any) -> None:
         self.send(message)
 
-    def wait(self, id: Any, seconds: float = 10) -> JSON:
+    def wait(self, id: Any, seconds: float = SECONDS) -> JSON:
         """The response to a request."""
         return self._run(asyncio.wait_for(asyncio.shield(self._responses[id]), seconds))
 
-    def until(self, condition: Callable[[], Any], seconds: float = 10) -> Any:
+    def until(self, condition: Callable[[], Any], seconds: float = SECONDS) -> Any:
         """What ``condition`` is, once something that arrived made it true."""
 
         async def waiting() -> Any:

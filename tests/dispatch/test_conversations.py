@@ -25,7 +25,7 @@ from django_mcp.principal import Principal
 from tests.client import RpcError
 from tests.shop.models import Tag
 
-SECONDS = 5
+SECONDS = 60  # to wait for what comes at once, however busy the machine is
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def work(server):
 
 async def until(condition):
     """What threads do sets no event of the loop's."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(SECONDS):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
@@ -682,7 +682,7 @@ async def test_close_does_not_wait_for_ever(server, work):
     @server.tool(permission=mcp.PUBLIC, read_only=True)
     def deaf(request: mcp.Request) -> str:
         stuck.set()
-        let_go.wait(60)
+        let_go.wait(2 * SECONDS)
         return "never"
 
     @server.tool(permission=mcp.PUBLIC, read_only=True)
@@ -700,7 +700,7 @@ async def test_close_does_not_wait_for_ever(server, work):
     await asyncio.to_thread(stuck.wait, SECONDS)
     before = time.monotonic()
     await pipe.conversation.close(0.1)
-    assert time.monotonic() - before < 1
+    assert time.monotonic() - before < SECONDS
     let_go.set()
     await until(lambda: not threads.tools._pending and len(asyncio.all_tasks()) == 1)
     assert pipe.sent == []

@@ -427,7 +427,7 @@ async def test_who_stops_listening_meanwhile_is_not_told(shop):
     go = threading.Event()
 
     async def principal():
-        await asyncio.to_thread(go.wait, 5)
+        await asyncio.to_thread(go.wait, 60)
         return Principal(AnonymousUser())
 
     ears = Ears(shop, principal)

@@ -92,16 +92,16 @@ def test_cancelling_rolls_back_and_lets_the_rollback_pass(connect, server, db):
     def write(request: mcp.Request) -> str:
         Tag.objects.create(label="written")
         written.set()
-        assert go.wait(5)
+        assert go.wait(60)
         request.progress(1)
         return "never"
 
     client = connect(server=server)
     id = client.start("tools/call", name="write")
-    client._run(asyncio.to_thread(written.wait, 5))
+    client._run(asyncio.to_thread(written.wait, 60))
     client.notify("notifications/cancelled", requestId=id)
     go.set()
-    client._run(client.conversation.finish(5))
+    client._run(client.conversation.finish(60))
     assert labels() == set()
 
 
@@ -113,7 +113,7 @@ def test_a_cancelled_call_stops_at_its_next_query_and_not_in_its_rollback(connec
         with suppress(Exception), transaction.atomic():  # a cancel is no Exception
             Tag.objects.create(label="first")
             reached.set()
-            assert go.wait(5)
+            assert go.wait(60)
             steps.append("queries")
             Tag.objects.create(label="second")
             steps.append("goes on")
@@ -122,10 +122,10 @@ def test_a_cancelled_call_stops_at_its_next_query_and_not_in_its_rollback(connec
 
     client = connect(server=server)
     id = client.start("tools/call", name="write")
-    client._run(asyncio.to_thread(reached.wait, 5))
+    client._run(asyncio.to_thread(reached.wait, 60))
     client.notify("notifications/cancelled", requestId=id)
     go.set()
-    client._run(client.conversation.finish(5))
+    client._run(client.conversation.finish(60))
     assert steps == ["queries"] and labels() == set()
 
 
@@ -137,17 +137,17 @@ def test_until_the_commit_the_cancel_wins(connect, server, db):
     def write(request: mcp.Request) -> str:
         Tag.objects.create(label="written")
         reached.set()
-        assert go.wait(5)
+        assert go.wait(60)
         with suppress(BaseException):
             request.log("info", "still here")
         return "never"
 
     client = connect(server=server)
     id = client.start("tools/call", name="write")
-    client._run(asyncio.to_thread(reached.wait, 5))
+    client._run(asyncio.to_thread(reached.wait, 60))
     client.notify("notifications/cancelled", requestId=id)
     go.set()
-    client._run(client.conversation.finish(5))
+    client._run(client.conversation.finish(60))
     assert labels() == set()
 
 
@@ -490,9 +490,9 @@ def test_the_managers_see_a_cancel(connect, server, db, surrounded):
 
     client = connect(server=server)
     id = client.start("tools/call", name="tool")
-    client._run(asyncio.to_thread(begun.wait, 5))
+    client._run(asyncio.to_thread(begun.wait, 60))
     client.notify("notifications/cancelled", requestId=id)
-    client._run(client.conversation.finish(5))
+    client._run(client.conversation.finish(60))
     assert isinstance(surrounded[0].error, asyncio.CancelledError)
     assert surrounded[0].left == surrounded[0].thread
 

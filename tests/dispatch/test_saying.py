@@ -98,7 +98,7 @@ def test_the_threads_of_a_call_speak_in_turn():
     together = threading.Barrier(8)
 
     def speak() -> None:
-        together.wait(5)
+        together.wait(60)
         for done in range(500):
             voice.progress(done, None, None)
 

@@ -89,7 +89,7 @@ class Talk:
 
     async def read(self) -> JSON | None:
         """The next message; None at the end."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             line = await self._reader.readline()
         if not line:
             return None
@@ -283,7 +283,7 @@ socket.socket(socket.AF_UNIX).connect(sys.argv[1])
 def opened_by(path: str, user: int) -> str:
     """What a user hears who opens the socket, in a process of their own."""
     arguments = [sys.executable, "-I", "-c", ELSEWHERE, path, str(user)]
-    return subprocess.run(arguments, stderr=subprocess.PIPE, timeout=20, text=True).stderr
+    return subprocess.run(arguments, stderr=subprocess.PIPE, timeout=120, text=True).stderr
 
 
 async def test_nobody_else_may_open_the_socket(transport, shown):

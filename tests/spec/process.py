@@ -103,7 +103,7 @@ class Noisy(Asking):
         assert self.process.stdin is not None
         self.process.stdin.close()
 
-    def ended(self, seconds: float = 10) -> int:
+    def ended(self, seconds: float = 60) -> int:
         """The exit code, and everything that was written until then."""
         code = self.process.wait(seconds)
         self.out.join()
@@ -142,7 +142,7 @@ class Stream:
         """The whole lines so far."""
         return self.raw.split(b"\n")[:-1]
 
-    def until(self, condition: Any, seconds: float = 20) -> Any:
+    def until(self, condition: Any, seconds: float = 60) -> Any:
         """What ``condition`` is, once something that arrived made it true."""
         with self._arrived:
             found = self._arrived.wait_for(lambda: condition() or self.over, seconds)

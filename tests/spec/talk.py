@@ -43,7 +43,7 @@ def written(message: JSON) -> str:
     return json.dumps(message, ensure_ascii=False)
 
 
-def eventually(client: Client, condition: Callable[[], Any], seconds: float = 5) -> None:
+def eventually(client: Client, condition: Callable[[], Any], seconds: float = 60) -> None:
     """Let the loop run until ``condition`` is true, which no message may tell."""
 
     async def waiting() -> None:

@@ -68,13 +68,13 @@ def pinged(client, seconds):
 def test_a_ping_waits_as_long_as_its_transport_says(connect, busy, handshake):
     client = connect(server=busy, revision=handshake)
     client.settle()
-    found, took = pinged(client, 30)
-    assert found and took < 10  # for no longer than it needs
+    found, took = pinged(client, 60)
+    assert found and took < 50  # for no longer than it needs
     (ping,) = client.asked
     assert ping == {"jsonrpc": "2.0", "id": ping["id"], "method": "ping"}
     for seconds in (0.02, 0.2):
         found, took = pinged(mute(client), seconds)
-        assert not found and seconds * 0.9 <= took < 10
+        assert not found and seconds * 0.9 <= took < 50
 
 
 def test_an_unanswered_ping_is_a_failure_and_is_logged(connect, busy, handshake, caplog):
@@ -87,14 +87,14 @@ def test_an_unanswered_ping_is_a_failure_and_is_logged(connect, busy, handshake,
     assert said(client, late) == []  # it failed, and stays failed
     assert not pinged(client, 0.02)[0]
     client._reply = type(client)._reply.__get__(client)
-    assert pinged(client, 30)[0]  # the next is asked anew
+    assert pinged(client, 60)[0]  # the next is asked anew
 
 
 def test_an_error_is_an_answer_too(connect, busy, handshake):
     answers = {"ping": lambda params: {"code": -32601, "message": "No."}}
     client = connect(server=busy, revision=handshake, answers=answers)
     client.settle()
-    assert pinged(client, 30)[0]  # somebody is there
+    assert pinged(client, 60)[0]  # somebody is there
 
 
 def test_a_connection_that_answers_no_ping_may_be_ended(connect, busy, handshake):
@@ -106,7 +106,7 @@ def test_a_connection_that_answers_no_ping_may_be_ended(connect, busy, handshake
         missed = 0
         while missed < 2:
             missed += not await client.conversation.ping(0.02)
-        await asyncio.wait_for(client.conversation.close(), 5)
+        await asyncio.wait_for(client.conversation.close(), 60)
 
     client._run(care())
     assert all(message.get("id") != call for message in client.received)

@@ -168,7 +168,7 @@ def waiting(server):
         asked.append(request)
         for step in range(times):
             request.progress(step + 1, message=name)
-            assert released.acquire(timeout=10)
+            assert released.acquire(timeout=60)
         return name
 
     return server, released, asked

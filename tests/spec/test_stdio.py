@@ -102,7 +102,7 @@ def ends(one):
     before = time.monotonic()
     one.close()
     assert one.ended() == 0
-    assert time.monotonic() - before < 5
+    assert time.monotonic() - before < 60
     assert one.out.over  # nobody holds the pipe any more
     if os.name == "posix":
         with pytest.raises(ProcessLookupError):
@@ -151,7 +151,7 @@ def test_nor_does_one_that_lets_nothing_go(database):
         while b"hanging" not in process.stderr.readline():
             pass
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
 
 
 def test_what_was_asked_before_the_end_is_answered(noisy):
@@ -199,7 +199,7 @@ def test_the_user_is_the_command_lines(noisy):
 def test_who_may_not_sign_in_is_not_served(database, name):
     done = subprocess.run(
         command("mcp_stdio", "--user", name), cwd=ROOT, env=environment(database),
-        stdin=subprocess.DEVNULL, capture_output=True, timeout=30,
+        stdin=subprocess.DEVNULL, capture_output=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 1 and b"There is no active user" in done.stderr
     assert b"jsonrpc" not in done.stdout

@@ -36,7 +36,7 @@ def changing(server):
 
     server.gate = threading.Event()
 
-    @server.resource("slow://{name}", permission=lambda request: server.gate.wait(5))
+    @server.resource("slow://{name}", permission=lambda request: server.gate.wait(60))
     def slow(request: mcp.Request, name: str) -> str:
         return name
 

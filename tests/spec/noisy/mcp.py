@@ -57,9 +57,9 @@ def note(request: mcp.Request, text: str) -> str:
 
 @mcp.tool(permission=mcp.PUBLIC, read_only=True)
 def hang(request: mcp.Request) -> str:
-    """Hear nothing for a minute."""
+    """Hear nothing for ten minutes."""
     logger.info("hanging")
-    time.sleep(60)
+    time.sleep(600)
     return "woke"
 
 
