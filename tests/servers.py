@@ -7,6 +7,7 @@ over the wire is read by a client that knows HTTP and nothing of us.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import http.client
 import json
@@ -70,6 +71,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 def _template() -> Path:
     """A folder with the tables made, to be copied."""
     folder = Path(tempfile.mkdtemp(prefix="django_mcp_served_"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for alias in ("default", "mcp"):
         subprocess.run(
             [sys.executable, "-m", "django", "migrate", "--database", alias, "-v", "0"],
