@@ -9,7 +9,7 @@ theirs alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -73,7 +73,8 @@ def asked(session: Session, ask_id: str) -> Ask | None:
     """The open question of that id, of a call of this session."""
     if not ASK_ID.match(ask_id):
         return None
-    return rows(Ask).filter(pk=ask_id, open=True, call__session=session.pk).first()
+    found = rows(Ask).filter(pk=ask_id, open=True, call__session=session.pk)
+    return found.select_related("call").first()
 
 
 def answer(
@@ -142,24 +143,26 @@ def _time_out(call_id: int, now: datetime, process: str) -> Overdue | None:
 # Cancelling.
 
 
-def cancel(session: Session, request_id: str) -> Call | None:
+def cancel(
+    session: Session, request_id: str, may: Callable[[Call], bool] = lambda call: True
+) -> Call | None:
     """Stop the call of that request id (JSON), wherever it runs, and end its stream.
 
-    None where there is none to stop; then the cancel is kept for a call whose
-    row is still to come.
+    None where there is none to stop, or it is none that one ``may``; where there is none, the
+    cancel is kept for a call whose row is still to come.
     """
     try:
-        return _cancel(session.pk, request_id)
+        return _cancel(session.pk, request_id, may)
     except Gone:
         return None
 
 
 @one_transaction
-def _cancel(session_id: int, request_id: str) -> Call | None:
+def _cancel(session_id: int, request_id: str, may: Callable[[Call], bool]) -> Call | None:
     lock(session_id)
     theirs = rows(Call).filter(session=session_id, request_digest=digest_of(request_id))
     call = theirs.exclude(state=DONE).order_by("pk").last()
-    if call is not None and _stop(call):
+    if call is not None and may(call) and _stop(call):
         return call
     if not theirs.exists():
         _bury(session_id, request_id)
@@ -225,6 +228,11 @@ def _take_over(call: Call, process: str) -> Call | None:
     rows(Stream).filter(pk=call.stream_id or 0).update(owed=F("owed"))
     call.fence, call.runs, call.process = call.fence + 1, call.runs + 1, process
     return call
+
+
+def scopes(stream_id: int) -> list[list[str] | None]:
+    """With which scopes the calls began that a stream answers."""
+    return list(rows(Call).filter(stream=stream_id).values_list("scopes", flat=True))
 
 
 def requests(stream_id: int) -> list[str]:

@@ -45,6 +45,7 @@ def create(
     revision: str,
     client_info: dict[str, Any],
     capabilities: dict[str, Any],
+    scopes: list[str] | None = None,
 ) -> tuple[str, Session]:
     """A session and its id. Raises ``Busy`` when the owner has too many."""
     if _has_too_many(owner) and not _reaped(owner):
@@ -58,6 +59,7 @@ def create(
         revision=revision,
         client_info=client_info,
         capabilities=capabilities,
+        scopes=scopes,
     )
     return id, session
 
@@ -269,6 +271,7 @@ class Subscribed(NamedTuple):
     session: int
     owner: str
     user: str | None
+    scopes: list[str] | None
     uri: str
     visible: bool
 
@@ -280,7 +283,8 @@ def subscribed(server: str, uris: Sequence[str]) -> list[Subscribed]:
         session__server=server,
         session__last_seen__gte=oldest(timezone.now()),
     )
-    columns = ("session_id", "session__owner", "session__user", "uri", "visible")
+    of = ("session__owner", "session__user", "session__scopes")
+    columns = ("session_id", *of, "uri", "visible")
     return [Subscribed(*one) for one in found.order_by("pk").values_list(*columns)]
 
 

@@ -8,6 +8,7 @@ is no longer there, or may no longer sign in, is nobody.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 from urllib.parse import unquote
 
@@ -34,9 +35,14 @@ class Caller:
     @classmethod
     def named(cls, session: Session, call: Call) -> Caller:
         """As a call's row has it."""
-        if call.scopes is None:
-            return cls(call.user, None)
-        return cls(call.user, Auth(frozenset(call.scopes), key=_token(session.owner)))
+        return cls.kept(call.user, call.scopes, session.owner)
+
+    @classmethod
+    def kept(cls, user: str | None, scopes: Collection[str] | None, owner: str) -> Caller:
+        """As rows have it; ``owner`` is the key of the principal."""
+        if scopes is None:
+            return cls(user, None)
+        return cls(user, Auth(frozenset(scopes), key=_token(owner)))
 
     @property
     def scopes(self) -> list[str] | None:
@@ -53,6 +59,12 @@ class Caller:
         if self._first is None and self.user is not None:
             self._first = await threads.lookups.run(load, self.user, self.auth)
         return self._first or anonymous()
+
+
+def covers(principal: Principal, scopes: Collection[str] | None) -> bool:
+    """Whether it may have to do with a call that began with these scopes: a narrower token not."""
+    auth = principal.auth
+    return auth is None or scopes is None or auth.scopes.issuperset(scopes)
 
 
 def load(user: str, auth: Auth | None) -> Principal:

@@ -43,7 +43,7 @@ from ..protocol.jsonrpc import (
 )
 from .active import Active
 from .asking import understood, withdrawal
-from .callers import Caller
+from .callers import Caller, covers
 from .conversations import UNCOUNTED
 from .parking import KeptServing, KeptSteps, Parking
 from .replies import Kept, Reply
@@ -201,39 +201,42 @@ class Docket:
 
     # What clients say about calls.
 
-    async def told(self, session: Session, event: Event) -> None:
+    async def told(self, session: Session, principal: Principal, event: Event) -> None:
         """Heed an answer or a cancel, also if who said it does not wait."""
         match event:
             case Answered():
-                await asyncio.shield(self.spawn(self._answered(session, event)))
+                await asyncio.shield(self.spawn(self._answered(session, principal, event)))
             case Cancelled():
-                await asyncio.shield(self.spawn(self._cancelled(session, event)))
+                await asyncio.shield(self.spawn(self._cancelled(session, principal, event)))
 
-    async def _answered(self, session: Session, reply: Answered) -> None:
+    async def _answered(self, session: Session, principal: Principal, reply: Answered) -> None:
         async with poller().claiming():
-            row = await surely(self._claimed_by, session, reply)
+            row = await surely(self._claimed_by, session, principal, reply)
             if row is not None:
                 self._claimed.add(row.pk)
         if row is not None:
             await self._resume(row)
 
-    def _claimed_by(self, session: Session, reply: Answered) -> Row | None:
+    def _claimed_by(self, session: Session, principal: Principal, reply: Answered) -> Row | None:
         """In a thread of the log: the call, if this was the last answer it waited for."""
         ask = calls.asked(session, str(reply.id))
-        if ask is None:
+        if ask is None or not covers(principal, ask.call.scopes):
             logger.debug("Ignored an answer to nothing that was asked: %.80r", reply.id)
             return None
         answer = understood(connection_of(session).revision, ask.wire, reply)
         return calls.answer(session, ask.pk, answer, process=lease.hold())
 
-    async def _cancelled(self, session: Session, event: Cancelled) -> None:
+    async def _cancelled(self, session: Session, principal: Principal, event: Cancelled) -> None:
         kept = self._requests.get((session.pk, event.id))
         if kept is not None:
+            if not covers(principal, kept.reply.who.scopes):
+                return
             logger.info("%s was cancelled: %.200r", kept.active.call.method, event.reason)
             kept.active.cancel()
             if not kept.reply.is_opening:
                 return
-        row = await surely(calls.cancel, session, json.dumps(event.id))
+        may = partial(_may_stop, principal)
+        row = await surely(calls.cancel, session, json.dumps(event.id), may)
         if row is not None and row.stream_id is not None:
             ring(Ring(row.stream_id, changed=True))
 
@@ -335,6 +338,10 @@ def _call(row: Row, connection: Connection) -> Call:
         client_info=state.client_info, capabilities=state.capabilities,
         progress_token=progress_token(row.meta), meta=row.meta,
     )  # fmt: skip
+
+
+def _may_stop(principal: Principal, row: Row) -> bool:
+    return covers(principal, row.scopes)
 
 
 def _is_durable(server: Server, call: Call) -> bool:

@@ -114,9 +114,9 @@ async def _completed(server: Server, id: str) -> None:
 
 async def _updated(server: Server, uris: set[str]) -> None:
     """Tell subscribers who see it now, or did when they were last looked at."""
-    by_owner: dict[str, list[sessions.Subscribed]] = defaultdict(list)
+    by_owner: dict[tuple[str, str], list[sessions.Subscribed]] = defaultdict(list)
     for one in await surely(sessions.subscribed, server.name, sorted(uris)):
-        by_owner[one.owner].append(one)
+        by_owner[one.owner, repr(one.scopes)].append(one)
     for theirs in by_owner.values():
         seen = await _seen(server, theirs)
         for uri in {one.uri for one in theirs}:
@@ -128,7 +128,8 @@ async def _updated(server: Server, uris: set[str]) -> None:
 
 async def _seen(server: Server, theirs: Sequence[sessions.Subscribed]) -> set[str]:
     """What of it their principal sees now. What cannot be looked up is not seen."""
-    request = Request(await Caller(theirs[0].user, None)(), server)
+    one = theirs[0]
+    request = Request(await Caller.kept(one.user, one.scopes, one.owner)(), server)
     wanted = {one.uri for one in theirs}
     try:
         return await surrounded_job(request, lambda: visible(request, wanted))

@@ -37,6 +37,7 @@ class Session(models.Model):
     server = models.CharField(max_length=255)
     owner = models.CharField(max_length=255, db_index=True)  # Principal.key
     user = models.CharField(max_length=255, null=True)  # noqa: DJ001 - None is nobody
+    scopes = JSONText(null=True)  # of the token that it began with
     revision = models.CharField(max_length=16)
     client_info = JSONText(default=dict)
     capabilities = JSONText(default=dict)

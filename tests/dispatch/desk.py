@@ -84,7 +84,7 @@ class Desk:
 
     def told(self, event: Answered | Cancelled) -> None:
         session = self.fresh()
-        self.loop.run(_told(session, event))
+        self.loop.run(_told(session, self.principal, event))
 
     def answer(self, asked: JSON, result: JSON | None = None, error: JSON | None = None) -> None:
         self.told(Answered(asked["id"], result, error))
@@ -93,8 +93,8 @@ class Desk:
         self.told(Cancelled(id, "no longer wanted"))
 
 
-async def _told(session: Session, event: Any) -> None:
-    await docket().told(session, event)
+async def _told(session: Session, principal: Any, event: Any) -> None:
+    await docket().told(session, principal, event)
 
 
 class Reading:

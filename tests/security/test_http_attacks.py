@@ -454,3 +454,84 @@ def test_tokens_that_are_none_take_no_thread_each(http, guarded, changed):
     Slow.go.set()
     statuses = sorted(talk.wait().status for talk in talks)
     assert Slow.most <= 3 and statuses == [401] * 8 + [503] * 12
+
+
+# Tokens of one application, with different scopes: a session is theirs all, a call is not.
+
+
+@pytest.fixture
+def scoped(server, changed, alice):
+    """Tools for a scope; what they did is in ``server.done``."""
+    verifiers(changed, Scoped)
+    server.done = []
+
+    def may_write(request):
+        return "write" in request.auth.scopes
+
+    @server.tool(permission=may_write)
+    def erase(request) -> str:
+        sure = request.elicit("Sure?", bool)
+        server.done.append(sure)
+        return WORD
+
+    @server.tool(permission=may_write, durable=True)
+    def read_all(request) -> str:
+        return WORD
+
+    @server.resource("ledger://{page}", permission=may_write)
+    def ledger(request, page: str) -> str:
+        return page
+
+    return server
+
+
+def narrower(http, client):
+    """The same session, with a token that allows nothing."""
+    other = http("alice+", server=client.server, revision=NEWEST_SESSION, initialize=False)
+    other.session = client.session
+    return other
+
+
+def test_a_narrower_token_answers_no_question(http, scoped):
+    """Attack: steal the token that may do nothing, and say yes where the other one asks."""
+    client = http("alice+write", server=scoped, revision=NEWEST_SESSION)
+    talk, asked = parked(client, "erase")
+    other = narrower(http, client)
+    answer(other, asked)
+    other.sleep(0.05)
+    assert scoped.done == [] and rows(Ask).get().open
+    answer(client, asked)
+    assert WORD in str(talk.wait().messages[-1]) and scoped.done == [True]
+
+
+def test_a_narrower_token_cancels_nothing(http, scoped):
+    client = http("alice+write", server=scoped, revision=NEWEST_SESSION)
+    talk, asked = parked(client, "erase", id="mine")
+    cancel(narrower(http, client), "mine")
+    client.sleep(0.05)
+    assert not talk.over and rows(Ask).get().open
+    answer(client, asked)
+    assert WORD in str(talk.wait().messages[-1])
+
+
+def test_a_narrower_token_reads_no_stream(http, scoped):
+    """Attack: the answer that was kept for the other one."""
+    client = http("alice+write", server=scoped, revision=NEWEST_SESSION)
+    talk = called(client, "read_all").wait()
+    first = talk.sse.found[0].id
+    other = narrower(http, client).listen(first).wait()
+    assert other.status == 400 and WORD not in other.body.decode()
+    assert WORD in client.listen(first).wait().body.decode()
+
+
+def test_news_are_for_who_may_read_by_their_token(http, scoped):
+    """What a session subscribes to is looked at with its token, and not without one."""
+    client = http("alice+write", server=scoped, revision=NEWEST_SESSION)
+    assert client.request("resources/subscribe", uri="ledger://1") == {}
+    stream = client.listen()
+    client.until(lambda: stream.status)
+    change(client, "ledger://1")
+    client.until(lambda: len(told(stream)) == 1)
+    change(client, "ledger://1")
+    client.until(lambda: len(told(stream)) == 2)
+    stream.leave()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...delivery import calls, events, streams
 from ...delivery.streams import StreamState
 from ...dispatch import news
+from ...dispatch.callers import covers
 from ...dispatch.durable import connection_of
 from ...protocol import sse
 from ...protocol.jsonrpc import InternalError, encode
@@ -23,6 +24,7 @@ from ...protocol.jsonrpc import InternalError, encode
 if TYPE_CHECKING:
     from ...declare.servers import Server
     from ...models import Session
+    from ...principal import Principal
 
 LOST = "Part of what was said about this request is no longer kept, and so is its answer."
 
@@ -45,14 +47,21 @@ def anew(server: Server, session: Session, *, missed: bool = False) -> Position:
     return Position(stream.pk, has_news=True)
 
 
-def resumed(server: Server, session: Session, event_id: str) -> Position | None:
-    """The place after that event; None if this session never gave it out. Raises ``Gone``."""
+def resumed(
+    server: Server, session: Session, principal: Principal, event_id: str
+) -> Position | None:
+    """The place after that event; None if this session never gave it out. Raises ``Gone``.
+
+    To a token that is narrower than those of the stream's calls it was not.
+    """
     cursor = sse.cursor(event_id)
     if cursor is None:
         return None
     stream, after = cursor
     before = streams.states([stream]).get(stream)
     if before is None or after > before.last:
+        return None
+    if not all(covers(principal, scopes) for scopes in calls.scopes(stream)):
         return None
     state = streams.take(session, stream, news.speaking(session))
     if state is None:

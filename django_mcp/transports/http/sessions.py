@@ -39,6 +39,7 @@ from .resuming import Position, anew, resumed
 if TYPE_CHECKING:
     from ...dispatch.replies import Reply
     from ...models import Session
+    from ...principal import Principal
     from ...protocol.revisions import Revision
     from .exchanges import Exchange
 
@@ -65,7 +66,7 @@ async def post(exchange: Exchange, message: object) -> None:
         check_names(exchange, call)
         draining().check()
     for event in received.events:
-        await _told(session, event)
+        await _told(session, exchange.principal, event)
     if not asked:
         await _acknowledge(exchange, received.replies, received.batch)
         return
@@ -92,7 +93,7 @@ async def _place(exchange: Exchange, session: Session) -> Position:
     try:
         if cursor is None:
             return await surely(anew, exchange.server, session)
-        at = await surely(resumed, exchange.server, session, cursor)
+        at = await surely(resumed, exchange.server, session, exchange.principal, cursor)
     except sessions.Gone:
         raise Refused(404, GONE) from None
     if at is None:
@@ -134,10 +135,10 @@ def _check_revision(exchange: Exchange, message: object = None) -> None:
 # What a client sends.
 
 
-async def _told(session: Session, event: Event) -> None:
+async def _told(session: Session, principal: Principal, event: Event) -> None:
     match event:
         case Answered() | Cancelled():
-            await docket().told(session, event)
+            await docket().told(session, principal, event)
         case Notice(method="notifications/initialized"):
             await surely(sessions.initialize, session)
 
@@ -211,7 +212,7 @@ async def _begun(exchange: Exchange, connection: Connection, who: Caller) -> Pai
     state = connection.state
     id, _ = await surely(
         sessions.create, server=exchange.server.name, owner=exchange.principal.key,
-        user=who.user, revision=state.revision, client_info=state.client_info,
+        user=who.user, scopes=who.scopes, revision=state.revision, client_info=state.client_info,
         capabilities=state.capabilities,
     )  # fmt: skip
     return ((http.SESSION_ID.encode(), id.encode()),)
