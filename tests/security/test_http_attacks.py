@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import threading
+import uuid
 from contextlib import ExitStack, suppress
 
 import pytest
@@ -15,8 +17,10 @@ from django.db import OperationalError
 
 import django_mcp as mcp
 from django_mcp import threads
+from django_mcp.declare import servers as declared
 from django_mcp.delivery.rows import rows
 from django_mcp.models import Ask, Call, Event, Session, Step, Token
+from django_mcp.transports.http.listens import Listens
 from tests.http import HttpClient
 
 pytestmark = pytest.mark.django_db
@@ -535,3 +539,177 @@ def test_news_are_for_who_may_read_by_their_token(http, scoped):
     change(client, "ledger://1")
     client.until(lambda: len(told(stream)) == 2)
     stream.leave()
+
+
+# Listening without measure.
+
+
+@pytest.fixture
+def talkative(server):
+    """Something to listen to for everybody."""
+
+    @server.resource("open://{name}", permission=mcp.PUBLIC)
+    def opened(request, name: str) -> str:
+        return name
+
+    @server.resource("closed://{name}")
+    def closed(request, name: str) -> str:
+        return name
+
+    return server
+
+
+def test_one_who_listens_a_lot_leaves_room_for_others(http, talkative, alice, bob, monkeypatch):
+    monkeypatch.setattr("django_mcp.transports.http.listens.MAX_EACH", 3)
+    greedy, nobody, other = (http(token, server=talkative) for token in (
+        token_of(alice), None, token_of(bob),
+    ))  # fmt: skip
+    for client in (greedy, nobody):
+        talks = [listening(client, "open://x") for _ in range(3)]
+        assert client.start("subscriptions/listen", notifications={}).wait().status == 503
+        assert listening(other, "open://x").status == 200
+        talks[0].leave()
+        talks[0].wait()
+        assert listening(client, "open://x").status == 200
+
+
+def test_who_is_gone_is_not_counted_for_ever(http, talkative, alice):
+    before = dict(Listens.open)
+    for number in range(3):
+        client = http(Token.make(alice, str(number))[1], server=talkative)
+        talk = listening(client, "open://x")
+        talk.leave()
+        talk.wait()
+    assert dict(Listens.open) == before
+
+
+@pytest.mark.parametrize("uris", [
+    ["open://" + "x" * 8_000] * 40, [""] * 200_000, ["open://x", "y" * 400_000],
+])  # fmt: skip
+def test_a_listen_is_not_large(http, talkative, uris, monkeypatch):
+    """Attack: lists that take long to look through, and are kept as long as a connection."""
+    looked = []
+    monkeypatch.setattr(
+        "django_mcp.declare.catalogs.Catalog.at", lambda *args: looked.append(args) or iter(())
+    )
+    client = http(server=talkative)
+    filter = {"resourceSubscriptions": uris}
+    assert client.start("subscriptions/listen", notifications=filter).wait().status == 413
+    assert looked == []
+
+
+# A neighbour: another session, of another user or of nobody in particular.
+
+
+def test_nothing_of_a_session_is_another_ones(http, asking, alice, bob):
+    """Attack: all that has an id, from a session of one's own."""
+    mine = http(token_of(alice), server=asking, revision=NEWEST_SESSION)
+    talk, asked = parked(mine, "pay", id="same", secret=WORD)
+    event = talk.sse.found[0].id
+    stream = event.partition("-")[0]
+    for theirs in (http(token_of(bob), server=asking, revision=NEWEST_SESSION),
+                   http(server=asking, revision=NEWEST_SESSION)):  # fmt: skip
+        for last in (event, f"{stream}-1", f"{stream}-99", "99999-0", "99999-1", "0-0"):
+            refused = theirs.listen(last).wait()
+            assert shown(refused) == shown(theirs.listen("123456-0"))
+            assert refused.status == 400
+        assert answer(theirs, asked).status == 202
+        cancel(theirs, "same")
+        cancel(theirs, "1")
+        assert theirs.send("DELETE", theirs.path, headers=theirs.headers()).status == 204
+    mine.sleep(0.05)
+    assert asking.done == [] and not talk.over and rows(Ask).get().open
+    answer(mine, asked)
+    assert "paid" in str(talk.wait().messages[-1])
+
+
+def test_the_ids_of_questions_cannot_be_guessed(http, asking, alice):
+    client = http(token_of(alice), server=asking, revision=NEWEST_SESSION)
+    asked = {parked(client, "pay", id=n)[1]["id"] for n in range(5)}
+    client.until(lambda: len({one["id"] for one in client.asked}) == 5)
+    ids = {one["id"] for one in client.asked}
+    assert len(ids) == 5 and all(uuid.UUID(id).version == 4 for id in ids) and asked <= ids
+
+
+@pytest.mark.parametrize("kind", ["another user", "nobody", "another tool", "other arguments"])
+def test_a_state_is_of_one_caller_and_one_call(http, asking, alice, bob, kind):
+    """Attack: go on with what somebody else was asked."""
+    bob.user_permissions.set(alice.user_permissions.all())
+    mine = http(token_of(alice), server=asking)
+    theirs = {"another user": http(token_of(bob), server=asking), "nobody": http(server=asking)}
+    tool = "knock" if kind in ("nobody", "another tool") else "pay"
+    state = mine.request("tools/call", name="pay" if kind == "another tool" else tool, arguments={})
+    arguments = {"secret": "x"} if kind == "other arguments" else {}
+    talk = theirs.get(kind, mine).start(
+        "tools/call", name=tool, arguments=arguments, requestState=state["requestState"],
+        inputResponses={"who": {"action": "accept", "content": {"answer": "x"}}},
+    ).wait()  # fmt: skip
+    assert talk.error["code"] == -32602 and "requestState" in talk.error["message"]
+    assert asking.done == []
+
+
+def test_a_state_is_of_one_server(http, asking, alice):
+    other = mcp.Server("another", path="another")
+    try:
+        other.tool(permission="shop.change_invoice")(asking.catalog.tools["pay"].function)
+        token = token_of(alice)
+        asked = http(token, server=asking).request("tools/call", name="pay", arguments={})
+        client = http(token, server=other)
+        talk = client.start(
+            "tools/call", name="pay", arguments={}, requestState=asked["requestState"],
+            inputResponses={key: {"action": "accept", "content": {"answer": True}}
+                            for key in asked["inputRequests"]},
+        ).wait()  # fmt: skip
+        assert talk.error["code"] == -32602 and asking.done == []
+    finally:
+        declared._servers.pop("another", None)
+
+
+# What is kept, and what is said of it.
+
+
+@BOTH
+def test_logs_hold_no_secret_and_no_line_of_a_clients(http, asking, alice, revision, caplog):
+    """Attack: by what one sends, write in the log; by the log, learn what others sent."""
+    caplog.set_level(logging.DEBUG)
+    token = token_of(alice)
+    client = http(token, server=asking, revision=revision)
+    line = f"x\nERROR all is well {WORD}"
+    called(client, "pay", secret=WORD).until(lambda: client.asked or client.talks[-1].over)
+    called(client, line, id=2).wait()
+    client.start(line).wait()
+    client.post({"jsonrpc": "2.0", "id": line, "result": {}}).wait()
+    client.post({"jsonrpc": "2.0", "method": "notifications/cancelled",
+                 "params": {"requestId": 1, "reason": line}}).wait()  # fmt: skip
+    client.listen(line.replace("\n", " ")).wait()
+    client.post(b"{" + line.encode()).wait()
+    client.post(client.message("tools/list", {}), origin="http://evil").wait()
+    client.post(client.message("tools/list", {}), host="evil").wait()
+    records = [record for record in caplog.records if record.name.startswith("django_mcp")]
+    text = "\n".join(record.getMessage() for record in records)
+    assert token[8:] not in caplog.text and (client.session or "-" * 50) not in caplog.text
+    assert not any("\n" in record.getMessage() for record in records)
+    said = [record.getMessage() for record in records if record.levelno >= logging.INFO]
+    assert WORD not in "".join(one for one in said if "was cancelled" not in one), text
+
+
+@BOTH
+def test_what_is_said_breaks_out_of_no_event(http, server, revision):
+    """Attack: lines in what a tool passes on, to be read as events of their own."""
+    bad = "x\n\nid: 1-1\ndata: {}\n\nevent: y\r\rdata: z\u2028\u0085\0"
+
+    @server.tool(permission=mcp.PUBLIC)
+    def echo(request, text: str) -> str:
+        request.log("error", text, logger=text)
+        request.progress(1, 1, text)
+        return text
+
+    client = http(server=server, revision=revision)
+    client.log_level = "debug"
+    talk = client.start(
+        "tools/call", id=bad, name="echo", arguments={"text": bad}, _meta={"progressToken": bad}
+    ).wait()
+    assert talk.is_stream and talk.messages[-1]["id"] == bad
+    assert talk.messages[-1]["result"]["content"][0]["text"] == bad
+    kinds = [one.get("method") for one in talk.messages]
+    assert kinds == ["notifications/message", "notifications/progress", None]

@@ -75,6 +75,7 @@ class Exchange:
         self.headers = read_headers(scope["headers"])
         self.host: str | None = None
         self.cors: tuple[tuple[bytes, bytes], ...] = NOTHING
+        self.size = 0  # of the body, as far as it came
         self.begun = self.ended = self._is_read = False
         self.gone = asyncio.Event()  # the client left
         # Tells the work on it to stop, from within; called before that is cancelled.
@@ -111,6 +112,7 @@ class Exchange:
             part: bytes = message.get("body", b"")
             size += len(part)
             self._bound(size)
+            self.size = size
             if not message.get("more_body"):
                 self._is_read = True
                 return b"".join((*parts, part)) if parts else part

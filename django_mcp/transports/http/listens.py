@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_mcp")
 MAX_LISTENS = 10_000  # in one process
+MAX_EACH = 1_000  # of them of one principal; nobody in particular is one
+MAX_SIZE = 300_000  # bytes of a request to listen: it stays in memory as long as the listen
 FRESH = 5.0  # seconds for which a token, once found valid, is taken to be
 BUSY_PAUSE = 0.5  # seconds until a look at it is tried again
 LONGEST_TIMER = 86_400.0 * 30  # seconds
@@ -39,7 +42,7 @@ LONGEST_TIMER = 86_400.0 * 30  # seconds
 class Listens:
     """What one ``subscriptions/listen`` hears of this process's announcements."""
 
-    count = 0  # in this process
+    open: Counter[str] = Counter()  # in this process, by principal
 
     def __init__(
         self,
@@ -56,16 +59,17 @@ class Listens:
 
     async def listen(self, id: Id, wanted: JSON) -> None:
         """Acknowledge, and stay until either side ends it, or the caller's token does."""
-        if Listens.count >= MAX_LISTENS:
+        owner = self._exchange.principal.key
+        if self.open[owner] >= MAX_EACH or self.open.total() >= MAX_LISTENS:
             raise Busy("There are too many listens.")
-        Listens.count += 1
+        self.open[owner] += 1
         expiry = self._expiry()
         listen(self)  # before the acknowledgement: nothing may fall between
         try:
             await self._listening.listen(id, wanted)
         finally:
             stop_listening(self)
-            Listens.count -= 1
+            Listens.open -= Counter((owner,))  # who has none any more is forgotten
             for last in (expiry, self._telling):
                 if last is not None:
                     last.cancel()

@@ -27,7 +27,7 @@ from ...protocol.revisions import REVISIONS
 from .callers import check_names
 from .draining import ENDING, draining
 from .exchanges import Refused
-from .listens import Listens
+from .listens import MAX_SIZE, Listens
 from .outbox import Outbox
 from .pulse import alive
 
@@ -62,6 +62,8 @@ async def post(exchange: Exchange, message: Any) -> None:
     if call is None:
         await _acknowledge(exchange, message)
         return
+    if call.method == "subscriptions/listen" and exchange.size > MAX_SIZE:
+        raise Refused(413, "This is too much to listen to.")
     check_names(exchange, call)
     draining().check()
     await Answering(exchange, connection, call, headers).run()
