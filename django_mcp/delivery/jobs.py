@@ -35,6 +35,8 @@ async def surely(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         except Busy:
             pass  # before any effect
         except BROKEN as error:
+            if _is_wrong(error):
+                raise
             logger.warning("The log cannot be reached, and is tried again: %s", error)
             if "again" in kwargs:
                 kwargs["again"] = True
@@ -42,6 +44,11 @@ async def surely(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
             return outcome.get()
         await asyncio.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def _is_wrong(error: Exception) -> bool:
+    """Whether SQLite means the statement, such as a table there is not: time mends nothing."""
+    return getattr(error.__cause__, "sqlite_errorname", None) == "SQLITE_ERROR"
 
 
 def _outcome(function: Callable[..., T], args: Any, kwargs: Any) -> threads.Outcome[T]:

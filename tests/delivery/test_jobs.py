@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
 
 import pytest
 from django.db import IntegrityError, InterfaceError, OperationalError
@@ -43,6 +45,21 @@ async def test_a_job_that_may_have_been_done_is_told_so():
 async def test_any_other_error_is_the_callers():
     with pytest.raises(IntegrityError):
         await surely(failing(IntegrityError("twice")))
+
+
+async def test_a_table_that_is_missing_is_not_waited_for():
+    missing = OperationalError("no such table: django_mcp_session")
+    missing.__cause__ = sqlite3.OperationalError("no such table: django_mcp_session")
+    missing.__cause__.sqlite_errorname = "SQLITE_ERROR"  # type: ignore[attr-defined]
+    with pytest.raises(OperationalError, match="no such table"):
+        await surely(failing(missing))
+
+
+async def test_sqlite_names_it_so():
+    connection = sqlite3.connect(":memory:")
+    with contextlib.closing(connection), pytest.raises(sqlite3.OperationalError) as caught:
+        connection.execute("SELECT 1 FROM missing")
+    assert caught.value.sqlite_errorname == "SQLITE_ERROR"
 
 
 async def test_what_the_function_refuses_is_refused():
