@@ -19,7 +19,7 @@ class Benchmark(NamedTuple):
 
 
 BENCHMARKS = {
-    "keyset": Benchmark("benchmarks.keyset"),
+    "keyset": Benchmark("benchmarks.keyset", ("--rows", "200000")),
     "http": Benchmark("benchmarks.calls", ("--short",)),
     "streams": Benchmark("benchmarks.streams", ("--short",)),
 }

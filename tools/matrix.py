@@ -2,7 +2,8 @@
 
 The rule: every interpreter that is found and is not this one, in an environment of its own, with
 every Django that supports it; on SQLite, without what is slow or drives other programs. What says
-nothing about Django runs once for each interpreter, with its newest Django.
+nothing about Django runs once for each interpreter, with its newest Django; and a pair of which
+both halves are tried elsewhere leaves out what is mostly our own code.
 """
 
 import os
@@ -25,6 +26,11 @@ DJANGOS = {
 }
 QUICK = ("--only", "sqlite,example", "-q", "-n", "2", "-m", "not slow", "--ignore=tests/clients")
 ABOUT_DJANGO = (*QUICK, *NOT_AGAIN, "--ignore=tests/spec")
+AGAIN = (
+    *ABOUT_DJANGO,
+    *(f"--ignore=tests/{name}" for name in ("conformance", "dispatch", "restarts", "transports")),
+)
+TRIED_ELSEWHERE = {((3, 12), "6.0"), ((3, 13), "5.2")}
 
 
 class Interpreter(NamedTuple):
@@ -86,6 +92,13 @@ def works(path: str, version: tuple[int, int]) -> bool:
     return told.stdout.split() == [str(part) for part in version]
 
 
+def chosen(version: tuple[int, int], django: str) -> tuple[str, ...]:
+    """What of the tests one Python runs with one Django."""
+    if django == DJANGOS[version][-1]:
+        return QUICK
+    return AGAIN if (version, django) in TRIED_ELSEWHERE else ABOUT_DJANGO
+
+
 def runs(python: Interpreter, arguments: list[str]) -> Iterator[Outcome]:
     place = {"TOOLS_ENVIRONMENT": python.environment}
     if code := run(python.path, "-m", "tools", "install", **place):
@@ -95,7 +108,7 @@ def runs(python: Interpreter, arguments: list[str]) -> Iterator[Outcome]:
         began = time.monotonic()
         label = f"Python {python.label}, Django {django}"
         print(f"\n##### {label}", flush=True)
-        quick = QUICK if django == DJANGOS[python.version][-1] else ABOUT_DJANGO
+        quick = chosen(python.version, django)
         code = run(python.inside, "-m", "pip", "install", "-q", f"django~={django}.0")
         code = code or run(python.inside, "-m", "tools", "test", *quick, *arguments, **place)
         yield Outcome(label, code, time.monotonic() - began)

@@ -37,3 +37,21 @@ def test_every_interpreter_is_supported_by_the_project():
 def test_an_outcome_is_one_line():
     assert str(matrix.Outcome("Python 3.12", 1, 2.0)).endswith("FAILED")
     assert str(matrix.Outcome("Python 3.12", 0, 2.0)).endswith("ok")
+
+
+def test_every_pair_is_tried_and_each_newest_django_with_everything():
+    for version, djangos in matrix.DJANGOS.items():
+        assert matrix.chosen(version, djangos[-1]) == matrix.QUICK
+        assert all("--only" in matrix.chosen(version, django) for django in djangos)
+
+
+def test_what_is_left_out_of_a_pair_runs_with_its_django_and_with_its_python_elsewhere():
+    for version, django in matrix.TRIED_ELSEWHERE:
+        whole = {
+            (one, other)
+            for one, djangos in matrix.DJANGOS.items()
+            for other in djangos
+            if matrix.chosen(one, other) != matrix.AGAIN
+        }
+        assert any(one == version for one, _ in whole)
+        assert any(other == django for _, other in whole)
