@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -20,6 +21,10 @@ from django_mcp.dispatch import limits
 from django_mcp.protocol.revisions import REVISIONS
 
 from .client import Client
+
+# A shell starts what is in the background deaf to Ctrl-C, and so would be every process of a test.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 DATABASE_FIXTURES = {"db", "transactional_db", "shared_db"}
 
