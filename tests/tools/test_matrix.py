@@ -41,7 +41,7 @@ def test_an_outcome_is_one_line():
 
 def test_every_pair_is_tried_and_the_newest_with_everything():
     newest = max(matrix.DJANGOS)
-    assert matrix.NEWEST == (newest, matrix.DJANGOS[newest][-1])
+    assert (newest, matrix.DJANGOS[newest][-1]) == matrix.NEWEST
     assert matrix.chosen(*matrix.NEWEST) == matrix.QUICK
     for version, djangos in matrix.DJANGOS.items():
         assert all("--only" in matrix.chosen(version, django) for django in djangos)
