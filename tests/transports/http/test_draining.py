@@ -182,7 +182,7 @@ async def test_a_signal_interrupts_a_loop_that_sleeps(heard):
     threading.Timer(0.05, os.kill, (os.getpid(), NUMBER)).start()
     begun = time.monotonic()
     await until(lambda: heard)
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 20
 
 
 def test_a_signal_after_the_loop_goes_on_at_once(heard):
