@@ -24,11 +24,15 @@ DJANGOS = {
     (3, 12): ("5.2", "6.0", "6.1"),
     (3, 13): ("5.2", "6.0", "6.1"),
 }
-QUICK = ("--only", "sqlite,example", "-q", "-n", "2", "-m", "not slow", "--ignore=tests/clients")
+OTHER_PROGRAMS = ("tests/clients", "tests/restarts", "tests/spec/test_servers.py")
+QUICK = (
+    "--only", "sqlite,example", "-q", "-n", "2", "-m", "not slow",
+    *(f"--ignore={path}" for path in OTHER_PROGRAMS),
+)  # fmt: skip
 ABOUT_DJANGO = (*QUICK, *NOT_AGAIN, "--ignore=tests/spec")
 AGAIN = (
     *ABOUT_DJANGO,
-    *(f"--ignore=tests/{name}" for name in ("conformance", "dispatch", "restarts", "transports")),
+    *(f"--ignore=tests/{name}" for name in ("dispatch", "transports")),
 )
 NEWEST = ((3, 13), "6.1")
 TRIED_ELSEWHERE = {((3, 12), "6.0"), ((3, 13), "5.2")}
