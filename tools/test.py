@@ -59,7 +59,7 @@ NOT_AGAIN = (APART, *(f"--ignore={path}" for path in DATABASE_NEUTRAL))
 SUITES = {
     "sqlite": Suite("SQLite", (APART,)),
     "example": Suite("Example project", (EXAMPLE,)),
-    "clients": Suite("Clients", (CLIENTS,)),
+    "clients": Suite("Clients", (CLIENTS, "-n", "0")),  # it runs several conversations at once
     "conformance": Suite("Conformance", (CONFORMANCE, "-n", "0")),  # one server, and nothing beside
     "postgres": Suite("PostgreSQL", NOT_AGAIN, "postgres"),
     "mariadb": Suite("MariaDB", NOT_AGAIN, "mariadb"),

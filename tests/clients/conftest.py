@@ -131,15 +131,15 @@ def cell(request: pytest.FixtureRequest, row: Row) -> Iterator[dict[str, str]]:
     """The table's cell for this test; ``cell["is"]`` says what it is if not simply "yes"."""
     feature = request.node.originalname.removeprefix("test_")
     noted = {"is": "yes"}
-    request.node.user_properties.append(("cell", (row, feature, noted)))
+    request.node.user_properties.append(("cell", (ROWS.index(row), feature, noted)))
     yield noted
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     for name, value in report.user_properties:
         if name == "cell" and report.when == "call":
-            row, feature, noted = value
-            cells[row, feature] = noted["is"] if report.passed else report.outcome.upper()
+            row, feature, noted = value  # as it came from the process that ran the test
+            cells[ROWS[row], feature] = noted["is"] if report.passed else report.outcome.upper()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
