@@ -58,14 +58,20 @@ def free_port() -> int:
 
 def serve(port: int) -> int:
     """Go on as the server, until Ctrl-C."""
-    # A shell that starts it in the background has SIGINT ignored.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    heed_ctrl_c()
     return become(command(port), ROOT, environment(port))
+
+
+def heed_ctrl_c() -> None:
+    """A shell that starts this in the background has SIGINT ignored, by its children too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextmanager
 def running(port: int) -> Iterator[None]:
     """The server, for a while. Raises ``Failed`` with what it wrote."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        heed_ctrl_c()
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             command(port), cwd=ROOT, env=environment(port), stdout=log, stderr=log
