@@ -7,7 +7,6 @@ The rule: standard library alone, on Linux. The load keeps to another core where
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import tempfile
@@ -97,7 +96,7 @@ def wait(started: Running) -> None:
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    process.send_signal(signal.SIGINT)
+    process.terminate()
     try:
         process.wait(5)
     except subprocess.TimeoutExpired:
