@@ -25,6 +25,7 @@ from .resources import Resource
 from .rows.fields import FieldSet, key_schema, key_text, parse_key
 from .rows.keyset import Keyset
 from .rows.searching import Search
+from .words import key_description
 
 if TYPE_CHECKING:
     from .catalogs import Catalog
@@ -105,7 +106,7 @@ class ModelResource(Resource):
     def key_schema(self) -> dict[str, Any]:
         """The JSON Schema of an argument that names a row."""
         schema = key_schema(self.model, self.lookup)
-        return schema | {"description": f"Key or URI of the {self.verbose_name}: {self.uri}"}
+        return schema | {"description": key_description(self.verbose_name, self.uri)}
 
     def key(self, value: Any) -> Any:
         """The key in a key or URI. Raises ``ValueError``."""
