@@ -1,0 +1,57 @@
+"""Entries as the admin writes them: who did what to which row, and nothing of what is in it."""
+
+import json
+
+import pytest
+from django.contrib.admin.models import ADDITION, CHANGE, DELETION, LogEntry
+from django.contrib.contenttypes.models import ContentType
+from django.test import modify_settings
+from django.utils.translation import override
+
+from django_mcp.bridges import log_entries
+from django_mcp.bridges.log_entries import ADDED, changed, logged
+from tests.declare.world import asked
+from tests.shop.models import Invoice
+
+
+def test_the_flags_are_the_admins():
+    assert (log_entries.ADDITION, log_entries.CHANGE, log_entries.DELETION) == (
+        ADDITION, CHANGE, DELETION,
+    )  # fmt: skip
+
+
+def test_an_entry_is_the_admins(alice, invoice):
+    logged(asked(alice), invoice, CHANGE, changed(Invoice, ["total", "tags"]))
+    entry = LogEntry.objects.get()
+    assert (entry.user, entry.get_edited_object()) == (alice, invoice)
+    assert (entry.object_repr, entry.action_flag) == ("A-1", CHANGE)
+    assert entry.content_type == ContentType.objects.get_for_model(Invoice)
+    assert entry.get_change_message() == "Changed Amount due and Tags."
+
+
+def test_what_was_added_and_deleted(alice, invoice):
+    logged(asked(alice), invoice, ADDITION, ADDED)
+    logged(asked(alice), invoice, DELETION)
+    added, deleted = LogEntry.objects.order_by("pk")
+    assert added.get_change_message() == "Added." and deleted.is_deletion()
+
+
+def test_names_are_kept_untranslated(alice, invoice):
+    with override("de"):
+        message = changed(Invoice, ["status"])
+    assert json.dumps(message) == '[{"changed": {"fields": ["Status"]}}]'
+
+
+@pytest.mark.parametrize("nobody", [True, False], ids=["nobody", "without the admin"])
+def test_there_is_none(alice, invoice, nobody):
+    with modify_settings(INSTALLED_APPS={"remove": [] if nobody else ["django.contrib.admin"]}):
+        logged(asked(None if nobody else alice), invoice, DELETION)
+    assert not LogEntry.objects.exists()
+
+
+def test_a_user_of_another_kind_has_none(db, invoice):
+    class Machine:
+        pk, is_authenticated, is_active = 1, True, True
+
+    logged(asked(Machine()), invoice, DELETION)
+    assert not LogEntry.objects.exists()
