@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, Self
 from asgiref.sync import iscoroutinefunction
 from django.core.checks import CheckMessage, Error
 
-from . import permissions
+from . import permissions, reasons
 from .contents import Icon
 from .meta import json_problem, meta_problem
 from .permissions import AUTHENTICATED, PUBLIC, Permission
+from .reasons import Reason
 
 if TYPE_CHECKING:
     from .catalogs import Catalog
@@ -110,6 +111,15 @@ class Declaration:
         if self.permission is not PUBLIC and not request.principal.is_authenticated:
             return False
         return permissions.truth(self.has_permission(request))
+
+    def reason(self, request: Request) -> Reason:
+        """Which rule makes ``admits`` answer as it does: for the developer, never for a client."""
+        return reasons.reason_of(self, request)
+
+    @property
+    def rule(self) -> str:
+        """What it asks of its users, in words for the developer."""
+        return reasons.rule_of(self)
 
     @property
     def is_public(self) -> bool:

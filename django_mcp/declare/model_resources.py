@@ -16,11 +16,12 @@ from django.core.checks import CheckMessage
 from django.db import models, router
 
 from ..protocol.jsonrpc import ResourceNotFound
-from . import permissions
+from . import permissions, reasons
 from .arguments import Arguments
 from .declarations import Declaration, prose
 from .model_checks import REQUIRED, field_problems, permission_problems
 from .permissions import PUBLIC, Permission
+from .reasons import Reason
 from .resources import Resource
 from .rows.fields import FieldSet, key_schema, key_text, parse_key
 from .rows.keyset import Keyset
@@ -83,9 +84,27 @@ class ModelResource(Resource):
     def has_permission(self, request: Request) -> bool:
         if self.states_permission:
             return super().has_permission(request)
-        user, options = request.user, self.model._meta
-        names = (f"{options.app_label}.{verb}_{options.model_name}" for verb in ("view", "change"))
-        return request.principal.is_authenticated and any(user.has_perm(name) for name in names)
+        has = request.user.has_perm
+        return request.principal.is_authenticated and any(map(has, self._to_view))
+
+    @property
+    def _to_view(self) -> list[str]:
+        """Django's permissions, of which one is enough to view the model."""
+        options = self.model._meta
+        return [f"{options.app_label}.{verb}_{options.model_name}" for verb in ("view", "change")]
+
+    def reason(self, request: Request) -> Reason:
+        if self._asks_django and request.principal.is_authenticated:
+            return reasons.codenames(self._to_view, request)
+        return super().reason(request)
+
+    @property
+    def rule(self) -> str:
+        return " or ".join(self._to_view) if self._asks_django else super().rule
+
+    @property
+    def _asks_django(self) -> bool:
+        return not self.states_permission and not self.overrides("has_permission")
 
     def has_object_permission(self, request: Request, obj: Any, operation: str) -> bool:
         """Whether ``obj`` may be read and bound. ``operation`` is "view", in tools that write too:

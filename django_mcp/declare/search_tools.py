@@ -22,6 +22,7 @@ from .contents import Contents
 from .cursors import digest, opened, seal
 from .declarations import Declaration
 from .outputs import Output
+from .reasons import Reason
 from .resources import Resource
 from .tools import Tool
 
@@ -67,6 +68,13 @@ class SearchTool(Tool):
 
     def has_permission(self, request: Request) -> bool:
         return self._resource.has_permission(request)
+
+    def reason(self, request: Request) -> Reason:
+        return self._resource.reason(request)
+
+    @property
+    def rule(self) -> str:
+        return self._resource.rule
 
     def resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
         self.arguments = Arguments(schema=self._resource.search.schema(), handwritten=True)
@@ -136,6 +144,13 @@ class FileResource(Resource):
 
     def has_permission(self, request: Request) -> bool:
         return self._resource.has_permission(request)
+
+    def reason(self, request: Request) -> Reason:
+        return self._resource.reason(request)
+
+    @property
+    def rule(self) -> str:
+        return self._resource.rule
 
     def resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
         resource = self._resource

@@ -26,6 +26,7 @@ from .failures import failure
 from .listening import MAX_SUBSCRIPTIONS
 from .presentation import capabilities, is_capable, server_info
 from .references import filled_in, referred, typed
+from .refusals import tell_why
 from .running import Work, perform, with_database
 from .visibility import visible
 
@@ -306,6 +307,7 @@ async def complete(run: Run) -> JSON:
 
     def completed() -> JSON:
         if not thing.admits(run.request):
+            tell_why(thing, run.request)
             raise unknown
         if name not in thing.arguments.parameters and name not in thing.completers:
             raise InvalidParams(f"There is no argument {name[:200]!r}.")

@@ -25,6 +25,7 @@ from django.utils.module_loading import import_string
 from .. import threads
 from ..conf import settings
 from ..exceptions import Stopped, Unsupported
+from .refusals import tell_why
 
 if TYPE_CHECKING:
     from ..declare.arguments import Arguments
@@ -98,6 +99,7 @@ def _in_thread(run: Run, work: Work) -> dict[str, Any]:
 def admitted(request: Request, work: Work) -> dict[str, Any]:
     """The arguments, for a caller who may use the thing. Raises ``work.unknown``."""
     if not work.thing.admits(request):
+        tell_why(work.thing, request)
         raise work.unknown
     lacking = request.can.lacks(work.thing.required)
     if lacking:

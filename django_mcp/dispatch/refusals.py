@@ -1,0 +1,31 @@
+"""
+Why a caller was refused a thing that is there: told to the developer, under DEBUG.
+
+Rule: in the log alone. To the caller what may not be used does not exist, and
+no word or query more tells it from what does not.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from django.conf import settings as django_settings
+
+if TYPE_CHECKING:
+    from ..declare.declarations import Declaration
+    from ..declare.requests import Request
+
+logger = logging.getLogger("django_mcp")
+
+
+def tell_why(thing: Declaration, request: Request) -> None:
+    """Log which rule refuses ``thing`` to ``request``'s user. May ask the database."""
+    if not django_settings.DEBUG:
+        return
+    try:
+        words = thing.reason(request).words
+    except Exception as error:  # the project's code, and it has answered once
+        words = f"asked again, it fails: {type(error).__name__}: {error}"
+    who = request.user.get_username() or "nobody"
+    logger.warning("%s is not there for %s: %s", thing, who, words)
