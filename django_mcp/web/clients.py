@@ -106,14 +106,15 @@ class Client:
     advice: str = ""
 
     def snippet(self, name: str, *, url: str, token: str | None = None) -> Snippet:
-        """What connects it to ``url``. Without a token there is a placeholder for one.
+        """What connects it to ``url``. Without a token there is a placeholder for one; where the
+        token is empty, none is sent.
 
         Raises ``ValueError`` for a name or token that no client takes.
         """
         _check(name, token)
         if self.advice:
             return Snippet(self.advice.format(name=name, url=url), "text", self.where)
-        hint, shown = ("", token) if token else (HINT, PLACEHOLDER)
+        hint, shown = (HINT, PLACEHOLDER) if token is None else ("", token)
         if self.add is not None:
             return Snippet(shell(self.add(name, url, shown)), "sh", self.where, hint)
         assert self.file is not None
@@ -152,7 +153,7 @@ def client(key: str) -> Client:
 def _check(name: str, token: str | None = None) -> None:
     if not NAME.fullmatch(name):
         raise ValueError(f"{name!r} is no name for a server: 1 to 64 letters, digits, - and _.")
-    if token is not None and not TOKEN.fullmatch(token):
+    if token and not TOKEN.fullmatch(token):
         raise ValueError("An access token is letters, digits and ._~+/- alone.")
 
 
@@ -200,6 +201,9 @@ def local(**more: str) -> Any:
     return entry
 
 
+BRIDGED = "AUTH_HEADER"
+
+
 def bridged(url: str, token: str | None) -> Entry:
     """For a client that starts servers alone: one that fetches what another says.
 
@@ -207,8 +211,8 @@ def bridged(url: str, token: str | None) -> Entry:
     """
     entry: Entry = {"command": "npx", "args": ["-y", "mcp-remote", url]}
     if token:
-        entry["args"] += ["--header", "Authorization:${AUTH_HEADER}"]
-        entry["env"] = {"AUTH_HEADER": bearer(token)["Authorization"]}
+        entry["args"] += ["--header", f"Authorization:${{{BRIDGED}}}"]
+        entry["env"] = {BRIDGED: bearer(token)["Authorization"]}
     return entry
 
 

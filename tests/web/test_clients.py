@@ -64,6 +64,13 @@ def test_without_a_token_there_is_a_place_for_one(one):
         assert PLACEHOLDER in told.text and told.hint == HINT and "mcp_token create" in told.hint
 
 
+@every
+def test_an_empty_token_is_none_at_all(one):
+    told = one.snippet("shop", url=URL, token="")
+    assert URL in told.text and told.hint == ""
+    assert PLACEHOLDER not in told.text and "eader" not in told.text
+
+
 @pytest.mark.parametrize(
     ("key", "expected"),
     [

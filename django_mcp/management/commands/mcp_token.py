@@ -94,14 +94,8 @@ class Command(BaseCommand):
     def _create(
         self, user: str, name: str, scope: list[str], days: int, server: str | None, **other: Any
     ) -> None:
-        owner = _user(user)
-        if not owner.is_active:
-            raise CommandError(f"{user!r} is not active: a token would open nothing for them.")
-        expires = timezone.now() + timedelta(days=days) if days else None
-        token, secret = Token.make(
-            owner, _label(name), scopes=_scopes(scope), server=_server(server), expires=expires
-        )
-        end = f"expires {_moment(expires)}" if expires else "never expires"
+        token, secret = make(user, name, scope, days, server)
+        end = f"expires {_moment(token.expires)}" if token.expires else "never expires"
         self.stderr.write(f"Token {token.pk} acts for {user!r} and {end}. It is not shown again:")
         self.stdout.write(secret)
 
@@ -123,6 +117,19 @@ class Command(BaseCommand):
         count = sum(map(revoke, found))
         already = sum(one.count() for one in found) - count
         self.stderr.write(f"Revoked: {count}. Revoked before: {already}.")
+
+
+def make(
+    user: str, name: str, scopes: Sequence[str] = (), days: int = DAYS, server: str | None = None
+) -> tuple[Token, str]:
+    """A new token for the user of that name, and its secret. Raises ``CommandError``."""
+    owner = _user(user)
+    if not owner.is_active:
+        raise CommandError(f"{user!r} is not active: a token would open nothing for them.")
+    expires = timezone.now() + timedelta(days=days) if days else None
+    return Token.make(
+        owner, _label(name), scopes=_scopes(scopes), server=_server(server), expires=expires
+    )
 
 
 def _user(name: str | None) -> Any:

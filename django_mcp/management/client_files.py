@@ -1,0 +1,214 @@
+"""
+A client's own configuration file, and one server put into it.
+
+Rule: whatever else is in the file stays, and what cannot be kept - comments, say - is
+refused before anything is written. The file is replaced as a whole or not at all, what
+was there lies beside it, and nobody else may read what a token is in.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from ..web.clients import BRIDGED, Entry, File, table
+
+# What an entry says of how to reach its server, in the words of some client: it is ours to say.
+OURS = frozenset((
+    "type", "source", "command", "args", "env", "url", "serverUrl", "httpUrl", "headers",
+    "http_headers",
+))  # fmt: skip
+PRIVATE = 0o077
+
+
+class Unwritable(Exception):
+    """The file stays as it is."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What was done to a file: ``keys`` are those of the entry that are not as they were."""
+
+    path: Path
+    kind: Literal["added", "replaced", "same"]
+    keys: tuple[str, ...] = ()
+    others: int = 0
+    backup: Path | None = None
+
+
+def write(file: File, path: Path, name: str, entry: Entry, *, secret: bool) -> Change:
+    """Put ``entry`` into the file at ``path``, which need not be there. Raises ``Unwritable``."""
+    path = path.resolve()  # a link stays one
+    try:
+        before = path.read_bytes() if path.exists() else None
+        after, servers = _merged(file, before or b"", name, entry)
+        change = _change(path, servers, name, entry)
+        if change.kind == "same":
+            _make_private(path, secret)
+            return change
+        backup = _back_up(path, before)
+        _replace(path, before, after, secret)
+    except OSError as error:
+        raise Unwritable(f"{path}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise Unwritable(f"{path} {error}; it stays as it is.") from None
+    return Change(path, change.kind, change.keys, change.others, backup)
+
+
+def _change(path: Path, servers: dict[str, Any], name: str, entry: Entry) -> Change:
+    others = len(servers.keys() - {name})
+    old = servers.get(name)
+    if not isinstance(old, dict):
+        return Change(path, "added", tuple(entry), others)
+    new = renewed(old, entry)
+    keys = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+    return Change(path, "replaced" if keys else "same", tuple(keys), others)
+
+
+# Merging.
+
+
+def _merged(file: File, raw: bytes, name: str, entry: Entry) -> tuple[bytes, dict[str, Any]]:
+    """The new file, and the servers of the old one. Raises ``ValueError``."""
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError("is no text in UTF-8") from None
+    load, dump = FORMATS[file.language]
+    whole = load(text)
+    servers = whole.get(file.root, {})
+    if not isinstance(servers, dict):
+        raise ValueError(f"has something else at {file.root!r}")
+    old = servers.get(name)
+    new = renewed(old, entry) if isinstance(old, dict) else entry
+    merged = whole | {file.root: servers | {name: new}}
+    made = dump(text, merged, file.root, name)
+    if load(made) != merged:
+        raise ValueError(f"cannot be changed without losing something of {name!r}")
+    return made.encode(), servers
+
+
+def renewed(old: Entry, entry: Entry) -> Entry:
+    """``entry`` with what people added to the old one: what it may do, its environment."""
+    new = {key: value for key, value in old.items() if key not in OURS} | entry
+    env = old.get("env") if "command" in entry else None
+    if isinstance(env, dict):
+        kept = {key: value for key, value in env.items() if key != BRIDGED}
+        new |= {"env": kept | entry.get("env", {})} if kept else {}
+    return new
+
+
+def _load_json(text: str) -> dict[str, Any]:
+    if not text.strip():
+        return {}
+    try:
+        whole = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"is not plain JSON (line {error.lineno}: {error.msg}), and comments would be lost"
+        ) from None
+    if not isinstance(whole, dict):
+        raise ValueError("holds no JSON object")
+    return whole
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise ValueError("names something twice")
+    return made
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"holds {name}, which is no JSON")
+
+
+def _dump_json(text: str, whole: dict[str, Any], root: str, name: str) -> str:
+    found = re.search(r"^([ \t]+)\S", text, re.MULTILINE)
+    indent = found[1] if found else "  "
+    made = json.dumps(whole, indent=indent, ensure_ascii=text.isascii(), allow_nan=False)
+    return f"{made}\n"
+
+
+def _load_toml(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"is no TOML: {error}") from None
+
+
+def _dump_toml(text: str, whole: dict[str, Any], root: str, name: str) -> str:
+    """The text with the server's tables taken out, and its table at the end."""
+    lines = list(_without(text, root, name))
+    rest = "\n".join(lines).rstrip("\n")
+    try:
+        made = table(root, name, whole[root][name])
+    except TypeError:
+        raise ValueError(f"has something in {name!r} that cannot be written again") from None
+    return f"{rest}\n\n{made}\n" if rest else f"{made}\n"
+
+
+def _without(text: str, root: str, name: str) -> Iterator[str]:
+    own = re.compile(rf'\s*\[\s*{re.escape(root)}\s*\.\s*"?{re.escape(name)}"?\s*[.\]]')
+    inside = False
+    for line in text.splitlines():
+        if line.lstrip().startswith("["):
+            inside = own.match(line) is not None
+        if not inside:
+            yield line
+        elif re.search(r"(^|\s)#", line):
+            raise ValueError(f"has comments in {name!r}, which would be lost")
+
+
+FORMATS: dict[str, tuple[Callable[[str], Any], Callable[[str, Any, str, str], str]]] = {
+    "json": (_load_json, _dump_json),
+    "toml": (_load_toml, _dump_toml),
+}
+
+
+# Files.
+
+
+def _back_up(path: Path, before: bytes | None) -> Path | None:
+    """A copy beside the file, which its owner alone may read."""
+    if before is None:
+        return None
+    stamp = f"{datetime.now():%Y%m%d-%H%M%S-%f}"
+    backup = path.with_name(f"{path.name}.{stamp}.bak")
+    descriptor = os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "wb") as made:
+        made.write(before)
+    return backup
+
+
+def _replace(path: Path, before: bytes | None, after: bytes, secret: bool) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with open(descriptor, "wb") as made:  # made with 0600
+            made.write(after)
+            made.flush()
+            os.fsync(made.fileno())
+        if before is not None:
+            mode = path.stat().st_mode & 0o777
+            os.chmod(temporary, mode & ~PRIVATE if secret else mode)
+        if (path.read_bytes() if path.exists() else None) != before:
+            raise ValueError("was changed by another program just now")
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _make_private(path: Path, secret: bool) -> None:
+    mode = path.stat().st_mode & 0o777
+    if secret and mode & PRIVATE:
+        os.chmod(path, mode & ~PRIVATE)

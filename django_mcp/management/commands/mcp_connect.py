@@ -1,0 +1,318 @@
+"""
+``manage.py mcp_connect``: what a client needs to connect to this project, shown or written.
+
+Rule: a token is shown only to whom it was just given by, or made for; it goes into no
+file that a project's people share. stdout carries what is to be pasted and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from django.conf import ENVIRONMENT_VARIABLE
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import router, transaction
+from django.db.utils import OperationalError, ProgrammingError
+
+from ...conf import settings
+from ...declare.servers import Server, server_named
+from ...models import Token
+from ...web.addresses import address
+from ...web.clients import CLIENTS, NAME, PLACEHOLDER, TOKEN, Client, Entry, client, shell
+from ..client_files import Change, Unwritable, write
+from .mcp_stdio import load
+from .mcp_token import make
+
+SECONDS = 60  # for a client's own command
+SCOPE = ("--scope", "user")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One server, as one client is to know it. ``command`` starts it; without, it is at ``url``."""
+
+    client: Client
+    name: str
+    url: str
+    command: list[str] | None
+    folder: Path | None  # of a project; without, it is for the user's own
+    server: Server
+
+    @property
+    def path(self) -> Path | None:
+        """The file that it is written to; None where the client has none, or does that itself."""
+        return self.client.file.path(self.folder) if self.client.file else None
+
+    def entry(self, token: str | None) -> Entry:
+        file = self.client.file
+        assert file is not None
+        return file.stdio(self.command) if self.command else file.http(self.url, token)
+
+    def own_command(self, token: str | None) -> list[str]:
+        """What the client itself is told, for all folders of the user."""
+        assert self.client.add is not None and self.client.add_stdio is not None
+        told = (
+            self.client.add_stdio(self.name, self.command)
+            if self.command
+            else self.client.add(self.name, self.url, token)
+        )
+        return [*told[:3], *SCOPE, *told[3:]]
+
+
+class Command(BaseCommand):
+    help = (
+        "Show what a client needs to connect to this project, or write it into the client's own "
+        "configuration. Without CLIENT: the clients that are known."
+    )
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("client", metavar="CLIENT", nargs="?", help="such as cursor")
+        way = parser.add_mutually_exclusive_group()
+        way.add_argument(
+            "--http", action="store_true", help="it asks a server that runs (the default)"
+        )
+        way.add_argument("--stdio", action="store_true", help="it starts this project itself")
+        parser.add_argument(
+            "--user", metavar="NAME", help="whom it acts for, with --stdio or --new-token"
+        )
+        secret = parser.add_mutually_exclusive_group()
+        secret.add_argument(
+            "--token", metavar="TOKEN", help="the access token it sends; - reads it from stdin"
+        )
+        secret.add_argument(
+            "--new-token", action="store_true", help="make an access token for --user"
+        )
+        what = parser.add_mutually_exclusive_group()
+        what.add_argument("--print", action="store_true", help="show what to paste (the default)")
+        what.add_argument(
+            "--write", action="store_true", help="put it into the client's configuration"
+        )
+        where = parser.add_mutually_exclusive_group()
+        where.add_argument(
+            "--global", action="store_true", help="in the configuration of your own (the default)"
+        )
+        where.add_argument(
+            "--project", action="store_true", help="in that of this folder, for all who work in it"
+        )
+        parser.add_argument(
+            "--server", metavar="NAME", default="default", help="the server (default: default)"
+        )
+        parser.add_argument("--name", metavar="NAME", help="what the client calls it")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if options["client"] is None:
+            self._list()
+            return
+        wanted = wish(options)
+        token, user = given(options["token"]), options["user"]
+        check(wanted, options, token)
+        if options["new_token"]:
+            self._with_new_token(wanted, user, options["write"])
+        else:
+            (self._write if options["write"] else self._print)(wanted, token)
+        self._remark(wanted, token, options)
+
+    # Each way.
+
+    def _list(self) -> None:
+        for one in CLIENTS:
+            ways = ["http", *["stdio"] * (one.stdio_snippet("x", ["x"]) is not None)]
+            self.stdout.write(f"{one.key:<16}{one.name:<16}{', '.join(ways)}")
+        self.stderr.write("For one of them: manage.py mcp_connect CLIENT")
+
+    def _print(self, wanted: Wanted, token: str | None) -> None:
+        one, found = wanted.client, None
+        if wanted.command:
+            found = one.stdio_snippet(wanted.name, wanted.command)
+        else:
+            found = one.snippet(wanted.name, url=wanted.url, token=token)
+        assert found is not None
+        self.stderr.write(f"{one.name}. {found.where}:")
+        self.stdout.write(found.text)
+
+    def _write(self, wanted: Wanted, token: str | None) -> None:
+        try:
+            (write_file if wanted.path else tell_client)(wanted, token, self._say)
+        except Unwritable as error:
+            hint = "mcp_connect --print shows what to put there by hand."
+            raise CommandError(f"{error}\n{hint}") from None
+
+    def _with_new_token(self, wanted: Wanted, user: str, writes: bool) -> None:
+        """The token is there if all went well."""
+        label = f"{wanted.client.name}: {wanted.name}"
+        try:
+            with transaction.atomic(using=router.db_for_write(Token)):
+                token, secret = make(user, label, server=wanted.server.name)
+                (self._write if writes else self._print)(wanted, secret)
+        except (OperationalError, ProgrammingError) as error:
+            raise CommandError(f"{error}\nHas 'manage.py migrate' been run?") from error
+        self._say(f"Token {token.pk} acts for {user!r} and expires {token.expires:%Y-%m-%d}.")
+
+    def _say(self, words: str) -> None:
+        self.stderr.write(words)
+
+    def _remark(self, wanted: Wanted, token: str | None, options: dict[str, Any]) -> None:
+        """What may not be as it was meant."""
+        if wanted.command:
+            if not options["user"]:
+                self._warn("Without --user it acts as nobody, and sees what is PUBLIC.")
+            return
+        if "URL" not in settings.given():
+            self._warn(f'DJANGO_MCP["URL"] is not set, so the address is {wanted.url}.')
+        if token is None and not options["new_token"] and not wanted.client.advice:
+            self._warn(self._tokenless(wanted, options))
+
+    def _tokenless(self, wanted: Wanted, options: dict[str, Any]) -> str:
+        ways = f"mcp_connect {wanted.client.key} --user NAME --new-token makes one"
+        if options["write"]:
+            return f"Without a token it sees what is PUBLIC: {ways}."
+        return f"Put an access token in the place of {PLACEHOLDER}: {ways}."
+
+    def _warn(self, words: str) -> None:
+        self.stderr.write(self.style.WARNING(words))
+
+
+# What is wanted.
+
+
+def wish(options: dict[str, Any]) -> Wanted:
+    """What the options say. Raises ``CommandError`` where they name what is not there."""
+    try:
+        found, server = client(options["client"]), server_named(options["server"])
+    except LookupError as error:
+        raise CommandError(str(error)) from None
+    name = options["name"] or "".join(
+        letter if NAME.fullmatch(letter) else "-" for letter in server.public_name
+    )
+    if not NAME.fullmatch(name):
+        raise CommandError("--name is 1 to 64 letters, digits, - and _.")
+    command = stdio(options["user"], server) if options["stdio"] else None
+    folder = Path.cwd() if options["project"] else None
+    return Wanted(found, name, address(server), command, folder, server)
+
+
+def stdio(user: str | None, server: Server) -> list[str]:
+    """The command that serves over stdio, from whatever folder and by whomever it is started."""
+    started = Path(sys.argv[0])
+    manage = started.suffix == ".py" and started.name != "__main__.py" and started.exists()
+    program = [str(started.resolve())] if manage else ["-m", "django"]
+    found = [] if manage else ["--pythonpath", os.getcwd()]
+    settings_module = os.environ.get(ENVIRONMENT_VARIABLE)
+    return [
+        *(os.path.abspath(sys.executable), *program, "mcp_stdio"),
+        *(["--user", user] if user else []),
+        *(["--server", server.name] if server.name != "default" else []),
+        *(["--settings", settings_module] if settings_module else []),
+        *found,
+    ]
+
+
+def given(token: str | None) -> str | None:
+    """The token of an option. Raises ``CommandError``, which does not repeat it."""
+    if token == "-":
+        token = sys.stdin.readline(4096).strip()
+    if token is not None and not TOKEN.fullmatch(token):
+        raise CommandError("The token is letters, digits and ._~+/- alone.")
+    return token
+
+
+def check(wanted: Wanted, options: dict[str, Any], token: str | None) -> None:
+    """Raises ``CommandError`` where the options do not go together."""
+    for wrong in problems(wanted, options, token is not None or options["new_token"]):
+        raise CommandError(wrong, returncode=2)
+    if wanted.command and options["user"]:
+        with suppress(OperationalError, ProgrammingError):  # which it will say when it starts
+            if not load(options["user"]).is_authenticated:
+                raise CommandError(f"There is no active user {options['user']!r}.")
+
+
+def problems(wanted: Wanted, options: dict[str, Any], secret: bool) -> Iterator[str]:
+    one = wanted.client
+    if wanted.command is None:
+        if options["user"] and not options["new_token"]:
+            yield "--user goes with --stdio or --new-token: over HTTP a token says who it is."
+        if options["new_token"] and not options["user"]:
+            yield "Whom is the token to act for? --user NAME"
+        if secret and one.advice:
+            yield f"{one.name} sends no access token: it sees what is PUBLIC."
+    elif secret:
+        yield "Over stdio there is no token: --user says whom it acts for."
+    elif one.stdio_snippet(wanted.name, wanted.command) is None:
+        yield f"{one.name} starts no programs: it connects over HTTP."
+    if options["write"]:
+        yield from problems_of_writing(wanted, secret)
+
+
+def problems_of_writing(wanted: Wanted, secret: bool) -> Iterator[str]:
+    one = wanted.client
+    if one.file is None:
+        yield f"There is no configuration of {one.name} to write to: --print shows what to do."
+    elif wanted.folder and wanted.path is None:
+        yield f"{one.name} has no configuration of a project: --global writes your own."
+    elif wanted.folder and secret:
+        yield (
+            f"{one.file.project} is for all who work in this folder, and a token for one: "
+            "--global keeps it in your own configuration, --stdio needs none."
+        )
+
+
+# Writing.
+
+
+def write_file(wanted: Wanted, token: str | None, say: Callable[[str], None]) -> None:
+    """Raises ``Unwritable``."""
+    file, path = wanted.client.file, wanted.path
+    assert file is not None and path is not None
+    done = write(file, path, wanted.name, wanted.entry(token), secret=token is not None)
+    say(told(done, wanted.name))
+    if done.backup:
+        say(f"As it was: {done.backup}")
+
+
+def told(done: Change, name: str) -> str:
+    if done.kind == "same":
+        return f"{name!r} is in {done.path} as it should be: nothing was changed."
+    rest = f"; {done.others} others stay" if done.others else ""
+    if done.kind == "added":
+        return f"Added {name!r} to {done.path}{rest}."
+    return f"Replaced {', '.join(done.keys)} of {name!r} in {done.path}{rest}."
+
+
+def tell_client(wanted: Wanted, token: str | None, say: Callable[[str], None]) -> None:
+    """Let the client's own command write what is its own. Raises ``Unwritable``."""
+    adding = wanted.own_command(token)
+    program = shutil.which(adding[0])
+    if program is None:
+        name = wanted.client.name
+        raise Unwritable(f"The command {adding[0]!r} of {name} is not on the PATH.")
+    done = run(program, adding[1:])
+    if "already exists" in f"{done.stdout}{done.stderr}":
+        run(program, ["mcp", "remove", *SCOPE, wanted.name])
+        done = run(program, adding[1:])
+    if done.returncode:
+        said = f"{done.stdout}{done.stderr}".strip()
+        raise Unwritable(f"{shell(adding[:3])}: {hidden(said, token)}")
+    say(f"Added {wanted.name!r} to {wanted.client.name}, for all your folders.")
+
+
+def run(program: str, arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            [program, *arguments], capture_output=True, text=True, timeout=SECONDS,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unwritable(f"{program}: {type(error).__name__}") from None
+
+
+def hidden(text: str, token: str | None) -> str:
+    return text.replace(token, PLACEHOLDER) if token else text

@@ -1,0 +1,23 @@
+"""
+Where servers are, as clients are told.
+
+Rule: of the setting's origin, whatever host was asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.urls import get_script_prefix
+from django.utils.encoding import escape_uri_path
+
+from ..conf import settings
+
+if TYPE_CHECKING:
+    from ..declare.servers import Server
+
+
+def address(server: Server) -> str:
+    """The URL of ``server``: below ``DJANGO_MCP["URL"]`` and where the site is mounted."""
+    path = escape_uri_path(f"{get_script_prefix()}{server.path}")
+    return f"{settings.URL.rstrip('/')}{path}"

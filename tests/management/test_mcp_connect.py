@@ -1,0 +1,296 @@
+"""``mcp_connect``: what it shows, what it writes, and where a token never goes."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from django_mcp.declare.servers import Server
+from django_mcp.models import Token
+from django_mcp.tokens import SECRET, PersonalAccessTokens
+from django_mcp.web.clients import CLIENTS, PLACEHOLDER
+from tests.spec.process import ROOT, Asking, command, environment
+
+URL = "https://shop.example/mcp"
+GIVEN = "mcp_" + "g" * 43
+posix = pytest.mark.skipif(os.name != "posix", reason="scripts and modes are of POSIX")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch, settings):
+    """A home of its own, and a folder to work in."""
+    settings.DJANGO_MCP = {"URL": "https://shop.example"}
+    for name in ("XDG_CONFIG_HOME", "APPDATA", "CODEX_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    home, work = tmp_path / "home", tmp_path / "work"
+    home.mkdir()
+    work.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("USERPROFILE", str(home))
+    monkeypatch.chdir(work)
+    return home
+
+
+@pytest.fixture
+def run(capsys):
+    """Runs the command; what it wrote to stdout and to stderr."""
+
+    def run(*arguments):
+        call_command("mcp_connect", *map(str, arguments))
+        said = capsys.readouterr()
+        return said.out, said.err
+
+    return run
+
+
+def refused(run, *arguments):
+    with pytest.raises(CommandError) as error:
+        run(*arguments)
+    return str(error.value)
+
+
+def servers(path, root="mcpServers"):
+    return json.loads(path.read_text())[root]
+
+
+# Showing.
+
+
+def test_without_a_client_it_lists_those_that_are_known(run):
+    out, err = run()
+    assert [line.split()[0] for line in out.splitlines()] == [one.key for one in CLIENTS]
+    assert "chatgpt         ChatGPT         http\n" in out and "mcp_connect CLIENT" in err
+
+
+def test_what_is_to_be_pasted_is_alone_on_stdout(run):
+    out, err = run("cursor", "--token", GIVEN)
+    assert json.loads(out) == {
+        "mcpServers": {"django": {"url": URL, "headers": {"Authorization": f"Bearer {GIVEN}"}}}
+    }
+    assert "~/.cursor/mcp.json" in err and GIVEN not in err
+
+
+def test_without_a_token_it_says_how_to_make_one(run):
+    out, err = run("vscode")
+    assert PLACEHOLDER in out and "mcp_connect vscode --user NAME --new-token" in err
+    assert not list(Path.home().iterdir())
+
+
+def test_a_name_and_a_server(run):
+    billing = Server("billing & more", path="mcp/billing")
+    out, _ = run("cursor", "--server", billing.name)
+    assert json.loads(out)["mcpServers"]["billing---more"]["url"] == f"{URL}/billing"
+    out, _ = run("cursor", "--name", "my_shop-1")
+    assert "my_shop-1" in json.loads(out)["mcpServers"]
+
+
+def test_the_default_address_is_told(run, settings):
+    settings.DJANGO_MCP = {}
+    out, err = run("cursor")
+    assert "http://localhost/mcp" in out
+    assert 'DJANGO_MCP["URL"] is not set, so the address is http://localhost/mcp.' in err
+
+
+def test_a_token_may_come_through_a_pipe(run, monkeypatch, tmp_path):
+    (tmp_path / "pipe").write_text(f"{GIVEN}\n")
+    with (tmp_path / "pipe").open() as pipe:
+        monkeypatch.setattr(sys, "stdin", pipe)
+        out, _ = run("cursor", "--token", "-")
+    assert GIVEN in out
+
+
+def test_over_stdio_it_is_a_command_for_any_folder(alice, run):
+    out, err = run("zed", "--stdio", "--user", "alice")
+    found = servers_of(out, "context_servers")["django"]
+    words = [found["command"], *found["args"]]
+    assert Path(words[0]).is_absolute() and words[words.index("--user") + 1] == "alice"
+    assert words[words.index("--settings") + 1] == "tests.settings"
+    assert "nobody" not in err
+    out, err = run("zed", "--stdio")
+    assert "--user" not in out and "acts as nobody" in err
+
+
+def servers_of(text, root):
+    return json.loads(text)[root]
+
+
+# Making a token.
+
+
+def test_a_new_token_is_for_the_user_and_this_server_alone(alice, run):
+    out, err = run("cursor", "--user", "alice", "--new-token")
+    secret = servers_of(out, "mcpServers")["django"]["headers"]["Authorization"].split()[1]
+    token = Token.objects.get()
+    assert SECRET.fullmatch(secret) and token.digest == Token.digest_of(secret)
+    assert (token.user, token.server, token.name) == (alice, "default", "Cursor: django")
+    assert secret not in err and "acts for 'alice' and expires" in err
+    default = Server("other")
+    assert not PersonalAccessTokens().lookup(secret, default)
+
+
+def test_no_token_is_left_over_where_nothing_could_be_written(alice, run, home):
+    (home / ".cursor").mkdir()
+    (home / ".cursor/mcp.json").write_text("// mine\n{}")
+    words = refused(run, "cursor", "--user", "alice", "--new-token", "--write")
+    assert "comments would be lost" in words and not Token.objects.exists()
+    assert "--print" in words
+
+
+@pytest.mark.django_db
+def test_a_token_is_made_for_who_is_there(run, home):
+    assert "no user 'bob'" in refused(run, "cursor", "--user", "bob", "--new-token", "--write")
+    assert not list(home.iterdir())
+
+
+# Writing.
+
+
+@posix
+def test_it_writes_the_file_of_the_client(alice, run, home):
+    path = home / ".cursor/mcp.json"
+    out, err = run("cursor", "--user", "alice", "--new-token", "--write")
+    secret = servers(path)["django"]["headers"]["Authorization"].split()[1]
+    assert Token.objects.get().digest == Token.digest_of(secret)
+    assert out == "" and secret not in err and f"Added 'django' to {path}." in err
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    out, err = run("cursor", "--token", secret, "--write")
+    assert "nothing was changed" in err
+    out, err = run("cursor", "--token", GIVEN, "--write", "--global")
+    assert f"Replaced headers of 'django' in {path}." in err and "As it was: " in err
+    assert secret not in out + err and GIVEN not in out + err
+
+
+@pytest.mark.parametrize(
+    ("key", "root", "path"),
+    [
+        ("claude-code", "mcpServers", ".mcp.json"),
+        ("cursor", "mcpServers", ".cursor/mcp.json"),
+        ("vscode", "servers", ".vscode/mcp.json"),
+        ("zed", "context_servers", ".zed/settings.json"),
+    ],
+)
+def test_a_project_has_a_file_without_a_token(run, home, key, root, path):
+    _, err = run(key, "--write", "--project")
+    assert servers(Path(path), root)["django"]["url"] == URL
+    assert "eader" not in Path(path).read_text() and "sees what is PUBLIC" in err
+    assert not list(home.iterdir())
+
+
+@pytest.mark.parametrize("secret", [("--token", GIVEN), ("--user", "alice", "--new-token")])
+def test_no_token_goes_into_the_file_of_a_project(alice, run, secret):
+    words = refused(run, "claude-code", "--write", "--project", *secret)
+    assert ".mcp.json is for all who work in this folder" in words and GIVEN not in words
+    assert not list(Path.cwd().iterdir()) and not Token.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("emacs",), "there are: claude-code"),
+        (("cursor", "--server", "nonsense"), "there are: default"),
+        (("cursor", "--name", "a b"), "1 to 64 letters"),
+        (("cursor", "--token", "a b"), "letters, digits"),
+        (("cursor", "--new-token"), "Whom is the token to act for"),
+        (("cursor", "--user", "alice"), "--stdio or --new-token"),
+        (("cursor", "--stdio", "--token", GIVEN), "no token: --user"),
+        (("cursor", "--stdio", "--user", "nobody"), "no active user 'nobody'"),
+        (("chatgpt", "--stdio"), "starts no programs"),
+        (("chatgpt", "--token", GIVEN), "sends no access token"),
+        (("chatgpt", "--write"), "no configuration of ChatGPT"),
+        (("inspector", "--write"), "no configuration of MCP Inspector"),
+        (("windsurf", "--write", "--project"), "--global writes your own"),
+        (("cursor", "--http", "--stdio"), "not allowed with"),
+        (("cursor", "--print", "--write"), "not allowed with"),
+    ],
+)
+@pytest.mark.django_db
+def test_what_does_not_go_together_is_refused_with_words(run, home, arguments, words):
+    said = refused(run, *arguments)
+    assert words in said and GIVEN not in said
+    assert not list(home.iterdir()) and not list(Path.cwd().iterdir())
+
+
+# Claude Code writes its own file.
+
+CLAUDE = """#!{python}
+import json, os, sys
+known = os.path.expanduser("~/known.json")
+servers = json.load(open(known)) if os.path.exists(known) else {{}}
+with open(os.path.expanduser("~/called.jsonl"), "a") as calls:
+    calls.write(json.dumps(sys.argv[1:]) + "\\n")
+verb, name = sys.argv[2], "django"
+if verb == "add" and name in servers:
+    sys.exit(print(f"MCP server {{name}} already exists in user config", file=sys.stderr) or 1)
+if "broken" in servers:
+    sys.exit(f"cannot: {{sys.argv[1:]}}")
+servers.pop(name, None)
+if verb == "add":
+    servers[name] = sys.argv[1:]
+json.dump(servers, open(known, "w"))
+"""
+
+
+@pytest.fixture
+def claude(home, monkeypatch):
+    """A stand-in for Claude Code's command, which keeps its promises; the calls it was given."""
+    folder = home.parent / "bin"
+    folder.mkdir()
+    (folder / "claude").write_text(CLAUDE.format(python=sys.executable))
+    (folder / "claude").chmod(0o700)
+    monkeypatch.setenv("PATH", str(folder))
+
+    def calls():
+        return [json.loads(line) for line in (home / "called.jsonl").read_text().splitlines()]
+
+    return calls
+
+
+@posix
+def test_claude_code_is_told_by_its_own_command(run, claude):
+    _, err = run("claude-code", "--write", "--token", GIVEN)
+    adding = ["mcp", "add", "--scope", "user", "--transport", "http", "django", URL]
+    adding += ["--header", f"Authorization: Bearer {GIVEN}"]
+    assert claude() == [adding] and "Added 'django' to Claude Code" in err
+    run("claude-code", "--write", "--token", GIVEN)
+    assert claude()[1:] == [adding, ["mcp", "remove", "--scope", "user", "django"], adding]
+
+
+@posix
+def test_what_claude_code_says_is_told_without_the_token(run, claude, home):
+    (home / "known.json").write_text('{"broken": 1}')
+    words = refused(run, "claude-code", "--write", "--token", GIVEN)
+    assert "claude mcp add: cannot" in words and GIVEN not in words and PLACEHOLDER in words
+
+
+def test_without_its_command_it_is_told_what_to_do(run, home, monkeypatch):
+    monkeypatch.setenv("PATH", str(home))
+    words = refused(run, "claude-code", "--write")
+    assert "'claude' of Claude Code is not on the PATH" in words and "--print" in words
+
+
+# What was written is used by a client that knows no more.
+
+
+def test_what_is_written_for_stdio_starts_the_project_from_anywhere(tmp_path, home):
+    database = tmp_path / "noisy.sqlite3"
+    environ = environment(database, HOME=str(home), USERPROFILE=str(home), PYTHONUNBUFFERED="1")
+    for words in (["migrate", "-v0"], ["mcp_connect", "cursor", "--stdio", "--write"]):
+        subprocess.run(command(*words), cwd=ROOT, env=environ, check=True, capture_output=True)
+    ((name, entry),) = servers(home / ".cursor/mcp.json").items()
+    assert name == "tests"
+    asking = Asking("2026-07-28")
+    done = subprocess.run(
+        [entry["command"], *entry["args"]],
+        input=asking.line("tools/list", {}),
+        capture_output=True, cwd=tmp_path, timeout=120,
+        env={k: v for k, v in environ.items() if k != "DJANGO_SETTINGS_MODULE"},
+    )  # fmt: skip
+    (line,) = done.stdout.splitlines()
+    assert json.loads(line)["result"]["tools"], done.stderr

@@ -1,0 +1,27 @@
+"""What clients are told is the setting's, not a header's."""
+
+from __future__ import annotations
+
+import pytest
+from django.urls import set_script_prefix
+
+from django_mcp.declare.servers import default_server
+from django_mcp.web.addresses import address
+
+
+@pytest.mark.parametrize(
+    ("url", "prefix", "expected"),
+    [
+        ("https://shop.example", "/", "https://shop.example/mcp"),
+        ("https://shop.example/", "/", "https://shop.example/mcp"),
+        ("http://127.0.0.1:8000", "/below/", "http://127.0.0.1:8000/below/mcp"),
+        ("https://shop.example", "/a b/", "https://shop.example/a%20b/mcp"),
+    ],
+)
+def test_it_is_below_the_public_origin(settings, url, prefix, expected):
+    settings.DJANGO_MCP = {"URL": url}
+    set_script_prefix(prefix)
+    try:
+        assert address(default_server) == expected
+    finally:
+        set_script_prefix("/")
