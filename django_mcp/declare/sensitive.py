@@ -45,7 +45,7 @@ def words(name: str) -> str:
 def secrets(schema: Any, message: str = "") -> list[str]:
     """The fields of a form that look like credentials, by name. Raises ``TypeError``."""
     shown = _shown(schema)
-    found = {name for name, field in shown.items() if _asks_secret(name, field)}
+    found = {name for name, field in shown.items() if asks_secret(name, field)}
     if shown.keys() == {"answer"} and _is_text(shown["answer"]):
         found |= {"answer"} if OWN_SECRET.search(words(message)) else set()
     return sorted(found)
@@ -71,7 +71,8 @@ def _shown(schema: Any) -> dict[str, Any]:
     return shown
 
 
-def _asks_secret(name: str, field: dict[str, Any]) -> bool:
+def asks_secret(name: str, field: dict[str, Any]) -> bool:
+    """Whether a property of a schema looks like a credential."""
     named = f"{words(name)} {words(str(field.get('title', '')))}"
     hidden = field.get("format") == HIDDEN
     return hidden or (_is_text(field) and SECRET.search(named) is not None)
