@@ -58,11 +58,16 @@ STANDARD_LIBRARY_ALONE = {
             "conformance",
             "install",
             "matrix",
+            "newcomer",
+            "pages",
             "run",
             "scenarios",
             "servers",
+            "serving",
             "suite",
+            "terminal",
             "test",
+            "wheels",
         )
     },
 }

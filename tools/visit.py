@@ -1,9 +1,10 @@
 """A short visit of the official client to the atlas, over HTTP.
 
-    python -m tools.visit URL TOKEN
+    python -m tools visit [URL [TOKEN]]
 
 The rule: what came is told, and what is not as it should be is exit code 1. With the token the
-visitor is a user; without one, nobody, who sees what is for everybody.
+visitor is a user; without one, nobody, who sees what is for everybody. Without arguments it is the
+demonstration that `make demo` serves, and its token.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ import httpx2
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
+from tools import demo, serving
 from tools.conversation import Unexpected, expect, leaves, text_of
 from tools.telling import Teller, teller
 
@@ -55,7 +57,8 @@ async def measure(client: Client, tell: Teller) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    url, token = arguments
+    url = arguments[0] if arguments else f"{serving.origin(serving.PORT)}/mcp"
+    token = arguments[1] if arguments[1:] else demo.prepare(None)
     tell = teller()
     failures: list[BaseException] = []
     try:

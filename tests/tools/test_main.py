@@ -44,7 +44,7 @@ def test_it_starts_on_python_alone():
 START = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
-from tools import ci, clean, clients, conformance, install, matrix, servers
+from tools import ci, clean, clients, conformance, install, matrix, newcomer, servers
 from tools.__main__ import main
 raise SystemExit(main([]))
 """

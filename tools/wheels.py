@@ -1,0 +1,66 @@
+"""What will be installed, fetched from the index before: so that the time it takes is known apart.
+
+The rule: whoever installs from the folder afterwards needs no index, and types what they always
+type: pip reads where to look from its environment.
+"""
+
+import subprocess
+import sys
+import time
+import tomllib
+import venv
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from tools.environment import ROOT
+
+PROJECT = "django-modelcontext"
+
+
+class Fetched(NamedTuple):
+    """What was fetched, and how long that took."""
+
+    files: int
+    bytes: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.files} files, {self.bytes / 1e6:.1f} MB, in {self.seconds:.1f} s"
+
+
+def fetch(wanted: Iterable[str], folder: Path) -> Fetched:
+    """Put a wheel of the project, of all that is wanted and of what builds it into the folder."""
+    pip = [str(made(folder.parent / "fetching")), "-m", "pip", "-q", "--disable-pip-version-check"]
+    folder.mkdir()
+    began = time.monotonic()
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["build-system"]["requires"]
+    call(*pip, "download", "-d", str(folder), "wheel", *tools)
+    call(*pip, "wheel", "--no-deps", "-w", str(folder), str(cloned(folder.parent / "source")))
+    call(*pip, "download", "-d", str(folder), "--find-links", str(folder), *wanted)
+    seconds = time.monotonic() - began
+    found = [path.stat().st_size for path in folder.iterdir()]
+    return Fetched(len(found), sum(found), seconds)
+
+
+def made(folder: Path) -> Path:
+    venv.create(folder, with_pip=True)
+    return folder / "bin" / "python"
+
+
+def cloned(folder: Path) -> Path:
+    """What is committed, in a place of its own: building leaves things behind."""
+    call("git", "clone", "--quiet", "--depth", "1", ROOT.as_uri(), str(folder))
+    return folder
+
+
+def call(*command: str) -> None:
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if done.returncode:
+        sys.stderr.buffer.write(done.stdout)
+        raise SystemExit(f"{' '.join(command)} failed.")
+
+
+def alone(folder: Path) -> dict[str, str]:
+    """What to put into the environment of whoever installs from the folder alone."""
+    return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(folder)}
