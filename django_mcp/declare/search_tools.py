@@ -135,6 +135,11 @@ class FileResource(Resource):
         self.permission = resource.permission
         self.uri = f"{resource.uri}/{{file}}"
 
+    @property
+    def rows(self) -> ModelResource:
+        """The resource whose rows have the files."""
+        return self._resource
+
     def origin(self) -> str:
         return self._resource.origin()
 

@@ -1,0 +1,207 @@
+"""
+``manage.py mcp_explain``: who may use what, and which rule decides.
+
+Rule: whether is what the declarations themselves answer; why is told beside it. This is
+for developers: it tells what is hidden from what is missing, which no client is told.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from django.core.management.base import CommandError, CommandParser
+
+from ...dispatch.running import surrounded
+from ...principal import Principal, anonymous
+from .. import people
+from ..output import SpokenCommand
+
+if TYPE_CHECKING:
+    from ...declare.declarations import Declaration
+    from ...declare.model_resources import ModelResource
+    from ...declare.reasons import Reason
+    from ...declare.requests import Request
+    from ...declare.resources import Resource
+    from ...declare.servers import Server
+
+SECTIONS = ("tools", "resources", "templates", "prompts")
+FOR_DEVELOPERS = "It tells hidden from missing, as clients are never told."
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether one thing may be used, and why."""
+
+    kind: str
+    name: str
+    allowed: bool
+    reason: str
+    rule: str
+    origin: str
+
+
+class Command(SpokenCommand):
+    help = (
+        "Tell which rule decides what a user may use of a server: everything, one thing by\n"
+        f"its name, or what is at a URI. {FOR_DEVELOPERS}"
+    )
+    examples = [
+        ("alice", "everything that is declared, and whether alice may use it"),
+        ("alice refund", "the one tool, resource or prompt of this name"),
+        ("alice invoice://A-1", "every gate between alice and the row"),
+        ("--nobody", "a client without a user"),
+    ]
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("user", metavar="USER", nargs="?", help="whom to explain it for")
+        parser.add_argument("name", metavar="NAME", nargs="?", help="a name or URI; default: all")
+        parser.add_argument("--nobody", action="store_true", help="for who is not signed in")
+        people.add_scopes(parser)
+        people.add_server(parser)
+        parser.add_argument("--format", choices=["table", "json"], default="table")
+
+    def handle(
+        self, *args: Any, user: str | None, name: str | None, nobody: bool, **options: Any
+    ) -> None:
+        if nobody:
+            user, name = None, name or user
+        elif user is None:
+            raise CommandError("Name a user, or say --nobody.", returncode=2)
+        server = people.served(options["server"])
+        who, principal = _who(user, options["scope"])
+        explained = _explained(people.asking(principal, server), server, name)
+        shown = {"user": user, "active": _is_active(who), "server": server.name, **explained}
+        show: Callable[..., None] = self._json if options["format"] == "json" else self._tables
+        show(shown)
+
+    def _json(self, shown: dict[str, Any]) -> None:
+        self.stdout.write(json.dumps(shown, indent=2, ensure_ascii=False, default=vars))
+
+    def _tables(self, shown: dict[str, Any]) -> None:
+        who = shown["user"] or "nobody"
+        if not shown["active"]:
+            self.stdout.write(self.style.WARNING(f"{who} is not active, and so is nobody."))
+        if "uri" in shown:
+            self._show_uri(who, shown)
+            return
+        verdicts: list[Verdict] = shown["things"]
+        if "name" in shown:
+            self._show_each(who, verdicts)
+            return
+        count = sum(one.allowed for one in verdicts)
+        self.stdout.write(f"{who} may use {count} of {len(verdicts)} on {shown['server']}.")
+        for kind in dict.fromkeys(one.kind for one in verdicts):
+            self.stdout.write(self.style.MIGRATE_HEADING(f"\n{kind.capitalize()}"))
+            rows = [
+                (_word(one.allowed), one.name, one.reason) for one in verdicts if one.kind == kind
+            ]
+            self.write_table(rows, self._coloured)
+
+    def _show_each(self, who: str, verdicts: list[Verdict]) -> None:
+        for one in verdicts:
+            may = "may" if one.allowed else "may not"
+            self.stdout.write(f"{who} {may} use {one.name}, one of the {one.kind}.")
+            told = [("because", one.reason), ("asks for", one.rule), ("declared", one.origin)]
+            self.write_table(told)
+
+    def _show_uri(self, who: str, shown: dict[str, Any]) -> None:
+        verdict = "may" if shown["allowed"] else "may not"
+        self.stdout.write(f"{who} {verdict} read {shown['uri']}.")
+        for way in shown["ways"]:
+            self.stdout.write(self.style.MIGRATE_HEADING(f"\n{way['resource']}"))
+            gates = [(_word(gate.allows), gate.words) for gate in way["gates"]]
+            self.write_table(gates, self._coloured)
+            if way["fields"]:
+                self.stdout.write(f"  shows: {', '.join(way['fields'])}")
+
+    def _coloured(self, word: str) -> str:
+        styled: str = (self.style.SUCCESS if word == "yes" else self.style.ERROR)(word)
+        return styled
+
+
+def _word(allowed: bool) -> str:
+    return "yes" if allowed else "no"
+
+
+def _who(name: str | None, scopes: list[str]) -> tuple[Any, Principal]:
+    """The user as they are, also one who is not active, and as whom they act."""
+    if name is None:
+        return None, anonymous()
+    user = people.user_named(name)
+    return user, Principal(user, people.auth(scopes))
+
+
+def _is_active(user: Any) -> bool:
+    return user is None or bool(user.is_active)
+
+
+def _explained(request: Request, server: Server, name: str | None) -> dict[str, Any]:
+    with surrounded(request):
+        if name is not None and ":" in name:
+            return _at(request, server, name)
+        if name is not None:
+            return {"name": name, "things": _verdicts(_named(server, name), request)}
+        return {"things": _verdicts(_things(server), request)}
+
+
+def _things(server: Server) -> Iterator[tuple[str, Declaration]]:
+    for kind in SECTIONS:
+        yield from ((kind, thing) for thing in getattr(server.catalog, kind).values())
+
+
+def _named(server: Server, name: str) -> list[tuple[str, Declaration]]:
+    things = [*_things(server)]
+    found = [(kind, thing) for kind, thing in things if thing.name == name]
+    if not found:
+        raise CommandError(f"{server.name} has no {name!r}.{_near(name, things)}")
+    return found
+
+
+def _near(name: str, things: Iterable[tuple[str, Declaration]]) -> str:
+    near = get_close_matches(name, [thing.name for _, thing in things], 3)
+    return f" Did you mean {' or '.join(near)}?" if near else " Without a name: everything."
+
+
+def _verdicts(things: Iterable[tuple[str, Declaration]], request: Request) -> list[Verdict]:
+    return [
+        Verdict(kind, thing.name, *_decided(thing, request), thing.rule, thing.origin())
+        for kind, thing in things
+    ]
+
+
+def _decided(thing: Declaration, request: Request) -> tuple[bool, str]:
+    """What the declaration answers, and its reason. The project's code may fail in either."""
+    try:
+        return thing.admits(request), thing.reason(request).words
+    except Exception as error:
+        failed = f"{type(error).__name__}: {error}"
+        return False, f"{thing.rule} fails, and with it every list: {failed}"
+
+
+# URIs.
+
+
+def _at(request: Request, server: Server, uri: str) -> dict[str, Any]:
+    from ...dispatch.visibility import visible
+
+    ways = [_way(one, variables, request) for one, variables in server.catalog.at(uri)]
+    if not ways:
+        known = ", ".join([*server.catalog.resources, *server.catalog.templates]) or "none"
+        raise CommandError(f"Nothing of {server.name} is at {uri}. There are: {known}.")
+    return {"uri": uri, "allowed": uri in visible(request, [uri]), "ways": ways}
+
+
+def _way(resource: Resource, variables: dict[str, str], request: Request) -> dict[str, Any]:
+    from ...declare.traces import trace
+
+    gates: list[Reason] = trace(resource, variables, request)
+    fields = _fields(resource) if all(gate.allows for gate in gates) else []
+    return {"resource": str(resource), "gates": gates, "fields": fields}
+
+
+def _fields(resource: Resource | ModelResource) -> list[str]:
+    return [str(name) for name in getattr(resource, "fields", ())]

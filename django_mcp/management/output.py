@@ -1,0 +1,102 @@
+"""
+What the commands write for people: tables that fit the terminal, colours, help with examples.
+
+Rule: what goes to a pipe has no colour and a line for each row; a terminal is shown
+nothing that would command it. NO_COLOR is heeded (no-color.org).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser, DjangoHelpFormatter
+
+GAP, NARROWEST = "  ", 14
+Style = Callable[[str], str]
+Row = Sequence[str]
+
+
+class Formatter(DjangoHelpFormatter, argparse.RawDescriptionHelpFormatter):
+    """Leaves the lines of the examples as they are."""
+
+
+class SpokenCommand(BaseCommand):
+    """A command for people. Its ``--help`` ends with ``examples``."""
+
+    requires_system_checks: list[str] = []  # what is declared wrongly, it tells itself
+    examples: Sequence[tuple[str, str]] = ()  # what follows the command's name, and what that does
+
+    def __init__(
+        self, stdout: Any = None, stderr: Any = None, no_color: bool = False,
+        force_color: bool = False,
+    ) -> None:  # fmt: skip
+        plain = bool(os.environ.get("NO_COLOR")) and not force_color
+        super().__init__(stdout, stderr, no_color or plain, force_color)
+
+    def create_parser(self, prog_name: str, subcommand: str, **options: Any) -> CommandParser:
+        lines = [f"  {prog_name} {subcommand} {line}\n      {does}" for line, does in self.examples]
+        epilog = "\n".join(["examples:", *lines]) if lines else None
+        return super().create_parser(
+            prog_name, subcommand, epilog=epilog, formatter_class=Formatter, **options
+        )
+
+    @property
+    def width(self) -> int | None:
+        """How many columns there are; None in a pipe, where nothing need fit."""
+        return shutil.get_terminal_size().columns if self.stdout.isatty() else None
+
+    def write_table(self, rows: Sequence[Row], *styles: Style, indent: str = GAP) -> None:
+        for line in table(rows, self.width, styles, indent):
+            self.stdout.write(line)
+
+    def note(self, words: str, style: Style | None = None) -> None:
+        """Say something that is no part of what was asked for."""
+        shown = printable(words, keep="\n")
+        self.stderr.write(shown, style if style and self.stderr.isatty() else str)
+
+
+def table(
+    rows: Sequence[Row], width: int | None = None, styles: Sequence[Style] = (), indent: str = ""
+) -> Iterator[str]:
+    """Rows as lines: in columns, which wrap where there is a ``width``."""
+    shown = [[printable(" ".join(cell.split())) for cell in row] for row in rows]
+    if not shown:
+        return
+    natural = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    widths = natural if width is None else _fitted(natural, width - len(indent))
+    for row in shown:
+        yield from _lines(row, widths, styles, indent)
+
+
+def _fitted(widths: Sequence[int], total: int) -> list[int]:
+    """The widths, with the widest narrowed until they fit, or as far as one can read."""
+    fitted, gaps = list(widths), len(GAP) * (len(widths) - 1)
+    while sum(fitted) + gaps > total and max(fitted) > NARROWEST:
+        fitted[fitted.index(max(fitted))] -= 1
+    return fitted
+
+
+def _lines(row: Row, widths: Sequence[int], styles: Sequence[Style], indent: str) -> Iterator[str]:
+    cells = [
+        textwrap.wrap(cell, width) or [""] if len(cell) > width else [cell]
+        for cell, width in zip(row, widths, strict=True)
+    ]
+    for number in range(max(map(len, cells))):
+        parts = [cell[number] if number < len(cell) else "" for cell in cells]
+        yield (indent + GAP.join(_styled(parts, widths, styles))).rstrip()
+
+
+def _styled(parts: Row, widths: Sequence[int], styles: Sequence[Style]) -> Iterator[str]:
+    for index, (part, width) in enumerate(zip(parts, widths, strict=True)):
+        padding = " " * (width - len(part))
+        yield (styles[index](part) if index < len(styles) and part else part) + padding
+
+
+def printable(text: str, keep: str = "") -> str:
+    """``text`` as a terminal may be shown it."""
+    return "".join(one if one.isprintable() or one in keep else "?" for one in text)

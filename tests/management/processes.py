@@ -1,0 +1,91 @@
+"""Commands as people start them: real processes, in a pipe or at a terminal."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.spec.process import ROOT, command, environment
+
+SECONDS = 60  # however busy the machine is
+
+
+@dataclass
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str = ""
+
+
+def run(database: Path, *arguments: str, **environ: str) -> Done:
+    """A command of a project that declares nothing."""
+    settings = {"DJANGO_SETTINGS_MODULE": "tests.management.quiet"} | environ
+    return _ran(command(*arguments), environment(database, **settings))
+
+
+def run_atlas(database: Path, *arguments: str, input: str = "", **environ: str) -> Done:
+    """``manage.py`` of the example project."""
+    return _ran(_manage(arguments), _atlas(database, environ), input)
+
+
+def _manage(arguments: Sequence[str]) -> list[str]:
+    return [sys.executable, "manage.py", *arguments]
+
+
+def _atlas(database: Path, environ: dict[str, str]) -> dict[str, str]:
+    own = {"DJANGO_SETTINGS_MODULE": "example_project.settings", "ATLAS_DATABASE": str(database)}
+    return environment(database, **own) | {"COLUMNS": "80", "TERM": "xterm"} | environ
+
+
+def _ran(line: list[str], environ: dict[str, str], input: str = "") -> Done:
+    done = subprocess.run(
+        line, cwd=ROOT, env=environ, input=input, capture_output=True, text=True, timeout=SECONDS
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def at_terminal(
+    database: Path, *arguments: str, typed: Sequence[tuple[str, str]] = (), **environ: str
+) -> Done:
+    """The same at a terminal, where somebody types an answer once a question is there.
+
+    All that the terminal shows is ``stdout``.
+    """
+    import pty
+
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        _manage(arguments), cwd=ROOT, env=_atlas(database, environ), start_new_session=True,
+        stdin=theirs, stdout=theirs, stderr=theirs,
+    )  # fmt: skip
+    os.close(theirs)
+    try:
+        shown = _talk(ours, list(typed))
+        return Done(process.wait(SECONDS), shown.replace("\r\n", "\n"))
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def _talk(terminal: int, typed: list[tuple[str, str]]) -> str:
+    shown, seen, until = b"", 0, time.monotonic() + SECONDS
+    with suppress(OSError):  # nobody has the other end any more
+        while time.monotonic() < until:
+            if select.select([terminal], [], [], 0.1)[0]:
+                chunk = os.read(terminal, 65536)
+                if not chunk:
+                    break
+                shown += chunk
+            if typed and (at := shown.find(typed[0][0].encode(), seen)) >= 0:
+                seen = at + 1
+                os.write(terminal, typed.pop(0)[1].encode())
+    assert not typed, (typed, shown)
+    return shown.decode()

@@ -1,0 +1,206 @@
+"""``mcp_explain``: who may use what, which rule decides, in a table and as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from django.contrib.auth.models import Group, Permission, User
+from django.core.management import CommandError, call_command
+
+import django_mcp as mcp
+from tests.dispatch import around
+from tests.shop.models import Invoice
+
+from .processes import run
+
+
+@pytest.fixture
+def explain(capsys):
+    def explain(*arguments):
+        call_command("mcp_explain", *arguments)
+        return capsys.readouterr().out
+
+    return explain
+
+
+def refused(*arguments):
+    with pytest.raises(CommandError) as refused:
+        call_command("mcp_explain", *arguments)
+    return refused.value
+
+
+def line(out, name):
+    (found,) = (one for one in out.splitlines() if f" {name} " in one)
+    return " ".join(found.split())
+
+
+def test_everything_with_the_rule_that_decides(explain, alice):
+    group = Group.objects.create(name="Accountants")
+    group.permissions.add(Permission.objects.get(codename="change_invoice"))
+    carol = User.objects.create_user("carol")
+    carol.groups.add(group)
+    out = explain("carol")
+    assert line(out, "refund") == "yes refund shop.change_invoice: given to the group Accountants"
+    assert line(out, "add") == "yes add mcp.PUBLIC: it is for everybody"
+    assert all(
+        word in out for word in ("\nTools\n", "\nResources\n", "\nTemplates\n", "\nPrompts\n")
+    )
+    out = explain("--nobody")
+    assert line(out, "refund") == "no refund nobody is signed in, and it is not mcp.PUBLIC"
+    catalog = mcp.server.catalog
+    things = [catalog.tools, catalog.resources, catalog.templates, catalog.prompts]
+    public = sum(one.is_public for owned in things for one in owned.values())
+    total = sum(map(len, things))
+    assert out.startswith(f"nobody may use {public} of {total} on default.")
+
+
+def test_one_thing(explain, alice, bob):
+    out = explain("bob", "refund")
+    assert out.startswith("bob may not use refund, one of the tools.\n")
+    assert "because   lacks shop.change_invoice\n" in out
+    assert "declared  tests.shop.mcp.refund\n" in out
+    assert "carol" not in out and "search_invoice" not in out
+
+
+def test_a_row_gate_by_gate(explain, invoice, bob):
+    out = explain("alice", "invoice://A-1")
+    assert out.startswith("alice may read invoice://A-1.")
+    assert "shows: number, customer, customer__name, status" in out
+    out = explain("bob", "invoice://A-1")
+    assert out.startswith("bob may not read invoice://A-1.")
+    assert "  yes  invoice A-1 is in the database\n" in out
+    assert "  no   get_queryset() of tests.shop.mcp.InvoiceResource leaves it out\n" in out
+    assert "shows" not in out
+    assert "  no   invoice A-2 is not in the database\n" in explain("bob", "invoice://A-2")
+
+
+def test_as_json(explain, invoice):
+    shown = json.loads(explain("alice", "--format", "json"))
+    assert (shown["user"], shown["active"], shown["server"]) == ("alice", True, "default")
+    (refund,) = (one for one in shown["things"] if one["name"] == "refund")
+    assert refund == {
+        "kind": "tools", "name": "refund", "allowed": True, "rule": "shop.change_invoice",
+        "reason": "shop.change_invoice: given to the user", "origin": "tests.shop.mcp.refund",
+    }  # fmt: skip
+    shown = json.loads(explain("alice", "invoice://A-2", "--format", "json"))
+    assert shown["allowed"] is False and shown["ways"][0]["gates"][-1]["allows"] is False
+
+
+def test_who_is_not_active_is_nobody(explain, alice):
+    User.objects.create_superuser("gone", is_active=False)
+    out = explain("gone", "refund")
+    assert out.startswith("gone is not active, and so is nobody.\ngone may not use refund")
+
+
+def test_a_scope_is_a_tokens(explain, alice, server):
+    @server.tool(permission=lambda request: request.auth is None or "write" in request.auth.scopes)
+    def write(request: mcp.Request) -> str:
+        return ""
+
+    on = ("--server", server.name)
+    assert "alice may use write" in explain("alice", "write", *on)
+    assert "alice may not use write" in explain("alice", "write", *on, "--scope", "read")
+    scopes = ("--scope", "read", "--scope", "write")
+    assert "alice may use write" in explain("alice", "write", *on, *scopes)
+
+
+def test_a_rule_that_fails_is_told(explain, alice, server):
+    @server.tool(permission=lambda request: request.user.company)
+    def of_the_company(request: mcp.Request) -> str:
+        return ""
+
+    out = explain("alice", "--server", server.name)
+    assert "no  of_the_company" in out and "AttributeError" in out and "every list" in out
+
+
+def test_the_surroundings_are_those_of_a_call(explain, alice, server, settings):
+    """What AROUND does, permissions see."""
+    settings.DJANGO_MCP = settings.DJANGO_MCP | {"AROUND": ["tests.dispatch.around.recorded"]}
+
+    @server.tool(permission=lambda request: around.note("permission") or True)
+    def write(request: mcp.Request) -> str:
+        return ""
+
+    around.seen.clear()
+    assert "says yes" in explain("alice", "--server", server.name)
+    assert len(around.seen) == 1 and len(around.seen[0].within) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("nobody at all",), "There is no user 'nobody at all'. A user goes by their username"),
+        (("alice", "refnd"), "default has no 'refnd'. Did you mean refund or reminder?"),
+        (("alice", "zzzz"), "Without a name: everything."),
+        (("alice", "nothing://here"), "Nothing of default is at nothing://here. There are: shop:"),
+        (("alice", "--server", "nonsense"), "there are: default"),
+        (("alice", "--scope", "a b"), "'a b' is no scope"),
+    ],
+)
+def test_what_is_wrong_has_a_hint(alice, arguments, words):
+    assert words in str(refused(*arguments))
+
+
+def test_somebody_must_be_named(alice):
+    assert refused().returncode == 2 and "--nobody" in str(refused())
+
+
+def test_an_empty_server_and_a_broken_one(alice, server):
+    assert "startmcp APP" in str(refused("alice", "--server", server.name))
+    assert "by --server: default" in str(refused("alice", "--server", server.name))
+
+    @mcp.register(Invoice, server=server)
+    class Invoices(mcp.ModelResource):
+        pass
+
+    assert "django_mcp.E050" in str(refused("alice", "--server", server.name))
+
+
+# Processes.
+
+
+def test_help_shows_examples(quiet):
+    done = run(quiet, "mcp_explain", "--help")
+    assert done.returncode == 0
+    assert "  manage.py mcp_explain" in done.stdout.replace("-c mcp", "manage.py mcp")
+    assert "every gate between alice and the row" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 90
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["zz"], 1, "declares nothing"),
+        ([], 2, "Name a user"),
+        (["--format", "xml", "zz"], 2, "invalid choice"),
+    ],
+)
+def test_exit_codes(quiet, arguments, code, words):
+    done = run(quiet, "mcp_explain", *arguments)
+    assert (done.returncode, done.stdout) == (code, "") and words in done.stderr
+    assert "Traceback" not in done.stderr and "\x1b" not in done.stderr
+
+
+def test_of_the_atlas(atlas):
+    done = atlas("mcp_explain", "boss", "plan_trip")
+    assert done.returncode == 0 and done.stderr == ""
+    assert "boss may use plan_trip" in done.stdout and "is a superuser" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals are of POSIX")
+def test_colours_are_of_a_terminal_that_wants_them(atlas):
+    done = atlas("mcp_explain", "boss", terminal=True)
+    assert "\x1b[" in done.stdout
+    assert max(len(one) for one in plain(done.stdout).splitlines()) <= 80
+    for environ, arguments in (({"NO_COLOR": "1"}, ()), ({}, ("--no-color",))):
+        done = atlas("mcp_explain", "boss", *arguments, terminal=True, **environ)
+        assert "\x1b[" not in done.stdout and "boss may use" in done.stdout
+
+
+def plain(text):
+    import re
+
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
