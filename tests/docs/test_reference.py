@@ -1,0 +1,82 @@
+"""Every public name has its one place, every page is found, and every link leads somewhere."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import django_mcp as mcp
+from tools import docs as building
+
+from .pages import DOCS, PAGES, ROOT, anchors, blocks, fences, links, named, text
+
+INDEX = DOCS / "index.md"
+REFERENCE = sorted((DOCS / "reference").glob("*.md"))
+OBJECT = re.compile(r"^\.\. (?:auto\w+:: (?:django_mcp\.)?|py:data:: )([\w.]+)", re.M)
+
+
+def shown() -> list[tuple[str, str]]:
+    """Each name that is explained, and the page that it is on."""
+    found = []
+    for page in REFERENCE:
+        for code in blocks(page, "{eval-rst}"):
+            found += [(name, page.stem) for name in OBJECT.findall(code)]
+    return found
+
+
+def test_every_public_name_is_on_the_page_of_its_module_and_on_no_other():
+    public = {name: module.rpartition(".")[2] for name, (module, _) in mcp._PLACES.items()}
+    expected = {(name, module.replace("_", "-")) for name, module in public.items()}
+    found = [(name, page) for name, page in shown() if "." not in name]
+    assert set(found) == expected and len(found) == len(expected)
+
+
+def test_what_is_not_at_the_front_door_is_on_one_page():
+    others = [name for name, _ in shown() if "." in name]
+    assert len(others) == len(set(others))
+    assert {"routing.mount", "tokens.PersonalAccessTokens"} <= set(others)
+
+
+def test_every_page_is_in_the_index_for_readers_and_for_sphinx():
+    listed = "".join(code for kind, code in fences(INDEX) if kind == "{toctree}").splitlines()
+    told = {link for link in links(INDEX) if link.endswith(".md")}
+    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")} - {"index.md"}
+    assert told == pages
+    assert {f"{line}.md" for line in listed if line and not line.startswith(":")} == pages
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_lead_somewhere(page):
+    lost = []
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        if "://" in link:
+            continue
+        to = (page.parent / path).resolve() if path else page
+        if not to.exists() or (anchor and to.suffix == ".md" and anchor not in anchors(to)):
+            lost.append(link)
+    assert lost == []
+
+
+def test_a_page_that_is_linked_from_the_readme_is_there():
+    assert len([link for link in links(ROOT / "README.md") if link.startswith("docs/")]) > 10
+
+
+def test_pages_of_modules_say_where_there_is_more():
+    for page in REFERENCE:
+        if blocks(page, "{eval-rst}"):
+            assert re.search(r"\]\([\w./-]+\.md", text(page)), named(page)
+
+
+def test_mistakes_are_the_exit_code(monkeypatch, tmp_path, capfd):
+    pytest.importorskip("sphinx", reason="the extra `docs` is not installed")
+    pytest.importorskip("myst_parser", reason="the extra `docs` is not installed")
+    (tmp_path / "conf.py").write_text("extensions = ['myst_parser']")
+    (tmp_path / "index.md").write_text("# A page\n\n[nowhere](nowhere.md)\n")
+    for name, folder in {"SOURCE": tmp_path, "PAGES": tmp_path / "made"}.items():
+        monkeypatch.setattr(building, name, folder)
+    monkeypatch.setattr(building, "STRICT", ("-W", "-n", "-q", "--keep-going"))
+    assert building.main([]) != 0
+    (tmp_path / "index.md").write_text("# A page\n")
+    assert building.main([]) == 0 and (tmp_path / "made/index.html").exists()
