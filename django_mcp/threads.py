@@ -326,6 +326,11 @@ def is_adopted() -> bool:
     return bool(_adopted)
 
 
+def at_rest() -> bool:
+    """Whether no job of ours is on a test's connections, so that the test may use them itself."""
+    return not (_adopted and any(pool._pending for pool in (lookups, log, notes)))
+
+
 @contextmanager
 def borrowed() -> Iterator[None]:
     """In a test, this thread's connections are the test's, for one job."""

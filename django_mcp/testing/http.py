@@ -1,0 +1,310 @@
+"""
+Streamable HTTP, in this process: the project's ASGI application, asked as a server asks it.
+
+Rule: whatever a real connection shows is shown - status, headers, events, the break - and a
+connection may be cut after any message. What follows a break is fetched by its cursor, and an
+event that comes twice is an error.
+
+Source: basic/transports, "Streamable HTTP", of each revision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+import secrets
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..declare.headers import at
+from ..protocol import http
+from ..protocol.headers import NAMED
+from ..routing import as_asgi
+from ..transports.http import callers
+from .results import RpcError
+from .wires import JSON, Ends, Id, Wire
+
+if TYPE_CHECKING:
+    from ..principal import Principal
+
+HOST = "testserver"  # which Django allows in tests
+PLAIN = re.compile(r"[\x21-\x7e]([\t\x20-\x7e]*[\x21-\x7e])?")
+UNANSWERED = -32000  # for a refusal that is no JSON-RPC error: its status says what it is
+
+
+class Dropped(ConnectionError):
+    """The connection broke before the answer came, and nothing can be resumed."""
+
+
+class Acting:
+    """The ``TokenVerifier`` that lets one client in, by a token that nobody else has."""
+
+    def __init__(self, ends: Ends) -> None:
+        self.token, self._ends = secrets.token_urlsafe(32), ends
+
+    async def verify(self, token: str, server: Any) -> Principal | None:
+        known = secrets.compare_digest(token, self.token) and server is self._ends.server
+        return await self._ends.principal() if known else None
+
+
+class HttpWire(Wire):
+    """One client over HTTP, with as many connections as it needs."""
+
+    def __init__(self, ends: Ends) -> None:
+        super().__init__(ends)
+        self.application = ends.application or as_asgi(ends.server)
+        self.session: str | None = None
+        self.drop_after: int | None = None  # messages on one connection, and it breaks
+        self.drops = 0
+        self.seen: set[str] = set()  # the events that were read
+        self.broken: list[Trip] = []  # and not gone on with
+        self._acting: Acting | None = None
+        self._trips: dict[asyncio.Task[None], Trip] = {}
+        self._news: Trip | None = None
+
+    async def open(self) -> None:
+        if (await self.ends.principal()).is_authenticated:
+            self._acting = Acting(self.ends)
+            callers.acting.append(self._acting)
+
+    # What goes.
+
+    async def send(self, message: Any) -> None:
+        raw = message if isinstance(message, str) else json.dumps(message)
+        asked = isinstance(message, dict) and "method" in message and "id" in message
+        trip = Trip(self, "POST", self._headers(message), raw.encode())
+        trip.about = message["id"] if asked else None
+        task = self._begin(trip)
+        if not asked:
+            await task
+            if trip.status != 202:
+                raise trip.refusal()
+
+    async def hear(self) -> None:
+        """A session's news come on a stream of their own (transports, "Listening")."""
+        if self.session is not None and self._news is None:
+            self._news = Trip(self, "GET", self._headers(accept=http.SSE_TYPE))
+            self._begin(self._news)
+            await self._news.begun.wait()
+            if not self._news.is_stream:
+                raise self._news.refusal()
+
+    async def cancel(self, id: Id, reason: str) -> None:
+        if self.ends.revision.handshake:
+            await super().cancel(id, reason)
+            return
+        for trip in self._open():  # closing the stream is how a request is cancelled
+            if trip.about == id:
+                trip.cut()
+
+    def drop(self) -> int:
+        """Cut every connection; how many were open."""
+        cut = self._open()
+        for trip in cut:
+            trip.cut()
+        self.drops += len(cut)
+        return len(cut)
+
+    async def resume(self) -> None:
+        """Go on with everything that broke, from the last event that was read of it."""
+        broken, self.broken = self.broken, []
+        for trip in broken:
+            again = Trip(self, "GET", self._headers(accept=http.SSE_TYPE, last=trip.last))
+            again.about, again.last = trip.about, trip.last
+            self._news = again if trip is self._news else self._news
+            self._begin(again)
+
+    async def close(self) -> None:
+        for trip in self._open():
+            trip.cut()
+        if self._trips:
+            await asyncio.wait(list(self._trips), timeout=5)
+        if self.session is not None:
+            await self._begin(Trip(self, "DELETE", self._headers()))
+        if self._acting is not None:
+            callers.acting.remove(self._acting)
+
+    def _begin(self, trip: Trip) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(trip.run())
+        self._trips[task] = trip
+        task.add_done_callback(lambda task: self._trips.pop(task, None))
+        return task
+
+    def _open(self) -> list[Trip]:
+        return [trip for trip in self._trips.values() if not trip.left]
+
+    # What came of a connection.
+
+    def over(self, trip: Trip) -> None:
+        """It has ended, one way or another."""
+        waits = trip.about is not None and self.ends.owner.is_waiting(trip.about)
+        if trip.left and trip.last and (waits or trip is self._news):
+            self.broken.append(trip)
+            if self.drop_after is not None:
+                asyncio.get_running_loop().create_task(self.resume())
+        elif waits and trip.about is not None:
+            self._unanswered(trip, trip.about)
+
+    def _unanswered(self, trip: Trip, about: Id) -> None:
+        if trip.last and trip.is_stream:  # this server closes a stream, and wants us back
+            self.broken.append(trip)
+            asyncio.get_running_loop().create_task(self.resume())
+        elif trip.left:
+            self.ends.owner.refuse(about, Dropped(Dropped.__doc__))
+        else:
+            self.ends.owner.refuse(about, trip.refusal())
+
+    # Headers.
+
+    def _headers(
+        self, message: Any = None, *, accept: str = f"{http.JSON_TYPE}, {http.SSE_TYPE}",
+        last: str | None = None,
+    ) -> dict[str, str]:  # fmt: skip
+        revision = self.ends.revision
+        told = not revision.handshake or (self.session is not None and revision.version_header)
+        found = {
+            "host": HOST, "accept": accept, "content-type": http.JSON_TYPE,
+            "authorization": f"Bearer {self._acting.token}" if self._acting else None,
+            http.PROTOCOL_VERSION: revision.name if told else None,
+            http.SESSION_ID: self.session,
+            http.LAST_EVENT_ID: last,
+        }  # fmt: skip
+        if not revision.handshake and isinstance(message, dict):
+            found |= self._mirrored(message)
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _mirrored(self, message: JSON) -> dict[str, str | None]:
+        """What of the body is told by headers as well (streamable-http, "Custom Headers")."""
+        method, params = message.get("method", ""), message.get("params", {})
+        found: dict[str, str | None] = {http.METHOD: method or None}
+        if isinstance(name := params.get(NAMED.get(method, "")), str):
+            found[http.NAME] = encoded(name)
+        tool = self.ends.server.catalog.tools.get(str(params.get("name")))
+        for path, header in tool.mirrored if tool is not None else ():
+            value = at(path, params.get("arguments", {}))
+            if isinstance(value, str | int):
+                found[http.PARAM_PREFIX + header.lower()] = encoded(value)
+        return found
+
+
+class Trip:
+    """One HTTP request and its answer, as far as it came before somebody left."""
+
+    def __init__(self, wire: HttpWire, method: str, headers: JSON, body: bytes = b"") -> None:
+        self.wire, self.method = wire, method
+        self.about: Id | None = None  # the request that the answer is for
+        self.last: str | None = None  # the last event that was read
+        self.status: int | None = None
+        self.headers: dict[str, str] = {}
+        self.body = b""
+        self.left = self.ended = False
+        self.begun = asyncio.Event()
+        self._raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+        self._count = 0
+        self._rest = b""
+        self._inbox: asyncio.Queue[JSON] = asyncio.Queue()
+        self._inbox.put_nowait({"type": "http.request", "body": body, "more_body": False})
+
+    async def run(self) -> None:
+        path = f"/{self.wire.ends.server.path}"
+        scope = {
+            "type": "http", "asgi": {"version": "3.0", "spec_version": "2.4"},
+            "http_version": "1.1", "method": self.method, "scheme": "http", "path": path,
+            "raw_path": path.encode(), "query_string": b"", "root_path": "",
+            "headers": self._raw, "client": ("127.0.0.1", 50_000), "server": (HOST, 80),
+        }  # fmt: skip
+        try:
+            await self.wire.application(scope, self._receive, self._send)
+        except OSError:
+            if not self.left:
+                raise
+        except Exception as problem:
+            self.wire.ends.owner.object(problem)
+        finally:
+            self.begun.set()
+            self.wire.over(self)
+
+    def cut(self) -> None:
+        """Leave, as a client does whose network is gone."""
+        self.left = True
+        self._inbox.put_nowait({"type": "http.disconnect"})
+
+    async def _receive(self) -> JSON:
+        if self.ended:
+            return {"type": "http.disconnect"}
+        return await self._inbox.get()
+
+    async def _send(self, message: JSON) -> None:
+        if self.left:
+            raise OSError("The client has left.")  # as ASGI 2.4 has servers do
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            pairs = ((name.decode(), value.decode("latin-1")) for name, value in message["headers"])
+            self.headers = dict(pairs)
+            self.wire.session = self.headers.get(http.SESSION_ID, self.wire.session)
+            self.begun.set()
+            return
+        self.ended = not message.get("more_body", False)
+        if self.is_stream:
+            self._stream(message.get("body", b""))
+            return
+        self.body += message.get("body", b"")
+        if self.ended and self.body and self.headers.get("content-type") == http.JSON_TYPE:
+            self._take(json.loads(self.body))
+
+    @property
+    def is_stream(self) -> bool:
+        return self.headers.get("content-type") == http.SSE_TYPE
+
+    def refusal(self) -> RpcError:
+        """What is wrong, of an answer that brings no message for the request."""
+        words = f"HTTP {self.status} {self.body.decode('utf-8', 'replace')[:500]}".strip()
+        return RpcError({"code": UNANSWERED, "message": words}, self.status)
+
+    def _take(self, message: Any) -> None:
+        if isinstance(message, dict) and "error" in message and message.get("id") is None:
+            refused = RpcError(message["error"], self.status)
+            if self.about is not None:
+                self.wire.ends.owner.refuse(self.about, refused)
+            return
+        self.wire.ends.owner.take(message)
+
+    # Events (HTML, 9.2.6).
+
+    def _stream(self, data: bytes) -> None:
+        *blocks, self._rest = (self._rest + data).split(b"\n\n")
+        for block in blocks:
+            if self.left:
+                return
+            self._event(dict(_fields(block.decode())))
+
+    def _event(self, fields: dict[str, str]) -> None:
+        id, data = fields.get("id"), fields.get("data")
+        self.last = id or self.last
+        if not data:
+            return
+        if id is not None and id in self.wire.seen:
+            self.wire.ends.owner.object(AssertionError(f"The event {id} came twice."))
+        self.wire.seen |= {id} if id else set()
+        self._take(json.loads(data))
+        self._count += 1
+        if self.wire.drop_after is not None and self._count >= self.wire.drop_after:
+            self.wire.drops += 1
+            self.cut()
+
+
+def _fields(block: str) -> Iterator[tuple[str, str]]:
+    for line in block.split("\n"):
+        name, _, value = line.partition(":")
+        if name:
+            yield name, value.removeprefix(" ")
+
+
+def encoded(value: Any) -> str:
+    """A value as a header mirrors it (streamable-http, "Value Encoding")."""
+    text = json.dumps(value) if isinstance(value, bool | int) else str(value)
+    if PLAIN.fullmatch(text) and not (text.startswith("=?base64?") and text.endswith("?=")):
+        return text
+    return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
