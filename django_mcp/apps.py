@@ -7,14 +7,27 @@ The app: finds every ``mcp.py``, as the admin finds every ``admin.py``.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from django.apps import AppConfig
 from django.core import checks
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
+if TYPE_CHECKING:
+    from .declare.declarations import Declaration
+    from .declare.model_resources import ModelResource
+
 HELP = frozenset(("-h", "--help"))
+
+
+def operations_of(resource: ModelResource) -> Iterable[Declaration]:
+    """The tools that write rows of ``resource``."""
+    from .bridges.model_operations import operations_of
+
+    return operations_of(resource)
 
 
 class SimpleMCPConfig(AppConfig):
@@ -32,11 +45,14 @@ class SimpleMCPConfig(AppConfig):
 
     def ready(self) -> None:
         from .checks import check_declarations, check_delivery, check_deployment, check_settings
+        from .declare.derivations import derivations
 
         checks.register(check_settings, "django_mcp")
         checks.register(check_delivery, "django_mcp")
         checks.register(check_deployment, "django_mcp", deploy=True)
         checks.register(check_declarations, "django_mcp")
+        if operations_of not in derivations:  # settings of a test may load the apps again
+            derivations.append(operations_of)
 
 
 class MCPConfig(SimpleMCPConfig):

@@ -48,9 +48,9 @@ class Binding:
 
     def _found(self, keys: list[Any], request: Request, *, write: bool) -> dict[Any, models.Model]:
         found = self.resource.fetch(request, keys, write=write)
-        missing = [key for key in keys if key not in found]
-        if missing:
-            raise self._missing(missing[0])
+        for key in keys:
+            if key not in found:
+                raise missing(self.resource, key)
         return found
 
     def key(self, value: Any, request: Request) -> Any:
@@ -58,11 +58,13 @@ class Binding:
         try:
             return self.resource.key(value)
         except ValueError:
-            raise self._missing(value) from None
+            raise missing(self.resource, value) from None
 
-    def _missing(self, key: Any) -> InvalidArguments:
-        shown = key if isinstance(key, int) else repr(str(key)[:80])
-        return InvalidArguments(f"There is no {self.resource.verbose_name} {shown}.")
+
+def missing(resource: ModelResource, key: Any, purpose: str = "") -> InvalidArguments:
+    """What is said of a row that is not there, and of one that is not for this user."""
+    shown = key if isinstance(key, int) else repr(str(key)[:80])
+    return InvalidArguments(f"There is no {resource.verbose_name} {shown}{purpose}.")
 
 
 def bound(annotation: Any, find: Find, chosen: Any = None) -> tuple[Any, Binding | None]:

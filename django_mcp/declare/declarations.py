@@ -41,7 +41,8 @@ NEED = re.compile(r"(sampling|elicitation|roots|extensions)(\..+)?\Z")
 # What is asked in the middle of other work, and cannot be awaited there.
 IMMEDIATE = (
     "has_permission", "has_object_permission", "get_queryset", "get_listed", "get_title",
-    "get_size", "get_last_modified",
+    "get_size", "get_last_modified", "get_initial", "save_model", "delete_model",
+    "has_operation_permission", "has_cascade_permission",
 )  # fmt: skip
 
 

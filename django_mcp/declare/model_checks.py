@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from django.core.checks import CheckMessage
 from django.core.exceptions import FieldDoesNotExist
 
-from .permissions import AUTHENTICATED, PUBLIC
+from . import permissions
+from .permissions import AUTHENTICATED, MODEL_PERMISSIONS, PUBLIC
 from .rows.keys import key_problems
 
 if TYPE_CHECKING:
@@ -47,6 +48,33 @@ def field_problems(resource: ModelResource) -> Iterator[CheckMessage]:
         return
     wrong = [*_list_problems(resource)]
     yield from wrong or chain(_lookup_problems(resource), _whitelist_problems(resource))
+
+
+def operation_problems(resource: ModelResource) -> Iterator[CheckMessage]:
+    """What is wrong with the operations, with who may do them, and with what they leave alone."""
+    known = f"There are: {', '.join(MODEL_PERMISSIONS)}."
+    if not _is_list_of(resource.operations, MODEL_PERMISSIONS):
+        yield resource.error(f"operations is {resource.operations!r}.", 135, f"A list. {known}")
+    for operation, permission in resource.operation_permissions.items():
+        if operation not in resource.operations:
+            message = f"operation_permissions: {operation!r} is not in operations."
+            yield resource.error(message, 136, known)
+        elif wrong := _wrong_to_write(permission):
+            hint = "Write a codename, a function, or mcp.AUTHENTICATED."
+            yield resource.error(f"operation_permissions: {wrong}", 137, hint)
+    if not _is_list_of(resource.readonly_fields, resource.fields):
+        message = f"readonly_fields is {resource.readonly_fields!r}."
+        yield resource.error(message, 138, "A list of names that are in fields.")
+
+
+def _is_list_of(names: Any, known: Any) -> bool:
+    return isinstance(names, list | tuple) and (known is REQUIRED or all(n in known for n in names))
+
+
+def _wrong_to_write(permission: Any) -> str | None:
+    if permission is PUBLIC:
+        return "mcp.PUBLIC would let everybody write."
+    return permissions.problem(permission)
 
 
 def _list_problems(resource: ModelResource) -> Iterator[CheckMessage]:

@@ -3,7 +3,8 @@ Models: rows as resources, and the one gate through which all of them pass.
 
 Rule: ``get_queryset(request)`` bounds everything - reading, listing,
 searching, completion, binding - and ``fields`` bounds what is seen of a row.
-A ModelResource that states no permission needs Django's own to view the model.
+A ModelResource that states no permission needs Django's own to view the model;
+what it states is for reading, and allows no ``operations``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from ..protocol.jsonrpc import ResourceNotFound
 from . import permissions, reasons
 from .arguments import Arguments
 from .declarations import Declaration, prose
-from .model_checks import REQUIRED, field_problems, permission_problems
+from .derivations import derivations
+from .model_checks import REQUIRED, field_problems, operation_problems, permission_problems
 from .permissions import PUBLIC, Permission
 from .reasons import Reason
 from .resources import Resource
@@ -41,6 +43,11 @@ class ModelResource(Resource):
     search tool, and like ``ordering`` must be in ``fields``. ``uri`` may name
     one unique field in the place of ``{pk}``. ``listed`` shows the rows in
     lists; ``default`` binds arguments where several resources expose the model.
+
+    ``operations`` - "create", "update", "delete" - make tools that write what
+    of ``fields`` is editable and not in ``readonly_fields``. Each needs
+    Django's permission to add, change or delete the model, or the one that
+    ``operation_permissions`` states for it.
     """
 
     kind = "model resource"
@@ -52,6 +59,9 @@ class ModelResource(Resource):
     ordering: Sequence[str] = ()
     default: bool = False
     listed: bool = False
+    operations: Sequence[str] = ()
+    readonly_fields: Sequence[str] = ()
+    operation_permissions: Mapping[str, Permission] = {}
     mime_type = "application/json"
 
     lookup: str
@@ -107,11 +117,39 @@ class ModelResource(Resource):
         return not self.states_permission and not self.overrides("has_permission")
 
     def has_object_permission(self, request: Request, obj: Any, operation: str) -> bool:
-        """Whether ``obj`` may be read and bound. ``operation`` is "view", in tools that write too:
+        """Whether ``obj`` may be read and bound: ``operation`` is "view", in tools that write too.
 
-        what a tool may do to a row is its own permission's, and the tool's, to say.
+        ``operations`` ask "add", "change" or "delete" besides; what any other
+        tool may do to a row is its own permission's, and the tool's, to say.
         """
         return True
+
+    # What of it concerns ``operations``.
+
+    def has_operation_permission(self, request: Request, operation: str) -> bool:
+        """Whether ``request``'s user may "create", "update" or "delete" rows that they may view."""
+        return permissions.allows(self.operation_permission(operation), request)
+
+    def has_cascade_permission(self, request: Request, model: type[models.Model]) -> bool:
+        """Whether rows of ``model`` may go along with a row that is deleted, as in the admin."""
+        return bool(request.user.has_perm(permissions.of_model("delete", model)))
+
+    def get_initial(self, request: Request) -> Mapping[str, Any]:
+        """What a new row has beside what the client gives: ``{"owner": request.user}``."""
+        return {}
+
+    def save_model(self, request: Request, obj: Any, created: bool) -> None:
+        """Save a row that is valid. What is written to a new one never replaces another."""
+        obj.save(force_insert=(models.Model,) if created else False)
+
+    def delete_model(self, request: Request, obj: Any) -> None:
+        """Delete a row that may be deleted."""
+        obj.delete()
+
+    def operation_permission(self, operation: str) -> Permission:
+        """What is declared for an operation: for writing, nothing follows from ``permission``."""
+        stated = self.operation_permissions.get(operation)
+        return permissions.of_model(operation, self.model) if stated is None else stated
 
     def origin(self) -> str:
         return f"{super().origin()} of {self.model._meta.label}"
@@ -169,8 +207,12 @@ class ModelResource(Resource):
         return lambda row: any(True for _ in self._permitted(request, [row]))
 
     def _permitted(self, request: Request, rows: Iterable[Any]) -> Iterator[Any]:
+        return (row for row in rows if self.permits(request, row, "view"))
+
+    def permits(self, request: Request, row: Any, *operations: str) -> bool:
+        """Whether each of ``operations`` is allowed on a row that the queryset holds."""
         allows = self.has_object_permission
-        return (row for row in rows if permissions.truth(allows(request, row, "view")))
+        return all(permissions.truth(allows(request, row, each)) for each in operations)
 
     def read(self, request: Any, *args: Any, **variables: Any) -> Any:
         """One row as JSON. Raises ``ResourceNotFound``."""
@@ -286,7 +328,7 @@ class ModelResource(Resource):
     def derived(self) -> Any:
         from .search_tools import derived_from
 
-        return lambda: derived_from(self)
+        return lambda: [one for derive in (derived_from, *derivations) for one in derive(self)]
 
     def resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
         options = self.model._meta
@@ -304,7 +346,7 @@ class ModelResource(Resource):
         names = self.template.names if self.template else ()
         self.lookup = names[0] if names else "pk"
         self.completers = {self.lookup: self.complete}
-        wrong = [*field_problems(self)]
+        wrong = [*field_problems(self), *operation_problems(self)]
         yield from wrong
         if not wrong:
             self._relate(catalog)

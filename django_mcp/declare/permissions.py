@@ -13,7 +13,11 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from django.contrib.auth import get_permission_codename
+
 if TYPE_CHECKING:
+    from django.db.models import Model
+
     from .requests import Request
 
 
@@ -28,6 +32,9 @@ class Access(enum.Enum):
 
 
 AUTHENTICATED, PUBLIC = Access.AUTHENTICATED, Access.PUBLIC
+
+# What Django calls the permission for each thing that is done to rows of a model.
+MODEL_PERMISSIONS = {"create": "add", "update": "change", "delete": "delete"}
 
 Permission = str | Access | Callable[["Request"], bool]
 
@@ -44,6 +51,13 @@ def allows(permission: Permission, request: Request) -> bool:
         return bool(request.user.has_perm(permission))
     assert callable(permission)
     return truth(permission(request))
+
+
+def of_model(operation: str, model: type[Model]) -> str:
+    """The codename of Django's own permission for an operation on ``model``."""
+    options = model._meta
+    codename = get_permission_codename(MODEL_PERMISSIONS[operation], options)
+    return f"{options.app_label}.{codename}"
 
 
 def truth(answer: Any) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, cast
 from .meta import json_problem
 
 MAX_DEPTH, MAX_SUBSCHEMAS, MAX_MESSAGES = 40, 2000, 5
+MAX_MESSAGE = 300
 _PLAIN = {"integer": int, "string": str, "boolean": bool}
 MAX_FOUND = 100  # what is wrong after that is not looked for: a client can send anything
 
@@ -54,7 +55,9 @@ def violations(schema: dict[str, Any], value: Any, *, formats: bool = True) -> l
 
 def _sentence(error: Any) -> str:
     place = ".".join(str(step)[:80] for step in list(error.absolute_path)[:8])
-    message = error.message if len(error.message) <= 300 else error.message[:300] + "…"
+    message = error.message
+    if len(message) > MAX_MESSAGE:  # what is wrong comes after what it is wrong with
+        message = message.replace(repr(error.instance), "this value")[:MAX_MESSAGE]
     return f"{place}: {message}" if place else message
 
 

@@ -1,0 +1,76 @@
+"""
+Which fields of a model may be written, and by which arguments.
+
+Rule: what may be written is shown, is the model's own column or plain many-to-many relation, and
+is editable; nothing else has an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from django.db import models
+from django.db.models.constants import LOOKUP_SEP
+
+from ..declare.rows.entries import Column, Entry, Related
+from ..declare.rows.paths import get_field
+from .operation_inputs import BinaryInput, FileInput, Input, JsonInput
+from .operation_relations import RowInput, RowsInput
+
+if TYPE_CHECKING:
+    from ..declare.bindings import Find
+    from ..declare.model_resources import ModelResource
+
+UNWRITABLE = ("FilePathField",)  # its values are paths of the server
+KINDS: Mapping[str, type[Input]] = {
+    "BinaryField": BinaryInput, "FileField": FileInput, "JSONField": JsonInput,
+}  # fmt: skip
+
+
+def inputs_of(resource: ModelResource, find: Find, *, new: bool) -> list[Input]:
+    """What may be written of a row of ``resource``, ``new`` or not.
+
+    Raises ``ImproperlyConfigured`` for a relation to a model that is not registered.
+    """
+    found: dict[Any, Input] = {}
+    for name, field in fields_of(resource):
+        if new or not (field.primary_key or field in resource.model._meta.pk_fields):
+            found.setdefault(field, _input(name, field, find))
+    return list(found.values())
+
+
+def fields_of(resource: ModelResource) -> Iterator[tuple[str, Any]]:
+    """The fields that may be written, of which those of the key only once."""
+    for name, entry in resource.field_set.entries.items():
+        if name not in resource.readonly_fields and _is_own(entry):
+            field = get_field(resource.model, name)
+            if is_writable(field):
+                yield name, field
+
+
+def is_writable(field: Any) -> bool:
+    """Whether people may set it: as in the admin, and no key that a database counts."""
+    if field.many_to_many:
+        return bool(field.editable and field.remote_field.through._meta.auto_created)
+    counted = isinstance(field, models.AutoField) or getattr(field, "generated", False)
+    parent = field.remote_field is not None and getattr(field.remote_field, "parent_link", False)
+    known = field.get_internal_type() not in UNWRITABLE
+    return bool(field.concrete and field.editable and known and not counted and not parent)
+
+
+def _is_own(entry: Entry) -> bool:
+    """Whether it stands for a field of the model itself."""
+    if LOOKUP_SEP in entry.name:
+        return False
+    if isinstance(entry, Related):
+        return bool(entry.relation.many_to_many and not entry.relation.auto_created)
+    return isinstance(entry, Column)
+
+
+def _input(name: str, field: Any, find: Find) -> Input:
+    if field.many_to_many:
+        return RowsInput(name, field, find(field.related_model, None))
+    if isinstance(field, models.ForeignKey):
+        return RowInput(name, field, find(field.related_model, None))
+    return KINDS.get(field.get_internal_type(), Input)(name, field)

@@ -1,0 +1,59 @@
+"""What the tests of operations write on: the shop's billing, where each company sees its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import django_mcp as mcp
+from django_mcp.declare.servers import Server
+from tests.shop.models import Company, Customer, Invoice, Tag
+
+EVERYBODY = {"create": mcp.AUTHENTICATED, "update": mcp.AUTHENTICATED, "delete": mcp.AUTHENTICATED}
+ALL = list(EVERYBODY)
+
+
+class Own(mcp.ModelResource):
+    """Rows of the companies that the user is a member of."""
+
+    permission = mcp.AUTHENTICATED
+    way = "company__members"
+
+    def get_queryset(self, request):
+        return super().get_queryset(request).filter(**{self.way: request.user})
+
+
+class Companies(Own):
+    fields = ["name"]
+    way = "members"
+
+
+class Customers(Own):
+    fields = ["name", "company"]
+
+
+class Tags(mcp.ModelResource):
+    permission = mcp.AUTHENTICATED
+    fields = ["label"]
+
+    def get_queryset(self, request):
+        return super().get_queryset(request).exclude(label__startswith="secret")
+
+
+class Bills(Own):
+    fields = [
+        "id", "number", "company", "customer", "customer__name", "status", "total", "issued",
+        "paid_at", "tags", "attachment", "metadata", "overdue",
+    ]  # fmt: skip
+    operations = ALL
+    operation_permissions = EVERYBODY
+
+
+BASE = {Company: Companies, Customer: Customers, Tag: Tags}
+
+
+def declare(server: Server, model: Any = Invoice, base: Any = Bills, **attributes: Any) -> None:
+    """Declare the billing on ``server``, with ``base`` and ``attributes`` for ``model``."""
+    kinds: dict[Any, Any] = {Invoice: Bills, **BASE}
+    kinds[model] = type("Written", (base,), attributes)
+    for one, kind in kinds.items():
+        server.register(one, kind)
