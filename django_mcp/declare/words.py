@@ -197,8 +197,8 @@ class _Reader:
 
 
 def _text(found: Schema) -> Phrase:
-    if found.get("format") in FORMATS:
-        return Phrase(*FORMATS[found["format"]])
+    if called := FORMATS.get(str(found.get("format"))):
+        return Phrase(*called)
     if _is_numeric(found.get("pattern")):
         return Phrase("number as text", "numbers as texts")
     if found.get("contentEncoding") == "base64":

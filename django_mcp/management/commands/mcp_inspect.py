@@ -1,0 +1,243 @@
+"""
+``manage.py mcp_inspect``: what a server exposes, for people, for programs and for CI.
+
+Rule: for a user it is what the protocol's own lists show that user. Without one it is all
+that is declared, with the permission that each thing asks for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from django.core.management.base import CommandError, CommandParser
+
+from .. import people
+from ..output import SpokenCommand
+
+if TYPE_CHECKING:
+    from ...declare.declarations import Declaration
+    from ...declare.servers import Server
+    from ...principal import Principal
+
+Things = dict[str, list[Any]]
+KINDS = ("tools", "resources", "templates", "prompts")
+
+
+class Command(SpokenCommand):
+    help = (
+        "Show what a server exposes: everything that is declared or, with --user, what that\n"
+        "user may use. A snapshot is a file to keep beside the code: --check compares."
+    )
+    examples = [
+        ("", "every tool, resource and prompt, and the permission it asks for"),
+        ("refund", "one of them, with its arguments in words"),
+        ("--user alice", "what alice may use"),
+        ("--output mcp.json", "write a snapshot of all that is exposed"),
+        ("--check mcp.json", "in CI: exit with 1, and words, if something is exposed otherwise"),
+    ]
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("name", metavar="NAME", nargs="?", help="one thing, by name or URI")
+        people.add_user(parser, "what this user may use; without, everything declared")
+        people.add_server(parser)
+        parser.add_argument(
+            "--format", choices=["table", "json", "snapshot"],
+            help="json: as the protocol's lists have it (default: table)",
+        )  # fmt: skip
+        parser.add_argument("--output", metavar="FILE", type=Path, help="write a snapshot there")
+        parser.add_argument("--check", metavar="FILE", type=Path, help="compare with a snapshot")
+
+    def handle(self, *args: Any, name: str | None, user: str | None, **options: Any) -> None:
+        principal = None if user is None else people.principal(user, options["scope"])
+        if user is None and options["scope"]:
+            raise CommandError("--scope narrows what a user may do: say --user.", returncode=2)
+        server = people.served(options["server"])
+        if options["output"] or options["check"]:
+            if name is not None:
+                raise CommandError("A snapshot is of everything: leave NAME out.", returncode=2)
+            self._keep(_definitions(server, principal), options["output"], options["check"])
+        elif options["format"] in (None, "table"):
+            self._tables(server, principal, user, name)
+        else:
+            self._write(_definitions(server, principal), name, options["format"])
+
+    # Snapshots.
+
+    def _keep(self, found: Things, output: Path | None, check: Path | None) -> None:
+        from ...testing.snapshots import canonical, text
+
+        now = canonical(found)
+        if check is not None:
+            self._check(check, now)
+        if output is not None:
+            try:
+                output.write_text(text(now), encoding="utf-8")
+            except OSError as error:
+                raise CommandError(f"{output}: {error.strerror}") from None
+            self.note(f"Written to {output}.")
+
+    def _check(self, file: Path, now: dict[str, Any]) -> None:
+        from ...testing.differences import differences
+
+        found = differences(_read(file), now)
+        if found:
+            for line in found:
+                self.stdout.write(line)
+            hint = f"If they should, run it again with --output {file} in place of --check."
+            raise CommandError(f"What is exposed and {file} differ. {hint}")
+        self.note(f"As in {file}.", self.style.SUCCESS)
+
+    def _write(self, found: Things, name: str | None, form: str) -> None:
+        from ...testing.snapshots import canonical, text
+
+        if name is not None:
+            found = {kind: [one for one in found[kind] if _is(one, name)] for kind in KINDS}
+            if not any(found.values()):
+                raise CommandError(f"There is no {name!r}.")
+        if form == "snapshot":
+            self.stdout.write(text(canonical(found)), ending="")
+        else:
+            self.stdout.write(json.dumps(found, indent=2, ensure_ascii=False))
+
+    # Tables.
+
+    def _tables(
+        self, server: Server, principal: Principal | None, user: str | None, name: str | None
+    ) -> None:
+        found = _things(server, principal)
+        if name is not None:
+            self._details([*_named(server, found, name, user)])
+            return
+        count = sum(map(len, found.values()))
+        told = f"{user} may use" if user else "whoever may use it, there is"
+        self.stdout.write(f"Of the server {server.name}, {told}: {count or 'nothing'}.")
+        for kind in KINDS:
+            if found[kind]:
+                self._heading(kind.capitalize())
+                self.write_table([_row(one) for one in found[kind]], self.style.SUCCESS)
+
+    def _heading(self, words: str) -> None:
+        self.stdout.write(self.style.MIGRATE_HEADING(f"\n{words}"))
+
+    def _details(self, things: Iterable[Declaration]) -> None:
+        for thing in things:
+            self.stdout.write(self.style.SUCCESS(thing.name) + f", a {thing.kind}")
+            self.stdout.write(f"\n{thing.description}\n" if thing.description else "")
+            self.write_table([*_facts(thing)])
+            for heading, schema in _schemas(thing):
+                self._heading(heading)
+                self.write_table([*_lines(schema)], self.style.SUCCESS)
+
+
+# What there is.
+
+
+def _things(server: Server, principal: Principal | None) -> Things:
+    from ...dispatch.usable import usable
+
+    where = server.catalog if principal is None else usable(people.asking(principal, server))
+    found = {kind: getattr(where, kind) for kind in KINDS}
+    return {
+        kind: list(things.values() if isinstance(things, dict) else things)
+        for kind, things in found.items()
+    }
+
+
+def _definitions(server: Server, principal: Principal | None) -> Things:
+    """As the lists of the protocol have them; without a user, with what each asks for."""
+    if principal is None:
+        things = _things(server, None)
+        return {kind: [_declared(thing) for thing in things[kind]] for kind in KINDS}
+    from ...testing.client import Client
+
+    scopes = None if principal.auth is None else principal.auth.scopes
+    with Client(principal.user, server=server, scopes=scopes) as client:
+        found: Things = client.catalog()
+        return found
+
+
+def _declared(thing: Any) -> dict[str, Any]:
+    shown: dict[str, Any] = thing.definition() | {"permission": thing.rule}
+    if thing.arguments.schema.get("properties"):
+        shown["inputSchema"] = thing.arguments.schema  # lists tell no types of a prompt's
+    return shown | ({"rowSchema": thing.row_schema()} if _has_rows(thing) else {})
+
+
+def _has_rows(thing: Any) -> bool:
+    from ...declare.model_resources import ModelResource
+
+    return isinstance(thing, ModelResource)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        hint = f"'--output {file}' writes it."
+        raise CommandError(f"{file}: {error.strerror}. {hint}", returncode=2) from None
+    except ValueError as error:
+        raise CommandError(f"{file} is no snapshot: {error}", returncode=2) from None
+    if not isinstance(found, dict):
+        raise CommandError(f"{file} is no snapshot.", returncode=2)
+    return found
+
+
+# What is told of it.
+
+
+def _is(definition: dict[str, Any], name: str) -> bool:
+    return name in (definition.get(key) for key in ("name", "uri", "uriTemplate"))
+
+
+def _named(server: Server, found: Things, name: str, user: str | None) -> Iterator[Any]:
+    things = [thing for kind in KINDS for thing in found[kind]]
+    named = [one for one in things if name in (one.name, getattr(one, "uri", None))]
+    if not named:
+        near = get_close_matches(name, [one.name for one in things], 3)
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        if user is not None:
+            hint += f" 'manage.py mcp_explain {user}' tells what they may not use, and why."
+        raise CommandError(f"The server {server.name} has no {name!r} here.{hint}")
+    yield from named
+
+
+def _row(thing: Declaration) -> Sequence[str]:
+    about = str(thing.description or thing.title or "").partition("\n\n")[0]
+    return thing.name, thing.rule, about
+
+
+def _facts(thing: Any) -> Iterator[tuple[str, str]]:
+    yield "permission", thing.rule
+    yield "declared", thing.origin()
+    if uri := getattr(thing, "uri", ""):
+        yield "URI", uri
+    for name in ("read_only", "destructive", "idempotent", "open_world", "listed", "mime_type"):
+        if (value := getattr(thing, name, None)) is not None:
+            yield name, str(value)
+    for name in ("search_fields", "filter_fields", "ordering"):
+        if value := getattr(thing, name, ()):
+            yield name, ", ".join(value)
+
+
+def _schemas(thing: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    if thing.arguments.schema.get("properties"):
+        yield "Arguments", thing.arguments.schema
+    if (schema := getattr(getattr(thing, "output", None), "schema", None)) is not None:
+        yield "Returns", schema
+    if _has_rows(thing):
+        yield "Fields", thing.row_schema()
+
+
+def _lines(schema: dict[str, Any]) -> Iterator[Sequence[str]]:
+    from ...declare.words import kind, lines
+
+    found = lines(schema)
+    if not found:
+        yield (kind(schema),)
+    for line in found:
+        needed = "required" if line.required else f"default {line.default}" if line.default else ""
+        yield line.name, line.type, needed, line.description
