@@ -63,6 +63,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.sessions",
     "django_mcp",
+    "tests.canaries",
     "tests.shop",
 ]
 MIDDLEWARE = [

@@ -221,7 +221,9 @@ class ModelResource(Resource):
         except ValueError:
             raise ResourceNotFound(self.uri) from None
         found = self.selected(self.get_queryset(request)).filter(**{self.lookup: key})
-        for row in self._permitted(request, found[:1]):
+        # A row that object permission hides must not cost a query more than one that is missing.
+        for row in self._permitted(request, found.prefetch_related(None)[:1]):
+            self.field_set.complete(row)
             return self.row_values(row, request)
         raise ResourceNotFound(self.uri)
 
@@ -279,8 +281,8 @@ class ModelResource(Resource):
         if not self.admits(request):
             return []
         queryset = self.get_queryset(request)
-        found = self.search.completions(queryset, text, self.lookup, 101)
-        return [key_text(row, self.lookup) for row in self._permitted(request, found)]
+        found = self.search.completions(queryset, text, self.lookup, 101, self.gate(request))
+        return [key_text(row, self.lookup) for row in found]
 
     # Resolution.
 

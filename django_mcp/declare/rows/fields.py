@@ -91,8 +91,14 @@ class FieldSet:
             queryset = queryset.select_related(None).prefetch_related(None)
         if joins := [path for entry in entries for path in entry.joins()]:
             queryset = queryset.select_related(*joins)
-        prefetches = [entry.prefetch() for entry in entries if isinstance(entry, Related)]
-        return queryset.prefetch_related(*prefetches).defer(None).only(*self._loads(whole))
+        return queryset.prefetch_related(*self._prefetches()).defer(None).only(*self._loads(whole))
+
+    def complete(self, row: models.Model) -> None:
+        """Fetch what `values()` reads of other tables, for a row that was fetched without it."""
+        models.prefetch_related_objects([row], *self._prefetches())
+
+    def _prefetches(self) -> list[models.Prefetch[Any]]:
+        return [entry.prefetch() for entry in self.entries.values() if isinstance(entry, Related)]
 
     def _loads(self, whole: bool) -> list[str]:
         own = [field.attname for field in self.model._meta.concrete_fields] if whole else []

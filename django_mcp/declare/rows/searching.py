@@ -7,7 +7,7 @@ read strictly and bounded, and a wrong one is a ValueError whose words a model c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, reduce
 from operator import and_, or_
 from typing import Any, TypeVar
@@ -140,16 +140,25 @@ class Search:
         return limit
 
     def completions(
-        self, queryset: models.QuerySet[M], text: str, lookup: str = "pk", limit: int = 100
+        self,
+        queryset: models.QuerySet[M],
+        text: str,
+        lookup: str = "pk",
+        limit: int = 100,
+        gate: Callable[[M], bool] | None = None,
     ) -> list[M]:
-        """At most `limit` rows that `text` may mean, the likeliest first: key, beginning, words."""
+        """At most `limit` rows that `text` may mean, the likeliest first: key, beginning, words.
+
+        What does not pass `gate` changes nothing, not even what the database is asked.
+        """
         found: dict[Any, M] = {}
         for rows in self._meant(queryset, text, lookup):
-            for row in rows[: limit - len(found)]:
-                found.setdefault(row.pk, row)
+            for row in rows[:limit]:
+                if row.pk not in found and (gate is None or gate(row)):
+                    found[row.pk] = row
             if len(found) >= limit:
                 break
-        return list(found.values())
+        return list(found.values())[:limit]
 
     def _meant(
         self, queryset: models.QuerySet[M], text: str, lookup: str

@@ -1,0 +1,206 @@
+"""
+What an attacker tries: each attempt is data, drawn from what anybody could guess.
+
+Rule: guesses are good ones - real keys of hidden rows, real beginnings of hidden values, names of
+columns that are not in the whitelist - and an attempt says nothing of how it is carried out.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import strategies as st
+
+from .world import AMOUNT, DAY, HIDDEN, NOWHERE, RANK, VISIBLE, number
+
+JSON = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One thing tried: ``kind`` says how (``campaign.TRIED``), ``params`` are the request's."""
+
+    kind: str
+    method: str = ""
+    params: JSON = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """What the attacker said, which may come back."""
+        return json.dumps(self.params, default=str)
+
+
+KEYS = st.sampled_from([*VISIBLE, *HIDDEN, *HIDDEN, *NOWHERE])
+NUMBERS = KEYS.map(number)
+ODD = st.sampled_from(
+    ["", "%", "_", "'", '"', "\\", "0", "-1", "1e3", "null", "kanary", "*", "\0", "é" * 99]
+)
+AUTHORS = st.sampled_from([1, 2, 101, 201, 999])
+URIS = st.one_of(
+    KEYS.map("model://canaries/paper/{}".format),
+    KEYS.map("model://canaries/paper/{}/scan".format),
+    NUMBERS.map("paper://{}".format),
+    NUMBERS.map("paper://{}/scan".format),
+    KEYS.map("abstract://{}".format),
+    AUTHORS.map("model://canaries/author/{}".format),
+    st.sampled_from([1, 101, 999]).map("model://canaries/label/{}".format),
+    st.sampled_from(
+        [
+            "kanary://report", "kanary://x", "model://canaries/remark/1", "model://auth/user/1",
+            "model://canaries/paper/1/secret", "model://canaries/paper/%31%30%31", "paper://P%2D1",
+            "model://canaries/tenant/2", "model://canaries/paper/101%00", "paper://kanary%2Dnumber",
+        ]
+    ),
+)  # fmt: skip
+NAMED = st.one_of(KEYS, KEYS.map(str), NUMBERS, URIS, ODD)  # what an argument may say for a row
+WORDS = st.one_of(
+    ODD, NUMBERS,
+    st.sampled_from(
+        ["kanary", "kanary-", "kanary-1", "another", "On", "Author", "P-", "91827", "red"]
+    ),
+    st.integers(0, 60).map("kanary-{}".format),
+)  # fmt: skip
+VALUES = st.one_of(
+    WORDS, KEYS, AUTHORS,
+    st.sampled_from(
+        [
+            str(AMOUNT + HIDDEN[0]), str(AMOUNT), "10.00", 60, str(DAY), "2026-01-01", "1907-03-02",
+            "2026-02-01T00:00:00Z", "draft", "final", True, False, None, RANK, -RANK, 1.5,
+        ]
+    ),
+    st.lists(st.one_of(KEYS, AUTHORS), max_size=3),
+)  # fmt: skip
+FILTERS = st.sampled_from(
+    [
+        "author", "author__in", "state", "state__in", "amount", "amount__gte", "amount__lte", "day",
+        "day__gte", "day__lte", "read_at__isnull", "read_at__gte", "labels", "labels__in",
+    ]
+)  # fmt: skip
+# Columns, and ways to them, that no whitelist has.
+SMUGGLED = st.sampled_from(
+    [
+        "secret", "secret__startswith", "secret_rank", "secret_rank__gte", "sealed", "tenant",
+        "tenant__name", "author__secret__startswith", "remarks__text__startswith", "pk__in",
+        "tenant__members__email__contains", "amount__regex", "number__regex",
+        "author__papers__secret", "tenant__paper__secret", "number__in", "_connector", "extra",
+        "labels__tenant__name",
+    ]
+)  # fmt: skip
+ORDERINGS = st.sampled_from(
+    [
+        "day", "-day", "amount", "-amount", "secret", "-secret", "secret_rank", "author__secret",
+        "tenant", "?", "pk", "remarks__text", "number", "-sealed",
+    ]
+)  # fmt: skip
+LIMITS = st.one_of(st.integers(1, 4), st.sampled_from([0, 100, 101]))
+CURSORS = st.sampled_from(["next", "next", "other", "cut", "forged"])
+SEARCHES = st.sampled_from(["search_paper", "search_paper", "search_numbered", "search_author"])
+
+
+def _only_plausible(found: JSON) -> JSON:
+    """Attackers read schemas: most filters are given what they take."""
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def searches() -> st.SearchStrategy[JSON]:
+    """The arguments of a search: mostly right, so that they get somewhere."""
+    right = {
+        "query": WORDS, "ordering": st.sampled_from(["day", "-day", "amount", "-amount"]),
+        "limit": LIMITS, "author": AUTHORS, "state": st.sampled_from(["draft", "final"]),
+        "amount__gte": st.sampled_from(["1", "30", str(AMOUNT), str(AMOUNT + HIDDEN[0])]),
+        "amount__lte": st.sampled_from(["30", "91827400"]), "day__lte": st.just("1950-01-01"),
+        "day__gte": st.sampled_from(["1907-03-02", "2026-01-03"]), "day": st.just("1907-03-18"),
+        "labels": st.sampled_from([1, 101, 999]), "read_at__isnull": st.booleans(),
+    }  # fmt: skip
+    some = st.fixed_dictionaries({}, optional=right)
+    wrong = st.dictionaries(st.one_of(FILTERS, SMUGGLED), VALUES, max_size=1)
+    order = st.one_of(st.just({}), ORDERINGS.map(lambda name: {"ordering": name}))
+    mixed = st.tuples(some, wrong, order).map(lambda parts: parts[0] | parts[1] | parts[2])
+    return st.one_of(some, mixed).map(_only_plausible)
+
+
+def called(tool: str, **arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Attempt]:
+    """A call of a tool that binds what it is given."""
+    return st.fixed_dictionaries(arguments).map(
+        lambda given: Attempt("keyed", "tools/call", {"name": tool, "arguments": given})
+    )
+
+
+def _searched(name: str, arguments: JSON) -> Attempt:
+    return Attempt("paged", "tools/call", {"name": name, "arguments": arguments})
+
+
+def _completed(thing: JSON, argument: str, text: str) -> Attempt:
+    argument_given = {"name": argument, "value": text}
+    return Attempt("keyed", "completion/complete", {"ref": thing, "argument": argument_given})
+
+
+def _read(uri: str) -> Attempt:
+    return Attempt("keyed", "resources/read", {"uri": uri})
+
+
+def _unknown(name: str) -> Attempt:
+    return Attempt("keyed", "tools/call", {"name": name, "arguments": {}})
+
+
+def _prompted(name: str, given: Any) -> Attempt:
+    return Attempt("keyed", "prompts/get", {"name": name, "arguments": {"paper": str(given)}})
+
+
+LISTS = ["tools/list", "prompts/list", "resources/list", "resources/templates/list"]
+COMPLETED = st.sampled_from(
+    [
+        ({"type": "ref/prompt", "name": "review"}, "paper"),
+        ({"type": "ref/prompt", "name": "kanary_accuse"}, "x"),
+        ({"type": "ref/resource", "uri": "model://canaries/paper/{pk}"}, "pk"),
+        ({"type": "ref/resource", "uri": "paper://{number}"}, "number"),
+        ({"type": "ref/resource", "uri": "abstract://{paper}"}, "paper"),
+        ({"type": "ref/resource", "uri": "kanary://{name}"}, "name"),
+        ({"type": "ref/resource", "uri": "model://canaries/author/{pk}"}, "pk"),
+    ]
+)
+
+# How attackers spend their time, by what they are after.
+ATTEMPTS: dict[str, st.SearchStrategy[Attempt]] = {
+    "filters": st.builds(_searched, SEARCHES, searches()),
+    "ordering": st.builds(
+        lambda name, order, limit: _searched(name, {"ordering": order, "limit": limit}),
+        SEARCHES, ORDERINGS, LIMITS,
+    ),
+    "search": st.builds(lambda name, text: _searched(name, {"query": text}), SEARCHES, WORDS),
+    "smuggling": st.builds(
+        lambda name, value: _searched("search_paper", {name: value}), SMUGGLED, VALUES
+    ),
+    "cursors": st.builds(
+        lambda how, arguments, limit: Attempt(
+            "cursor", how, {"name": "search_paper", "arguments": arguments | {"limit": limit}}
+        ),
+        CURSORS, searches(), st.integers(1, 3),
+    ),
+    "completion": st.builds(
+        lambda about, text: _completed(*about, text), COMPLETED, st.one_of(WORDS, KEYS.map(str))
+    ),
+    "reading": URIS.map(_read),
+    "binding": st.one_of(
+        called("describe", paper=NAMED),
+        called("compare", papers=st.lists(NAMED, max_size=4), author=st.one_of(st.none(), AUTHORS)),
+        called("rename", paper=NAMED, title=WORDS),
+        called("describe", paper=NAMED, secret=WORDS),
+    ),
+    "relations": st.one_of(
+        called("works", author=st.one_of(AUTHORS, URIS)),
+        AUTHORS.map("model://canaries/author/{}".format).map(_read),
+    ),
+    "errors": st.one_of(
+        called("weigh", paper=NAMED),
+        st.sampled_from(["kanary_audit", "kanary_audi", "describ", "search_remark"]).map(_unknown),
+        st.builds(_prompted, st.sampled_from(["review", "kanary_accuse"]), NAMED),
+    ),
+    "lists": st.sampled_from(LISTS).map(lambda method: Attempt("paged", method)),
+    "subscriptions": st.lists(URIS, min_size=1, max_size=3).map(
+        lambda uris: Attempt("listen", params={"uris": uris})
+    ),
+}  # fmt: skip
+EVERY = st.one_of(*ATTEMPTS.values())

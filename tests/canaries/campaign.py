@@ -1,0 +1,211 @@
+"""
+Trying it: each attempt in both worlds, and a look at everything that came of it.
+
+Rule: what is sent, logged or stored holds no canary that the attacker did not say himself; the
+same attempt has the same answer, byte for byte, whether hidden rows are there or not; and where
+rows are named by their keys, the same queries were asked.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+from django.apps import apps
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+import django_mcp as mcp
+from tests.client import Client, RpcError
+
+from .attempts import Attempt
+from .world import CANARIES, without
+
+JSON = dict[str, Any]
+BUG = "weigh"  # whose traceback is for the developer, in the log, in full
+CORE = re.compile(rf"(?:{'|'.join(CANARIES)})[\w-]*")
+FOUND = re.compile(rf"[\w.:/-]*(?:{'|'.join(CANARIES)})[\w.-]*")
+SAVEPOINT = re.compile(r'SAVEPOINT "?`?s\d+_x\d+')
+Connected = Callable[[], Any]  # makes a client
+
+
+class Leak(AssertionError):
+    """Something came out."""
+
+
+@dataclass
+class Seen:
+    """What an attempt brought to light."""
+
+    sent: list[Any] = field(default_factory=list)
+    queries: list[str] = field(default_factory=list)
+    logged: list[str] = field(default_factory=list)
+
+
+def campaign(connected: Connected, attempts: Sequence[Attempt]) -> None:
+    """Try ``attempts`` with clients that ``connected`` makes. Raises ``Leak``."""
+    with mock.patch("django.core.signing.time.time", return_value=1_800_000_000.0):
+        here = _tried(connected, attempts)
+        with without():
+            there = _tried(connected, attempts)
+    for attempt, one, other in zip(attempts, here, there, strict=True):
+        _look(attempt, one)
+        if one.sent != other.sent:
+            raise Leak(f"{attempt} tells rows apart: {one.sent} and {other.sent}")
+        if attempt.kind == "keyed" and one.queries != other.queries:
+            raise Leak(f"{attempt} asks otherwise: {one.queries} and {other.queries}")
+
+
+def stored() -> Iterator[str]:
+    """Every row of the package's tables that holds a canary."""
+    for model in (*apps.get_app_config("django_mcp").get_models(), *_admin_log()):
+        for row in model._default_manager.values():
+            text = str(row)
+            if any(canary in text for canary in CANARIES):
+                yield f"{model.__name__}: {text}"
+
+
+def _admin_log() -> list[Any]:
+    return [apps.get_model("admin", "LogEntry")]
+
+
+def _tried(connected: Connected, attempts: Sequence[Attempt]) -> list[Seen]:
+    with connected() as client:
+        return [_observed(client, attempt) for attempt in attempts]
+
+
+def _observed(client: Any, attempt: Attempt) -> Seen:
+    seen, before = Seen(), len(client.received)
+    with _log(seen.logged), CaptureQueriesContext(connection) as captured:
+        TRIED[attempt.kind](client, attempt)
+    seen.sent = client.received[before:]
+    seen.queries = [SAVEPOINT.sub("SAVEPOINT", query["sql"]) for query in captured]
+    return seen
+
+
+@contextmanager
+def _log(found: list[str]) -> Iterator[None]:
+    """Everything that is logged, by anybody but Django's own record of queries."""
+    listener = logging.Handler()
+    listener.emit = lambda record: found.append(_FORMAT.format(record))  # type: ignore[method-assign]
+    listener.addFilter(lambda record: record.name != "django.db.backends")
+    root, package = logging.getLogger(), logging.getLogger("django_mcp")
+    levels = root.level, package.level
+    for logger in (root, package):
+        logger.setLevel(logging.DEBUG)
+    root.addHandler(listener)
+    try:
+        yield
+    finally:
+        root.removeHandler(listener)
+        root.setLevel(levels[0])
+        package.setLevel(levels[1])
+
+
+_FORMAT = logging.Formatter("%(name)s %(message)s")
+
+
+def _look(attempt: Attempt, seen: Seen) -> None:
+    said = attempt.text
+    logged = [] if attempt.params.get("name") == BUG else seen.logged
+    for where, text in (("sent", json.dumps(seen.sent)), ("logged", "\n".join(logged))):
+        for found in FOUND.findall(text):
+            if not _is_said(found, said):
+                raise Leak(f"{attempt} brought out {found!r}, which was {where}: {text}")
+
+
+def _is_said(found: str, said: str) -> bool:
+    """Whether it is the attacker's own words."""
+    core = CORE.search(found)
+    return core is not None and core[0].rstrip("-_.") in said
+
+
+# How each kind is tried.
+
+
+def _request(client: Any, method: str, params: JSON) -> JSON | None:
+    try:
+        result: JSON = client.request(method, **params)
+    except RpcError:
+        return None
+    return result
+
+
+def _keyed(client: Any, attempt: Attempt) -> None:
+    _request(client, attempt.method, attempt.params)
+
+
+def _paged(client: Any, attempt: Attempt) -> None:
+    """All of the pages: how many there are is an answer too."""
+    params, cursor = attempt.params, None
+    for _ in range(12):
+        asked = _after(params, cursor)
+        result = _request(client, attempt.method, asked)
+        cursor = _next(result or {})
+        if cursor is None:
+            return
+
+
+def _after(params: JSON, cursor: str | None) -> JSON:
+    """The same, from ``cursor`` on."""
+    if cursor is None:
+        return params
+    if "arguments" not in params:
+        return params | {"cursor": cursor}
+    return params | {"arguments": params["arguments"] | {"cursor": cursor}}
+
+
+def _next(result: JSON) -> str | None:
+    found: str | None = result.get("nextCursor")
+    return found or result.get("structuredContent", {}).get("next_cursor")
+
+
+def _cursor(client: Any, attempt: Attempt) -> None:
+    """A cursor of one search, changed, or given to another."""
+    cursor = _next(_request(client, "tools/call", attempt.params) or {}) or "x"
+    bent = {"next": cursor, "other": cursor, "cut": cursor[:-3], "forged": "WyIxIl0:1:x"}
+    params = attempt.params
+    if attempt.method == "other":
+        params = params | {"arguments": {"limit": 3, "ordering": "-amount"}}
+    _request(client, "tools/call", _after(params, bent[attempt.method]))
+
+
+def _listen(client: Any, attempt: Attempt) -> None:
+    """Subscribe, let everything change, and hear what is told."""
+    uris = attempt.params["uris"]
+    if client.revision.handshake:
+        for uri in uris:
+            _request(client, "resources/subscribe", {"uri": uri})
+    else:
+        heard = len(client.notes)
+        id = client.start("subscriptions/listen", notifications={"resourceSubscriptions": uris})
+        client.until(lambda: len(client.notes) > heard)
+    for uri in uris:
+        mcp.notify_changed(uri, server=client.server)
+    client.settle()
+    if client.revision.handshake:
+        for uri in uris:
+            _request(client, "resources/unsubscribe", {"uri": uri})
+    else:
+        client.notify("notifications/cancelled", requestId=id)
+        client.settle()
+
+
+TRIED: dict[str, Callable[[Any, Attempt], None]] = {
+    "keyed": _keyed, "paged": _paged, "cursor": _cursor, "listen": _listen,
+}  # fmt: skip
+
+
+class Pipe(Client):
+    """A client over a pipe in memory, as a user who is loaded anew and remembers nothing."""
+
+    def __init__(self, user: Any, server: Any, revision: str) -> None:
+        self.server = server
+        fresh = type(user)._default_manager.get(pk=user.pk)
+        super().__init__(fresh, server=server, revision=revision)
