@@ -290,13 +290,14 @@ def emitted():
 
 
 def of_call(node: ast.Call) -> str | None:
-    """`Error(..., id="django_mcp.E001")` and `thing.error(message, 1, hint)`."""
+    """`Error(..., id="django_mcp.E001")`, `thing.error(message, 1, hint)`, `Problem` likewise."""
     named = {keyword.arg: keyword.value for keyword in node.keywords}
     if isinstance(named.get("id"), ast.Constant):
         match = re.fullmatch(r"django_mcp\.([EW]\d{3})", str(named["id"].value))
         return match and match[1]
     number = getattr(node.args[1], "value", None) if len(node.args) > 1 else None
-    is_error = getattr(node.func, "attr", "") == "error"
+    called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+    is_error = called in ("error", "Problem")
     return f"E{number:03}" if is_error and type(number) is int else None
 
 

@@ -10,15 +10,17 @@ the form may see it. What is missing and what is hidden are the same words.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.core.exceptions import NON_FIELD_ERRORS, ImproperlyConfigured, ValidationError
+from django.db.models import Model
 from django.utils.datastructures import MultiValueDict
 
 from ..declare.bindings import MAX_KEYS, Find
+from ..declare.rows.keys import key_text
 from ..declare.sensitive import asks_secret
 from ..exceptions import InvalidArguments
 from .form_values import Kind, choices_of, default_of, flat, is_required, kind_of, schema_of
@@ -121,13 +123,6 @@ class FormInput:
 
     # The form.
 
-    def known(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """``arguments``, if there are such. Raises ``InvalidArguments``."""
-        names = self.schema["properties"]
-        if unknown := [name for name in arguments if name not in names]:
-            raise _unknown(unknown, names)
-        return dict(arguments)
-
     def form(
         self,
         request: Request,
@@ -141,17 +136,17 @@ class FormInput:
         database for the rows that are named. Raises ``InvalidArguments`` for
         arguments there are not, and for fields that this form takes from nobody.
         """
-        given = self.known(arguments)
+        known = self.schema["properties"]
+        refuse_unknown(arguments, known)
         made = form_class or self.form_class
         prefix = kwargs.get("prefix") or made.prefix
-        data = _as_posted({f"{prefix}-{n}" if prefix else n: v for n, v in given.items()})
+        data = _as_posted({f"{prefix}-{n}" if prefix else n: v for n, v in arguments.items()})
         form = made(data=data, files=MultiValueDict(), **kwargs)
-        taken = [name for name, field in form.fields.items() if self._takes(name, field)]
-        if unknown := [name for name in given if name not in taken]:
-            raise _unknown(unknown, [name for name in self.schema["properties"] if name in taken])
+        taken = {name for name, field in form.fields.items() if self._takes(name, field)}
+        refuse_unknown(arguments, [name for name in known if name in taken])
         for name, field in form.fields.items():
-            if name in given:
-                field.widget = self._given(request, form, name, given[name])
+            if name in arguments:
+                field.widget = self._given(request, form, name, arguments[name])
             else:
                 _keep(form, name, field)
             field.show_hidden_initial = False  # there is no page that would send it back
@@ -160,25 +155,34 @@ class FormInput:
     def _given(self, request: Request, form: forms.BaseForm, name: str, value: Any) -> Given:
         """The widget that gives what ``value`` means to the field, or refuses it."""
         field = form.fields[name]
+        if isinstance(field, forms.ModelMultipleChoiceField):
+            current = form.get_initial_for_field(field, name) or ()
+            return Given(field.widget, lambda: self._several(request, name, field, value, current))
         if isinstance(field, forms.ModelChoiceField):
-            return Given(field.widget, lambda: self._keys(request, name, field, value))
+            return Given(field.widget, lambda: self._one(request, name, field, value))
         kind = kind_of(field)
         if isinstance(field, forms.FileField) and value is None:
             cleared = False if form.get_initial_for_field(field, name) else None
             return Given(field.widget, lambda: cleared)
         return Given(field.widget, lambda: _parts(field, kind, value))
 
-    def _keys(self, request: Request, name: str, field: RowField, value: Any) -> Any:
-        """What the field knows the named rows by. Raises ``ValidationError``."""
-        if value in (None, "", []):
-            return None
-        many = isinstance(field, forms.ModelMultipleChoiceField)
-        named = value if many else [value]
+    # The rows. Each raises ``ValidationError``.
+
+    def _one(self, request: Request, name: str, field: RowField, value: Any) -> Any:
+        """What the field knows the named row by."""
+        return None if value in (None, "") else self._found(request, name, field, [value])[0]
+
+    def _several(
+        self, request: Request, name: str, field: RowField, value: Any, current: Iterable[Any]
+    ) -> list[Any]:
+        """What it knows all of them by. A link to a hidden row is neither made nor cut."""
+        named = [] if value in (None, "") else value
         if not isinstance(named, list) or len(named) > MAX_KEYS:
             words = f"Give a list of at most {MAX_KEYS} keys."
             raise ValidationError(words, code="invalid_list")
-        found = self._found(request, name, field, named)
-        return found if many else found[0]
+        return self._found(request, name, field, named) + self._hidden(
+            request, name, field, current
+        )
 
     def _found(self, request: Request, name: str, field: RowField, named: list[Any]) -> list[Any]:
         if self._find is None:
@@ -189,7 +193,21 @@ class FormInput:
         for key, one in zip(keys, named, strict=True):
             if key not in rows:
                 raise _no_choice(field, one)
-        return [getattr(rows[key], field.to_field_name or "pk") for key in keys]
+        return [_known_by(field, rows[key]) for key in keys]
+
+    def _hidden(
+        self, request: Request, name: str, field: RowField, current: Iterable[Any]
+    ) -> list[Any]:
+        """Those of the rows that are chosen now which the caller does not see."""
+        rows = [row for row in current if isinstance(row, Model)]
+        if self._find is None or not rows:
+            return []
+        resource = self._resources[name]
+        keys = [resource.key(key_text(row, resource.lookup)) for row in rows]
+        seen = resource.fetch(request, keys, write=True)
+        return [
+            _known_by(field, row) for key, row in zip(keys, rows, strict=True) if key not in seen
+        ]
 
 
 class Given(forms.Widget):
@@ -249,6 +267,10 @@ def _key(resource: ModelResource, value: Any) -> Any:
         return None
 
 
+def _known_by(field: RowField, row: Any) -> Any:
+    return getattr(row, field.to_field_name or "pk")
+
+
 def _bare(field: RowField, value: Any) -> Any:
     if type(value) not in (int, str):
         raise _no_choice(field, value)
@@ -262,10 +284,12 @@ def _no_choice(field: RowField, value: Any) -> ValidationError:
     return ValidationError(words, code="invalid_choice", params={"value": shown, "pk": shown})
 
 
-def _unknown(unknown: list[str], known: Collection[str]) -> InvalidArguments:
-    said = f"there is no such argument; there are: {', '.join(known) or 'none'}."
-    shown = unknown[:MOST_ERRORS]
-    return InvalidArguments("\n".join(f"{name[:80]}: {said}" for name in shown))
+def refuse_unknown(arguments: Mapping[str, Any], known: Collection[str]) -> None:
+    """Raise ``InvalidArguments`` for arguments there are not."""
+    unknown = [name[:80] for name in arguments if name not in known][:MOST_ERRORS]
+    if unknown:
+        said = f"there is no such argument; there are: {', '.join(known) or 'none'}."
+        raise InvalidArguments("\n".join(f"{name}: {said}" for name in unknown))
 
 
 def _description(field: forms.Field, schema: JSON) -> JSON:

@@ -25,13 +25,15 @@ Posted = dict[str, list[str]]
 
 
 def posted(
-    form: forms.BaseForm, arguments: Mapping[str, Any]
+    form: forms.BaseForm | type[forms.BaseForm], arguments: Mapping[str, Any]
 ) -> tuple[Posted, MultiValueDict[str, Any]]:
-    """The data and files of a POST of ``form``, an unbound form, changed by ``arguments``.
+    """The data and files of a POST of ``form``, changed by ``arguments``.
 
+    ``form`` is an unbound form, or the class of one that needs no arguments.
     Keys of rows go as they come. Raises ``InvalidArguments`` for values that
     no page could post.
     """
+    form = form() if isinstance(form, type) else form
     data: Posted = {}
     files: MultiValueDict[str, Any] = MultiValueDict()
     wrong = []

@@ -19,12 +19,12 @@ from enum import Enum
 from typing import Any
 
 from django import forms
-from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.utils import timezone
 from django.utils.choices import CallableChoiceIterator
 
+from ..conf import settings
 from ..declare.rows.columns import KINDS, typed
 from ..declare.schemas import violations
 
@@ -91,11 +91,12 @@ def _file(value: Any) -> SimpleUploadedFile:
     name, data = typed(value["name"], str), typed(value["data"], str)
     if not _is_file_name(name):
         raise ValidationError("The name of a file is no path.", code="invalid")
-    most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-    if most is not None and len(data) * 3 // 4 > most + 2:
-        raise ValidationError(f"A file has at most {most:,} bytes.", code="too_large")
+    content = base64.b64decode(data, validate=True)
+    if len(content) > settings.RESULT_SIZE:
+        words = f"A file has at most {settings.RESULT_SIZE:,} bytes."
+        raise ValidationError(words, code="too_large")
     kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
-    return SimpleUploadedFile(name, base64.b64decode(data, validate=True), kind)
+    return SimpleUploadedFile(name, content, kind)
 
 
 def _is_file_name(name: str) -> bool:

@@ -445,7 +445,11 @@ def test_a_change_changes_what_it_names(find, invoice, alice):
     assert invoice.metadata == {"a": [1]} and invoice.number == "A-1" and invoice.status == "open"
     assert sorted(tag.label for tag in invoice.tags.all()) == ["blue", "secret"]
     assert changed(invoice, find, alice, paid_at=None, tags=[]) == ["paid_at", "tags"]
-    assert invoice.paid_at is None and not invoice.tags.exists()
+    assert invoice.paid_at is None and invoice.tags.get().label == "secret"
+    green = Tag.objects.create(label="green")
+    assert changed(invoice, find, alice, tags=["green"]) == ["tags"]
+    assert {*invoice.tags.all()} == {green, Tag.objects.get(label="secret")}
+    assert wrong(InvoiceForm, {"tags": ["secret"]}, alice, find, instance=invoice)
 
 
 def test_boxes_stay_ticked(db):

@@ -234,11 +234,9 @@ def test_what_is_no_file(value):
 
 
 def test_a_file_has_bounds(settings):
-    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 5
-    assert read(forms.FileField(), file(data=b"12345")).size == 5
-    assert "at most 5 bytes" in refusal(forms.FileField(), file(data=b"1" * 9))
-    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = None
-    assert read(forms.FileField(), file(data=b"1" * 9)).size == 9
+    settings.DJANGO_MCP = settings.DJANGO_MCP | {"RESULT_SIZE": 1000}
+    assert read(forms.FileField(), file(data=b"1" * 1000)).size == 1000
+    assert "at most 1,000 bytes" in refusal(forms.FileField(), file(data=b"1" * 1001))
 
 
 # Defaults.
