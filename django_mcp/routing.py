@@ -8,24 +8,24 @@ Django's.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from .conf import project
 from .declare.servers import servers
 from .transports.http.consumer import MCPConsumer
 from .transports.http.draining import draining
+from .transports.http.exchanges import Application
+from .web.asgi import page_of
 
 if TYPE_CHECKING:
     from .declare.servers import Server
-
-Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 def as_asgi(server: Server) -> Application:
     """The endpoint of one server, as an ASGI application. Raises ``Misdeclared``."""
     server.ready()
-    made: Application = MCPConsumer.as_asgi(server=server)
+    page = None if server.page is None else page_of(server)
+    made: Application = MCPConsumer.as_asgi(server=server, page=page)
     return made
 
 

@@ -19,6 +19,8 @@ from django.core.checks import CheckMessage, Error
 from django.core.exceptions import ImproperlyConfigured
 
 from ..exceptions import AlreadyRegistered, Misdeclared
+from . import permissions
+from .permissions import PUBLIC, Permission
 from .records import PENDING, REGISTER, Record, is_declaration
 
 if TYPE_CHECKING:
@@ -37,9 +39,10 @@ class Server:
     ``name`` distinguishes it from the project's other servers, ``path`` is its
     place below the site ("mcp/billing"). ``title``, ``description``,
     ``version``, ``website`` and ``icons`` present it to people,
-    ``instructions`` to models. ``durable`` writes every call of a tool down
-    before it runs. ``experimental`` and ``extensions`` are capabilities to
-    advertise, by name.
+    ``instructions`` to models. ``page`` is who may see it in a browser: a
+    permission, or None for no page. ``durable`` writes every call of a tool
+    down before it runs. ``experimental`` and ``extensions`` are capabilities
+    to advertise, by name.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class Server:
         website: str | None = None,
         icons: Sequence[Icon] = (),
         instructions: str | None = None,
+        page: Permission | None = PUBLIC,
         durable: bool = False,
         experimental: Mapping[str, Mapping[str, Any]] | None = None,
         extensions: Mapping[str, Mapping[str, Any]] | None = None,
@@ -64,7 +68,7 @@ class Server:
         self.name, self.path = name, (f"mcp/{name}" if path is None else path).strip("/")
         self.title, self.version, self.description = title, version, description
         self.website, self.icons, self.instructions = website, icons, instructions
-        self.durable = durable
+        self.page, self.durable = page, durable
         self.experimental = dict(experimental or {})
         self.extensions = dict(extensions or {})
         self._records: list[Record] = []
@@ -152,6 +156,7 @@ class Server:
         from .catalogs import Catalog
 
         found = [*self._path_problems(), *self._icon_problems(), *self._extension_problems()]
+        found += self._page_problems()
         found += [record.problem() for record in self._records if record.is_pending]
         made: list[Declaration] = []
         for record in self._records:
@@ -182,6 +187,11 @@ class Server:
             if wrong := extension_problem(name, values):
                 hint = 'An object by a prefixed name: {"com.example/ui": {}}.'
                 yield Error(wrong, hint=hint, obj=self, id="django_mcp.E006")
+
+    def _page_problems(self) -> Iterator[CheckMessage]:
+        if self.page is not None and (wrong := permissions.problem(self.page)):
+            hint = "mcp.PUBLIC, mcp.AUTHENTICATED, a codename, a function; None is no page."
+            yield Error(f"page: {wrong}", hint=hint, obj=self, id="django_mcp.E008")
 
     @property
     def is_empty(self) -> bool:

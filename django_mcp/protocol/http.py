@@ -32,6 +32,7 @@ LAST_EVENT_ID = "last-event-id"
 
 JSON_TYPE = "application/json"
 SSE_TYPE = "text/event-stream"
+HTML_TYPE = "text/html"
 
 # What a response begins with.
 JSON_HEADERS = ((b"content-type", b"application/json"),)
@@ -74,6 +75,15 @@ def accepts(value: str | None) -> frozenset[str]:
     return (_accepts if len(value) <= LONGEST_CACHED else _accepts.__wrapped__)(value)
 
 
+def takes_page(accept: str | None) -> bool:
+    """Whether an ``Accept`` header asks for a page, as those of browsers do, and for no stream.
+
+    Both count by name alone: ``*/*`` stands in the headers of everybody.
+    """
+    listed = _listed(accept or "")
+    return listed.get(HTML_TYPE, False) and not listed.get(SSE_TYPE, False)
+
+
 def is_json(content_type: str | None) -> bool:
     """Whether a body of that type is JSON in UTF-8."""
     if not content_type:
@@ -83,12 +93,18 @@ def is_json(content_type: str | None) -> bool:
 
 @lru_cache(maxsize=128)
 def _accepts(value: str) -> frozenset[str]:
+    listed = _listed(value)
+    return frozenset(type_ for type_, ranges in _RANGES.items() if _taken(listed, ranges))
+
+
+def _listed(value: str) -> dict[str, bool]:
+    """The ranges of an ``Accept`` header, and whether each is taken at all."""
     listed: dict[str, bool] = {}
     for member in _MEMBERS.findall(value):
         name, parameters = _parts(member)
         taken = not any(_NEVER.match(parameter) for parameter in parameters)
         listed[name] = taken or listed.get(name, False)
-    return frozenset(type_ for type_, ranges in _RANGES.items() if _taken(listed, ranges))
+    return listed
 
 
 def _taken(listed: Mapping[str, bool], ranges: tuple[str, ...]) -> bool:

@@ -13,7 +13,15 @@ from django_mcp.protocol.errors import (
     PARSE_ERROR,
     UNSUPPORTED_VERSION,
 )
-from django_mcp.protocol.http import JSON_TYPE, SSE_TYPE, acceptable, accepts, is_json, status
+from django_mcp.protocol.http import (
+    JSON_TYPE,
+    SSE_TYPE,
+    acceptable,
+    accepts,
+    is_json,
+    status,
+    takes_page,
+)
 
 BOTH = {JSON_TYPE, SSE_TYPE}
 
@@ -69,6 +77,21 @@ def test_what_may_be_answered():
     assert not acceptable("GET", "application/json")
     assert not acceptable("GET", None)
     assert acceptable("DELETE", None)
+
+
+@pytest.mark.parametrize(
+    ("value", "is_page"),
+    [
+        ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", True),
+        ("text/html", True), ("Text/HTML ; charset=utf-8", True), ("*/*, text/html;q=0.1", True),
+        ("text/html, text/event-stream;q=0", True), (None, False), ("", False), ("*/*", False),
+        ("text/*", False), ("text/html;q=0", False), ("text/html, text/event-stream", False),
+        ("text/event-stream;q=0.1, text/html", False), ("text/htmlx", False),
+        ('"text/html"', False), ("application/json, text/event-stream", False),
+    ],
+)  # fmt: skip
+def test_what_asks_for_a_page(value, is_page):
+    assert takes_page(value) == is_page
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from ...protocol.jsonrpc import Overloaded, ProtocolError, decode
 from . import sessions, stateless
 from .callers import check_session, identify
 from .draining import ENDING, RETRY_AFTER, draining
-from .exchanges import Exchange, Left, Refused
+from .exchanges import Application, Exchange, Left, Refused
 from .guards import guard, preflight
 from .pulse import soon
 
@@ -35,10 +35,13 @@ UNREACHABLE = Overloaded("Nothing can be answered just now. Try again.", data={"
 
 
 class MCPConsumer(AsyncConsumer):  # type: ignore[misc]
-    """Serves ``server``: ``MCPConsumer.as_asgi(server=mcp.server)``."""
+    """Serves ``server``: ``MCPConsumer.as_asgi(server=mcp.server)``.
 
-    def __init__(self, server: Server) -> None:
-        self.server = server
+    ``page`` is an ASGI application that answers visits of browsers.
+    """
+
+    def __init__(self, server: Server, page: Application | None = None) -> None:
+        self.server, self.page = server, page
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         try:
@@ -55,6 +58,10 @@ class MCPConsumer(AsyncConsumer):  # type: ignore[misc]
     async def answer(self, exchange: Exchange) -> None:
         """Answer, whatever happens."""
         try:
+            if self.page is not None and is_visit(exchange):
+                guard(exchange, VISITS)
+                await exchange.hand_over(self.page)
+                return
             guard(exchange)
             await METHODS[exchange.method](exchange)
         except Refused as refused:
@@ -120,6 +127,20 @@ async def options(exchange: Exchange) -> None:
 METHODS: dict[str, Callable[[Exchange], Awaitable[None]]] = {
     "POST": post, "GET": get, "DELETE": delete, "OPTIONS": options,
 }  # fmt: skip
+
+# A person's visit is a GET that asks for a page, and says nothing of the protocol's.
+VISITS = ("GET", "HEAD")
+OURS = (http.PROTOCOL_VERSION, http.SESSION_ID, http.LAST_EVENT_ID)
+
+
+def is_visit(exchange: Exchange) -> bool:
+    """Whether a browser was pointed at the endpoint, to be shown a page."""
+    headers = exchange.headers
+    return (
+        exchange.method in VISITS
+        and http.takes_page(headers.get("accept"))
+        and not any(name in headers for name in OURS)
+    )
 
 
 def _check_types(exchange: Exchange) -> None:

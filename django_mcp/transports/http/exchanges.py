@@ -9,7 +9,7 @@ request raises ``Refused`` and is done.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ...principal import Principal
 
 Pairs = Iterable[tuple[bytes, bytes]]
+Application = Callable[[Any, Any, Any], Awaitable[None]]
 MAX_HEADERS, MAX_HEADERS_SIZE = 200, 65_536
 # What is read of a request; each may be there once.
 SINGLE = (
@@ -136,6 +137,30 @@ class Exchange:
             pass
         self.gone.set()
 
+    # Another's answer.
+
+    async def hand_over(self, application: Application) -> None:
+        """Let an ASGI application answer, which is shown an empty body."""
+        await self.body()
+        first = iter(({"type": "http.request", "body": b"", "more_body": False},))
+
+        async def receive() -> Any:
+            return next(first, None) or await self._receive()
+
+        await application(self.scope, receive, self._relay)
+
+    async def _relay(self, message: dict[str, Any]) -> None:
+        """One message of that answer."""
+        self.begun = True
+        if message["type"] == "http.response.body":
+            data, is_last = message.get("body", b""), not message.get("more_body")
+            await self._write(data, last=is_last)
+            return
+        try:
+            await self._send(message)
+        except OSError:
+            raise Left from None
+
     # Being cut short, by the client or by the end of the process.
 
     def cut(self, task: asyncio.Task[Any]) -> None:
@@ -228,6 +253,7 @@ class Exchange:
 
     async def _write(self, data: bytes, *, last: bool = False) -> None:
         self.ended = last
+        data = b"" if self.method == "HEAD" else data  # RFC 9110, 9.3.2
         try:
             await self._send({"type": "http.response.body", "body": data, "more_body": not last})
         except OSError:

@@ -10,7 +10,7 @@ all incoming connections to prevent DNS rebinding attacks."
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
@@ -49,9 +49,9 @@ MOST_ASKED = 4_000  # bytes of header names that a preflight asks for
 ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 
 
-def guard(exchange: Exchange) -> None:
+def guard(exchange: Exchange, methods: Collection[str] = METHODS) -> None:
     """Raises ``Refused`` unless the request may come this way; sets its host and CORS headers."""
-    if exchange.method not in METHODS:
+    if exchange.method not in methods:
         raise Refused(405, f"There is no {exchange.method[:20]} here.", (ALLOW,))
     exchange.host = _host(exchange)
     origin = exchange.headers.get("origin")

@@ -81,6 +81,106 @@ def test_a_get_takes_a_stream(http, handshake, accept, is_taken):
         assert talk.wait().refused == (406, -32600)
 
 
+# Visits of browsers.
+
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+
+
+async def page(scope, receive, send):
+    """Stands for the page: tells what it was given, in two parts."""
+    first = await receive()
+    assert first == {"type": "http.request", "body": b"", "more_body": False}
+    headers = [(b"content-type", b"text/html"), (b"set-cookie", b"a=b")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b"The ", "more_body": True})
+    await send({"type": "http.response.body", "body": b"page"})
+
+
+@pytest.fixture
+def visit(http):
+    def visited(method="GET", page=page, body=b"", **headers):
+        client = http(application=MCPConsumer.as_asgi(server=mcp.server, page=page))
+        given = {"accept": BROWSER} | {name.replace("_", "-"): h for name, h in headers.items()}
+        return client.send(method, "/mcp", body, given)
+
+    return visited
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        BROWSER, "text/html", "*/*, TEXT/HTML;q=0.1", "text/html;level=1",
+        "text/html, text/event-stream;q=0",
+    ],
+)  # fmt: skip
+def test_a_browser_is_shown_a_page(visit, accept):
+    talk = visit(accept=accept)
+    assert (talk.status, talk.body) == (200, b"The page")
+    head = visit("HEAD", accept=accept)
+    assert (head.status, head.body, head.headers) == (200, b"", talk.headers)
+
+
+@pytest.mark.parametrize(
+    ("headers", "refused"),
+    [
+        ({"accept": None}, (406, -32600)), ({"accept": "*/*;q=0"}, (406, -32600)),
+        ({"accept": "application/json"}, (406, -32600)), ({"accept": "image/*"}, (406, -32600)),
+        ({"accept": "text/html;q=0"}, (406, -32600)), ({"accept": "text/htmlx"}, (406, -32600)),
+        ({"mcp_protocol_version": "2026-07-28"}, (405, -32600)),
+        ({"mcp_protocol_version": "2025-11-25"}, (400, -32600)),
+        ({"mcp_session_id": "x"}, (404, -32600)), ({"last_event_id": "1"}, (400, -32600)),
+        ({"accept": "text/html, text/event-stream"}, (400, -32600)),
+        ({"accept": "text/*"}, (400, -32600)), ({"accept": "*/*"}, (400, -32600)),
+        ({"host": "evil.example"}, (400, -32600)),
+        ({"origin": "http://evil.example"}, (403, -32600)),
+        ({"content_length": "3000000"}, (413, -32600)), ({"content_length": "x"}, (400, -32600)),
+    ],
+)  # fmt: skip
+def test_whatever_else_is_the_protocols(visit, headers, refused):
+    assert visit(**headers).refused == refused
+
+
+@pytest.mark.parametrize("method", ["POST", "DELETE", "PUT", "OPTIONS", "HEAD"])
+def test_no_other_request_is_a_visit(visit, method):
+    accept = "text/event-stream" if method == "HEAD" else BROWSER
+    assert b"page" not in visit(method, accept=accept).body
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_where_there_is_no_page_nothing_is_a_visit(visit, method):
+    assert visit(method, page=None).status == (405 if method == "HEAD" else 400)
+
+
+def test_a_page_that_fails_is_told_nobody(visit, caplog):
+    async def broken(scope, receive, send):
+        raise ValueError("secret")
+
+    async def broken_later(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"Some", "more_body": True})
+        raise ValueError("secret")
+
+    assert visit(page=broken).refused == (500, -32600)
+    talk = visit(page=broken_later)
+    assert (talk.status, talk.body) == (200, b"Some")
+    assert caplog.text.count("ValueError: secret") == 2
+
+
+def test_a_page_is_told_that_its_visitor_left(http, caplog):
+    told = []
+
+    async def patient(scope, receive, send):
+        told.extend([await receive(), await receive()])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    client = http(application=MCPConsumer.as_asgi(server=mcp.server, page=patient))
+    talk = client.open("GET", "/mcp", headers={"accept": BROWSER})
+    talk.leave()
+    talk.wait()
+    assert [message["type"] for message in told] == ["http.request", "http.disconnect"]
+    assert not caplog.records
+
+
 @pytest.mark.parametrize(
     ("kind", "is_json"),
     [

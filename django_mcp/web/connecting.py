@@ -1,0 +1,60 @@
+"""
+How to connect each client to a server, as the page shows it.
+
+Rule: what is shown holds a placeholder where a token belongs, and so does every link.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .clients import CLIENTS, Snippet
+
+if TYPE_CHECKING:
+    from ..declare.servers import Server
+
+
+@dataclass(frozen=True)
+class Way:
+    """One client: what to paste where, and the link that opens it, if it has one.
+
+    ``words`` are those of a command, which is not broken within one.
+    """
+
+    key: str
+    name: str
+    snippet: Snippet
+    link: str | None
+
+    @property
+    def words(self) -> list[str]:
+        return self.snippet.text.split(" ") if self.snippet.language == "sh" else []
+
+
+def ways(server: Server, url: str) -> list[Way]:
+    """A way for each client that there is."""
+    name, asks = short_name(server), not is_open(server)
+    token = None if asks else ""
+    return [
+        Way(
+            one.key,
+            one.name,
+            one.snippet(name, url=url, token=token),
+            one.deep_link(name, url, asks_token=asks),
+        )
+        for one in CLIENTS
+    ]
+
+
+def is_open(server: Server) -> bool:
+    """Whether everything there is is for everybody, so that nobody needs a token."""
+    catalog = server.catalog
+    kinds = (catalog.tools, catalog.resources, catalog.templates, catalog.prompts)
+    return all(thing.is_public for things in kinds for thing in things.values())
+
+
+def short_name(server: Server) -> str:
+    """The server's name in letters that every client takes."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", server.public_name).strip("-")[:64] or "mcp"

@@ -1,0 +1,103 @@
+"""What the tests of the page share: browsers that have no window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from django.core.asgi import get_asgi_application
+from django.test import Client
+
+from django_mcp.declare.servers import Server, default_server
+from django_mcp.routing import mount
+from tests.http import Site, Talk
+
+# As Chromium, Firefox and Safari ask for a page.
+CHROMIUM = (
+    "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,"
+    "*/*;q=0.8,application/signed-exchange;v=b3;q=0.7"
+)
+FIREFOX = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+EMPTY = {"meta", "link", "img", "br"}
+
+
+class Seen(HTMLParser):
+    """A page as its reader has it; raises where tags do not fit."""
+
+    def __init__(self, talk: Talk) -> None:
+        super().__init__()
+        self.talk, self.html = talk, talk.body.decode()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self._open: list[str] = []
+        self.feed(self.html)
+        self.close()
+        assert not self._open, self._open
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        assert len(dict(attrs)) == len(attrs), f"an attribute is there twice: {attrs}"
+        self.tags.append((tag, dict(attrs)))
+        if tag not in EMPTY:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag, tag
+
+    def handle_data(self, data: str) -> None:
+        if self._open[-1:] != ["style"]:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        """What is read, without white space of the source."""
+        return " ".join("".join(self.words).split())
+
+    def all(self, attribute: str) -> list[str]:
+        return [str(found[attribute]) for _, found in self.tags if attribute in found]
+
+    @property
+    def links(self) -> list[str]:
+        return [str(found["href"]) for tag, found in self.tags if tag == "a"]
+
+    def entry(self, anchor: str) -> bool:
+        return anchor in self.all("id")
+
+
+class Browser:
+    """Visits servers, as ``user`` where one signed in."""
+
+    def __init__(self, site: Site, user: Any = None) -> None:
+        self.site, self.cookie = site, None
+        if user is not None:
+            client = Client()
+            client.force_login(user, "django.contrib.auth.backends.ModelBackend")
+            self.cookie = f"sessionid={client.cookies['sessionid'].value}"
+
+    def ask(self, path: str = "/mcp", method: str = "GET", **options: Any) -> Talk:
+        headers = {"accept": CHROMIUM, "cookie": self.cookie, **options.pop("headers", {})}
+        return self.site.send(method, path, headers=headers, **options)
+
+    def visit(self, server: Server = default_server, **options: Any) -> Seen:
+        talk = self.ask(options.pop("path", f"/{server.path}"), **options)
+        assert talk.status == 200, talk
+        assert talk.headers["content-type"] == "text/html; charset=utf-8"
+        return Seen(talk)
+
+
+@pytest.fixture
+def browse() -> Iterator[Callable[..., Browser]]:
+    """Makes browsers of a site that is mounted as it is declared and set when it is called."""
+    with ExitStack() as stack:
+
+        def made(user: Any = None) -> Browser:
+            application = mount(get_asgi_application())
+            return Browser(stack.enter_context(Page(application, strict=False)), user)
+
+        yield made
+
+
+class Page(Site):
+    """A site whose answers may be Django's, which writes the names of headers in capitals."""

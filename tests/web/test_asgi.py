@@ -1,0 +1,22 @@
+"""What the page costs those who never open it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+QUIET = """
+import os, sys
+os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
+from django.core.asgi import get_asgi_application
+django = get_asgi_application()
+print([name for name in sys.modules if name.startswith("django_mcp.web")])
+from django_mcp.routing import mount
+mount(django)
+print([name for name in sys.modules if name.startswith("django_mcp.web")])
+"""
+
+
+def test_nothing_of_it_is_loaded_before_somebody_visits():
+    done = subprocess.run([sys.executable, "-c", QUIET], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["[]", "['django_mcp.web', 'django_mcp.web.asgi']"]

@@ -1,0 +1,53 @@
+"""How each client is connected, as the page shows it."""
+
+from __future__ import annotations
+
+import pytest
+
+import django_mcp as mcp
+from django_mcp.web.clients import CLIENTS
+from django_mcp.web.connecting import is_open, short_name, ways
+
+URL = "https://books.example/mcp"
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("billing", "billing"), ("a test's own", "a-test-s-own"), ("Büro 2", "B-ro-2"),
+        ("商店", "mcp"), ("-", "mcp"), ("a" * 100, "a" * 64), ("a" * 70 + " b", "a" * 64),
+    ],
+)  # fmt: skip
+def test_a_name_that_every_client_takes(server, name, short):
+    server.name = name
+    assert short_name(server) == short
+    assert len(ways(server, URL)) == len(CLIENTS)
+
+
+def test_where_nobody_needs_a_token_none_is_asked_for(server):
+    @server.tool(permission=mcp.PUBLIC)
+    def read(request: mcp.Request) -> None: ...
+
+    assert is_open(server)
+    for way in ways(server, URL):
+        assert "TOKEN" not in way.snippet.text and "Bearer" not in way.snippet.text
+        assert "oken" not in (way.link or "")
+
+
+def test_where_somebody_needs_one_there_is_a_place_for_it(server):
+    @server.tool(permission=mcp.PUBLIC)
+    def read(request: mcp.Request) -> None: ...
+
+    @server.prompt
+    def write(request: mcp.Request) -> str:
+        return ""
+
+    assert not is_open(server)
+    placed = [way.key for way in ways(server, URL) if "YOUR_TOKEN" in way.snippet.text]
+    assert placed == [client.key for client in CLIENTS if client.key != "chatgpt"]
+
+
+def test_a_command_is_read_word_by_word(server):
+    for way in ways(server, URL):
+        is_command = way.snippet.language == "sh"
+        assert " ".join(way.words) == (way.snippet.text if is_command else "")

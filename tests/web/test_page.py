@@ -1,0 +1,480 @@
+"""The page at the endpoint: what it shows to whom, and what surrounds it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from base64 import b64decode, b64encode
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.db import connections
+from django.http import HttpResponse
+from django.test import override_settings
+from django.urls import path
+from django.utils.translation import gettext_lazy
+
+import django_mcp as mcp
+from django_mcp.declare.servers import default_server
+from django_mcp.models import Token
+from django_mcp.routing import mount
+from django_mcp.web.clients import CLIENTS
+from tests.dispatch import around
+from tests.http import Site, elsewhere
+from tests.settings import MIDDLEWARE, TEMPLATES
+
+from .conftest import Seen
+
+pytestmark = pytest.mark.usefixtures("shared_db")
+NASTY = "<script>alert(1)</script>\"'&lt;{{ 7 }}{% x %}--></title></style>"
+
+urlpatterns = [path("<path:anything>/", lambda request, anything: HttpResponse("everything"))]
+
+
+@pytest.fixture
+def nasty(server):
+    """A server of which everything that can be told is an attack."""
+    server.title = server.description = server.instructions = server.version = NASTY
+    server.website = "https://x.example/?" + NASTY
+    server.icons = [mcp.Icon("data:image/svg+xml," + NASTY)]
+    server.name, server.page = "a\"b<c>'d", mcp.PUBLIC
+
+    @server.tool(permission=mcp.PUBLIC, title=NASTY, description=NASTY)
+    def tool(request: mcp.Request, text: str = NASTY) -> None: ...
+
+    @server.register
+    class Written(mcp.Tool):
+        permission = mcp.PUBLIC
+        description = NASTY
+        icons = [mcp.Icon("data:image/svg+xml," + NASTY)]
+        input_schema = {
+            "type": "object",
+            "properties": {NASTY: {"type": "string", "description": NASTY, "default": NASTY}},
+        }
+        output_schema = {"type": "object", "properties": {NASTY: {"enum": [NASTY, "b"]}}}
+
+        def handle(self, request: mcp.Request, **arguments: Any) -> dict[str, Any]:
+            return {}
+
+    return server
+
+
+# What is there.
+
+
+def test_it_says_what_the_server_is(server, browse):
+    server.title, server.description = "Books", "All of them.\nAnd\nmore.\n\nEach once."
+    server.version, server.website = "3.1", "https://books.example"
+    server.icons = [mcp.Icon("data:image/png;base64,AA==")]
+
+    @server.tool(permission=mcp.PUBLIC)
+    def lend(request: mcp.Request) -> None:
+        """Lend a book."""
+
+    seen = browse().visit(server)
+    assert "<title>Books</title>" in seen.html and "<h1>Books</h1>" in seen.html
+    assert "<p>All of them. And more.</p>\n\n<p>Each once.</p>" in seen.html
+    assert "version 3.1" in seen.text
+    assert "https://books.example" in seen.links
+    assert "data:image/png;base64,AA==" in seen.all("src")
+
+
+def test_a_server_that_says_nothing_of_itself(server, browse):
+    assert "<h1>a test&#x27;s own</h1>" in browse().visit(server).html
+
+
+def test_it_tells_each_client_how_to_connect(browse, settings):
+    settings.DJANGO_MCP = {**settings.DJANGO_MCP, "URL": "https://shop.example/"}
+    seen = browse().visit(headers={"host": "testserver"})  # "django": settings have no module now
+    assert "https://shop.example/mcp" in seen.text and "testserver" not in seen.html
+    for client in CLIENTS:
+        assert f"<h3>{client.name}</h3>" in seen.html
+        snippet = client.snippet("django", url="https://shop.example/mcp")
+        assert " ".join(snippet.text.split()) in seen.text
+
+
+def test_links_that_open_a_client_hold_no_token(browse, alice):
+    Token.make(alice, "tests")
+    seen = browse(alice).visit()
+    cursor, vscode = (link for link in seen.links if not link.startswith(("/", "#", "https:")))
+    shown = json.loads(b64decode(parse_qs(urlsplit(cursor).query)["config"][0]))
+    assert shown["url"] == "https://shop.example/mcp" and "YOUR_TOKEN" in str(shown)
+    asked = json.loads(unquote(vscode.removeprefix("vscode:mcp/install?")))
+    assert asked["url"] == "https://shop.example/mcp" and asked["inputs"][0]["password"] is True
+
+
+def test_a_tool_is_told_in_words(browse, alice):
+    text = browse(alice).visit().text
+    assert "refund may destroy Refund a paid invoice, wholly or in part." in text
+    assert "amount optional number above 0" in text
+    assert "reason text Why, in a few words." in text
+    assert "search_invoice Search invoices only reads" in text
+
+
+def test_many_tools_have_each_a_place(server, browse):
+    for number in range(200):
+
+        def tool(request: mcp.Request, text: str) -> dict[str, int]:
+            """Do one of many things."""
+            return {}
+
+        server.tool(permission=mcp.PUBLIC, name=f"tool_{number}")(tool)
+    seen = browse().visit(server)
+    ids = seen.all("id")
+    assert len(ids) == len(set(ids))
+    assert sum(one.startswith("tool-") for one in ids) == 200
+    assert "Tools 200" in seen.text
+    assert len(seen.html) < 400_000
+
+
+# Who sees what.
+
+
+def test_nobody_sees_what_is_public_alone(browse, alice):
+    seen = browse().visit()
+    catalog = default_server.catalog
+    for thing in (*catalog.tools.values(), *catalog.prompts.values()):
+        assert (f"<code>{thing.name}</code>" in seen.html) == thing.is_public, thing.name
+    for resource in (*catalog.resources.values(), *catalog.templates.values()):
+        assert (f">{resource.uri}<" in seen.html) == (resource.is_public and resource.listed)
+    assert "alice" not in seen.html
+
+
+def test_everybody_sees_what_they_may_use(browse, alice, bob):
+    hers, his = browse(alice).visit(), browse(bob).visit()
+    assert "Signed in as alice" in hers.text and "Signed in as bob" in his.text
+    assert hers.entry("tool-refund") and not his.entry("tool-refund")
+    assert "refund" not in his.html
+    assert hers.entry("model-resource-invoice") and his.entry("model-resource-invoice")
+
+
+def test_who_may_not_sign_in_any_more_is_nobody(browse, alice):
+    browser = browse(alice)
+    User.objects.filter(pk=alice.pk).update(is_active=False)
+    seen = browser.visit()
+    assert not seen.entry("tool-refund") and "alice" not in seen.html
+
+
+def test_a_token_is_not_looked_at(browse, alice):
+    secret = Token.make(alice, "tests")[1]
+    seen = browse().visit(headers={"authorization": f"Bearer {secret}"})
+    assert not seen.entry("tool-refund") and "alice" not in seen.html
+
+
+def test_there_is_no_token_on_it(browse, alice):
+    token, secret = Token.make(alice, "tests")
+    alice.is_staff = alice.is_superuser = True
+    alice.save()
+    seen = browse(alice).visit()
+    assert secret not in seen.html and token.prefix not in seen.html
+    assert "sessionid" not in seen.html and "csrf" not in seen.html
+
+
+def test_what_models_are_told_is_for_who_may_connect(server, browse, alice):
+    server.instructions = "Speak softly."
+
+    @server.tool
+    def whisper(request: mcp.Request) -> None: ...
+
+    assert "Speak softly." not in browse().visit(server).text
+    assert "Speak softly." in browse(alice).visit(server).text
+
+
+def test_the_projects_code_runs_inside_its_surroundings(browse, alice, settings):
+    settings.DJANGO_MCP = {**settings.DJANGO_MCP, "AROUND": ["tests.dispatch.around.recorded"]}
+    around.seen.clear()
+    browse(alice).visit()
+    assert around.seen and all(passed.request.user == alice for passed in around.seen)
+    assert not any(passed.is_open or passed.error for passed in around.seen)
+
+
+# Where there is nothing.
+
+
+def test_nothing_is_declared(server, browse):
+    seen = browse().visit(server)
+    assert "Nothing is here yet" in seen.text and "mcp.py" in seen.text
+
+
+def test_nothing_is_public(server, browse, alice):
+    @server.tool(permission="shop.nobody_may")
+    def secret_tool(request: mcp.Request) -> None: ...
+
+    seen = browse().visit(server)
+    assert "What is here is not for everybody" in seen.text and "secret_tool" not in seen.html
+    seen = browse(alice).visit(server)
+    assert "There is nothing here for you" in seen.text and "secret_tool" not in seen.html
+
+
+@pytest.mark.parametrize(
+    ("debug", "url", "is_told"),
+    [(True, {}, True), (False, {}, False), (True, {"URL": "https://shop.example"}, False)],
+)
+def test_a_newcomer_is_told_which_setting_is_missing(browse, settings, debug, url, is_told):
+    settings.DEBUG, settings.DJANGO_MCP = (
+        debug,
+        {"DATABASE": settings.DJANGO_MCP["DATABASE"], **url},
+    )
+    seen = browse().visit(headers={"host": "127.0.0.1:8000"})
+    assert ('DJANGO_MCP = {"URL": "http://127.0.0.1:8000"}' in seen.text) == is_told
+    assert is_told or "127.0.0.1" not in seen.html
+
+
+# Whom it is for.
+
+
+def test_a_server_may_have_no_page(server, browse):
+    server.page = None
+    talk = browse().ask(f"/{server.path}")
+    assert talk.status == 401 and talk.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("page", [mcp.AUTHENTICATED, "shop.change_invoice", lambda request: True])
+def test_a_page_for_some(server, browse, alice, page, settings):
+    server.page = page
+    settings.ROOT_URLCONF = "tests.admin.urls"
+    talk = browse().ask(f"/{server.path}")
+    assert talk.status == 302
+    assert talk.headers["location"] == "/admin/login/?next=/mcp/a%2520test%27s%2520own"
+    assert browse(alice).visit(server)
+
+
+def test_others_are_refused(server, browse, bob):
+    server.page = "shop.change_invoice"
+    assert browse(bob).ask(f"/{server.path}").status == 403
+    assert browse().ask(f"/{server.path}").status == 403  # there is nowhere to sign in
+
+
+def test_a_page_for_what_is_no_permission(server):
+    server.page = "everybody"
+    server.tool(permission=mcp.PUBLIC)(test_others_are_refused)
+    assert "django_mcp.E008" in [message.id for message in server.check()]
+
+
+# Attacks.
+
+
+def test_nothing_that_is_declared_is_markup(nasty, browse, alice):
+    for seen in (browse().visit(nasty), browse(alice).visit(nasty)):
+        assert {"script", "x"}.isdisjoint(tag for tag, _ in seen.tags)
+        assert sum(tag == "title" for tag, _ in seen.tags) == 1
+        assert sum(tag == "style" for tag, _ in seen.tags) == 1
+        assert "<script>alert(1)</script>" in seen.text and "{{ 7 }}" in seen.text
+
+
+def test_nobodys_name_is_markup(server, browse, db):
+    user = User.objects.create_user("<b>'\"&")
+    seen = browse(user).visit(server)
+    assert "Signed in as <b>'\"&" in seen.text
+    assert ("b", {}) not in seen.tags
+
+
+@pytest.mark.parametrize(
+    "templates",
+    [
+        [],
+        [{**TEMPLATES[0], "OPTIONS": {"autoescape": False, "string_if_invalid": "<b>"}}],
+        [{**TEMPLATES[0], "APP_DIRS": False}],
+    ],
+    ids=["none", "without escaping", "without those of apps"],
+)
+def test_it_is_the_same_whatever_is_done_to_templates(nasty, browse, templates):
+    usual = browse().visit(nasty).html
+    with override_settings(TEMPLATES=templates):
+        assert browse().visit(nasty).html == usual
+
+
+def test_a_project_may_put_a_template_over_it(browse, tmp_path, settings):
+    folder = tmp_path / "django_mcp"
+    folder.mkdir()
+    (folder / "page.css").write_text("body { color: teal }")
+    settings.TEMPLATES = [{**TEMPLATES[0], "DIRS": [tmp_path]}]
+    seen = browse().visit()
+    assert "<style>body { color: teal }</style>" in seen.html
+    assert digest("body { color: teal }") in seen.talk.headers["content-security-policy"]
+
+
+def digest(style):
+    return b64encode(hashlib.sha256(style.encode()).digest()).decode()
+
+
+def test_its_headers(browse):
+    seen = browse().visit()
+    headers = seen.talk.headers
+    style = re.search("<style>(.*)</style>", seen.html, re.S)[1]
+    assert headers["content-security-policy"] == (
+        f"default-src 'none'; style-src 'sha256-{digest(style)}'; img-src 'self' data: https:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    assert {"no-store", "private"} <= set(headers["cache-control"].split(", "))
+    assert {"Accept", "Cookie"} <= set(headers["vary"].split(", "))
+    assert headers["x-frame-options"] == "DENY"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["x-robots-tag"] == "noindex, nofollow"
+    assert not {"set-cookie", "access-control-allow-origin"} & set(headers)
+
+
+def test_nothing_is_run_or_fetched(browse, alice):
+    seen = browse(alice).visit()
+    assert {"script", "iframe", "object", "form", "base"}.isdisjoint(tag for tag, _ in seen.tags)
+    assert not [name for _, found in seen.tags for name in found if name.startswith("on")]
+    assert not seen.all("style")
+    assert not [src for src in seen.all("src") if not src.startswith("data:")]
+
+
+# The way through Django.
+
+
+@pytest.mark.parametrize(
+    ("urls", "login", "expected"),
+    [
+        ("tests.urls", None, None),
+        ("tests.admin.urls", None, "/admin/login/?next=/mcp"),
+        ("tests.admin.urls", "no_such_name", "/admin/login/?next=/mcp"),
+        ("tests.web.urls", None, "/accounts/login/?next=/mcp"),
+        ("tests.web.urls", "sign_in", "/sign-in/?next=/mcp"),
+        ("tests.urls", "/elsewhere/?a=b", "/elsewhere/?a=b&next=/mcp"),
+        ("tests.urls", "https://sso.example/in", "https://sso.example/in?next=/mcp"),
+    ],
+)
+def test_where_to_sign_in(browse, settings, urls, login, expected):
+    settings.ROOT_URLCONF = urls
+    if login:
+        settings.LOGIN_URL = login
+    seen = browse().visit(path="/mcp", query_string=b"next=//evil.example")
+    found = [link for link in seen.links if "next=" in link]
+    assert found == ([expected] if expected else [])
+    assert "evil.example" not in seen.html
+
+
+def test_who_works_in_the_admin_is_led_there(browse, settings, alice):
+    settings.ROOT_URLCONF = "tests.admin.urls"
+    make, command = "/admin/django_mcp/token/add/", "mcp_token create --user alice"
+    seen = browse(alice).visit()
+    assert not {"/admin/", make} & set(seen.links) and command in seen.text
+    alice.is_staff = True
+    alice.save()
+    seen = browse(alice).visit()
+    assert "/admin/" in seen.links and make not in seen.links and command in seen.text
+    alice.user_permissions.add(Permission.objects.get(codename="add_token"))
+    seen = browse(alice).visit()
+    assert {"/admin/", make} <= set(seen.links) and command not in seen.text
+
+
+@pytest.mark.parametrize(
+    ("path", "root"), [("/app/mcp", "/app"), ("/app/mcp/", "/app"), ("/mcp", "/app")]
+)
+def test_below_a_prefix(browse, settings, path, root):
+    settings.ROOT_URLCONF = "tests.web.urls"
+    seen = browse().visit(path=path, root_path=root)
+    assert "https://shop.example/app/mcp" in seen.text
+    (login,) = (link for link in seen.links if "next=" in link)
+    assert login.removesuffix("/") == "/accounts/login/?next=/app/mcp"
+
+
+def test_below_a_prefix_that_a_setting_names(browse, settings):
+    settings.FORCE_SCRIPT_NAME = "/app"
+    assert "https://shop.example/app/mcp" in browse().visit(path="/app/mcp").text
+
+
+def test_addresses_with_odd_letters(browse, server):
+    server.path = "büro/mcp two"
+    assert "https://shop.example/b%C3%BCro/mcp%20two" in browse().visit(server).text
+
+
+def requires(name):
+    return [*MIDDLEWARE, name]
+
+
+def test_a_site_that_requires_everybody_to_sign_in(browse, settings, alice):
+    settings.MIDDLEWARE = requires("django.contrib.auth.middleware.LoginRequiredMiddleware")
+    talk = browse().ask()
+    assert (talk.status, talk.headers["location"]) == (302, "/accounts/login/?next=/mcp")
+    assert browse(alice).visit()
+
+
+def test_a_site_without_sessions(browse, settings):
+    settings.MIDDLEWARE = []
+    seen = browse().visit()
+    assert "Signed in" not in seen.text and not seen.entry("tool-refund")
+
+
+def test_a_site_that_has_a_page_for_everything(browse, settings):
+    settings.MIDDLEWARE = ["django.middleware.common.CommonMiddleware", *MIDDLEWARE]
+    settings.ROOT_URLCONF = __name__
+    for address in ("/mcp", "/mcp/"):
+        assert "The shop" in browse().visit(path=address).text
+
+
+def test_a_site_that_speaks_the_visitors_language(browse, settings, server):
+    settings.MIDDLEWARE = requires("django.middleware.locale.LocaleMiddleware")
+    server.title = gettext_lazy("Monday")
+    seen = browse().visit(server, headers={"accept-language": "de"})
+    assert "<h1>Montag</h1>" in seen.html
+    assert '<html lang="en">' in seen.html  # as its own words are
+
+
+def test_middleware_that_says_what_may_be_loaded(browse, settings):
+    settings.MIDDLEWARE = requires("tests.web.test_page.policy")
+    assert browse().visit().talk.headers["content-security-policy"].startswith("default-src 'none'")
+
+
+def policy(get_response):
+    """As Django's own and django-csp do: what a view has said counts."""
+
+    def middleware(request):
+        response = get_response(request)
+        response.headers.setdefault("Content-Security-Policy", "default-src *")
+        return response
+
+    return middleware
+
+
+def test_a_site_that_is_broken(browse, settings, caplog):
+    settings.MIDDLEWARE = requires("tests.no.such.middleware")
+    with Site(mount(elsewhere), strict=False) as site:
+        talk = site.send("GET", "/mcp", headers={"accept": "text/html"})
+    assert talk.refused == (500, -32600)
+    assert "tests.no" in caplog.text and b"tests.no" not in talk.body
+
+
+def test_requests_in_transactions(browse, settings, alice):
+    connections["default"].settings_dict["ATOMIC_REQUESTS"] = True
+    try:
+        assert browse(alice).visit().entry("tool-refund")
+    finally:
+        connections["default"].settings_dict["ATOMIC_REQUESTS"] = False
+
+
+def test_a_visitor_who_looks_at_the_headers_alone(browse, alice):
+    browser = browse(alice)
+    whole, head = browser.ask(), browser.ask(method="HEAD")
+    assert head.status == 200 and head.body == b""
+    assert head.headers == whole.headers | {"expires": head.headers["expires"]}
+
+
+def test_it_does_not_wait_for_who_left(browse, caplog):
+    talk = browse().site.open("GET", "/mcp", headers={"accept": "text/html"})
+    talk.leave()
+    talk.until(lambda: talk.over)
+    assert not caplog.records
+
+
+def test_visitors_write_nothing(browse, alice):
+    browser = browse(alice)
+    before = list(User.objects.values())
+    for _ in range(2):
+        assert "set-cookie" not in browser.visit().talk.headers
+    assert list(User.objects.values()) == before
+
+
+def test_seen_is_strict():
+    class Talked:
+        body = b"<p><b>x</p></b>"
+
+    with pytest.raises(AssertionError):
+        Seen(Talked())

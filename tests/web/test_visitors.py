@@ -1,0 +1,59 @@
+"""Who is looking, and where they may go."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import AnonymousUser, User
+from django.test import RequestFactory
+from django.urls import clear_script_prefix, set_script_prefix
+from django.utils.functional import SimpleLazyObject
+
+from django_mcp.web import visitors
+
+
+@pytest.fixture
+def request_(rf: RequestFactory):
+    return rf.get("/mcp")
+
+
+def test_a_lazy_user_is_loaded_however_deep(request_):
+    user = User(username="alice", is_active=True)
+    request_.user = SimpleLazyObject(lambda: SimpleLazyObject(lambda: user))
+    assert visitors.principal(request_).user is user
+
+
+@pytest.mark.parametrize("user", [AnonymousUser(), User(is_active=False)])
+def test_nobody(request_, user):
+    assert not visitors.principal(request_).is_authenticated
+    request_.user = user
+    assert isinstance(visitors.principal(request_).user, AnonymousUser)
+
+
+@pytest.mark.parametrize(
+    ("path", "next_"),
+    [
+        ("/mcp", "/mcp"), ("//evil.example/mcp", "/evil.example/mcp"), ("/a b?c", "/a%2520b%253Fc"),
+        ("/m\xe9", "/m%25C3%25A9"),
+    ],
+)  # fmt: skip
+def test_the_way_back_is_a_path_of_this_site(request_, settings, path, next_):
+    settings.LOGIN_URL = "/in/"
+    request_.path_info = path
+    assert visitors.login_url(request_) == f"/in/?next={next_}"
+
+
+def test_a_login_page_below_a_prefix(request_, settings):
+    settings.ROOT_URLCONF, settings.LOGIN_URL = "tests.web.urls", "sign_in"
+    set_script_prefix("/app")
+    try:
+        assert visitors.login_url(request_) == "/app/sign-in/?next=/app/mcp"
+    finally:
+        clear_script_prefix()
+
+
+def test_a_command_holds_any_name():
+    user = User(username="o'neil; ls")
+    assert " ".join(visitors.token_command(user)).split("--user ")[1] == (
+        "'o'\"'\"'neil; ls' --name laptop"
+    )
+    assert "NAME" in visitors.token_command(AnonymousUser())
