@@ -68,7 +68,9 @@ def operation_problems(resource: ModelResource) -> Iterator[CheckMessage]:
 
 
 def _is_list_of(names: Any, known: Any) -> bool:
-    return isinstance(names, list | tuple) and (known is REQUIRED or all(n in known for n in names))
+    if not isinstance(names, list | tuple):
+        return False
+    return known is REQUIRED or all(name in [*known] for name in names)
 
 
 def _wrong_to_write(permission: Any) -> str | None:
