@@ -97,8 +97,7 @@ class Catalog:
             yield self.tools, thing.name
         elif isinstance(thing, Prompt):
             yield self.prompts, thing.name
-        else:
-            assert isinstance(thing, Resource)
+        elif isinstance(thing, Resource):  # anything else is only what it brings along
             yield (self.templates if thing.is_template else self.resources), thing.uri
 
     def _own(self, owned: dict[str, D], key: str, thing: D) -> None:

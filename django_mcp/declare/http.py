@@ -8,7 +8,7 @@ nor Authorization header: nothing of the wire leaks into it.
 from __future__ import annotations
 
 from io import BytesIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from django.core.handlers.wsgi import WSGIRequest
@@ -22,11 +22,18 @@ if TYPE_CHECKING:
 
 def http_request(request: Request) -> HttpRequest:
     """A GET of the server's endpoint by the request's user."""
+    made = WSGIRequest(environ(request))
+    made.user = request.user
+    return made
+
+
+def environ(request: Request) -> dict[str, Any]:
+    """A GET of the server's endpoint by nobody, as WSGI has it."""
     origin = urlsplit(settings.URL)
     secure = origin.scheme == "https"
     host = request.host or origin.netloc
     address = urlsplit(f"//{host}")
-    environ = {
+    return {
         "REQUEST_METHOD": "GET",
         "PATH_INFO": f"/{request.server.path}",
         "SCRIPT_NAME": "",
@@ -36,6 +43,3 @@ def http_request(request: Request) -> HttpRequest:
         "wsgi.url_scheme": origin.scheme or "http",
         "wsgi.input": BytesIO(),
     }
-    made = WSGIRequest(environ)
-    made.user = request.user
-    return made
