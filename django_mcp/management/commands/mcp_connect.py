@@ -7,7 +7,6 @@ file that a project's people share. stdout carries what is to be pasted and noth
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from django.conf import ENVIRONMENT_VARIABLE
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import router, transaction
 from django.db.utils import OperationalError, ProgrammingError
@@ -28,6 +26,7 @@ from ...models import Token
 from ...web.addresses import address
 from ...web.clients import CLIENTS, NAME, PLACEHOLDER, TOKEN, Client, Entry, client, shell
 from ..client_files import Change, Unwritable, write
+from ..own_command import own_command
 from .mcp_stdio import load
 from .mcp_token import make
 
@@ -195,25 +194,9 @@ def wish(options: dict[str, Any]) -> Wanted:
     )
     if not NAME.fullmatch(name):
         raise CommandError("--name is 1 to 64 letters, digits, - and _.")
-    command = stdio(options["user"], server) if options["stdio"] else None
+    command = own_command(options["user"], server) if options["stdio"] else None
     folder = Path.cwd() if options["project"] else None
     return Wanted(found, name, address(server), command, folder, server)
-
-
-def stdio(user: str | None, server: Server) -> list[str]:
-    """The command that serves over stdio, from whatever folder and by whomever it is started."""
-    started = Path(sys.argv[0])
-    manage = started.suffix == ".py" and started.name != "__main__.py" and started.exists()
-    program = [str(started.resolve())] if manage else ["-m", "django"]
-    found = [] if manage else ["--pythonpath", os.getcwd()]
-    settings_module = os.environ.get(ENVIRONMENT_VARIABLE)
-    return [
-        *(os.path.abspath(sys.executable), *program, "mcp_stdio"),
-        *(["--user", user] if user else []),
-        *(["--server", server.name] if server.name != "default" else []),
-        *(["--settings", settings_module] if settings_module else []),
-        *found,
-    ]
 
 
 def given(token: str | None) -> str | None:

@@ -1,0 +1,179 @@
+"""
+``manage.py mcp_doctor``: what is wrong with this project as an MCP server, and what helps.
+
+Rule: one thing that is broken hides no other. It changes nothing, and repeats no token.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.core.management.base import CommandError, CommandParser
+
+from ...conf import settings
+from ...declare.servers import Server, server_named
+from ...web.addresses import address
+from ...web.clients import TOKEN
+from ..doctor import databases, inside, installation
+from ..doctor.findings import Finding, Findings, note, survived
+from ..doctor.live import Visit
+from ..doctor.wire import Unreachable, Wire
+from ..output import SpokenCommand, printable
+from ..people import user_named
+
+VARIABLE = "DJANGO_MCP_TOKEN"
+SECONDS, MOST_SECONDS = 10.0, 300.0
+BAD = ("problem", "warning")
+MARKS = {"ok": "ok", "note": "-", "problem": "PROBLEM", "warning": "warning"}
+
+
+class Command(SpokenCommand):
+    help = (
+        "Look for what keeps clients away: the checks, what is installed, the databases, and a "
+        "server that runs, which it asks as each kind of client would. Exit code 1 if there is "
+        "a problem."
+    )
+    examples = [
+        ("", "this project, and its server if it runs"),
+        ("https://shop.example/mcp --token mcp_...", "what clients meet at that address"),
+        ("--format json", "for a program to read"),
+    ]
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "url", metavar="URL", nargs="?", help="of a server that runs (default: the project's)"
+        )
+        parser.add_argument(
+            "--server", metavar="NAME", default="default", help="the server (default: default)"
+        )
+        parser.add_argument(
+            "--token", metavar="TOKEN",
+            help=f"an access token to look further with (default: the variable {VARIABLE})",
+        )  # fmt: skip
+        parser.add_argument(
+            "--user", metavar="NAME", help="whom to ask as, where no server need run"
+        )
+        parser.add_argument(
+            "--seconds", metavar="N", type=seconds, default=SECONDS,
+            help=f"how long to wait for an answer (default: {SECONDS:g})",
+        )  # fmt: skip
+        parser.add_argument("--format", choices=("text", "json"), default="text")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            server = server_named(options["server"])
+        except LookupError as error:
+            raise CommandError(str(error)) from None
+        user = user_named(options["user"]) if options["user"] else None
+        token, url = given(options["token"]), sane(options["url"])
+        found = all_of(server, user, url, token, options["seconds"])
+        levels = (self._json if options["format"] == "json" else self._text)(found)
+        if "problem" in levels:
+            raise SystemExit(1)
+
+    def _json(self, found: Findings) -> set[str]:
+        listed = [asdict(one) for one in found]
+        levels = {one["level"] for one in listed}
+        told = {"ok": "problem" not in levels, "findings": listed}
+        self.stdout.write(json.dumps(told, indent=2, ensure_ascii=False))
+        return levels
+
+    def _text(self, found: Findings) -> set[str]:
+        part, counts = None, dict.fromkeys(MARKS, 0)
+        for one in found:
+            if one.part != part:
+                part = one.part
+                self.stdout.write(self.style.MIGRATE_HEADING(part[:1].upper() + part[1:]))
+            counts[one.level] += 1
+            self._line(one)
+        told = [f"{n} {level}{'s' * (n > 1)}" for level, n in counts.items() if level in BAD and n]
+        self.stdout.write(f"\n{', '.join(told) or 'All is well'}.")
+        return {level for level, count in counts.items() if count}
+
+    def _line(self, one: Finding) -> None:
+        styles = {
+            "ok": self.style.SUCCESS, "warning": self.style.WARNING, "problem": self.style.ERROR,
+        }  # fmt: skip
+        style = styles.get(one.level, str)
+        mark = style(MARKS[one.level].ljust(7))
+        self.stdout.write(f"  {mark}  {printable(' '.join(one.words.split()))}")
+        if one.hint:
+            self.stdout.write(f"  {'':7}    {printable(' '.join(one.hint.split()))}")
+
+
+def all_of(
+    server: Server, user: Any, url: str | None, token: str | None, seconds: float
+) -> Iterator[Finding]:
+    name = user.get_username() if user is not None else None
+    looks: list[tuple[str, Callable[[], Findings]]] = [
+        ("the checks", installation.system_checks),
+        ("what is installed", installation.versions),
+        ("what is installed", installation.asgi_servers),
+        ("the application", installation.application),
+        ("the address", installation.address),
+        ("the database", databases.databases),
+        ("in this process", lambda: inside.declared(server, user)),
+        ("over stdio", lambda: inside.stdio(server, name)),
+    ]
+    for part, look in looks:
+        for one in survived(look, part[:1].upper() + part[1:]):
+            yield replace(one, part=part)
+    for one in over_http(server, url, token, seconds):
+        yield replace(one, part=f"over HTTP: {one.part}".rstrip(": "))
+
+
+def over_http(server: Server, url: str | None, token: str | None, seconds: float) -> Findings:
+    """A visit to the URL; without one to the project's own, if somebody is there."""
+    if url is None:
+        url = address(server)
+        if "URL" not in settings.given():
+            yield note("No server is visited.", "mcp_doctor URL visits one that runs.")
+            return
+        try:
+            Wire(url, min(seconds, 3)).ask("OPTIONS", {})
+        except Unreachable as unreachable:
+            yield note(f"No server is visited: {unreachable}", "Start it, and ask again.")
+            return
+    yield note(url)
+    yield from Visit(url, token, seconds).findings()
+
+
+# What was given.
+
+
+def seconds(text: str) -> float:
+    number = float(text)
+    if not 0 < number <= MOST_SECONDS:
+        raise ValueError(text)
+    return number
+
+
+def given(token: str | None) -> str | None:
+    """The token of the option or of the environment. Raises ``CommandError``."""
+    token = token or os.environ.get(VARIABLE) or None
+    if token is not None and not TOKEN.fullmatch(token):
+        raise CommandError("The token is letters, digits and ._~+/- alone.")
+    return token
+
+
+def sane(url: str | None) -> str | None:
+    """Raises ``CommandError`` for what is no address of a server."""
+    if url is None:
+        return None
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or not url.isascii() or not url.isprintable() or " " in url:
+        raise CommandError("URL is such as https://shop.example/mcp.", returncode=2)
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise CommandError(
+            "URL is scheme, host and path alone: a token goes into --token.", returncode=2
+        )
+    return url

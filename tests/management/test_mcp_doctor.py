@@ -1,0 +1,497 @@
+"""``mcp_doctor``: what works is told to work, and each thing that is broken is told by itself."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import sqlite3
+import ssl
+import subprocess
+import sys
+import threading
+from contextlib import closing, contextmanager, suppress
+from importlib import metadata
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db.migrations.recorder import MigrationRecorder
+
+import django_mcp as mcp
+from django_mcp.management.doctor import databases, inside, installation
+from django_mcp.management.doctor.live import Visit
+from django_mcp.management.doctor.messages import message
+from django_mcp.protocol.revisions import REVISIONS
+from tests.management.proxies import Proxy
+from tests.servers import ROOT, Served, environment, free_port, prepare
+
+SECONDS = 15  # for what answers, on a machine that is busy
+SHORT = 2.0  # for what does not
+WRONG = "mcp_" + "w" * 43
+
+
+def django(folder, *arguments, **more):
+    done = subprocess.run(
+        [sys.executable, "-m", "django", *arguments],
+        cwd=ROOT, env=environment(folder, **more), capture_output=True, text=True,
+    )  # fmt: skip
+    return done
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = prepare(tmp_path_factory.mktemp("doctor"))
+    django(made, "createsuperuser", "--noinput", "--username", "alice", "--email", "a@shop.example")
+    return made
+
+
+@pytest.fixture(scope="module")
+def token(folder):
+    done = django(folder, "mcp_token", "create", "--user", "alice", "--name", "doctor")
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def served(folder):
+    with Served("uvicorn", folder) as running:
+        yield running
+
+
+def url(port, path="/mcp"):
+    return f"http://127.0.0.1:{port}{path}"
+
+
+def visit(address, token=None, seconds=SECONDS):
+    return list(Visit(address, token, seconds).findings())
+
+
+def words(found, *levels):
+    return [one.words for one in found if one.level in levels]
+
+
+def only(found):
+    """The one thing that is wrong."""
+    wrong = [one for one in found if one.level in ("warning", "problem")]
+    assert len(wrong) == 1, wrong
+    return wrong[0]
+
+
+# A server that runs.
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_all_is_well_with_a_server_that_is(served, token, shown):
+    found = visit(url(served.port), token if shown else None)
+    assert words(found, "warning", "problem") == []
+    good = "\n".join(words(found, "ok", "note"))
+    for told in (
+        "An MCP server answers in ",
+        f"tools {'with the token' if shown else ''}".strip(),
+        "A session begins, answers and ends.",
+        "A stream begins in ",
+        "A token that is none is refused",
+        "Who shows no token sees what is PUBLIC: ",
+        "Pages of other sites may not ask here.",
+        "It answers to its own names alone.",
+        "/mcp/ is the same server.",
+        "A browser is shown a page.",
+    ):
+        assert told in good
+    assert token not in repr(found)
+
+
+def test_it_leaves_no_session_behind(served, folder):
+    def count():
+        with closing(sqlite3.connect(folder / "mcp.sqlite3")) as database:
+            return database.execute("SELECT count(*) FROM django_mcp_session").fetchone()
+
+    before = count()
+    assert not words(visit(url(served.port)), "problem")
+    assert count() == before
+
+
+def test_a_token_that_is_not_valid_is_told(served):
+    found = visit(url(served.port), WRONG)
+    assert only(found).words == "The token is refused." and "mcp_token list" in only(found).hint
+    assert WRONG not in repr(found)
+
+
+def test_it_is_run_as_a_command_over_a_real_server(served, folder, token):
+    done = django(
+        folder, "mcp_doctor", url(served.port), "--format", "json",
+        DJANGO_MCP_TOKEN=token,
+    )  # fmt: skip
+    told = json.loads(done.stdout)
+    assert done.returncode == 0 and told["ok"], done.stdout + done.stderr
+    assert token not in done.stdout + done.stderr
+    listed = "\n".join(one["words"] for one in told["findings"])
+    assert "with the token" in listed and "mcp_stdio starts, answers and ends." in listed
+    assert f"{', '.join(REVISIONS)} are spoken" in listed
+
+
+# Proxies that break something.
+
+
+@pytest.mark.parametrize(
+    ("broken", "told", "hint"),
+    [
+        ({"drops": ["mcp-method"]}, "Headers get lost.*Mcp-Method", "pass the header"),
+        ({"drops": ["mcp-protocol-version"]}, "Headers get lost.*MCP-Protocol-Version", "pass"),
+        ({"drops": ["authorization"]}, "header Authorization does not arrive", "Authorization"),
+        ({"loses": ["www-authenticate"]}, "without the header WWW-Authenticate", "pass"),
+        ({"loses": ["mcp-session-id"]}, "begins without the header Mcp-Session-Id", "pass"),
+        ({"drops": ["mcp-session-id"]}, "Mcp-Session-Id does not arrive", "pass"),
+        ({"drops": ["origin"]}, "A page of any other site may ask", "Origin does not arrive"),
+        ({"refuses": ["DELETE"]}, "goes on after its end", "DELETE"),
+        ({"refuses": ["GET"]}, "A stream is answered by 405", "GET with Accept"),
+        ({"moves": {"/mcp/": "/mcp"}}, "/mcp/ is answered by 301", "without a redirect"),
+        ({"moves": {"/mcp": "/mcp/"}}, r"redirect \(301\) to /mcp/", "APPEND_SLASH"),
+        ({"moves": {"/mcp": "https://x.example/mcp"}}, "redirect", "the address it leads to"),
+        ({"drops": ["accept"], "adds": {"Accept": "text/html"}}, "It answers 406", "See its log"),
+    ],
+    ids=str,
+)
+def test_a_proxy_that_breaks_something_is_found_out(served, broken, told, hint):
+    with Proxy(served.port, **broken) as proxy:
+        wrong = only(visit(proxy.url))
+    assert re.search(told, wrong.words), wrong
+    assert hint in wrong.hint
+
+
+def test_a_proxy_that_puts_in_another_host_is_found_out(served):
+    with Proxy(served.port, drops=["host"], adds={"Host": "localhost"}) as proxy:
+        found = visit(proxy.url)
+    own, any_host = words(found, "warning")
+    assert "itself may not ask" in own and "any name in the header Host" in any_host
+    assert not words(found, "problem")
+
+
+def test_a_token_that_gets_lost_is_not_a_wrong_one(served, token):
+    with Proxy(served.port, drops=["authorization"]) as proxy:
+        assert "does not arrive" in only(visit(proxy.url, token)).words
+
+
+def test_a_proxy_that_keeps_streams_back_is_found_out(served):
+    with Proxy(served.port, buffers=True) as proxy:
+        found = visit(proxy.url, seconds=4)
+    wrong = only(found)
+    assert "did not answer within 4 seconds" in wrong.words or "says nothing" in wrong.words
+    assert wrong.part == "sessions" and "proxy_buffering off" in wrong.hint
+
+
+def test_a_proxy_without_a_server_is_found_out():
+    with answering(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n") as port:
+        assert "A proxy answers that reaches no server" in only(visit(url(port))).words
+
+
+# What else may be there.
+
+
+@contextmanager
+def answering(raw):
+    """A program that says this to whoever connects, and hangs up; None says nothing for ever."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer():
+            kept = []
+            while True:
+                try:
+                    connected, _ = listening.accept()
+                except OSError:
+                    return
+                if raw is None:
+                    kept.append(connected)
+                    continue
+                with connected, suppress(OSError):
+                    connected.settimeout(5)
+                    connected.recv(65_536)
+                    connected.sendall(raw)
+                    connected.shutdown(socket.SHUT_WR)
+                    connected.recv(65_536)
+
+        threading.Thread(target=answer, daemon=True).start()
+        yield listening.getsockname()[1]
+
+
+def http_answer(status, body, kind="text/html"):
+    length = f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+    return f"HTTP/1.1 {status}\r\n{length}".encode() + body
+
+
+@pytest.mark.parametrize(
+    ("raw", "told"),
+    [
+        (http_answer("200 OK", b"<h1>It works</h1>"), "no MCP server .status 200, text/html"),
+        (http_answer("404 Not Found", b"x"), "no MCP server at this path"),
+        (http_answer("403 Forbidden", b"CSRF"), "refused"),
+        (http_answer("200 OK", b"[" * 100_000, "application/json"), "no MCP server"),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 3_000_000, "no MCP server"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "speaks no HTTP"),
+        (b"", "closed the connection"),
+        (b"HTTP/1.1 200 OK\r\n" + b"X: " + b"y" * 100_000, "speaks no HTTP"),
+    ],
+    ids=range(8),
+)
+def test_another_program_is_found_out(raw, told):
+    with answering(raw) as port:
+        found = visit(url(port))
+    assert [one.level for one in found] == ["problem"]
+    assert re.search(told, found[0].words), found
+
+
+def test_what_says_nothing_is_not_waited_for_long():
+    with answering(None) as port:
+        assert "did not answer within 2 seconds" in only(visit(url(port), seconds=SHORT)).words
+
+
+def test_what_never_ends_is_not_read_for_ever():
+    """A byte now and then would keep any timeout of a single read away."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        ended = threading.Event()
+
+        def drip():
+            connected, _ = listening.accept()
+            with connected:
+                try:
+                    while not ended.wait(0.05):
+                        connected.sendall(b"x")
+                except OSError:
+                    ended.set()
+
+        threading.Thread(target=drip, daemon=True).start()
+        found = visit(url(listening.getsockname()[1]), seconds=SHORT)
+        assert ended.wait(30)
+    assert "did not answer within 2 seconds" in only(found).words
+
+
+def test_nothing_that_listens():
+    port = free_port()
+    assert only(visit(url(port))).words == f"Nothing listens at 127.0.0.1:{port}."
+
+
+def test_tls_where_there_is_none_and_none_where_there_is(served):
+    found = only(visit(f"https://127.0.0.1:{served.port}/mcp", seconds=SECONDS))
+    assert "speaks no TLS" in found.words and "http://" in found.hint
+
+
+def test_a_token_is_not_shown_in_the_clear(monkeypatch, token):
+    heard = []
+
+    def ask(self, method, headers, body=None, **more):
+        heard.append(dict(headers))
+        raise ssl.SSLError("enough")
+
+    visiting = Visit("http://shop.example/mcp", token, SHORT)
+    monkeypatch.setattr(type(visiting.wire), "ask", ask)
+    with pytest.raises(ssl.SSLError):
+        list(visiting.findings())
+    assert heard and all("Authorization" not in headers for headers in heard)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"x",
+        b"[]",
+        b'{"jsonrpc": "1.0"}',
+        b"data: {\n\n",
+        b'"x"',
+        b"\xff\xfe",
+        b"null",
+        b"1e999",
+    ],
+)
+def test_what_is_no_answer_is_none(body):
+    assert message(body) == {}
+
+
+# The project itself, with something broken.
+
+
+def found_by(folder, *arguments, **more):
+    done = django(folder, "mcp_doctor", "--format", "json", *arguments, **more)
+    told = json.loads(done.stdout)
+    assert done.returncode == (0 if told["ok"] else 1), done.stderr
+    return [(one["level"], one["words"], one["hint"]) for one in told["findings"]]
+
+
+def test_an_old_state_of_migrations_is_told(tmp_path):
+    prepare(tmp_path)
+    django(tmp_path, "migrate", "django_mcp", "0001", "--database", "mcp")
+    wrong = [one for one in found_by(tmp_path) if one[0] == "problem"]
+    assert len(wrong) == 1 and "'mcp' (SQLite, sessions) lacks the migrations 0002" in wrong[0][1]
+    assert wrong[0][2] == "manage.py migrate --database mcp"
+
+
+def test_a_database_that_is_not_there_is_told_and_not_made(tmp_path):
+    found = found_by(tmp_path)
+    told = [one[1] for one in found if "not there yet" in one[1]]
+    assert len(told) == 2 and not list(tmp_path.iterdir())
+
+
+def test_one_thing_that_breaks_hides_no_other(tmp_path):
+    prepare(tmp_path)
+    (tmp_path / "db.sqlite3").write_text("this is no database, whatever its name says" * 50)
+    found = found_by(tmp_path)
+    assert any("does not answer: file is not a database" in one[1] for one in found)
+    assert any("mcp_stdio starts" in one[1] for one in found)
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("tests.management.test_mcp_doctor.mounted", "is in tests.management"),
+        ("tests.management.test_mcp_doctor.forgot_to_mount", "something else answers there"),
+        ("tests.management.test_mcp_doctor.breaks", "breaks in .*RuntimeError: broken"),
+        ("tests.management.test_mcp_doctor.nothing", "cannot be imported: ImportError"),
+        (None, "ASGI_APPLICATION is not set"),
+    ],
+)
+def test_whether_the_server_is_in_the_application(settings, path, told):
+    settings.ASGI_APPLICATION = path
+    (found,) = installation.application()
+    assert re.search(told, found.words)
+    assert found.level == ("ok" if path and path.endswith(".mounted") else found.level)
+    assert found.level == "ok" or found.hint
+
+
+async def mounted(scope, receive, send):
+    from django_mcp.routing import mount
+
+    await mount(forgot_to_mount)(scope, receive, send)
+
+
+async def forgot_to_mount(scope, receive, send):
+    await send({"type": "http.response.start", "status": 404, "headers": []})
+    await send({"type": "http.response.body", "body": b"<h1>Not Found</h1>"})
+
+
+async def breaks(scope, receive, send):
+    raise RuntimeError("broken")
+
+
+@pytest.mark.parametrize(
+    ("url_setting", "hosts", "level", "told"),
+    [
+        (None, ["shop.example"], "warning", "is not set"),
+        ("https://shop.example", ["shop.example"], "ok", "The public origin is"),
+        ("https://shop.example", [".example"], "ok", "The public origin is"),
+        ("https://shop.example", ["other.example"], "problem", "is not in ALLOWED_HOSTS"),
+        ("http://shop.example", ["shop.example"], "warning", "not https"),
+        ("http://127.0.0.1:8000", ["127.0.0.1"], "ok", "The public origin is"),
+    ],
+)
+def test_the_public_origin(settings, url_setting, hosts, level, told):
+    settings.DJANGO_MCP = {"URL": url_setting} if url_setting else {}
+    settings.ALLOWED_HOSTS = hosts
+    (found,) = installation.address()
+    assert found.level == level and told in found.words
+
+
+def test_two_owners_of_the_package_are_told(monkeypatch):
+    real = metadata.packages_distributions()
+    both = real | {"django_mcp": ["django-modelcontext", "channels"]}
+    monkeypatch.setattr(metadata, "packages_distributions", lambda: both)
+    wrong = only(installation.versions())
+    assert "Several distributions own the package django_mcp" in wrong.words
+    assert "django-modelcontext" in wrong.words and "Uninstall" in wrong.hint
+
+
+def test_without_an_asgi_server_nothing_is_served(monkeypatch, settings):
+    monkeypatch.setattr(installation, "SERVERS", ("no-such-distribution",))
+    assert "No ASGI server is installed" in only(installation.asgi_servers()).words
+    monkeypatch.undo()
+    settings.DEBUG = True
+    assert "runserver speaks WSGI" in only(installation.asgi_servers()).words
+
+
+@pytest.mark.django_db
+def test_a_newer_database_is_told(monkeypatch):
+    real = MigrationRecorder.applied_migrations
+
+    def newer(self):
+        return real(self) | {("django_mcp", "9999_from_the_future"): None}
+
+    monkeypatch.setattr(MigrationRecorder, "applied_migrations", newer)
+    told = [one for one in databases.databases() if one.level == "warning"]
+    assert told and all("newer version: 9999_from_the_future" in one.words for one in told)
+
+
+@pytest.mark.django_db
+def test_the_databases_of_these_tests_are_well():
+    assert not words(databases.databases(), "problem")
+
+
+# In this process.
+
+
+def test_what_a_user_is_shown_in_every_revision(server, alice):
+    @server.tool
+    def mine(request: mcp.Request) -> str:
+        return "mine"
+
+    (found,) = inside.declared(server, alice)
+    assert found.words == f"{', '.join(REVISIONS)} are spoken; alice is shown 1 tool."
+    (found,) = inside.declared(server, None)
+    assert "nobody is shown 0 tools" in found.words
+
+
+@pytest.mark.django_db
+def test_a_server_with_mistakes_is_a_problem_and_an_empty_one_is_none(server):
+    (found,) = inside.declared(server, None)
+    assert found.level == "note" and "startmcp" in found.hint
+    server.forget()
+
+    @server.tool
+    def wrong(request, argument): ...
+
+    (found,) = inside.declared(server, None)
+    assert found.level == "problem" and "cannot be served" in found.words
+
+
+def test_what_the_project_prints_before_is_told(tmp_path):
+    (tmp_path / "noisy_settings.py").write_text(
+        "from tests.spec.served.settings import *\nimport os; os.write(1, b'hello there\\n')\n"
+    )
+    prepare(tmp_path)
+    found = django(
+        tmp_path, "mcp_doctor",
+        DJANGO_SETTINGS_MODULE="noisy_settings", PYTHONPATH=str(tmp_path),
+    )  # fmt: skip
+    assert "mcp_stdio does not answer as it should (exit code 0): hello there" in found.stdout
+    assert found.returncode == 1
+
+
+# Options.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--server", "nonsense"], "there are: default"),
+        (["--user", "nobody"], "There is no user 'nobody'"),
+        (["--token", "a b"], "letters, digits"),
+        (["ftp://shop.example"], "such as https://"),
+        (["shop.example/mcp"], "such as https://"),
+        (["https://[x/mcp"], "such as https://"),
+        (["https://shop.example/a b"], "such as https://"),
+        (["https://me:secret@shop.example/mcp"], "a token goes into --token"),
+        (["https://shop.example/mcp?token=secret"], "a token goes into --token"),
+        (["--seconds", "0"], "--seconds"),
+        (["--seconds", "nan"], "--seconds"),
+    ],
+)
+@pytest.mark.django_db
+def test_options_that_make_no_sense_are_refused(arguments, told):
+    with pytest.raises(CommandError) as refused:
+        call_command("mcp_doctor", *arguments)
+    assert told in str(refused.value) and "secret" not in str(refused.value)
+
+
+def test_the_text_is_for_people(served, folder):
+    done = django(folder, "mcp_doctor", url(served.port))
+    assert done.returncode == 0 and "\x1b" not in done.stdout
+    assert "\nOver HTTP: the address\n" in done.stdout and "\nThe database\n" in done.stdout
+    assert "  ok       A session begins, answers and ends.\n" in done.stdout
+    assert re.search(r"\n\n(All is well|\d+ warnings?)\.\n\Z", done.stdout)
