@@ -10,7 +10,7 @@ the form may see it. What is missing and what is hidden are the same words.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +20,20 @@ from django.db.models import Model
 from django.utils.datastructures import MultiValueDict
 
 from ..declare.bindings import MAX_KEYS, Find
+from ..declare.form_values import (
+    Given,
+    as_posted,
+    choices_of,
+    default_of,
+    flat,
+    given,
+    is_required,
+    kind_of,
+    schema_of,
+)
 from ..declare.rows.keys import key_text
 from ..declare.sensitive import asks_secret
 from ..exceptions import InvalidArguments
-from .form_values import Kind, choices_of, default_of, flat, is_required, kind_of, schema_of
 
 if TYPE_CHECKING:
     from ..declare.model_resources import ModelResource
@@ -140,7 +150,7 @@ class FormInput:
         refuse_unknown(arguments, known)
         made = form_class or self.form_class
         prefix = kwargs.get("prefix") or made.prefix
-        data = _as_posted({f"{prefix}-{n}" if prefix else n: v for n, v in arguments.items()})
+        data = as_posted({f"{prefix}-{n}" if prefix else n: v for n, v in arguments.items()})
         form = made(data=data, files=MultiValueDict(), **kwargs)
         taken = {name for name, field in form.fields.items() if self._takes(name, field)}
         refuse_unknown(arguments, [name for name in known if name in taken])
@@ -160,11 +170,10 @@ class FormInput:
             return Given(field.widget, lambda: self._several(request, name, field, value, current))
         if isinstance(field, forms.ModelChoiceField):
             return Given(field.widget, lambda: self._one(request, name, field, value))
-        kind = kind_of(field)
         if isinstance(field, forms.FileField) and value is None:
             cleared = False if form.get_initial_for_field(field, name) else None
             return Given(field.widget, lambda: cleared)
-        return Given(field.widget, lambda: _parts(field, kind, value))
+        return given(field, value)
 
     # The rows. Each raises ``ValidationError``.
 
@@ -210,31 +219,6 @@ class FormInput:
         ]
 
 
-class Given(forms.Widget):
-    """Stands for a field's own widget, and gives what a caller said in the place of a page."""
-
-    def __init__(self, replaced: forms.Widget, read: Callable[[], Any]) -> None:
-        super().__init__()
-        self.supports_microseconds = True
-        if hasattr(replaced, "decompress"):
-            self.decompress = replaced.decompress
-        self._value: Any = None
-        self._wrong: ValidationError | None = None
-        try:
-            self._value = read()
-        except ValidationError as error:
-            self._wrong = error
-
-    def value_from_datadict(self, data: Any, files: Any, name: str) -> Any:
-        """The value. Raises ``ValidationError``, which the form takes as its field's."""
-        if self._wrong is not None:
-            raise self._wrong
-        return self._value
-
-    def value_omitted_from_data(self, data: Any, files: Any, name: str) -> bool:
-        return False
-
-
 def _keep(form: forms.BaseForm, name: str, field: forms.Field) -> None:
     """Let the form take what it shows for ``field``, to the last microsecond."""
     if isinstance(field, forms.FileField):  # which keeps what there is when it is given nothing
@@ -244,20 +228,6 @@ def _keep(form: forms.BaseForm, name: str, field: forms.Field) -> None:
     field.widget.supports_microseconds = True
     if isinstance(field, forms.JSONField):  # which looks for changes even when it is disabled
         field.widget = Given(field.widget, lambda: form.get_initial_for_field(field, name))
-
-
-def _parts(field: forms.Field, kind: Kind, value: Any) -> Any:
-    """What ``field`` cleans: of a field with several widgets, the value for each."""
-    read = kind.read(value)
-    if isinstance(field, forms.MultiValueField) and not isinstance(read, list):
-        return field.widget.decompress(read)
-    return read
-
-
-def _as_posted(given: Mapping[str, Any]) -> MultiValueDict[str, Any]:
-    """What is given, for code of the form's own that looks at its data."""
-    listed = {name: value if isinstance(value, list) else [value] for name, value in given.items()}
-    return MultiValueDict(listed)
 
 
 def _key(resource: ModelResource, value: Any) -> Any:

@@ -18,8 +18,8 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 from django.utils.datastructures import MultiValueDict
 
+from ..declare.form_values import kind_of
 from ..exceptions import InvalidArguments
-from .form_values import kind_of
 
 Posted = dict[str, list[str]]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import mimetypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -23,10 +23,11 @@ from django.core.exceptions import ValidationError
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.utils import timezone
 from django.utils.choices import CallableChoiceIterator
+from django.utils.datastructures import MultiValueDict
 
 from ..conf import settings
-from ..declare.rows.columns import KINDS, typed
-from ..declare.schemas import violations
+from .rows.columns import KINDS, typed
+from .schemas import violations
 
 JSON = dict[str, Any]
 DECIMAL = r"^-?[0-9]+(\.[0-9]+)?$"
@@ -67,6 +68,12 @@ def _local(value: Any) -> datetime:
     """A moment as a form has it: in the current time zone."""
     moment: datetime = KINDS["DateTimeField"].decode(value)
     return timezone.localtime(moment) if timezone.is_aware(moment) else moment
+
+
+def _integer(value: Any) -> Any:
+    """JSON has one kind of number: 5.0 is an integer."""
+    whole = isinstance(value, float) and value.is_integer()
+    return KINDS["IntegerField"].decode(int(value) if whole else value)
 
 
 def _json_text(value: Any) -> str:
@@ -162,7 +169,7 @@ FIELDS: tuple[tuple[type[forms.Field], Kind], ...] = (
     (forms.BooleanField, BOOLEAN),
     (forms.FloatField, _of_column("FloatField")),
     (forms.DecimalField, _of_column("DecimalField", schema=DECIMALS)),
-    (forms.IntegerField, _of_column("IntegerField")),
+    (forms.IntegerField, _of_column("IntegerField", decode=_integer)),
     (forms.DateTimeField, MOMENT),
     (forms.SplitDateTimeField, MOMENT),
     (forms.DateField, _of_column("DateField")),
@@ -205,6 +212,49 @@ def _parts(field: forms.MultiValueField) -> Kind:
     return Kind(f"a list of {count} values", schema, decode, _unwritten)
 
 
+class Given(forms.Widget):
+    """Stands for a field's own widget, and gives what a caller said in the place of a page."""
+
+    def __init__(self, replaced: forms.Widget, read: Callable[[], Any]) -> None:
+        super().__init__()
+        if hasattr(replaced, "decompress"):
+            self.decompress = replaced.decompress
+        self._value: Any = None
+        self._wrong: ValidationError | None = None
+        try:
+            self._value = read()
+        except ValidationError as error:
+            self._wrong = error
+
+    def value_from_datadict(self, data: Any, files: Any, name: str) -> Any:
+        """The value. Raises ``ValidationError``, which the form takes as its field's."""
+        if self._wrong is not None:
+            raise self._wrong
+        return self._value
+
+    def value_omitted_from_data(self, data: Any, files: Any, name: str) -> bool:
+        return False
+
+
+def given(field: forms.Field, value: Any) -> Given:
+    """The widget that gives ``field`` what it makes of JSON."""
+    return Given(field.widget, lambda: _cleanable(field, value))
+
+
+def _cleanable(field: forms.Field, value: Any) -> Any:
+    """What ``field`` cleans: of a field with several widgets, the value for each."""
+    read = kind_of(field).read(value)
+    if isinstance(field, forms.MultiValueField) and not isinstance(read, list):
+        return field.widget.decompress(read)
+    return read
+
+
+def as_posted(values: Mapping[str, Any]) -> MultiValueDict[str, Any]:
+    """Values under their names on a page, for code of a form's own that looks at its data."""
+    listed = {name: value if isinstance(value, list) else [value] for name, value in values.items()}
+    return MultiValueDict(listed)
+
+
 # Schemas.
 
 
@@ -215,7 +265,7 @@ def is_required(field: forms.Field) -> bool:
 
 def schema_of(field: forms.Field, kind: Kind, *, required: bool) -> JSON:
     """The JSON Schema of what ``field`` takes, without its words."""
-    schema = kind.schema | _limits(field) | _choosing(field)
+    schema = kind.schema | limits(field) | _choosing(field)
     if required and kind is BOOLEAN:
         schema |= {"const": True}  # a box that must be ticked
     if kind.nullable and not required and schema:
@@ -223,7 +273,8 @@ def schema_of(field: forms.Field, kind: Kind, *, required: bool) -> JSON:
     return schema
 
 
-def _limits(field: forms.Field) -> JSON:
+def limits(field: forms.Field) -> JSON:
+    """How long or how large a value may be, as a schema says it."""
     if isinstance(field, forms.FileField):
         return {}  # its length is that of a name
     found = ((key, getattr(field, limit, None)) for limit, key in LIMITS.items())

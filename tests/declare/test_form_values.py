@@ -10,7 +10,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy
 
-from django_mcp.bridges.form_values import default_of, is_required, kind_of, schema_of
+from django_mcp.declare.form_values import default_of, is_required, kind_of, schema_of
 from tests.shop.models import Invoice
 
 
@@ -133,6 +133,7 @@ CHICAGO = ZoneInfo("America/Chicago")
         (forms.CharField(), None, None),
         (forms.BooleanField(), False, False),
         (forms.IntegerField(), 0, 0),
+        (forms.IntegerField(), 5.0, 5),
         (forms.FloatField(), 1, 1.0),
         (forms.DecimalField(), 1.1, Decimal("1.1")),
         (forms.DecimalField(), "1.10", Decimal("1.10")),
