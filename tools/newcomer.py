@@ -1,7 +1,7 @@
 """`python -m tools newcomer readme|tutorial`: type what a page shows, on a machine that has Python.
 
     readme     "Try it" of the README, on a clone: 180 seconds, what the index sends aside
-    tutorial   the whole tutorial, in an empty folder
+    tutorial   the whole tutorial, in an empty folder: the ten minutes that it says
 
 The rule: standard library alone, and no hidden steps. What is typed is read from the page, and
 where the page shows what comes, that must come. Four things are put in: the repository's address
@@ -38,7 +38,7 @@ class Script(NamedTuple):
 
 SCRIPTS = {
     "readme": Script("README.md", "Try it", (f"{wheels.PROJECT}[demo]",)),
-    "tutorial": Script("docs/tutorial.md", None),
+    "tutorial": Script("docs/tutorial.md", None, seconds=600),
 }
 REPOSITORY = "<this repository>"
 PORT = str(serving.PORT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -40,7 +41,7 @@ def test_every_block_is_run_or_checked(page):
     for language, code in fences(page):
         assert language in CHECKED or language == "python", f"```{language}\n{code}"
         if language == "python" and named(page) not in WHOLE:
-            compile(code, named(page), "exec", dont_inherit=True)
+            compile(dedent(code), named(page), "exec", dont_inherit=True)
             assert runners(page), f"No test runs this page's code:\n{code}"
 
 
