@@ -11,7 +11,7 @@ import mimetypes
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from django.core.exceptions import FieldError
 from django.db import models
@@ -89,15 +89,16 @@ class FieldSet:
         whole = whole or any(isinstance(entry, Computed) for entry in entries)
         if not whole:  # what else is joined would be loaded for nothing
             queryset = queryset.select_related(None).prefetch_related(None)
+        loads = [] if _joins_deeply(queryset.query.select_related) else self._loads(whole)
         if joins := [path for entry in entries for path in entry.joins()]:
             queryset = queryset.select_related(*joins)
-        return queryset.prefetch_related(*self._prefetches()).defer(None).only(*self._loads(whole))
+        return queryset.prefetch_related(*self._prefetches()).defer(None).only(*loads)
 
     def complete(self, row: models.Model) -> None:
         """Fetch what `values()` reads of other tables, for a row that was fetched without it."""
         models.prefetch_related_objects([row], *self._prefetches())
 
-    def _prefetches(self) -> list[models.Prefetch[Any]]:
+    def _prefetches(self) -> list[models.Prefetch[str]]:
         return [entry.prefetch() for entry in self.entries.values() if isinstance(entry, Related)]
 
     def _loads(self, whole: bool) -> list[str]:
@@ -118,6 +119,11 @@ class FieldSet:
             "required": list(self.entries),
             "additionalProperties": False,
         }
+
+
+def _joins_deeply(joined: Any) -> bool:
+    """Whether rows of joined rows are joined, which what is loaded of those must not forbid."""
+    return joined is True or bool(joined) and any(joined.values())
 
 
 def _is_file(entry: Entry) -> bool:

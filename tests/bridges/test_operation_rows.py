@@ -1,0 +1,378 @@
+"""A row on its way into the database: held, valid, saved, within sight; and never another one."""
+
+import json
+import threading
+from datetime import date
+from decimal import Decimal
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, connection, models, transaction
+from django.test.utils import CaptureQueriesContext
+
+import django_mcp as mcp
+from django_mcp.bridges import operation_rows
+from django_mcp.bridges.operation_rows import check, held, refusals, shown
+from django_mcp.exceptions import InvalidArguments, ToolError
+from tests.declare.world import asked, right
+from tests.http import HttpClient
+from tests.shop.models import (
+    Badge,
+    Company,
+    Customer,
+    Invoice,
+    LedgerLine,
+    Note,
+    Place,
+    Tag,
+    Warehouse,
+    Wearer,
+)
+
+from .billing import ALL, EVERYBODY, declare
+
+
+class Free(mcp.ModelResource):
+    """Rows that everybody who is signed in sees and writes."""
+
+    permission = mcp.AUTHENTICATED
+    operations = ALL
+    operation_permissions = EVERYBODY
+
+    def get_queryset(self, request):
+        return self.model.objects.all()
+
+
+@pytest.fixture
+def write(server, connect, alice):
+    """A client of Alice's, who writes the first of some models, of which ``fields`` are shown."""
+
+    def opened(first, *others, **attributes):
+        reading = {"operations": [], "operation_permissions": {}}
+        for (model, fields), more in [(first, attributes), *((one, reading) for one in others)]:
+            server.register(model, type("Rows", (Free,), {"fields": fields} | more))
+        right(server)
+        return connect(alice, server=server)
+
+    return opened
+
+
+def done(text):
+    return json.loads(text)
+
+
+# Keys of every kind.
+
+
+def test_a_key_of_its_own_is_given_once(write):
+    client = write((Badge, ["code", "colour"]))
+    row = done(client.text("create_badge", code="a/b", colour="red"))
+    assert row == {"_uri": "model://shop/badge/a%2Fb", "code": "a/b", "colour": "red"}
+    client.text("update_badge", badge=row["_uri"], colour="blue")
+    assert Badge.objects.get().colour == "blue"
+    assert "Additional" in client.failure("update_badge", badge="a/b", code="c")
+    client.text("delete_badge", badge="a/b")
+    assert not Badge.objects.exists()
+
+
+def test_a_new_row_replaces_no_other(write, monkeypatch):
+    Badge.objects.create(code="taken", colour="red")
+    client = write((Badge, ["code", "colour"]))
+    words = client.failure("create_badge", code="taken", colour="blue")
+    assert words == "code: Badge with this Code already exists."
+    # Neither where the project's own rows are more than it looks at when it validates.
+    monkeypatch.setattr(Badge, "validate_unique", lambda self, exclude=None: None)
+    words = client.failure("create_badge", code="taken", colour="blue")
+    assert words == "Nothing was saved: it would be in conflict with other data."
+    assert Badge.objects.get().colour == "red"
+
+
+def test_a_key_that_is_made_up(write):
+    client = write((Note, ["id", "text", "written"]))
+    row = done(client.text("create_note", text="one"))
+    assert row["id"] == str(Note.objects.get().pk) and row["written"]
+    client.text("update_note", note=row["id"], text="two")
+    assert Note.objects.get().text == "two"
+
+
+def test_a_key_of_several_columns(write, alice):
+    company = Company.objects.get(name="Acme")
+    fields = ["pk", "company", "line", "text", "amount"]
+    client = write((LedgerLine, fields), (Company, ["name"]))
+    new = {"company": company.pk, "line": 3, "text": "rent", "amount": "-7.10"}
+    row = done(client.text("create_ledgerline", **new))
+    assert row["pk"] == [company.pk, 3] and row["_uri"].endswith(f"/{company.pk}%2C3")
+    client.text("update_ledgerline", ledgerline=row["_uri"], text="more rent")
+    client.text("update_ledgerline", ledgerline=row["pk"], amount=-8)
+    line = LedgerLine.objects.get()
+    assert (line.text, line.amount) == ("more rent", -8)
+    assert "already exists" in client.failure("create_ledgerline", **new)
+    words = client.failure("update_ledgerline", ledgerline=[company.pk, 4], text="x")
+    assert "that you may change" in words
+    client.text("delete_ledgerline", ledgerline=row["_uri"])
+    assert not LedgerLine.objects.exists()
+
+
+def test_a_field_of_its_own_is_the_address(write, invoice):
+    client = write(
+        (Tag, ["label"]),
+        uri="tag://{label}",
+    )
+    row = done(client.text("create_tag", label="old"))
+    assert row["_uri"] == "tag://old"
+    row = done(client.text("update_tag", tag="old", label="new"))
+    assert row["_uri"] == "tag://new"
+    assert "that you may change" in client.failure("update_tag", tag="old", label="x")
+
+
+def test_a_row_in_two_tables(write):
+    client = write((Warehouse, ["name", "city", "capacity"]))
+    row = done(client.text("create_warehouse", name="W", capacity=5))
+    client.text("update_warehouse", warehouse=row["_uri"], city="Graz")
+    assert Warehouse.objects.get().city == Place.objects.get().city == "Graz"
+    client.text("delete_warehouse", warehouse=row["_uri"])
+    assert not Place.objects.exists()
+
+
+def test_a_parent_takes_its_child_along_only_with_permission(write):
+    place = Warehouse.objects.create(name="W").place_ptr
+    client = write((Place, ["name"]))
+    assert "other rows depend" in client.failure("delete_place", place=place.pk)
+
+
+# What rows point to.
+
+
+def test_a_foreign_key_to_another_column(write):
+    Badge.objects.create(code="b", colour="red")
+    Badge.objects.create(code="c", colour="blue")
+    client = write((Wearer, ["badge", "locker"]), (Badge, ["code"]), (Place, ["name"]))
+    locker = Place.objects.create(name="L")
+    row = done(client.text("create_wearer", badge="b", locker=locker.pk))
+    assert (row["badge"], row["locker"]) == ("b", locker.pk)
+    row = done(client.text("update_wearer", wearer=row["_uri"], badge="c"))
+    assert row["badge"] == "c" and Wearer.objects.get().badge_id == "blue"
+    words = client.failure("create_wearer", badge="b", locker=locker.pk)
+    assert words == "locker: Wearer with this Locker already exists."
+
+
+def test_a_row_may_point_to_one_of_its_own_kind_or_none(write, invoice):
+    client = write((Customer, ["name", "referred_by", "company"]), (Company, ["name"]))
+    first = invoice.customer
+    row = done(
+        client.text("create_customer", name="New", referred_by=first.pk, company=first.company_id)
+    )
+    assert row["referred_by"] == first.pk
+    row = done(client.text("update_customer", customer=row["_uri"], referred_by=None))
+    assert row["referred_by"] is None
+
+
+def test_only_what_may_be_chosen_is(write, invoice, monkeypatch):
+    good, bad = Tag.objects.create(label="good"), Tag.objects.create(label="bad")
+    for field, limit in (("tags", {"label": "good"}), ("customer", models.Q(name="Nobody"))):
+        monkeypatch.setattr(Invoice._meta.get_field(field).remote_field, "limit_choices_to", limit)
+    client = write((Invoice, ["number", "tags", "customer"]), (Tag, ["label"]),
+                   (Customer, ["name"]), operations=["update"],
+                   operation_permissions={"update": mcp.AUTHENTICATED})  # fmt: skip
+    words = client.failure("update_invoice", invoice=invoice.pk, tags=[good.pk, bad.pk])
+    assert words == "Invalid arguments. tags: One of them cannot be chosen."
+    words = client.failure("update_invoice", invoice=invoice.pk, tags=[good.pk])
+    assert words.startswith("customer: ") and not invoice.tags.exists()
+    invoice.customer.name = "Nobody"
+    invoice.customer.save()
+    client.text("update_invoice", invoice=invoice.pk, tags=[good.pk, good.pk])
+    assert invoice.tags.get() == good
+
+
+# Holding.
+
+
+def test_what_is_missing_is_an_error_of_arguments(server, alice, invoice):
+    declare(server)
+    resource = right(server).models[Invoice][0]
+    request = asked(alice, server)
+    with transaction.atomic():
+        assert held(resource, request, invoice.pk, "change") == invoice
+        with pytest.raises(InvalidArguments):
+            held(resource, request, 0, "change")
+        assert shown(resource, request, invoice, "change") == invoice
+
+
+def test_the_same_queries_for_what_is_hidden_and_what_is_missing(server, connect, bob, invoice):
+    declare(server)
+    client = connect(bob, server=server)
+    invoice.pk, invoice.number = 777_777, "A-7"
+    invoice.save()
+    told = []
+    for pk in (777_777, 999_999):
+        with CaptureQueriesContext(connection) as queries:
+            client.failure("update_invoice", invoice=pk, total="1")
+        plain = [query["sql"] for query in queries if "SAVEPOINT" not in query["sql"]]
+        told.append([sql.replace(str(pk), "N") for sql in plain])
+    assert told[0] == told[1] and "= N" in told[0][-1]
+
+
+COUNTS = [
+    ("create_invoice", {"number": "B-1", "total": "1", "issued": "2026-01-01"}),
+    ("update_invoice", {"total": "2"}),
+    ("delete_invoice", {}),
+]
+
+
+@pytest.mark.parametrize(("tool", "given"), COUNTS, ids=[tool for tool, _ in COUNTS])
+def test_how_much_is_asked(server, connect, alice, invoice, tool, given):
+    declare(server)
+    client = connect(alice, server=server)
+    if tool == "create_invoice":
+        given = given | {"company": invoice.company_id, "customer": invoice.customer_id}
+    else:
+        given = given | {"invoice": invoice.pk}
+    client.request("tools/list")
+    LogEntry.objects.log_actions(alice.pk, [invoice], 2)  # the content type is known by then
+    with CaptureQueriesContext(connection) as queries:
+        client.text(tool, **given)
+    kinds = [query["sql"].split()[0].strip('"') for query in queries]
+    lock = 1 if connection.features.has_select_for_update and tool != "create_invoice" else 0
+    expected = {
+        # company, customer; both again as choices; the number; the row, its tags
+        "create_invoice": {"SELECT": 7, "INSERT": 2},
+        # the row; company and customer as choices; the number; the row, its tags
+        "update_invoice": {"SELECT": 6 + lock, "UPDATE": 1, "INSERT": 1},
+        # the row; its links, twice
+        "delete_invoice": {"SELECT": 1 + lock, "DELETE": 2, "INSERT": 1},
+    }[tool]
+    assert {kind: kinds.count(kind) for kind in expected} == expected, kinds
+    assert {*kinds} - {*expected} <= {"SAVEPOINT", "RELEASE"}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_who_change_one_row_wait_for_each_other(server, shared_db, alice, invoice):
+    """Each of them adds to what it has read; nothing of it is lost."""
+    if not connection.features.has_select_for_update:
+        pytest.skip("The database has no locks of rows.")
+    declare(server)
+    resource = right(server).models[Invoice][0]
+
+    def add():
+        try:
+            with transaction.atomic():
+                row = held(resource, asked(alice, server), invoice.pk, "change")
+                row.total += 1
+                row.save()
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=add) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    invoice.refresh_from_db()
+    assert invoice.total == Decimal("20.50")
+
+
+@pytest.mark.parametrize(
+    "gate",
+    [
+        lambda self, request: Invoice.objects.filter(company__members=request.user).distinct(),
+        lambda self, request: Invoice.objects.annotate(n=models.Count("tags")).filter(n=0),
+        lambda self, request: Invoice.objects.select_related("customer__referred_by"),
+        lambda self, request: Invoice.objects.order_by("customer__name", "-total"),
+        lambda self, request: Invoice.objects.filter(company__members__isnull=False),
+    ],
+    ids=["distinct", "group", "outer join", "ordered", "repeated"],
+)
+def test_any_queryset_is_a_gate(server, connect, alice, bob, invoice, gate):
+    invoice.company.members.add(bob)
+    declare(server, get_queryset=gate)
+    client = connect(alice, server=server)
+    assert done(client.text("update_invoice", invoice=invoice.pk, total="5"))["total"] == "5.00"
+    client.text("delete_invoice", invoice=invoice.pk)
+
+
+def test_what_a_queryset_adds_is_there_for_permission(server, connect, alice, invoice):
+    def has_object_permission(self, request, obj, operation):
+        return obj.big
+
+    def get_queryset(self, request):
+        return Invoice.objects.annotate(big=models.Q(total__gt=10))
+
+    declare(server, get_queryset=get_queryset, has_object_permission=has_object_permission)
+    client = connect(alice, server=server)
+    client.text("update_invoice", invoice=invoice.pk, total="11")
+    words = client.failure("update_invoice", invoice=invoice.pk, total="9")
+    assert words == "You may not change the invoice like this."
+
+
+# Validity.
+
+
+def test_rules_over_what_is_not_written_are_kept(invoice):
+    class Strict(Company):
+        class Meta:
+            proxy = True
+            app_label = "shop"
+            constraints = [
+                models.UniqueConstraint(fields=["name"], name="one", violation_error_message="One!")
+            ]
+
+    other = Strict(name="Acme")
+    with pytest.raises(ValidationError) as error:
+        check(other, [])
+    assert "already exists" in str(error.value)
+
+
+def test_what_is_not_written_is_not_looked_at(invoice):
+    invoice.number = ""
+    check(invoice, ["total"])
+    with pytest.raises(ValidationError):
+        check(invoice, ["number"])
+
+
+@pytest.mark.parametrize(
+    ("raised", "words"),
+    [
+        (ValidationError("Whole."), "Whole."),
+        (ValidationError({"total": "T.", "company": "CANARY"}), "T. " + operation_rows.HIDDEN),
+        (ValidationError({"company": ["CANARY"]}), operation_rows.HIDDEN),
+        (ValidationError({"__all__": ["All."], "company": "CANARY"}), "All. "),
+    ],
+)
+def test_what_is_refused_is_told_of_what_is_shown(server, raised, words):
+    declare(server, fields=["number", "total", "tags"], operations=[], operation_permissions={})
+    resource = right(server).models[Invoice][0]
+    with pytest.raises(ValidationError) as error, refusals(resource):
+        raise raised
+    assert words in " ".join(error.value.messages) and "CANARY" not in str(error.value)
+
+
+def test_what_the_database_says_is_not_repeated(server, caplog):
+    declare(server)
+    resource = right(server).models[Invoice][0]
+    with pytest.raises(ToolError) as error, refusals(resource):
+        raise IntegrityError("duplicate key\nDETAIL: CANARY")
+    assert "CANARY" not in str(error.value) + caplog.text and "duplicate key" in caplog.text
+
+
+# Over HTTP.
+
+
+@pytest.mark.parametrize("revision", ["2025-06-18", "2026-07-28"])
+def test_it_is_written_over_http(server, alice, invoice, revision):
+    from django_mcp.models import Token
+
+    declare(server)
+    _, token = Token.make(alice, "tests")
+    with HttpClient(server=server, revision=revision, token=token) as client:
+        given = {"company": invoice.company_id, "customer": invoice.customer_id}
+        new = {"number": "H-1", "total": "1.00", "issued": "2026-01-01"}
+        row = client.call("create_invoice", **new, **given)["structuredContent"]
+        row = client.call("update_invoice", invoice=row["_uri"], total=2)["structuredContent"]
+        assert row["total"] == "2.00"
+        failed = client.call("update_invoice", invoice=row["_uri"], total="NaN")
+        assert failed["isError"]
+        gone = client.call("delete_invoice", invoice=row["id"])["structuredContent"]
+        assert gone == {"_uri": row["_uri"], "message": "The invoice is deleted."}
+    assert Invoice.objects.get() == invoice and LogEntry.objects.count() == 3
+    assert date(2026, 1, 2) == Invoice.objects.get().issued
