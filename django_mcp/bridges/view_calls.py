@@ -99,7 +99,8 @@ def visited(
     for _ in range(MAX_HOPS + 1):
         made = ViewRequest(request, target, body, session)
         with _answered(made) as response:
-            messages += [str(message) for message in get_messages(made)]
+            told = map(str, get_messages(made))  # again, where a session carried it on
+            messages += [message for message in told if message not in messages]
             answer = Answer(made, response, messages)
             if posted is not None and (400 <= answer.status < 500 or _asks_to_sign_in(answer)):
                 yield posted  # it is done, whatever may be seen of it

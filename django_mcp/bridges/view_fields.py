@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -20,6 +20,7 @@ from django.utils.datastructures import MultiValueDict
 from pydantic import TypeAdapter, ValidationError
 
 from ..declare.arguments import TerseSchema
+from ..declare.schemas import all_of
 from ..exceptions import InvalidArguments
 from .form_input import FormInput, Problem
 from .form_posts import posted
@@ -105,13 +106,32 @@ class PageNumber(Fields):
         return urlencode(dict(given))
 
 
-def fields_of(kind: Any, *, partial: bool = False) -> Fields:
-    """The fields that a form, a pydantic model or a dataclass has; raises what they raise."""
+def fields_of(kind: Any, *, partial: bool = False, flat: bool = False) -> Fields:
+    """The fields that a form, a pydantic model or a dataclass has; raises what they raise.
+
+    ``partial`` is a form of which nothing is required; ``flat`` takes no objects within objects.
+    """
     if kind is None:
         return Fields()
     if isinstance(kind, type) and issubclass(kind, forms.BaseForm):
         return FormFields(kind, partial=partial)
-    return TypedFields(kind)
+    found = TypedFields(kind)
+    if "properties" not in found.schema:
+        raise TypeError(f"{kind!r} is neither a form nor a model or dataclass.")
+    if flat and (nested := [*_nested(found.schema)]):
+        raise TypeError(f"{nested[0]} is an object, which no query string holds.")
+    return found
+
+
+def _nested(schema: JSON) -> Iterator[str]:
+    """The properties that may be objects, or lists of them."""
+    definitions = schema.get("$defs", {})
+    for name, prop in schema["properties"].items():
+        kinds = {str(one) for one in all_of("type", prop)}
+        for ref in all_of("$ref", prop):
+            kinds.add(definitions[ref.rpartition("/")[2]].get("type", ""))
+        if "object" in kinds:
+            yield name
 
 
 def multipart(data: Mapping[str, list[str]], files: MultiValueDict[str, Any]) -> tuple[bytes, str]:

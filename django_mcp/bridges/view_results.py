@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from asgiref.sync import async_to_sync
-from django.forms import BaseForm
+from django.forms import BaseForm, BaseFormSet
 from django.http import HttpResponseBase
 from django.utils.html import escape
 
@@ -47,9 +47,9 @@ def tool_value(answer: Answer, pages: str, doubted: BaseForm | None = None) -> A
         return [*told, *_way(answer)]
     value = _value(answer, pages)
     fresh = [one for one in told if not (isinstance(value, str) and one in value)]
-    if fresh:
-        return [*fresh, value] if value else fresh
-    return value or "Done."
+    if value == "":
+        return fresh or ["Done." if answer.request.method == "POST" else "The page is empty."]
+    return [*fresh, value] if fresh else value
 
 
 def contents(answer: Answer, pages: str) -> Contents:
@@ -90,8 +90,9 @@ def refusal(answer: Answer, pages: str, doubted: BaseForm | None = None) -> None
 
 
 def _forms(response: Any) -> list[BaseForm]:
-    found = getattr(response, "context_data", None) or {}
-    return [one for one in found.values() if isinstance(one, BaseForm) and one.is_bound]
+    shown = [*(getattr(response, "context_data", None) or {}).values()]
+    shown += [one for several in shown if isinstance(several, BaseFormSet) for one in several]
+    return [one for one in shown if isinstance(one, BaseForm) and one.is_bound]
 
 
 def _shows_errors(answer: Answer, form: BaseForm) -> bool:

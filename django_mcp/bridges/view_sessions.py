@@ -28,8 +28,8 @@ class CallSession(SessionBase):
 
     @property
     def is_over(self) -> bool:
-        """Whether the caller was signed out. To look marks the session as used."""
-        return self.begun and SESSION_KEY not in self
+        """Whether the caller was signed out. To look marks the session as used, by anybody."""
+        return SESSION_KEY not in self and self.begun
 
     def exists(self, session_key: str | None = None) -> bool:
         return False

@@ -7,6 +7,7 @@ not use it, by what its class or the view's class states, does not see it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from ..declare.arguments import Arguments
 from ..declare.contents import Contents
 from ..declare.declarations import Declaration
 from ..declare.outputs import Output
+from ..declare.parameters import Parameter
 from ..declare.reasons import Reason
 from ..declare.resources import Resource
 from ..declare.tools import Tool
@@ -52,7 +54,7 @@ class ViewThing(Declaration):
         self.views, self.route, self.name = views, route, name
         self.permission, self.needs = views.permission, views.needs
         self.icons, self.meta = views.icons, views.meta
-        self.title = route.name.rpartition(":")[2].replace("-", " ").replace("_", " ").capitalize()
+        self.title = " ".join(re.split("[^A-Za-z0-9]+", route.name)).strip().capitalize()
         self.description = views.descriptions.get(route.name) or route.words
 
     def origin(self) -> str:
@@ -122,7 +124,7 @@ class ViewTool(ViewThing, Tool):
     def _query_fields(self) -> list[Fields]:
         if self.posts:
             return []
-        declared = fields_of(self.views.query.get(self.route.name))
+        declared = fields_of(self.views.query.get(self.route.name), flat=True)
         name = self.route.option("page_kwarg") or ""
         paged = _is_kind(self.route, MultipleObjectMixin) and self.route.option("paginate_by")
         taken = {*declared.schema["properties"], *self.route.properties}
@@ -203,7 +205,8 @@ class ViewResource(ViewThing, Resource):
     def resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
         yield from self._common_problems()
         self.template = Template(self.uri) if self.is_template else None
-        self.arguments = Arguments()
+        text = {name: Parameter(name, str) for name in self.route.converters}
+        self.arguments = Arguments(text)
         self.completers = {}
 
     def values(self, variables: Mapping[str, str]) -> dict[str, Any]:

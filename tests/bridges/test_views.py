@@ -75,7 +75,9 @@ def test_tools_have_names_titles_words_and_hints(views, server):
     tools = right(server).tools
     assert list(tools) == ["billing_list", "billing_close", "billing_delete"]
     listed, closes, deletes = (tool.definition() for tool in tools.values())
-    assert (listed["title"], listed["description"]) == ("List", "The invoices of your company.")
+    assert (listed["title"], listed["description"]) == (
+        "Billing list", "The invoices of your company.",
+    )  # fmt: skip
     assert listed["annotations"] == {"readOnlyHint": True}
     assert closes["description"] == "Close an invoice."
     assert "annotations" not in closes
@@ -288,7 +290,7 @@ def test_what_cannot_be_seen_of_it_is_done_all_the_same(views, server, connect, 
         ("nocharset", "\ufffd"),
         ("stream", "one two"),
         ("astream", "one two"),
-        ("empty", "Done."),
+        ("empty", "The page is empty."),
         ("cookie", "cookie set"),
     ],
 )
@@ -450,12 +452,16 @@ def test_hidden_and_missing_rows_are_the_same(views, server, connect, alice, bob
 # Asking.
 
 
-def test_a_view_may_ask_through_all_of_the_middleware(views, server, connect, alice, settings):
+@pytest.mark.parametrize("revision", ["2025-06-18", "2026-07-28"])
+def test_a_view_may_ask_through_all_of_the_middleware(
+    views, server, connect, alice, settings, revision
+):
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, "tests.bridges.middleware.Swallowing"]
     views(post=["ask"])
     answer = {"action": "accept", "content": {"answer": True}}
     site.ASKED.clear()
-    client = connect(alice, server=server, answers={"elicitation/create": lambda params: answer})
+    answers = {"elicitation/create": lambda params: answer}
+    client = connect(alice, server=server, answers=answers, revision=revision)
     assert text(client.call("ask")) == "sure: True"
     assert len(site.ASKED) == 2
     assert Tag.objects.count() == 1  # the first run was rolled back
@@ -546,6 +552,8 @@ class Clashing(site.forms.Form):
         ({"post": ["needy"]}, "E109"),
         ({"post": ["seen"], "forms": {"seen": WithoutForm}}, "E109"),
         ({"post": ["seen"], "forms": {"seen": 5}}, "E109"),
+        ({"post": ["seen"], "forms": {"seen": dict}}, "E109"),
+        ({"get": ["seen"], "query": {"seen": Payload}}, "E109"),
         ({"post": ["billing:close"], "forms": {"billing:close": Clashing}}, "E110"),
         ({"get": ["seen"], "permission": "nonsense"}, "E011"),
         ({"get": ["seen", "text"], "names": {"text": "seen"}}, "E001"),
