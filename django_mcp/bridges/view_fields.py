@@ -75,7 +75,10 @@ class TypedFields(Fields):
 
     def __init__(self, kind: Any) -> None:
         self._adapter: TypeAdapter[Any] = TypeAdapter(kind)
-        self.schema = self._adapter.json_schema(schema_generator=TerseSchema)
+        found = self._adapter.json_schema(schema_generator=TerseSchema)
+        if "$ref" in found:  # of a model that is a part of itself
+            found |= found["$defs"][found.pop("$ref").rpartition("/")[2]]
+        self.schema = found
 
     def body(self, given: Mapping[str, Any], shown: forms.BaseForm | None) -> Body:
         return Body(json.dumps(self._written(given)).encode(), "application/json")

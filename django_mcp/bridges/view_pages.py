@@ -56,9 +56,9 @@ def _show_fields(part: Any) -> None:
             field.replace_with("[x] " if field.has_attr("checked") else "[ ] ")
         else:
             field.replace_with("" if kind in BUTTONS else str(field.get("value", "")))
-    for option in part.find_all("option"):
-        if not option.has_attr("selected"):
-            option.decompose()
+    for option in part.select("option:not([selected])"):
+        for words in option.find_all(string=True, recursive=False):  # the next may be within it
+            words.extract()
 
 
 def _tidy(written: str) -> str:
