@@ -7,15 +7,17 @@ limits, its initial value. A field that no flat form can show is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import date, datetime, time
 from decimal import Decimal
+from itertools import islice
 from typing import Any
 
 from django import forms
 from django.db.models import Model
 from django.utils import timezone
 
+from .form_rows import MOST_ROWS
+from .form_values import flat, limits
 from .schemas import violations
 
 TYPES: tuple[tuple[type[forms.Field], dict[str, Any]], ...] = (
@@ -26,6 +28,7 @@ TYPES: tuple[tuple[type[forms.Field], dict[str, Any]], ...] = (
     (forms.EmailField, {"type": "string", "format": "email"}),
     (forms.URLField, {"type": "string", "format": "uri"}),
     (forms.DateTimeField, {"type": "string", "format": "date-time"}),
+    (forms.SplitDateTimeField, {"type": "string", "format": "date-time"}),
     (forms.DateField, {"type": "string", "format": "date"}),
 )
 STRING: dict[str, Any] = {"type": "string"}
@@ -33,23 +36,19 @@ HIDDEN = "hidden"  # what nobody may see being typed; never sent
 CHOICES = (forms.ChoiceField, forms.ModelChoiceField)
 UNASKABLE = (forms.FileField, forms.MultiValueField)
 SEVERAL = (forms.MultipleChoiceField, forms.ModelMultipleChoiceField)
-LIMITS = {
-    "min_length": "minLength", "max_length": "maxLength",
-    "min_value": "minimum", "max_value": "maximum",
-}  # fmt: skip
 
 
 def form_schema(form: forms.BaseForm) -> dict[str, Any]:
     """The schema of what ``form`` asks for. Raises ``TypeError`` for what cannot be asked."""
     asked = {name: field for name, field in form.fields.items() if not field.disabled}
-    properties = {name: _property(name, field) for name, field in asked.items()}
+    properties = {name: _property(form, name, field) for name, field in asked.items()}
     required = [name for name, field in asked.items() if field.required]
     return {"type": "object", "properties": properties, "required": required}
 
 
 def base_property(name: str, field: forms.Field) -> dict[str, Any]:
     """What can be said of a field without looking up rows. Raises ``TypeError``."""
-    if isinstance(field, UNASKABLE):
+    if isinstance(field, UNASKABLE) and not isinstance(field, forms.SplitDateTimeField):
         raise TypeError(f"{name}: a question cannot ask for a {type(field).__name__}.")
     found = (schema for kind, schema in TYPES if isinstance(field, kind))
     schema = {"type": "array"} if isinstance(field, CHOICES) else dict(next(found, STRING))
@@ -59,37 +58,30 @@ def base_property(name: str, field: forms.Field) -> dict[str, Any]:
     return schema | {key: str(value) for key, value in said.items() if value}
 
 
-def _property(name: str, field: forms.Field) -> dict[str, Any]:
-    schema = base_property(name, field)
+def _property(form: forms.BaseForm, name: str, field: forms.Field) -> dict[str, Any]:
+    schema = base_property(name, field) | limits(field)
     if isinstance(field, CHOICES):
         schema |= _chosen(name, field)
-    found = ((key, getattr(field, limit, None)) for limit, key in LIMITS.items())
-    schema |= {key: _json(value) for key, value in found if _is_number(value)}
-    default = _default(field)
+    default = _default(field, form.get_initial_for_field(field, name))
     fits = default is not None and not violations(schema, default, formats=False)
     return schema | ({"default": default} if fits else {})
 
 
 def _chosen(name: str, field: Any) -> dict[str, Any]:
-    titled = [{"const": str(v), "title": str(label)} for v, label in _choices(field.choices)]
-    if not titled:
+    """The choices with their labels; of rows, no more than a person would look through."""
+    most = MOST_ROWS if isinstance(field, forms.ModelChoiceField) else None
+    pairs = list(islice(flat(field.choices), most and most + 1))
+    if not pairs:
         raise TypeError(f"{name}: there is nothing to choose from.")
+    if most and len(pairs) > most:
+        raise TypeError(f"{name}: there are more than {most} rows to choose from.")
+    titled = [{"const": str(value), "title": str(label)} for value, label in pairs]
     if isinstance(field, SEVERAL):
         return {"type": "array", "items": {"anyOf": titled}}
     return {"type": "string", "oneOf": titled}
 
 
-def _choices(listed: Any) -> Iterator[tuple[Any, Any]]:
-    """The choices that mean something, out of their groups."""
-    for value, label in listed:
-        if isinstance(label, list | tuple):
-            yield from _choices(label)
-        elif value not in ("", None):
-            yield value, label
-
-
-def _default(field: forms.Field) -> Any:
-    value = field.initial() if callable(field.initial) else field.initial
+def _default(field: forms.Field, value: Any) -> Any:
     if value in (None, ""):
         return None
     if isinstance(field, SEVERAL):
@@ -101,10 +93,6 @@ def _default(field: forms.Field) -> Any:
 
 def _key(value: Any) -> Any:
     return value.pk if isinstance(value, Model) else value
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 
 def _json(value: Any) -> Any:

@@ -13,16 +13,22 @@ import dataclasses
 import enum
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from copy import copy, deepcopy
 from functools import lru_cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from django import forms as django_forms
 from django.db.models import Choices
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from .form_fields import form_schema
+from .form_rows import narrow
+from .form_values import as_posted, given
 from .questions import WrongAnswer
+
+if TYPE_CHECKING:
+    from .requests import Request
 
 PRIMITIVES: dict[Any, dict[str, Any]] = {
     bool: {"type": "boolean"},
@@ -78,28 +84,74 @@ class TypedForm(Form):
 
 
 class DjangoForm(Form):
-    """A Django form: its fields are shown, and it cleans the answer."""
+    """A Django form: its fields are shown, and it cleans the answer.
 
-    def __init__(self, form: type[django_forms.BaseForm]) -> None:
-        super().__init__(form_schema(form()))
-        self._form = form
+    ``form`` is a form class, or an unbound form that was made with what it
+    needs. With a ``request``, rows are offered only to those who may see them.
+    """
+
+    def __init__(self, form: Any, request: Request | None = None) -> None:
+        self._form, self._request = form, request
+        super().__init__(form_schema(self._made()))
+
+    def _made(self, **options: Any) -> django_forms.BaseForm:
+        form: django_forms.BaseForm = (
+            self._form(**options) if isinstance(self._form, type) else copied(self._form, **options)
+        )
+        if self._request is not None:
+            narrow(form, self._request)
+        return form
 
     def value(self, content: dict[str, Any]) -> Any:
-        names = self._form().add_prefix
-        form = self._form(data={names(name): value for name, value in content.items()})
+        form = self._made(data=as_posted(self._on_the_page(content)))
+        for name in content.keys() & form.fields.keys():
+            if not isinstance(form.fields[name], READ_FROM_THE_PAGE):
+                form.fields[name].widget = given(form.fields[name], content[name])
         if form.is_valid():
             return form.cleaned_data
-        problems = [f"{name}: {' '.join(map(str, e))}" for name, e in form.errors.items()]
-        raise WrongAnswer("; ".join(problems))
+        raise WrongAnswer("\n".join(_complaints(form)))
+
+    def _on_the_page(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        names = self._made().add_prefix
+        return {names(name): value for name, value in content.items()}
 
 
-def form_for(schema: Any) -> Form:
+# What a text of the answer says as a text of the page would.
+READ_FROM_THE_PAGE = (django_forms.JSONField, django_forms.ModelChoiceField)
+
+
+def copied(form: django_forms.BaseForm, data: Any = None) -> django_forms.BaseForm:
+    """Another form like ``form``, bound to ``data`` if there is any."""
+    made = copy(form)
+    made.fields = deepcopy(form.fields)
+    made._bound_fields_cache = {}  # type: ignore[attr-defined]
+    if isinstance(made, django_forms.BaseModelForm):
+        made.instance = copy(made.instance)  # which is what is cleaned
+    if data is not None:
+        made.data, made.is_bound = data, True
+    return made
+
+
+def _complaints(form: django_forms.BaseForm) -> Iterator[str]:
+    """What is wrong, for the person who filled it in: by the labels that they saw."""
+    for name, errors in form.errors.items():
+        words = " ".join(map(str, errors))
+        yield f"{form[name].label}: {words}" if name in form.fields else words
+
+
+def form_for(schema: Any, request: Request | None = None) -> Form:
     """The form of a type, a Django form or a JSON schema. Raises ``TypeError`` when not flat."""
     if isinstance(schema, dict):
         return Form(_flat_object(schema))
-    if isinstance(schema, type) and issubclass(schema, django_forms.BaseForm):
-        return DjangoForm(schema)
+    if is_django_form(schema):
+        return DjangoForm(schema, request)
     return _typed_form(schema)
+
+
+def is_django_form(schema: Any) -> bool:
+    """Whether it is a Django form, or the class of one."""
+    kind = schema if isinstance(schema, type) else type(schema)
+    return issubclass(kind, django_forms.BaseForm)
 
 
 @lru_cache(maxsize=256)

@@ -15,13 +15,16 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.utils.functional import Promise
 
 from ..exceptions import ClientError, Declined, TimedOut
 from ..protocol.capabilities import needed
 from . import sampling
+
+if TYPE_CHECKING:
+    from .requests import Request
 
 MISSING: Any = object()
 
@@ -46,6 +49,10 @@ class Question:
     def looks_up(self) -> bool:
         """Whether writing or reading it may ask the database, which a loop must not."""
         return False
+
+    def of(self, request: Request) -> Question:
+        """The question as it is asked of ``request``'s user."""
+        return self
 
     def check(self) -> None:
         """Raises ``ValueError`` for what must not be asked of anybody."""
@@ -78,6 +85,8 @@ class Elicit(Question):
     ``schema`` is bool, str, int, float, a ``Literal``, an enum, a list of
     either, a flat pydantic model or dataclass, a Django form, or a JSON schema
     as a dict. The answer is a value of that type (a form's ``cleaned_data``).
+    A Django form is a class, or an unbound form that was made with arguments;
+    rows of registered models are offered to those who may see them.
     """
 
     message: str
@@ -87,6 +96,7 @@ class Elicit(Question):
     url: str | None = None
     timeout: float | None = None
     method = "elicitation/create"
+    _request: ClassVar[Request | None] = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "message", str(self.message))  # it may be a lazy translation
@@ -96,6 +106,11 @@ class Elicit(Question):
             return {"mode": "url", "message": self.message, "url": self.url}
         return {"mode": "form", "message": self.message, "requestedSchema": self._form.schema}
 
+    def of(self, request: Request) -> Elicit:
+        made = replace(self)
+        object.__setattr__(made, "_request", request)
+        return made
+
     @property
     def looks_up(self) -> bool:
         return hasattr(self.schema, "base_fields")  # a Django form's choices may be rows
@@ -104,7 +119,7 @@ class Elicit(Question):
     def _form(self) -> Any:
         from .forms import form_for  # pydantic is not imported before a question is asked
 
-        return form_for(bool if self.schema is None else self.schema)
+        return form_for(bool if self.schema is None else self.schema, self._request)
 
     def check(self) -> None:
         from . import sensitive
@@ -132,7 +147,10 @@ class Elicit(Question):
         return self._form.read(content)
 
     def again(self, wrong: str) -> Question:
-        return replace(self, message=f"{self.message}\n\n{wrong[:500]}")
+        made = replace(self, message=f"{self.message}\n\n{wrong[:500]}")
+        if self.url is None:  # it is written in the loop, where no rows can be looked up
+            made.__dict__["_form"] = self._form
+        return made
 
     def _without(self, action: str) -> Any:
         if self.default is MISSING:

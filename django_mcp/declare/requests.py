@@ -223,6 +223,7 @@ class Request:
 
     def _answer(self, name: str, question: Question) -> tuple[Any, Callable[[], Any]]:
         """The question if it must be asked, and how to get its value if not."""
+        question = question.of(self)
         wire = repr(question.wire())
         self._occurrences[wire] = self._occurrences.get(wire, 0) + 1
         digest = question.digest(self._occurrences[wire])

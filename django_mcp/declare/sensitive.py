@@ -17,7 +17,6 @@ import re
 from typing import Any
 from urllib.parse import urlsplit
 
-from django import forms
 from django.conf import settings
 
 from .form_fields import HIDDEN, base_property
@@ -62,11 +61,12 @@ def form_problem(schema: Any) -> str | None:
 
 def _shown(schema: Any) -> dict[str, Any]:
     """The properties of a form, without the choices of a Django form: those may be rows."""
-    from .forms import form_for
+    from .forms import form_for, is_django_form
 
-    if isinstance(schema, type) and issubclass(schema, forms.BaseForm):
-        fields = schema.base_fields.items()  # type: ignore[attr-defined]
-        return {name: base_property(name, field) for name, field in fields}
+    if is_django_form(schema):
+        form: Any = schema
+        fields = form.base_fields if isinstance(schema, type) else form.fields
+        return {name: base_property(name, field) for name, field in fields.items()}
     shown: dict[str, Any] = form_for(schema).schema.get("properties", {})
     return shown
 

@@ -50,6 +50,7 @@ TITLED = {"type": "string", "oneOf": [{"const": "a", "title": "An A"}]}
         (forms.URLField(assume_scheme="https"), {"type": "string", "format": "uri"}),
         (forms.DateField(), {"type": "string", "format": "date"}),
         (forms.DateTimeField(), {"type": "string", "format": "date-time"}),
+        (forms.SplitDateTimeField(), {"type": "string", "format": "date-time"}),
         (forms.ChoiceField(choices=[("a", "An A")]), TITLED),
         (forms.ChoiceField(choices=[("", "---"), ("a", "An A")]), TITLED),
         (forms.ChoiceField(choices=[("Group", [("a", "An A")])]), TITLED),
@@ -119,7 +120,7 @@ def test_initial_values_that_do_not_fit_are_not(field):
 
 
 @pytest.mark.parametrize(
-    "field", [forms.FileField(), forms.ImageField(), forms.SplitDateTimeField()]
+    "field", [forms.FileField(), forms.ImageField(), forms.MultiValueField([forms.CharField()])]
 )
 def test_what_no_client_can_ask_for(field):
     with pytest.raises(TypeError, match=f"a: a question cannot ask for a {type(field).__name__}"):
