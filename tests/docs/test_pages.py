@@ -48,6 +48,12 @@ def test_what_a_page_declares_can_be_served(page, module, server):
     assert all(tool.definition()["inputSchema"] for tool in catalog.tools.values())
 
 
+def test_ten_lines_are_ten():
+    first = blocks(ROOT / "README.md", "python")[0]
+    lines = [line for line in first.splitlines() if line.strip() and not line.startswith("#")]
+    assert len(lines) == 10
+
+
 def test_the_ideas_run(server):
     size = mcp.Elicit("Which size?", Literal["S", "M", "L"])
     answer = {"result": {"action": "accept", "content": {"answer": "M"}}}
