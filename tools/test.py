@@ -35,6 +35,7 @@ DATABASE_NEUTRAL = (
     "tests/tools",
 )
 EXAMPLE = "tests/example_project"
+BROWSER = "tests/browser"
 CLIENTS = "tests/clients"
 CONFORMANCE = "tests/conformance"
 
@@ -54,11 +55,12 @@ class Suite:
 
 
 SPREAD = ("-n", "auto", "--dist", "loadscope")  # over the cores; a module stays on one
-APART = f"--ignore={CLIENTS}"
-NOT_AGAIN = (APART, *(f"--ignore={path}" for path in DATABASE_NEUTRAL))
+APART = (f"--ignore={BROWSER}", f"--ignore={CLIENTS}")
+NOT_AGAIN = (*APART, *(f"--ignore={path}" for path in DATABASE_NEUTRAL))
 SUITES = {
-    "sqlite": Suite("SQLite", (APART,)),
+    "sqlite": Suite("SQLite", APART),
     "example": Suite("Example project", (EXAMPLE,)),
+    "browser": Suite("Browser", (BROWSER, "-n", "0")),
     "clients": Suite("Clients", (CLIENTS, "-n", "0")),  # it runs several conversations at once
     "conformance": Suite("Conformance", (CONFORMANCE, "-n", "0")),  # one server, and nothing beside
     "postgres": Suite("PostgreSQL", NOT_AGAIN, "postgres"),

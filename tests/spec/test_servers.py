@@ -130,6 +130,24 @@ def test_a_body_that_is_too_large_is_refused(server):
     assert server.text("add", a=1, b=2) == "3"
 
 
+# Browsers.
+
+
+def test_a_browser_is_shown_a_page(server):
+    connection = server.connect()
+    browser = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    for method in ("GET", "HEAD", "GET"):
+        connection.request(method, "/mcp", headers=browser)
+        response = connection.getresponse()
+        body = response.read()
+        assert (response.status, response.getheader("Content-Type")) == (
+            200, "text/html; charset=utf-8",
+        )  # fmt: skip
+        assert b"<code>whoami</code>" not in body
+        assert (b"<code>ponder</code>" in body) == (method == "GET")
+    assert "Traceback" not in server.told()
+
+
 # Leaving.
 
 
@@ -202,6 +220,8 @@ def test_it_is_below_a_prefix(serve):
     connection.request("GET", page, headers={"Host": "localhost"})
     response = connection.getresponse()
     assert (response.status, response.read()) == (200, b"Django at /app/page/")
+    connection.request("GET", paths[0], headers={"Accept": "text/html", "Host": "localhost"})
+    assert b"http://localhost/app/mcp" in connection.getresponse().read()
 
 
 def test_with_and_without_a_slash(server):
