@@ -1,8 +1,8 @@
-"""The admin, the way to it, and where people sign in who do not work there."""
+"""The admin, the way to it, trips, and where people sign in who do not work there."""
 
 from django.contrib import admin
 from django.contrib.auth.views import LoginView
-from django.urls import path
+from django.urls import include, path
 from django.views.generic import RedirectView
 
 sign_in = LoginView.as_view(
@@ -13,5 +13,6 @@ sign_in = LoginView.as_view(
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("accounts/login/", sign_in, name="login"),
+    path("trips/", include("example_project.atlas.urls")),
     path("admin/", admin.site.urls),
 ]

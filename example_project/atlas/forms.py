@@ -1,6 +1,10 @@
-"""What a person is asked for: Django forms, whose validation applies to the answer."""
+"""Django forms: what a person is asked for, and what a model fills in; their validation applies."""
+
+from datetime import timedelta
 
 from django import forms
+
+from example_project.atlas.models import Stop, Trip
 
 
 class TripDates(forms.Form):
@@ -15,3 +19,35 @@ class TripDates(forms.Form):
         if starts and ends and ends < starts:
             self.add_error("ends", "A trip cannot end before it starts.")
         return cleaned
+
+
+class FirstDay(forms.Form):
+    """When a trip begins."""
+
+    starts = forms.DateField(label="First day")
+
+
+class TripMove(forms.ModelForm):
+    """Another first day for a trip: it lasts as long, and its arrivals move along."""
+
+    class Meta:
+        model = Trip
+        fields = ["starts"]
+        labels = {"starts": "First day"}
+
+    def clean(self) -> dict:
+        cleaned = super().clean()
+        if starts := cleaned.get("starts"):
+            if self.instance.status == Trip.Status.DONE:
+                raise forms.ValidationError("This trip is over.")
+            self.moved: timedelta = starts - self.instance.starts
+            self.instance.ends += self.moved
+        return cleaned
+
+    def save(self, commit: bool = True) -> Trip:
+        trip = super().save(commit)
+        stops = list(trip.stops.exclude(arrival=None))
+        for stop in stops:
+            stop.arrival += self.moved
+        Stop.objects.bulk_update(stops, ["arrival"])
+        return trip

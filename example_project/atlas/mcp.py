@@ -13,8 +13,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 import django_mcp as mcp
+from django_mcp.bridges.views import ViewTools
 from example_project.atlas import geography, pictures, quiz, trips
-from example_project.atlas.forms import TripDates
+from example_project.atlas.forms import TripDates, TripMove
 from example_project.atlas.icons import emoji
 from example_project.atlas.models import City, Continent, Country, Stop, Trip
 
@@ -237,6 +238,14 @@ def itinerary(request: mcp.Request, trip: Trip) -> trips.Itinerary:
     return trips.itinerary(trip)
 
 
+@mcp.register(TripMove)
+class MoveTrip(FormTool):
+    """Move one of the user's trips to another first day: it lasts as long, arrivals move along."""
+
+    update = True
+    idempotent = True
+
+
 @mcp.tool(permission="atlas.delete_trip", destructive=True)
 def delete_trip(request: mcp.Request, trip: Trip) -> str:
     """Delete one of the user's trips for good. The user is asked first."""
@@ -280,6 +289,17 @@ def capital_quiz(
         solved.append(quiz.Solved(riddle, guess))
         request.log("notice", str(solved[-1]), logger="atlas.quiz")
     return quiz.scored(solved)
+
+
+@mcp.register
+class TripPages(ViewTools):
+    """Pages of trips that people have, too."""
+
+    get = ["trips:calendar"]
+    post = ["trips:again"]
+    resources = ["trips:page"]
+    names = {"trips:calendar": "trip_calendar", "trips:again": "repeat_trip"}
+    icons = [emoji("🧳")]
 
 
 # What can be read.

@@ -103,6 +103,29 @@ def add_stop(trip: Trip, city: City, arrival: date | None = None) -> Stop:
     return stop
 
 
+def repeat(trip: Trip, starts: date) -> Trip:
+    """Save a trip like this one, with the same stops, that starts on another day.
+
+    Whoever calls sees to the transaction.
+    """
+    later = starts - trip.starts
+    again = Trip(
+        owner=trip.owner, title=trip.title, notes=trip.notes, starts=starts, ends=trip.ends + later
+    )
+    again.full_clean()
+    again.save()
+    Stop.objects.bulk_create(
+        Stop(
+            trip=again,
+            city_id=stop.city_id,
+            position=stop.position,
+            arrival=stop.arrival and stop.arrival + later,
+        )
+        for stop in trip.stops.all()
+    )
+    return again
+
+
 @transaction.atomic
 def remove_stop(stop: Stop) -> None:
     """Take a stop off its trip; those behind it move up."""
