@@ -22,11 +22,11 @@ from django.http.request import split_domain_port, validate_host
 
 from ..conf import settings
 from ..declare.declarations import Declaration, default_name
-from .view_things import ViewResource, ViewThing, ViewTool
-from .view_urls import Route, routes
 
 if TYPE_CHECKING:
     from ..declare.catalogs import Catalog
+    from .view_things import ViewThing
+    from .view_urls import Route
 
 LISTS = {"get": "GET", "post": "POST", "resources": "GET"}
 PAGES = ("markdown", "text")
@@ -57,6 +57,8 @@ class ViewTools(Declaration):
 
     def derived(self) -> Iterator[ViewThing]:
         """The tools and resources."""
+        from .view_things import ViewResource, ViewTool
+
         for name in self.get:
             yield ViewTool(self, self._routes[name], name=self._tool_name(name, "get"))
         for name in self.post:
@@ -79,6 +81,8 @@ class ViewTools(Declaration):
 
     @cached_property
     def _routes(self) -> dict[str, Route]:
+        from .view_urls import routes
+
         return routes()
 
     def resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:

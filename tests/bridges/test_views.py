@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
+import sys
 from dataclasses import dataclass
+from textwrap import dedent
 
 import pytest
 from pydantic import BaseModel
@@ -583,6 +586,18 @@ def test_the_servers_own_host_is_one_that_views_answer_to(views, server, setting
     settings.ALLOWED_HOSTS, settings.DEBUG = [], True
     server.forget()
     assert ids(server) == []
+
+
+def test_to_declare_is_cheap_and_needs_no_library():
+    """Else the check that says what is missing would never be reached."""
+    code = """
+        import sys
+        sys.modules["markdownify"] = sys.modules["bs4"] = None
+        from django_mcp.bridges.views import ViewTools
+        assert "pydantic" not in sys.modules
+    """
+    done = subprocess.run([sys.executable, "-c", dedent(code)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_views_are_registered_alone(server):
