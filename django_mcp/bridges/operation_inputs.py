@@ -33,6 +33,7 @@ TYPED: dict[str, JSON] = {
     "DecimalField": {"type": ["string", "number"], "pattern": r"^-?[0-9]+(\.[0-9]+)?$"},
     "DurationField": {"type": "string"},
 }
+MOST_LEVELS = 30  # of JSON: MariaDB keeps no more than one besides
 UNCHANGED: Any = object()
 BASE64: JSON = {"type": "string", "contentEncoding": "base64"}
 
@@ -86,7 +87,7 @@ class Input:
         """The value that JSON stands for. Raises ``ValueError`` or ``ValidationError``."""
         kind = kind_of(self.field)
         assert kind is not None
-        _refuse_nul(given)
+        _check_storable(given)
         value = None if given is None else kind.read(given)
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError("This is no finite number.")
@@ -117,7 +118,7 @@ class JsonInput(Input):
         return {"type": [kind for kind in ANYTHING if kind != "null"]}
 
     def read(self, given: Any) -> Any:
-        _refuse_nul(given)
+        _check_storable(given)
         return given
 
     def _differs(self, row: models.Model, value: Any) -> bool:
@@ -195,15 +196,15 @@ def or_null(schema: JSON) -> JSON:
     return schema | {"type": [*kinds, "null"]} | choices
 
 
-def _refuse_nul(given: Any) -> None:
-    """No database need keep this character; PostgreSQL does not."""
-    parts: list[Any] = [given]
-    while parts:
-        part = parts.pop()
-        if isinstance(part, str) and "\0" in part:
-            raise ValueError("A text holds no NUL character.")
-        if isinstance(part, dict | list):
-            parts += [*part, *part.values()] if isinstance(part, dict) else part
+def _check_storable(given: Any, levels: int = MOST_LEVELS) -> None:
+    """Raise ``ValueError`` for what some database does not keep: PostgreSQL no NUL character."""
+    if isinstance(given, str) and "\0" in given:
+        raise ValueError("A text holds no NUL character.")
+    if isinstance(given, dict | list):
+        if not levels:
+            raise ValueError(f"It has more than {MOST_LEVELS} levels.")
+        for part in [*given, *given.values()] if isinstance(given, dict) else given:
+            _check_storable(part, levels - 1)
 
 
 def _bytes(text: str) -> bytes:

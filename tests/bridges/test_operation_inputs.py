@@ -140,12 +140,14 @@ def test_any_json(bills, invoice, given):
     assert row["metadata"] == given and type(row["metadata"]) is type(given)
 
 
-def test_json_is_as_deep_as_a_message(bills, invoice):
+def test_json_is_as_deep_as_every_database_keeps_it(bills, invoice):
     deep: object = 1
-    for _ in range(50):
-        deep = [deep]
+    for level in range(30):
+        deep = {"a": deep} if level % 2 else [deep]
     bills.text("update_invoice", invoice=invoice.pk, metadata=deep)
     assert Invoice.objects.get().metadata == deep
+    words = bills.failure("update_invoice", invoice=invoice.pk, metadata=[deep])
+    assert words == "Invalid arguments. metadata: It has more than 30 levels."
 
 
 def test_no_value_is_none(bills, invoice):
