@@ -41,8 +41,14 @@ class TripMove(forms.ModelForm):
             if self.instance.status == Trip.Status.DONE:
                 raise forms.ValidationError("This trip is over.")
             self.moved: timedelta = starts - self.instance.starts
-            self.instance.ends += self.moved
+            self._move_end()
         return cleaned
+
+    def _move_end(self) -> None:
+        try:
+            self.instance.ends += self.moved
+        except OverflowError:
+            raise forms.ValidationError("No calendar goes that far.") from None
 
     def save(self, commit: bool = True) -> Trip:
         trip = super().save(commit)

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 import django_mcp as mcp
+from django_mcp.bridges.forms import FormTool
 from django_mcp.bridges.views import ViewTools
 from example_project.atlas import geography, pictures, quiz, trips
 from example_project.atlas.forms import TripDates, TripMove

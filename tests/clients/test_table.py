@@ -24,7 +24,7 @@ Cell = dict[str, str]
 TOOLS = {
     "search_country", "search_city", "search_trip", "search_stop", "nearest_cities",
     "distance_between", "draw_map", "ride_slow_train", "plan_trip", "add_stop", "itinerary",
-    "delete_trip", "suggest_itinerary", "capital_quiz",
+    "move_trip", "delete_trip", "suggest_itinerary", "capital_quiz",
 }  # fmt: skip
 PUBLIC = {
     "search_country", "search_city", "nearest_cities", "distance_between", "draw_map",

@@ -3,7 +3,7 @@
 import base64
 import json
 from contextlib import ExitStack
-from datetime import date
+from datetime import date, timedelta
 
 import pytest
 
@@ -251,6 +251,28 @@ def test_a_full_trip_is_told_so(alice, people):
     Stop.objects.bulk_create(Stop(trip=trip, city_id=PARIS, position=n) for n in range(1, 101))
     words = refused(alice, "add_stop", trip=trip.pk, city=TOKYO)
     assert words == "A trip has at most 100 stops."
+
+
+def test_a_trip_is_moved_with_its_arrivals(people, alice):
+    trip = Trip.objects.of(people["alice"]).exclude(status="done").first()
+    starts, days = trip.starts, trip.days
+    arrivals = [stop.arrival for stop in trip.stops.order_by("position")]
+    later = starts + timedelta(days=400)
+    moved = call(alice, "move_trip", trip=trip.pk, starts=str(later))
+    assert (moved["starts"], moved["days"]) == (str(later), days)
+    assert [stop.arrival for stop in trip.stops.order_by("position")] == [
+        arrival and arrival + timedelta(days=400) for arrival in arrivals
+    ]
+    assert refused(alice, "move_trip", trip=trip.pk, starts="soon") == (
+        "starts: 'soon' is not a date (YYYY-MM-DD)."
+    )
+    far = refused(alice, "move_trip", trip=trip.pk, starts="9999-12-31")
+    assert far == "the form: No calendar goes that far."
+    Trip.objects.filter(pk=trip.pk).update(status="done")
+    over = refused(alice, "move_trip", trip=trip.pk, starts=str(starts))
+    assert over == "the form: This trip is over."
+    foreign = Trip.objects.exclude(owner=people["alice"]).first()
+    assert "There is no trip" in refused(alice, "move_trip", trip=foreign.pk, starts=str(starts))
 
 
 def test_a_trip_is_deleted_after_a_yes(alice, people):
