@@ -1,0 +1,92 @@
+"""
+``manage.py startmcp``: a first ``mcp.py`` for an app, to be read and cut down.
+
+Rule: what is there is never overwritten unasked, and nothing is written into a package
+that is not the project's.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from django.apps import AppConfig, apps
+from django.core.management.base import CommandError, CommandParser
+
+from ..drafts import Draft, draft
+from ..output import SpokenCommand
+
+NEXT = """\
+Read it: whatever it names can be seen by who may view it in the admin. Then:
+  manage.py check                          finds what is wrong with it
+  manage.py mcp_inspect --user NAME        shows what a user is shown
+  manage.py mcp_connect CLIENT             connects a client to it"""
+
+
+class Command(SpokenCommand):
+    help = (
+        "Write an mcp.py for an app, from its models and views: a start, which shows little and "
+        "writes nothing."
+    )
+    examples = [
+        ("billing", "write mcp.py beside the models of billing"),
+        ("billing --print", "show it, and write nothing"),
+    ]
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("app", metavar="APP", help="the label of an app, such as billing")
+        parser.add_argument("--force", action="store_true", help="overwrite an mcp.py")
+        parser.add_argument("--print", action="store_true", help="show it, and write nothing")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        app = app_named(options["app"])
+        if options["print"]:
+            self.stdout.write(draft(app, inside=is_own(app)).text, ending="")
+            return
+        path = Path(app.path) / "mcp.py"
+        check(app, path, options["force"])
+        made = draft(app)
+        try:
+            path.write_text(made.text, encoding="utf-8")
+        except OSError as error:
+            raise CommandError(f"{path}: {error.strerror}") from None
+        self._tell(path, made)
+
+    def _tell(self, path: Path, made: Draft) -> None:
+        self.note(f"Written: {path}", self.style.SUCCESS)
+        if made.shown:
+            self.note(f"Models: {', '.join(made.shown)}")
+        for name, why in made.left_out.items():
+            self.note(f"Left out: {name}, {why}")
+        if made.views:
+            self.note(f"Views: {', '.join(made.views)}")
+        self.note(f"\n{NEXT}")
+
+
+def app_named(label: str) -> AppConfig:
+    """The app of that label, or of that dotted name. Raises ``CommandError``."""
+    for app in apps.get_app_configs():
+        if label in (app.label, app.name):
+            return app
+    own = sorted(app.label for app in apps.get_app_configs() if is_own(app))
+    raise CommandError(
+        f"There is no app {label!r} in INSTALLED_APPS; the project's own: {', '.join(own)}."
+    )
+
+
+def is_own(app: AppConfig) -> bool:
+    """Whether its package is the project's, and not one that was installed."""
+    installed = {Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib")}
+    path = Path(app.path).resolve()
+    return app.label != "django_mcp" and not any(path.is_relative_to(one) for one in installed)
+
+
+def check(app: AppConfig, path: Path, force: bool) -> None:
+    """Raises ``CommandError`` where nothing should be written."""
+    if not is_own(app):
+        raise CommandError(
+            f"{app.label} is an installed package: --print shows what an app of yours may take."
+        )
+    if not force and (path.exists() or path.with_suffix("").is_dir()):
+        raise CommandError(f"{path} is there already. --force overwrites it, --print shows one.")

@@ -1,0 +1,346 @@
+"""
+A first ``mcp.py`` for an app, from its models and views.
+
+Rule: it shows less than it could, and says what it left out. What the checks would refuse
+is not written, what looks like a secret is not either, and nothing that writes is switched on.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.util import find_spec
+from typing import Any
+
+from django.apps import AppConfig
+from django.db import models
+
+from ..declare.rows.fields import SECRET, FieldSet
+from ..declare.rows.keys import key_problems
+from ..declare.rows.keyset import Keyset
+from ..declare.rows.searching import Search
+from ..declare.sensitive import SECRET as SECRET_WORDS
+from ..declare.sensitive import words
+from ..declare.servers import default_server
+
+VIEWS = "django_mcp.bridges.views"
+WIDTH = 88  # of a line, as formatters have it
+# Beside what the checks refuse: what is seldom meant for a model to read.
+DELICATE = frozenset((
+    "cookie", "digest", "hash", "hashed", "internal", "nonce", "passport", "private", "recovery",
+    "salt", "session", "ssn",
+))  # fmt: skip
+NO_TEXT = (models.UUIDField, models.GenericIPAddressField)
+MOST_SEARCHED = 4
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What was written, and what of it is there: for who is told."""
+
+    text: str
+    shown: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)  # a model, and why
+    views: list[str] = field(default_factory=list)
+
+
+def draft(app: AppConfig, *, inside: bool = True) -> Draft:
+    """An ``mcp.py`` for ``app``; with ``inside`` it lies in the app's own package."""
+    found = [Sketch(model, app) for model in app.get_models()]
+    sketches = [one for one in found if not one.why_not]
+    left_out = {one.model.__name__: one.why_not for one in found if one.why_not}
+    views = Views(app)
+    models_shown = [one.model for one in sketches]
+    parts = [resource_text(one, first=one is sketches[0]) for one in sketches]
+    parts += views.text()
+    imported = _imports(app, models_shown, views, inside) if parts else [NOTHING]
+    head = "\n\n".join([_docstring(app), *imported])
+    text = "\n\n\n".join([head, *parts, *_omitted(left_out)])
+    return Draft(f"{text}\n", [one.__name__ for one in models_shown], left_out, views.names)
+
+
+def _docstring(app: AppConfig) -> str:
+    return (
+        f'"""What clients of MCP may see and do in {app.label}: a start, by startmcp.\n\n'
+        "What is not named here is not shown. Go through every list, and take out what\n"
+        'nobody needs to know.\n"""'
+    )
+
+
+NOTHING = """\
+# There was nothing here to begin with. A function is a tool:
+#
+# import django_mcp as mcp
+#
+#
+# @mcp.tool(read_only=True)
+# def whoami(request) -> str:
+#     \"\"\"The name of the user you act for.\"\"\"
+#     return request.user.get_username()"""
+
+
+def _omitted(left_out: dict[str, str]) -> list[str]:
+    return [
+        "\n".join(comment(f"Left out: {name}, {why}.") for name, why in left_out.items())
+    ] * bool(left_out)
+
+
+def _imports(
+    app: AppConfig, wanted: Sequence[type[models.Model]], views: Views, inside: bool
+) -> list[str]:
+    """What others make, and what is the project's own, each in order."""
+    places: dict[str, list[str]] = {}
+    for model in wanted:
+        places.setdefault(_place(app, model, inside), []).append(model.__name__)
+    project = app.name.partition(".")[0] if inside else None
+    own = [one for one in places if one.partition(".")[0] in ("", project)]
+    others = {one: names for one, names in places.items() if one not in own}
+    others |= {VIEWS: ["ViewTools"]} if views.are_written else {}
+    absolute = [one for one in own if one[0] != "."]
+    relative = [one for one in own if one[0] == "."]
+    blocks = [
+        ["import django_mcp as mcp", *(_import(one, others[one]) for one in sorted(others))],
+        [_import(one, places[one]) for one in sorted(absolute)],
+        [_import(one, places[one]) for one in sorted(relative)],
+    ]
+    return ["\n".join(block) for block in blocks if block]
+
+
+def _place(app: AppConfig, model: type[models.Model], inside: bool) -> str:
+    known = app.models_module is not None and (
+        getattr(app.models_module, model.__name__, None) is model
+    )
+    place = f"{app.name}.models" if known else model.__module__
+    within = inside and place.startswith(f"{app.name}.")
+    return place.removeprefix(app.name) if within else place
+
+
+def _in_order(name: str) -> tuple[bool, str]:
+    """Names all in capitals come first, as formatters sort them."""
+    return not (name.isupper() and len(name) > 1), name.lower()
+
+
+def _import(place: str, found: Sequence[str]) -> str:
+    names = sorted(found, key=_in_order)
+    line = f"from {place} import {', '.join(names)}"
+    if len(line) <= WIDTH:
+        return line
+    return "\n".join([f"from {place} import (", *(f"    {name}," for name in names), ")"])
+
+
+# Models.
+
+
+class Sketch:
+    """What a resource of a model might show."""
+
+    def __init__(self, model: type[models.Model], app: AppConfig) -> None:
+        self.model, self.app = model, app
+
+    @cached_property
+    def why_not(self) -> str:
+        """Why it has no resource; empty if it has."""
+        if self.model._meta.proxy:
+            return f"a proxy of {self.model._meta.concrete_model.__name__}"  # type: ignore[union-attr]
+        if key_problems(self.model):
+            return "whose key cannot be part of an address"
+        return "" if self.fields else "of which nothing can be shown"
+
+    @cached_property
+    def candidates(self) -> list[Any]:
+        """Its columns, but for keys that an address shows anyway."""
+        every: Iterable[Any] = self.model._meta.get_fields()
+        return [
+            one for one in every
+            if getattr(one, "concrete", False) and not one.many_to_many
+            and not (one.primary_key and (one.has_default() or _is_made_up(one)))
+        ]  # fmt: skip
+
+    @cached_property
+    def fields(self) -> list[str]:
+        return [one.name for one in self.candidates if self._may_show(one)]
+
+    @cached_property
+    def hidden(self) -> list[str]:
+        relations = [one.name for one in self.model._meta.many_to_many]
+        return [one.name for one in self.candidates if one.name not in self.fields] + relations
+
+    def _may_show(self, one: Any) -> bool:
+        if isinstance(one, models.FileField | models.BinaryField | models.JSONField):
+            return False
+        return not _is_delicate(one) and not FieldSet(self.model, [one.name]).problems()
+
+    @cached_property
+    def search_fields(self) -> list[str]:
+        texts = [
+            one for one in self._shown()
+            if isinstance(one, models.CharField | models.TextField)
+            and not isinstance(one, NO_TEXT) and not one.choices
+        ]  # fmt: skip
+        return self._passing(texts, lambda name: Search(self.model, [name]))[:MOST_SEARCHED]
+
+    @cached_property
+    def filter_fields(self) -> list[str]:
+        chosen = [
+            one for one in self._shown()
+            if one.is_relation or one.choices or isinstance(one, models.BooleanField)
+        ]  # fmt: skip
+        return self._passing(chosen, lambda name: Search(self.model, (), [name]))
+
+    @cached_property
+    def ordering(self) -> list[str]:
+        """The model's own, if clients may see all of it and it can be paged."""
+        own = [*(self.model._meta.ordering or ())]
+        if not all(isinstance(name, str) and name.removeprefix("-") in self.fields for name in own):
+            return []
+        found = [str(name) for name in own]
+        return [] if Keyset(self.model, found).problems() else found
+
+    @cached_property
+    def name(self) -> str | None:
+        """Another than its model's, where another app has taken that."""
+        own = self.model._meta.model_name
+        taken = {
+            thing.name for thing in default_server.catalog.tools.values()
+            if _app_of(thing) != self.app.label
+        }  # fmt: skip
+        return f"{self.app.label}_{own}" if f"search_{own}" in taken else None
+
+    def _shown(self) -> list[Any]:
+        return [one for one in self.candidates if one.name in self.fields]
+
+    def _passing(self, found: Iterable[Any], part: Callable[[str], Any]) -> list[str]:
+        return [one.name for one in found if not part(one.name).problems()]
+
+
+def _is_made_up(one: Any) -> bool:
+    """Whether a key says nothing but which row it is."""
+    parent = one.remote_field is not None and getattr(one.remote_field, "parent_link", False)
+    return isinstance(one, models.AutoField) or parent or isinstance(one, models.UUIDField)
+
+
+def _is_delicate(one: Any) -> bool:
+    named = words(one.name)
+    found = SECRET.search(one.name) or SECRET_WORDS.search(named)
+    return bool(found) or not DELICATE.isdisjoint(named.split())
+
+
+def _app_of(thing: Any) -> str | None:
+    resource = getattr(thing, "_resource", None)
+    return None if resource is None else str(resource.model._meta.app_label)
+
+
+def resource_text(one: Sketch, *, first: bool) -> str:
+    """The class, as somebody would have written it; the first says what may be added to each."""
+    model = one.model.__name__
+    lists = ("fields", "search_fields", "filter_fields", "ordering")
+    written = [assigned(name, found) for name in lists if (found := getattr(one, name))]
+    called = [f'    name = "{one.name}"  # the other is taken by another app'] if one.name else []
+    hidden = [comment(f"Not shown: {', '.join(one.hidden)}.", 4)] if one.hidden else []
+    return "\n".join(
+        [
+            f"@mcp.register({model})",
+            f"class {model}Resource(mcp.ModelResource):",
+            *called,
+            *written,
+            *hidden,
+            *(EXPLAINED if first else ()),
+            OPERATIONS,
+        ]
+    )
+
+
+EXPLAINED = (
+    "    # Whoever may not view or change these in the admin sees none of them. For others:",
+    "    # permission = mcp.AUTHENTICATED",
+    "    #",
+    "    # def get_queryset(self, request):",
+    "    #     return super().get_queryset(request).filter(...)  # the rows of request.user",
+    "    #",
+    "    # Whoever may add and change them there may do so here, with this:",
+)
+OPERATIONS = '    # operations = ["create", "update"]'
+
+
+# Views.
+
+
+class Views:
+    """The views of an app that have names: those that are looked at, those that write."""
+
+    def __init__(self, app: AppConfig) -> None:
+        self.app = app
+        self.get, self.post = list[str](), list[str]()
+        for name, route in self._routes().items():
+            if route.reversible and self._is_own(name, route):
+                self._sort(name, route.view_class)
+        self.names = sorted({*self.get, *self.post})
+
+    def _routes(self) -> dict[str, Any]:
+        from ..bridges.view_urls import routes
+
+        return routes()
+
+    def _is_own(self, name: str, route: Any) -> bool:
+        view = route.view_class or route.callback
+        module = f"{getattr(view, '__module__', '')}."
+        return module.startswith(f"{self.app.name}.") or name.startswith(f"{self.app.label}:")
+
+    def _sort(self, name: str, view_class: Any) -> None:
+        if view_class is None or hasattr(view_class, "get"):
+            self.get.append(name)
+        if view_class is not None and hasattr(view_class, "post"):
+            self.post.append(name)
+
+    @property
+    def are_written(self) -> bool:
+        """Whether there are some that only show something, and what shows it is installed."""
+        return bool(self.get) and find_spec("markdownify") is not None
+
+    def text(self) -> list[str]:
+        if not self.names:
+            return []
+        title = "".join(part.capitalize() for part in self.app.label.split("_"))
+        head = ["@mcp.register", f"class {title}Views(ViewTools):"]
+        if self.get:
+            writing = _hashed([WRITING, assigned("post", self.post)]) if self.post else []
+            text = "\n".join([*head, assigned("get", self.get), *writing])
+            return [text] if self.are_written else [_hidden(EXTRA, text)]
+        return [_hidden(WRITING, "\n".join([*head, assigned("post", self.post)]))]
+
+
+WRITING = "These write; what they take is what their form takes:"
+EXTRA = "Views need the extra: pip install 'django-modelcontext[views]'."
+
+
+def _hidden(why: str, text: str) -> str:
+    """Code that is ready, and switched off."""
+    return "\n".join(_hashed([why, f"from {VIEWS} import ViewTools", "", "", text], indent=0))
+
+
+# Text.
+
+
+def assigned(name: str, values: Sequence[str]) -> str:
+    """A list, in a line or with one for each."""
+    told = [json.dumps(value, ensure_ascii=False) for value in values]
+    line = f"    {name} = [{', '.join(told)}]"
+    if len(line) <= WIDTH:
+        return line
+    return "\n".join([f"    {name} = [", *(f"        {one}," for one in told), "    ]"])
+
+
+def _hashed(parts: Iterable[str], indent: int = 4) -> list[str]:
+    """Lines as comments, at the indent at which they would be code."""
+    lines = (line for part in parts for line in part.splitlines() or [""])
+    return [" " * indent + f"# {line.removeprefix(' ' * indent)}".rstrip() for line in lines]
+
+
+def comment(text: str, indent: int = 0) -> str:
+    start = " " * indent + "# "
+    return textwrap.fill(
+        text, WIDTH, initial_indent=start, subsequent_indent=start, break_long_words=False
+    )

@@ -1,0 +1,393 @@
+"""``startmcp``: what it writes works as it is, shows no secret, and overwrites nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.apps import apps
+from django.core.management import CommandError, call_command
+
+from django_mcp.declare.servers import default_server
+from django_mcp.management import drafts
+from django_mcp.management.drafts import draft
+from django_mcp.testing import Client
+from tests.spec.process import ROOT
+
+PROGRAM = "from django.core.management import execute_from_command_line as run; run()"
+FILES = {
+    "shop/__init__.py": "",
+    "shop/settings.py": """
+from pathlib import Path
+BASE = Path(__file__).parent
+SECRET_KEY = "x"
+ALLOWED_HOSTS = ["localhost"]
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": BASE / "db.sqlite3"}}
+AUTH_USER_MODEL = "accounts.User"
+ROOT_URLCONF = "shop.urls"
+INSTALLED_APPS = ["django.contrib.auth", "django.contrib.contenttypes", "django_mcp",
+                  "shop.accounts", "kinds", "empty", "viewing", "twins"]
+""",
+    "shop/urls.py": """
+from django.urls import include, path
+from viewing import views
+urlpatterns = [path("v/", include(("viewing.urls", "viewing"))), path("far/", views.far,
+               name="far")]
+""",
+    "shop/accounts/__init__.py": "",
+    "shop/accounts/models.py": """
+from django.contrib.auth.models import AbstractUser
+from django.db import models
+
+class User(AbstractUser):
+    api_key = models.CharField(max_length=40)
+    otp_secret = models.CharField(max_length=40)
+    password_hint = models.CharField(max_length=40)
+    recovery_code = models.CharField(max_length=40)
+    session_cookie = models.CharField(max_length=40)
+    nickname = models.CharField(max_length=40)
+""",
+    "kinds/__init__.py": "",
+    "kinds/models.py": """
+from django.contrib.contenttypes.fields import GenericForeignKey
+from django.contrib.contenttypes.models import ContentType
+from django.db import models
+from .more import Elsewhere
+
+class Stamped(models.Model):
+    made = models.DateTimeField(auto_now_add=True)
+    class Meta:
+        abstract = True
+
+class Thing(Stamped):
+    name = models.CharField(max_length=50)
+    colour = models.CharField(max_length=5, choices=[("r", "Red"), ("g", "Green")])
+    is_good = models.BooleanField(default=True)
+    picture = models.FileField()
+    raw = models.BinaryField()
+    anything = models.JSONField(default=dict)
+    likes = models.ManyToManyField("self")
+    access_token = models.TextField()
+    class Meta:
+        ordering = ["-made", "name"]
+
+class ByExpression(models.Model):
+    name = models.CharField(max_length=50)
+    class Meta:
+        ordering = [models.F("name").desc()]
+
+class BySecret(models.Model):
+    name = models.CharField(max_length=50)
+    secret = models.CharField(max_length=50)
+    class Meta:
+        ordering = ["secret"]
+
+class Proxy(Thing):
+    class Meta:
+        proxy = True
+
+class Unmanaged(models.Model):
+    name = models.CharField(max_length=50)
+    class Meta:
+        managed = False
+        db_table = "not_there"
+
+class Composite(models.Model):
+    pk = models.CompositePrimaryKey("thing_id", "number")
+    thing = models.ForeignKey(Thing, models.CASCADE)
+    number = models.IntegerField()
+    text = models.TextField()
+
+class Child(Thing):
+    age = models.IntegerField()
+
+class Tagged(models.Model):
+    content_type = models.ForeignKey(ContentType, models.CASCADE)
+    object_id = models.PositiveIntegerField()
+    target = GenericForeignKey()
+
+class OnlySecrets(models.Model):
+    password = models.CharField(max_length=50)
+
+class AVeryLongNameOfAModelThatMakesImportsLong(models.Model):
+    a_rather_long_name_of_a_field_1 = models.CharField(max_length=5)
+    a_rather_long_name_of_a_field_2 = models.CharField(max_length=5)
+    a_rather_long_name_of_a_field_3 = models.CharField(max_length=5)
+
+class URL(models.Model):
+    address = models.URLField()
+""",
+    "kinds/more.py": """
+from django.db import models
+
+class Elsewhere(models.Model):
+    name = models.CharField(max_length=50)
+    class Meta:
+        app_label = "kinds"
+""",
+    "twins/__init__.py": "",
+    "twins/models.py": """
+from django.db import models
+
+class Thing(models.Model):
+    name = models.CharField(max_length=50)
+""",
+    "empty/__init__.py": "",
+    "viewing/__init__.py": "",
+    "viewing/urls.py": """
+from django.urls import path, re_path
+from django.views.generic import TemplateView
+from . import views
+urlpatterns = [
+    path("show/<int:pk>", views.show, name="show"),
+    path("form", views.Both.as_view(), name="both"),
+    path("write", views.Writes.as_view(), name="write"),
+    path("page", TemplateView.as_view(template_name="x.html"), name="page"),
+    path("nameless", views.show),
+]
+""",
+    "viewing/views.py": """
+from django.http import HttpResponse
+from django.views import View
+
+def show(request, pk):
+    return HttpResponse(f"number {pk}")
+
+def far(request):
+    return HttpResponse("far")
+
+class Both(View):
+    def get(self, request): return HttpResponse("get")
+    def post(self, request): return HttpResponse("post")
+
+class Writes(View):
+    def post(self, request): return HttpResponse("post")
+""",
+}
+APPS = ("accounts", "kinds", "empty", "viewing", "twins")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A project of many kinds of models and views, with an mcp.py for each of its apps."""
+    folder = tmp_path_factory.mktemp("project")
+    for name, text in FILES.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    for label in APPS:
+        done = manage(folder, "startmcp", label)
+        assert done.returncode == 0 and not done.stdout, done.stderr
+        assert f"Written: {folder}" in done.stderr and "manage.py check" in done.stderr
+    return folder
+
+
+def manage(folder, *arguments):
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments], cwd=folder, capture_output=True, text=True,
+        env={"DJANGO_SETTINGS_MODULE": "shop.settings", "PYTHONPATH": str(folder), "PATH": ""},
+    )  # fmt: skip
+
+
+def written(project, label):
+    folder = project / "shop" if label == "accounts" else project
+    return (folder / label / "mcp.py").read_text()
+
+
+def resource(text, model):
+    """The lines of one class."""
+    found = re.search(rf"class {model}Resource\(.*?(?=\n\n\n|\Z)", text, re.DOTALL)
+    return found and found[0]
+
+
+# What it writes works.
+
+
+def test_the_checks_find_nothing_wrong(project):
+    done = manage(project, "check", "--fail-level", "WARNING", "--tag", "django_mcp")
+    assert done.returncode == 0, done.stderr
+    assert "no issues" in done.stdout
+
+
+def test_a_client_is_shown_what_was_written(project):
+    done = manage(project, "migrate", "--run-syncdb", "-v0")
+    assert done.returncode == 0, done.stderr
+    manage(project, "shell", "-c", "from shop.accounts.models import User as U; "
+           "U.objects.create_superuser('alice', password='x', api_key='CANARY')")  # fmt: skip
+    done = manage(project, "mcp_call", "search_user", "--user", "alice")
+    assert '"username": "alice"' in done.stdout, done.stdout + done.stderr
+    assert "CANARY" not in done.stdout + done.stderr
+    done = manage(project, "mcp_call", "viewing_show", "pk=7", "--user", "alice")
+    assert "number 7" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("label", APPS)
+def test_it_is_formatted(project, label):
+    text = written(project, label)
+    for command in (
+        ["format", "--isolated", "--diff", "-"],
+        ["check", "--isolated", "--select", "E,F,I,W,UP,B", "--line-length", "88", "-"],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *command],
+            input=text, capture_output=True, text=True, cwd=project,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert max(map(len, text.splitlines())) <= 96
+
+
+def test_the_models_of_the_shop(server, alice):
+    text = draft(apps.get_app_config("shop")).text
+    alone = text.replace("from .", "from tests.shop.").replace("mcp.register(", "server.register(")
+    exec(compile(alone, "mcp.py", "exec"), {"server": server})
+    assert server.check() == []
+    with Client(alice, server=server) as client:
+        assert [tool["name"] for tool in client.tools()] == [
+            "search_invoice"
+        ]  # she may change them
+
+
+ATLAS = """
+from django.apps import apps
+from django_mcp.declare.servers import Server
+from django_mcp.management.drafts import draft
+server = Server("another")
+text = draft(apps.get_app_config("atlas")).text.replace("from .", "from example_project.atlas.")
+exec(text.replace("mcp.register", "server.register"), {"server": server})
+print(server.check(), sorted(server.catalog.templates)[0])
+"""
+
+
+def test_the_models_and_views_of_the_atlas():
+    done = subprocess.run(
+        [sys.executable, "manage.py", "shell", "-c", ATLAS], cwd=ROOT, capture_output=True,
+        text=True, env=os.environ | {"DJANGO_SETTINGS_MODULE": "example_project.settings"},
+    )  # fmt: skip
+    assert "[] model://atlas/city/{pk}" in done.stdout, done.stdout + done.stderr
+
+
+# It shows no secret.
+
+
+def test_no_secret_is_shown(project):
+    text = resource(written(project, "accounts"), "User")
+    assert '"username"' in text and '"nickname"' in text
+    shown, hidden = text.split("# Not shown:")
+    for name in (
+        "password", "api_key", "otp_secret", "password_hint", "recovery_code", "session_cookie",
+        "groups", "user_permissions",
+    ):  # fmt: skip
+        assert f'"{name}"' not in shown and name in hidden
+
+
+def test_files_and_what_may_hold_anything_are_left_out(project):
+    text = resource(written(project, "kinds"), "Thing")
+    assert 'fields = ["made", "name", "colour", "is_good"]' in text
+    assert 'search_fields = ["name"]' in text and 'filter_fields = ["colour", "is_good"]' in text
+    assert 'ordering = ["-made", "name"]' in text
+    assert "# Not shown: picture, raw, anything, access_token, likes." in text
+
+
+@pytest.mark.parametrize("name", ["ByExpression", "BySecret"])
+def test_an_order_that_clients_may_not_learn_is_left_out(project, name):
+    text = resource(written(project, "kinds"), name)
+    assert 'fields = ["name"]' in text and "ordering" not in text
+
+
+def test_nothing_that_writes_is_switched_on(project):
+    for label in APPS:
+        for line in written(project, label).splitlines():
+            assert "operations" not in line or line.lstrip().startswith("#")
+            assert "post =" not in line or line.lstrip().startswith("#")
+            assert "permission =" not in line or line.lstrip().startswith("#")
+
+
+def test_models_that_have_no_resource_are_named(project):
+    text = written(project, "kinds")
+    assert "# Left out: Proxy, a proxy of Thing.\n" in text
+    assert "# Left out: OnlySecrets, of which nothing can be shown.\n" in text
+    for name in ("Stamped", "Proxy", "OnlySecrets"):
+        assert resource(text, name) is None
+    for name in ("Composite", "Unmanaged", "Child", "Tagged", "URL", "Elsewhere"):
+        assert resource(text, name)
+
+
+def test_a_name_that_another_app_has_taken_is_not_taken_again(project):
+    assert 'name = "twins_thing"' in resource(written(project, "twins"), "Thing")
+    assert "name = " not in resource(written(project, "kinds"), "Thing").split("fields")[0]
+    done = manage(project, "startmcp", "twins", "--print")
+    assert done.stdout == written(project, "twins"), done.stderr
+
+
+def test_an_app_without_models_gets_a_start_too(project):
+    text = written(project, "empty")
+    assert "# @mcp.tool(read_only=True)" in text and "Resource" not in text
+
+
+# Views.
+
+
+def test_views_are_named_where_they_only_show(project):
+    text = written(project, "viewing")
+    assert "class ViewingViews(ViewTools):" in text
+    (got,) = re.findall(r"^    get = (\[.*?\])$", text, re.MULTILINE)
+    assert got == '["viewing:show", "viewing:both", "viewing:page", "far"]'
+    assert '    # post = ["viewing:both", "viewing:write"]' in text
+
+
+def test_without_what_reads_pages_they_are_ready_and_switched_off(monkeypatch, settings):
+    monkeypatch.setattr(drafts, "find_spec", lambda name: None)
+    views = object.__new__(drafts.Views)
+    views.app, views.get, views.post = apps.get_app_config("shop"), ["a:b"], ["a:c"]
+    views.names = ["a:b", "a:c"]
+    (text,) = views.text()
+    assert all(line.startswith("#") for line in text.splitlines()) and not views.are_written
+    assert "django-modelcontext[views]" in text
+    bare = "\n".join(line.removeprefix("#").removeprefix(" ") for line in text.splitlines()[1:])
+    compile(bare, "mcp.py", "exec")
+    assert '    get = ["a:b"]\n' in bare and '    # post = ["a:c"]' in bare
+
+
+# It overwrites nothing.
+
+
+def test_what_is_there_is_not_overwritten(project):
+    path = project / "empty/mcp.py"
+    before = path.read_text()
+    path.write_text("mine = 1\n")
+    try:
+        done = manage(project, "startmcp", "empty")
+        assert done.returncode == 1 and "--force overwrites it" in done.stderr
+        assert path.read_text() == "mine = 1\n"
+        done = manage(project, "startmcp", "empty", "--force")
+        assert done.returncode == 0 and path.read_text() == before
+    finally:
+        path.write_text(before)
+
+
+def test_what_is_shown_is_alone_on_stdout_and_nothing_is_written(project):
+    before = written(project, "kinds")
+    done = manage(project, "startmcp", "kinds", "--print")
+    assert done.stdout == before and not done.stderr
+
+
+def test_nothing_is_written_into_an_installed_package(capsys):
+    package = Path(apps.get_app_config("auth").path)
+    with pytest.raises(CommandError, match="installed package: --print"):
+        call_command("startmcp", "auth", "--force")
+    assert not (package / "mcp.py").exists()
+    call_command("startmcp", "django.contrib.auth", "--print")
+    said = capsys.readouterr().out
+    assert "from django.contrib.auth.models import Group, Permission, User" in said
+    assert '"password"' not in said
+
+
+def test_an_app_that_is_not_there_is_told_with_those_that_are():
+    with pytest.raises(CommandError, match="no app 'nonsense'.*the project's own: .*shop"):
+        call_command("startmcp", "nonsense")
+    assert default_server.name == "default"
