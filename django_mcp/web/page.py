@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64encode
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings as django_settings
@@ -82,12 +83,17 @@ def context(request: HttpRequest, asked: Request) -> dict[str, Any]:
         "login_url": visitors.login_url(request),
         "admin_url": visitors.admin_url(user),
         "token_url": visitors.token_url(user),
-        "token_command": visitors.token_command(user),
+        "token_command": visitors.token_command(user) if _is_told(asked) else None,
         "ways": ways(server, url),
         "is_open": is_open(server),
         "sections": found,
         "elsewhere": _elsewhere(request),
     }
+
+
+def _is_told(asked: Request) -> bool:
+    """Whether the visitor is told of commands: strangers need not know how a site is run."""
+    return asked.principal.is_authenticated or django_settings.DEBUG
 
 
 def _elsewhere(request: HttpRequest) -> str:
@@ -102,16 +108,22 @@ def _elsewhere(request: HttpRequest) -> str:
 
 def _rendered(shown: dict[str, Any]) -> tuple[str, str]:
     """The page, and the digest of its style sheet, by which the browser knows it."""
-    engine = _engine()
+    engine = _templates()
     style = str(engine.get_template("django_mcp/page.css").render({}))
     digest = b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return engine.get_template("django_mcp/page.html").render({**shown, "style": style}), digest
 
 
-def _engine() -> DjangoTemplates:
+def _templates() -> DjangoTemplates:
     """Django's templates, whatever TEMPLATES says, with what the project has put over ours."""
     engines: list[dict[str, Any]] = django_settings.TEMPLATES
-    dirs = [place for engine in engines for place in engine.get("DIRS", ())]
+    dirs = tuple(place for engine in engines for place in engine.get("DIRS", ()))
+    return (_engine.__wrapped__ if django_settings.DEBUG else _engine)(dirs)
+
+
+@lru_cache(maxsize=8)
+def _engine(dirs: tuple[Any, ...]) -> DjangoTemplates:
+    """Kept, with the templates it has read, for as long as nobody is changing them."""
     return DjangoTemplates({"NAME": "django_mcp", "DIRS": dirs, "APP_DIRS": True, "OPTIONS": {}})
 
 

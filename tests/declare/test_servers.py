@@ -104,6 +104,16 @@ def test_extensions_of_a_server(another, extensions):
     assert only(server).id == "django_mcp.E006"
 
 
+@pytest.mark.parametrize("page", ["everybody", False, mcp.Tool])
+def test_who_may_see_the_page_of_a_server(another, page):
+    server = another("a", page=page)
+    server.tool(nothing)
+    assert only(server).id == "django_mcp.E008"
+    server = another("b", page=None)
+    server.tool(nothing)
+    right(server)
+
+
 def test_what_presents_a_server(another):
     server = another("a", experimental={"x": {}}, extensions={"io.example/y": {"z": 1}})
     server.tool(nothing)

@@ -9,6 +9,7 @@ from base64 import b64decode, b64encode
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import django
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.db import connections
@@ -248,12 +249,6 @@ def test_others_are_refused(server, browse, bob):
     assert browse().ask(f"/{server.path}").status == 403  # there is nowhere to sign in
 
 
-def test_a_page_for_what_is_no_permission(server):
-    server.page = "everybody"
-    server.tool(permission=mcp.PUBLIC)(test_others_are_refused)
-    assert "django_mcp.E008" in [message.id for message in server.check()]
-
-
 # Attacks.
 
 
@@ -376,6 +371,13 @@ def test_below_a_prefix(browse, settings, path, root):
     assert login.removesuffix("/") == "/accounts/login/?next=/app/mcp"
 
 
+def test_strangers_are_not_told_how_the_site_is_run(browse, settings, alice):
+    assert "manage.py" not in browse().visit().html
+    assert "manage.py" in browse(alice).visit().html
+    settings.DEBUG = True
+    assert "mcp_token create --user NAME" in browse().visit().text
+
+
 def test_below_a_prefix_that_a_setting_names(browse, settings):
     settings.FORCE_SCRIPT_NAME = "/app"
     assert "https://shop.example/app/mcp" in browse().visit(path="/app/mcp").text
@@ -432,6 +434,23 @@ def policy(get_response):
         return response
 
     return middleware
+
+
+def test_a_site_that_keeps_its_pages(browse, settings, alice, bob):
+    """The page is nobody's but the visitor's, and of the moment."""
+    cache = "django.middleware.cache.{}CacheMiddleware"
+    settings.MIDDLEWARE = [cache.format("Update"), *MIDDLEWARE, cache.format("FetchFrom")]
+    assert "Signed in as alice" in browse(alice).visit().text
+    for browser in (browse(bob), browse()):
+        assert "alice" not in browser.visit().html
+
+
+@pytest.mark.skipif(django.VERSION < (6, 0), reason="Django 6.0 has such a middleware")
+def test_djangos_own_policy_leaves_ours(browse, settings):
+    settings.MIDDLEWARE = requires("django.middleware.csp.ContentSecurityPolicyMiddleware")
+    settings.SECURE_CSP = {"default-src": ["https://x.example"]}
+    found = browse().visit().talk.headers["content-security-policy"]
+    assert found.startswith("default-src 'none'") and "x.example" not in found
 
 
 def test_a_site_that_is_broken(browse, settings, caplog):
