@@ -71,7 +71,11 @@ class TripAgain(PermissionRequiredMixin, FormView):
         return {"starts": self.trip.starts + timedelta(days=364)}  # the same day of the week
 
     def form_valid(self, form) -> HttpResponse:
-        with transaction.atomic():
-            again = repeat(self.trip, form.cleaned_data["starts"])
+        try:
+            with transaction.atomic():
+                again = repeat(self.trip, form.cleaned_data["starts"])
+        except OverflowError:
+            form.add_error("starts", "No calendar goes that far.")
+            return self.form_invalid(form)
         messages.success(self.request, f"“{again}” is planned from {again.starts}.")
         return redirect("trips:page", again.pk)

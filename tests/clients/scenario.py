@@ -224,6 +224,8 @@ async def read(client: Client) -> JSON:
         "city": await client.read(f"atlas://city/{PARIS}"),
         "map": await client.read("atlas://map/JP"),
         "missing": await failing(client.read("atlas://city/1")),
+        "view": await client.read("view://trips/page/1"),
+        "posted": await client.call("repeat_trip", {"pk": 1, "starts": "2030-01-01"}),
         "prompt": await client.prompt("visit", {"country": "JP", "city": "Tokyo"}),
     }
 

@@ -25,6 +25,7 @@ TOOLS = {
     "search_country", "search_city", "search_trip", "search_stop", "nearest_cities",
     "distance_between", "draw_map", "ride_slow_train", "plan_trip", "add_stop", "itinerary",
     "move_trip", "delete_trip", "suggest_itinerary", "capital_quiz",
+    "trip_calendar", "repeat_trip",
 }  # fmt: skip
 PUBLIC = {
     "search_country", "search_city", "nearest_cities", "distance_between", "draw_map",
@@ -229,6 +230,15 @@ def test_read(row: Row, told: Told, cell: Cell) -> None:
     (picture,) = told["read"]["map"]["contents"]
     assert base64.b64decode(picture["blob"]).startswith(b"\x89PNG\r\n")
     assert told["read"]["missing"]["code"] == (-32602 if row.since(NEWEST) else -32002)
+
+
+def test_views_are_read_and_posted_to(row: Row, told: Told) -> None:
+    (page,) = told["read"]["view"]["contents"]
+    assert page["mimeType"] == "text/markdown" and page["text"].startswith("# ")
+    assert "csrf" not in json.dumps(told["read"])
+    said, shown = texts(told["read"]["posted"])
+    assert "is planned from 2030-01-01" in said
+    assert shown.startswith(page["text"].partition("\n")[0])
 
 
 def test_prompt(row: Row, told: Told) -> None:

@@ -85,8 +85,9 @@ def test_a_trip_is_taken_again_and_its_page_is_shown(connect, planner, planned):
     assert [stop.arrival for stop in again.stops.all()] == [date(2028, 4, 1), date(2028, 4, 5)]
 
 
-def test_a_form_that_is_refused_plans_nothing(connect, planner, planned):
-    result = connect(planner).call("repeat_trip", pk=planned.pk, starts="tomorrow")
+@pytest.mark.parametrize("starts", ["tomorrow", "9999-12-31"])
+def test_a_form_that_is_refused_plans_nothing(connect, planner, planned, starts):
+    result = connect(planner).call("repeat_trip", pk=planned.pk, starts=starts)
     assert result["isError"] and "starts" in result["content"][0]["text"]
     assert Trip.objects.count() == 1
 
