@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import django_mcp as mcp
@@ -57,3 +58,32 @@ def declare(server: Server, model: Any = Invoice, base: Any = Bills, **attribute
     kinds[model] = type("Written", (base,), attributes)
     for one, kind in kinds.items():
         server.register(one, kind)
+
+
+class Free(mcp.ModelResource):
+    """Rows that everybody who is signed in sees and writes."""
+
+    permission = mcp.AUTHENTICATED
+    operations = ALL
+    operation_permissions = EVERYBODY
+
+    def get_queryset(self, request):
+        return self.model.objects.all()
+
+
+def writer(server: Server, connect: Any, user: Any) -> Any:
+    """Declares models with the fields that are shown, the first to be written; gives a client."""
+
+    def opened(first: Any, *others: Any, **attributes: Any) -> Any:
+        reading = {"operations": [], "operation_permissions": {}}
+        for (model, fields), more in [(first, attributes), *((one, reading) for one in others)]:
+            server.register(model, type("Rows", (Free,), {"fields": fields} | more))
+        server.ready()
+        return connect(user, server=server)
+
+    return opened
+
+
+def read(text: str) -> Any:
+    """The row in a result's text."""
+    return json.loads(text)

@@ -1,6 +1,5 @@
 """A row on its way into the database: held, valid, saved, within sight; and never another one."""
 
-import json
 import threading
 from datetime import date
 from decimal import Decimal
@@ -8,58 +7,32 @@ from decimal import Decimal
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.core.exceptions import ValidationError
-from django.db import IntegrityError, connection, models, transaction
+from django.db import IntegrityError, connection, connections, models, transaction
 from django.test.utils import CaptureQueriesContext
 
-import django_mcp as mcp
 from django_mcp.bridges import operation_rows
 from django_mcp.bridges.operation_rows import check, held, refusals, shown
 from django_mcp.exceptions import InvalidArguments, ToolError
 from tests.declare.world import asked, right
 from tests.http import HttpClient
+from tests.settings import DATABASES
 from tests.shop.models import (
     Badge,
     Company,
-    Customer,
     Invoice,
     LedgerLine,
     Note,
     Place,
     Tag,
     Warehouse,
-    Wearer,
 )
 
-from .billing import ALL, EVERYBODY, declare
-
-
-class Free(mcp.ModelResource):
-    """Rows that everybody who is signed in sees and writes."""
-
-    permission = mcp.AUTHENTICATED
-    operations = ALL
-    operation_permissions = EVERYBODY
-
-    def get_queryset(self, request):
-        return self.model.objects.all()
+from .billing import Free, declare, read, writer
 
 
 @pytest.fixture
 def write(server, connect, alice):
-    """A client of Alice's, who writes the first of some models, of which ``fields`` are shown."""
-
-    def opened(first, *others, **attributes):
-        reading = {"operations": [], "operation_permissions": {}}
-        for (model, fields), more in [(first, attributes), *((one, reading) for one in others)]:
-            server.register(model, type("Rows", (Free,), {"fields": fields} | more))
-        right(server)
-        return connect(alice, server=server)
-
-    return opened
-
-
-def done(text):
-    return json.loads(text)
+    return writer(server, connect, alice)
 
 
 # Keys of every kind.
@@ -67,7 +40,7 @@ def done(text):
 
 def test_a_key_of_its_own_is_given_once(write):
     client = write((Badge, ["code", "colour"]))
-    row = done(client.text("create_badge", code="a/b", colour="red"))
+    row = read(client.text("create_badge", code="a/b", colour="red"))
     assert row == {"_uri": "model://shop/badge/a%2Fb", "code": "a/b", "colour": "red"}
     client.text("update_badge", badge=row["_uri"], colour="blue")
     assert Badge.objects.get().colour == "blue"
@@ -90,7 +63,7 @@ def test_a_new_row_replaces_no_other(write, monkeypatch):
 
 def test_a_key_that_is_made_up(write):
     client = write((Note, ["id", "text", "written"]))
-    row = done(client.text("create_note", text="one"))
+    row = read(client.text("create_note", text="one"))
     assert row["id"] == str(Note.objects.get().pk) and row["written"]
     client.text("update_note", note=row["id"], text="two")
     assert Note.objects.get().text == "two"
@@ -101,7 +74,7 @@ def test_a_key_of_several_columns(write, alice):
     fields = ["pk", "company", "line", "text", "amount"]
     client = write((LedgerLine, fields), (Company, ["name"]))
     new = {"company": company.pk, "line": 3, "text": "rent", "amount": "-7.10"}
-    row = done(client.text("create_ledgerline", **new))
+    row = read(client.text("create_ledgerline", **new))
     assert row["pk"] == [company.pk, 3] and row["_uri"].endswith(f"/{company.pk}%2C3")
     client.text("update_ledgerline", ledgerline=row["_uri"], text="more rent")
     client.text("update_ledgerline", ledgerline=row["pk"], amount=-8)
@@ -119,16 +92,16 @@ def test_a_field_of_its_own_is_the_address(write, invoice):
         (Tag, ["label"]),
         uri="tag://{label}",
     )
-    row = done(client.text("create_tag", label="old"))
+    row = read(client.text("create_tag", label="old"))
     assert row["_uri"] == "tag://old"
-    row = done(client.text("update_tag", tag="old", label="new"))
+    row = read(client.text("update_tag", tag="old", label="new"))
     assert row["_uri"] == "tag://new"
     assert "that you may change" in client.failure("update_tag", tag="old", label="x")
 
 
 def test_a_row_in_two_tables(write):
     client = write((Warehouse, ["name", "city", "capacity"]))
-    row = done(client.text("create_warehouse", name="W", capacity=5))
+    row = read(client.text("create_warehouse", name="W", capacity=5))
     client.text("update_warehouse", warehouse=row["_uri"], city="Graz")
     assert Warehouse.objects.get().city == Place.objects.get().city == "Graz"
     client.text("delete_warehouse", warehouse=row["_uri"])
@@ -139,50 +112,6 @@ def test_a_parent_takes_its_child_along_only_with_permission(write):
     place = Warehouse.objects.create(name="W").place_ptr
     client = write((Place, ["name"]))
     assert "other rows depend" in client.failure("delete_place", place=place.pk)
-
-
-# What rows point to.
-
-
-def test_a_foreign_key_to_another_column(write):
-    Badge.objects.create(code="b", colour="red")
-    Badge.objects.create(code="c", colour="blue")
-    client = write((Wearer, ["badge", "locker"]), (Badge, ["code"]), (Place, ["name"]))
-    locker = Place.objects.create(name="L")
-    row = done(client.text("create_wearer", badge="b", locker=locker.pk))
-    assert (row["badge"], row["locker"]) == ("b", locker.pk)
-    row = done(client.text("update_wearer", wearer=row["_uri"], badge="c"))
-    assert row["badge"] == "c" and Wearer.objects.get().badge_id == "blue"
-    words = client.failure("create_wearer", badge="b", locker=locker.pk)
-    assert words == "locker: Wearer with this Locker already exists."
-
-
-def test_a_row_may_point_to_one_of_its_own_kind_or_none(write, invoice):
-    client = write((Customer, ["name", "referred_by", "company"]), (Company, ["name"]))
-    first = invoice.customer
-    row = done(
-        client.text("create_customer", name="New", referred_by=first.pk, company=first.company_id)
-    )
-    assert row["referred_by"] == first.pk
-    row = done(client.text("update_customer", customer=row["_uri"], referred_by=None))
-    assert row["referred_by"] is None
-
-
-def test_only_what_may_be_chosen_is(write, invoice, monkeypatch):
-    good, bad = Tag.objects.create(label="good"), Tag.objects.create(label="bad")
-    for field, limit in (("tags", {"label": "good"}), ("customer", models.Q(name="Nobody"))):
-        monkeypatch.setattr(Invoice._meta.get_field(field).remote_field, "limit_choices_to", limit)
-    client = write((Invoice, ["number", "tags", "customer"]), (Tag, ["label"]),
-                   (Customer, ["name"]), operations=["update"],
-                   operation_permissions={"update": mcp.AUTHENTICATED})  # fmt: skip
-    words = client.failure("update_invoice", invoice=invoice.pk, tags=[good.pk, bad.pk])
-    assert words == "Invalid arguments. tags: One of them cannot be chosen."
-    words = client.failure("update_invoice", invoice=invoice.pk, tags=[good.pk])
-    assert words.startswith("customer: ") and not invoice.tags.exists()
-    invoice.customer.name = "Nobody"
-    invoice.customer.save()
-    client.text("update_invoice", invoice=invoice.pk, tags=[good.pk, good.pk])
-    assert invoice.tags.get() == good
 
 
 # Holding.
@@ -246,11 +175,8 @@ def test_how_much_is_asked(server, connect, alice, invoice, tool, given):
     assert {*kinds} - {*expected} <= {"SAVEPOINT", "RELEASE"}
 
 
-@pytest.mark.django_db(transaction=True)
 def test_two_who_change_one_row_wait_for_each_other(server, shared_db, alice, invoice):
     """Each of them adds to what it has read; nothing of it is lost."""
-    if not connection.features.has_select_for_update:
-        pytest.skip("The database has no locks of rows.")
     declare(server)
     resource = right(server).models[Invoice][0]
 
@@ -263,10 +189,10 @@ def test_two_who_change_one_row_wait_for_each_other(server, shared_db, alice, in
         finally:
             connection.close()
 
-    threads = [threading.Thread(target=add) for _ in range(8)]
-    for thread in threads:
+    adding = [threading.Thread(target=add) for _ in range(8)]
+    for thread in adding:
         thread.start()
-    for thread in threads:
+    for thread in adding:
         thread.join()
     invoice.refresh_from_db()
     assert invoice.total == Decimal("20.50")
@@ -287,7 +213,7 @@ def test_any_queryset_is_a_gate(server, connect, alice, bob, invoice, gate):
     invoice.company.members.add(bob)
     declare(server, get_queryset=gate)
     client = connect(alice, server=server)
-    assert done(client.text("update_invoice", invoice=invoice.pk, total="5"))["total"] == "5.00"
+    assert read(client.text("update_invoice", invoice=invoice.pk, total="5"))["total"] == "5.00"
     client.text("delete_invoice", invoice=invoice.pk)
 
 
@@ -376,3 +302,43 @@ def test_it_is_written_over_http(server, alice, invoice, revision):
         assert gone == {"_uri": row["_uri"], "message": "The invoice is deleted."}
     assert Invoice.objects.get() == invoice and LogEntry.objects.count() == 3
     assert date(2026, 1, 2) == Invoice.objects.get().issued
+
+
+# In the database of the model.
+
+
+@pytest.fixture(params=DATABASES)
+def alias(request, shared_db, settings):
+    """Each database there is, in which tags have a table and are written."""
+    name = request.param
+    missing = Tag._meta.db_table not in connections[name].introspection.table_names()
+
+    class Router:
+        def db_for_write(self, model, **hints):
+            return name if model is Tag else None
+
+        db_for_read = db_for_write
+
+    if missing:
+        with connections[name].schema_editor() as editor:
+            editor.create_model(Tag)
+    settings.DATABASE_ROUTERS = [Router(), *settings.DATABASE_ROUTERS]
+    yield name
+    if missing:
+        with connections[name].schema_editor() as editor:
+            editor.delete_model(Tag)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_transaction_is_where_the_model_is(alias, write, fails):
+    seen = []
+
+    def save_model(self, request, obj, created):
+        super(Free, self).save_model(request, obj, created)
+        seen.extend(name for name in connections if connections[name].in_atomic_block)
+        if fails:
+            raise ToolError("No.")
+
+    client = write((Tag, ["label"]), save_model=save_model)
+    assert client.call("create_tag", label="new")["isError"] == fails
+    assert seen == [alias] and Tag.objects.using(alias).count() == (not fails)
