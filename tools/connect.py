@@ -3,70 +3,43 @@
 The rule: what is printed can be pasted as it is; every path is absolute.
 """
 
-import json
 import os
-import shlex
-import subprocess
 from pathlib import Path
-from typing import Any
+
+from django_mcp.web.clients import Client, Snippet, client
 
 NAME = "atlas"
-PUBLIC_ALONE = """\
-ChatGPT connects from the internet, so it cannot reach an address of this machine: it needs a public
-one, https://..., in front of this server. It sends no token of this kind, so it would see what is
-for everybody."""
+# Claude Desktop starts servers by itself, and needs nothing else that is installed for that.
+OVER_HTTP = ("claude-code", "cursor", "vscode", "chatgpt", "inspector")
+OVER_STDIO = ("claude-code", "claude-desktop", "cursor", "vscode", "inspector")
 
 
 def over_http(url: str, token: str, command: list[str]) -> str:
     """What to paste where, for each client; `command` is for one that starts servers itself."""
-    entry: dict[str, Any] = {"url": url, "headers": {"Authorization": f"Bearer {token}"}}
-    header = shell(["--header", f"Authorization: Bearer {token}"])
-    inspector = f"npx @modelcontextprotocol/inspector --server-url {url} --transport http"
-    return "\n\n".join(
-        [
-            f"Claude Code\n\n  claude mcp add --transport http {NAME} {url} {header}",
-            f"Claude Desktop starts it by itself: {DESKTOP}\n\n{local('mcpServers', command)}",
-            f"Cursor: {CURSOR}\n\n{configuration('mcpServers', entry)}",
-            f"VS Code: {VS_CODE}\n\n{configuration('servers', {'type': 'http'} | entry)}",
-            PUBLIC_ALONE,
-            f"MCP Inspector, with Node 22.19 or newer\n\n  {inspector} {header}",
-        ]
-    )
+    told = [(one, one.snippet(NAME, url=url, token=token)) for one in map(client, OVER_HTTP)]
+    desktop = client("claude-desktop")
+    told[1:1] = [(desktop, local(desktop, command))]
+    return "\n\n".join(shown(one, snippet) for one, snippet in told)
 
 
 def over_stdio(command: list[str], user: str) -> str:
     """What to paste where, for clients that start a server themselves, as `user`."""
-    return "\n\n".join(
-        [
-            f"Connect your own client, as {user} (or put another user's name there):",
-            f"Claude Code\n\n  claude mcp add {NAME} -- {shell(command)}",
-            f"Claude Desktop: {DESKTOP}\n\n{local('mcpServers', command)}",
-            f"Cursor: {CURSOR}\n\n{local('mcpServers', command)}",
-            f"VS Code: {VS_CODE}\n\n{local('servers', command, type='stdio')}",
-            f"MCP Inspector, with Node 22.19 or newer\n\n"
-            f"  npx @modelcontextprotocol/inspector {shell(command)}",
-        ]
-    )
+    told = [shown(one, local(one, command)) for one in map(client, OVER_STDIO)]
+    heading = f"Connect your own client, as {user} (or put another user's name there):"
+    return "\n\n".join([heading, *told])
 
 
-DESKTOP = "claude_desktop_config.json (Settings, Developer, Edit Config)"
-CURSOR = "~/.cursor/mcp.json, or .cursor/mcp.json of a project"
-VS_CODE = ".vscode/mcp.json of a folder"
+def local(one: Client, command: list[str]) -> Snippet:
+    found = one.stdio_snippet(NAME, command)
+    assert found is not None, f"{one.name} starts no programs"
+    return found
+
+
+def shown(one: Client, snippet: Snippet) -> str:
+    lines = "\n".join(f"  {line}" for line in snippet.text.splitlines())
+    return f"{one.name}. {snippet.where}:\n\n{lines}"
 
 
 def stdio(python: str, manage: Path, user: str) -> list[str]:
     """The command that serves over stdio, from whatever folder it is started."""
     return [os.path.abspath(python), str(manage.resolve()), "mcp_stdio", "--user", user]
-
-
-def local(key: str, command: list[str], **more: str) -> str:
-    return configuration(key, {**more, "command": command[0], "args": command[1:]})
-
-
-def configuration(key: str, entry: dict[str, Any]) -> str:
-    text = json.dumps({key: {NAME: entry}}, indent=2, ensure_ascii=False)
-    return "\n".join(f"  {line}" for line in text.splitlines())
-
-
-def shell(command: list[str]) -> str:
-    return subprocess.list2cmdline(command) if os.name == "nt" else shlex.join(command)

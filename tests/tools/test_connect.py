@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.connect import configuration, local, over_http, over_stdio, shell, stdio
+from tools.connect import over_http, over_stdio, stdio
 
 COMMAND = ["/opt/my env/bin/python", "/home/me/manage.py", "mcp_stdio", "--user", "alice"]
 URL, TOKEN = "http://127.0.0.1:8000/mcp", "mcp_a-token"
@@ -30,12 +30,13 @@ def test_every_client_is_told_over_http():
     entry = {"url": URL, "headers": {"Authorization": f"Bearer {TOKEN}"}}
     assert cursor == {"mcpServers": {"atlas": entry}}
     assert code == {"servers": {"atlas": {"type": "http"} | entry}}
-    assert desktop["mcpServers"]["atlas"]["command"] == COMMAND[0]
+    server = desktop["mcpServers"]["atlas"]
+    assert [server["command"], *server["args"]] == COMMAND
 
 
-@posix
 def test_a_line_of_a_shell_hands_the_token_on_whole():
-    lines = [line for line in over_http(URL, TOKEN, COMMAND).splitlines() if "--header" in line]
+    text = over_http(URL, TOKEN, COMMAND)
+    lines = [line for line in text.splitlines() if "--header" in line]
     claude, inspector = map(shlex.split, lines)
     assert claude[:6] == ["claude", "mcp", "add", "--transport", "http", "atlas"]
     assert claude[6:] == [URL, "--header", BEARER]
@@ -48,23 +49,19 @@ def test_every_client_is_told_over_stdio():
     names = ("Claude Code", "Claude Desktop", "Cursor", "VS Code", "MCP Inspector")
     assert sorted(names, key=text.index) == list(names)
     assert text.count("alice") == 6
-    assert len(configurations(text)) == 3
+    desktop, cursor, code = configurations(text)
+    for server in (desktop["mcpServers"], cursor["mcpServers"], code["servers"]):
+        assert [server["atlas"]["command"], *server["atlas"]["args"]] == COMMAND
+
+
+@posix
+def test_a_command_of_a_shell_is_the_command():
+    text = over_stdio(COMMAND, "alice")
+    lines = [line for line in text.splitlines() if line.startswith(("  claude", "  npx"))]
+    assert [shlex.split(line)[-len(COMMAND) :] for line in lines] == [COMMAND, COMMAND]
 
 
 def test_paths_are_absolute():
     python, manage, *rest = stdio(sys.executable, Path("manage.py"), "alice")
     assert Path(python).is_absolute() and manage == str(Path("manage.py").resolve())
     assert rest == ["mcp_stdio", "--user", "alice"]
-
-
-@pytest.mark.parametrize(("key", "more"), [("mcpServers", {}), ("servers", {"type": "stdio"})])
-def test_a_configuration_is_json_to_paste(key, more):
-    server = json.loads(local(key, COMMAND, **more))[key]["atlas"]
-    assert [server.pop("command"), *server.pop("args")] == COMMAND
-    assert server == more
-    assert json.loads(configuration(key, {"url": URL}))[key]["atlas"] == {"url": URL}
-
-
-@posix
-def test_a_command_survives_the_shell():
-    assert shlex.split(shell(COMMAND)) == COMMAND
