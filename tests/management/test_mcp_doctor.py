@@ -184,6 +184,56 @@ def test_a_proxy_without_a_server_is_found_out():
         assert "A proxy answers that reaches no server" in only(visit(url(port))).words
 
 
+# A server of which nothing is for everybody.
+
+PRIVATE = {
+    "private_settings.py": """
+from tests.spec.served.settings import *
+INSTALLED_APPS = ["django.contrib.auth", "django.contrib.contenttypes", "django_mcp", "private"]
+""",
+    "private/__init__.py": "",
+    "private/mcp.py": """
+import django_mcp as mcp
+
+@mcp.tool(read_only=True)
+def whoami(request) -> str:
+    return request.user.get_username()
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def private(folder, tmp_path_factory):
+    code = tmp_path_factory.mktemp("code")
+    for name, text in PRIVATE.items():
+        (code / name).parent.mkdir(exist_ok=True)
+        (code / name).write_text(text)
+    environ = {"DJANGO_SETTINGS_MODULE": "private_settings", "PYTHONPATH": str(code)}
+    with Served("uvicorn", folder, **environ) as running:
+        yield running
+
+
+def test_without_a_token_it_looks_as_far_as_it_can(private):
+    found = visit(url(private.port))
+    assert words(found, "warning", "problem") == []
+    assert "asks for a token" in found[0].words and "DJANGO_MCP_TOKEN" in found[0].hint
+    assert "Who shows no token is asked for one." in words(found, "ok")
+
+
+def test_with_a_token_it_is_let_in(private, token):
+    found = visit(url(private.port), token)
+    assert words(found, "warning", "problem") == []
+    assert "It lists 1 tool with the token" in words(found, "ok")
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_token_that_gets_lost_before_a_private_server_is_told(private, token, shown):
+    with Proxy(private.port, drops=["authorization"]) as proxy:
+        found = visit(proxy.url, token if shown else None)
+    told = words(found, "problem")
+    assert told and all("header Authorization does not arrive" in one for one in told)
+
+
 # What else may be there.
 
 
