@@ -9,7 +9,7 @@ connection - the signals at which databases are let go - is not done: the call s
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ..declare.requests import Request
 
 MAX_HOPS = 5
+LOCALE = "django.middleware.locale.LocaleMiddleware"
 GET_AFTER = (301, 302, 303)  # redirects after which a browser gets, whatever it did before
 REDIRECTS = (*GET_AFTER, 307, 308)
 REFUSALS: dict[int, type[Exception]] = {
@@ -120,19 +121,24 @@ def browsing() -> Iterator[None]:
     """Addresses are as in a request; what a view sets for its thread ends with it."""
     urlconf, prefix = get_urlconf(), get_script_prefix()
     set_script_prefix(django_settings.FORCE_SCRIPT_NAME or "/")
-    with translation.override(translation.get_language()), _time_zone():
+    with (
+        translation.override(translation.get_language()),
+        timezone.override(timezone.get_current_timezone()),
+    ):
         try:
+            _speak_as_a_site()
             yield
         finally:
             set_urlconf(urlconf)
             set_script_prefix(prefix)
 
 
-@contextmanager
-def _time_zone() -> Iterator[None]:
-    before = getattr(timezone._active, "value", None)  # type: ignore[attr-defined]
-    with timezone.override(before):
-        yield
+def _speak_as_a_site() -> None:
+    """Of a language, the variant that ``LocaleMiddleware`` will take it for: "en" for "en-us"."""
+    if LOCALE in django_settings.MIDDLEWARE:
+        with suppress(LookupError):
+            language = translation.get_language() or django_settings.LANGUAGE_CODE
+            translation.activate(translation.get_supported_language_variant(language))
 
 
 @contextmanager

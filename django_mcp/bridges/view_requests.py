@@ -17,6 +17,7 @@ from asgiref.sync import sync_to_async
 from django.conf import settings as django_settings
 from django.core.handlers.wsgi import WSGIRequest
 from django.urls import Resolver404
+from django.utils import translation
 from django.utils.crypto import salted_hmac
 
 from ..declare.http import environ
@@ -115,6 +116,7 @@ def _about(request: Request, target: Target, body: Body | None) -> dict[str, Any
         "REMOTE_ADDR": "",  # as behind a socket: nobody's, so that no list of addresses has it
         "SERVER_PROTOCOL": "HTTP/1.1",
         "HTTP_ACCEPT": ACCEPT,
+        "HTTP_ACCEPT_LANGUAGE": translation.get_language() or "",
         "HTTP_USER_AGENT": "django_mcp",
         "wsgi.input": BytesIO(posted.data),
     }

@@ -37,7 +37,7 @@ from .view_calls import browsing, visited
 from .view_fields import Fields, PageNumber, fields_of
 from .view_requests import Body
 from .view_results import contents, tool_value
-from .view_urls import Route, Target
+from .view_urls import GROUP, Route, Target
 
 if TYPE_CHECKING:
     from ..declare.catalogs import Catalog
@@ -110,9 +110,7 @@ class ViewTool(ViewThing, Tool):
         try:
             self._queries, self._form = self._query_fields(), self._form_fields()
         except Exception as error:  # a form is any code
-            hint = (
-                "Set model or form_class on the view, or name a form in forms (query, for a GET)."
-            )
+            hint = "Set model or form_class on the view, or name a form in forms or query."
             yield self.error(f"{self.route.name!r} has no usable form: {error}", 109, hint)
             return
         yield from (self.error(one.message, one.number, one.hint) for one in self._problems())
@@ -234,5 +232,5 @@ def _of(schema: JSON, arguments: JSON) -> JSON:
 def _expression(parameter: tuple[str, Any]) -> str:
     """A variable of a URI, which takes slashes where the path's converter does."""
     name, converter = parameter
-    slashes = converter.regex in (".+", ".*")
+    slashes = converter is not GROUP and re.fullmatch(converter.regex, "a/b")
     return f"{{+{name}}}" if slashes else f"{{{name}}}"

@@ -150,11 +150,11 @@ class Route:
             raise InvalidArguments(f"{name}: there is no {text[:80]!r}.") from None
 
     def _is_at(self, found: Target, values: Mapping[str, Any]) -> bool:
-        return found.name == self.name and all(
-            name in found.kwargs and converter.to_url(found.kwargs[name]) == converter.to_url(value)
-            for name, value in values.items()
-            for converter in [self.converters[name]]
-        )
+        there = {name: found.kwargs[name] for name in values if name in found.kwargs}
+        return found.name == self.name and self._written(there) == self._written(values)
+
+    def _written(self, values: Mapping[str, Any]) -> dict[str, str]:
+        return {name: self.converters[name].to_url(value) for name, value in values.items()}
 
 
 def routes() -> dict[str, Route]:

@@ -119,7 +119,8 @@ class ViewTools(Declaration):
             hint = "Name every group of its pattern, and use no alternatives there."
             yield self.error(f"No address can be made of {route.name!r}.", 106, hint)
         view = route.view_class
-        if view is not None and not hasattr(view, method.lower()):
+        own = {name for name in route.option("http_method_names") or () if hasattr(view, name)}
+        if view is not None and method.lower() not in own:
             hint = f"Give {view.__name__} the method, or list it elsewhere."
             yield self.error(f"{route.name!r} does not answer to {method}.", 107, hint)
 

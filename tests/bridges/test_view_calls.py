@@ -143,6 +143,17 @@ def test_language_and_the_rest_end_with_the_page(around, alice):
     assert (get_urlconf(), get_script_prefix()) == (None, "/")
 
 
+@pytest.mark.urls("tests.bridges.languages")
+def test_addresses_and_pages_are_in_the_language_of_the_call(around, alice):
+    around("django.middleware.locale.LocaleMiddleware")
+    assert (seen(alice)["path"], seen(alice)["language"]) == ("/en/seen/", "en")
+    with translation.override("de"):
+        found = seen(alice)
+        assert (found["path"], found["language"]) == ("/de/gesehen/", "de")
+        assert json.loads(visit("bare", alice))["language"] == "de"
+        assert translation.get_language() == "de"
+
+
 def test_a_time_zone_that_was_set_is_kept(alice):
     with timezone.override("Asia/Tokyo"):
         seen(alice)
@@ -162,6 +173,12 @@ def test_a_cache_of_pages_keeps_users_apart(around, alice, bob):
     around("django.middleware.cache.FetchFromCacheMiddleware")
     users = [seen(user)["user"] for user in (alice, bob, alice, None, bob)]
     assert users == ["alice", "bob", "alice", "", "bob"]
+
+
+def test_what_is_cached_for_nobody_is_for_no_caller(around, alice):
+    around("django.middleware.cache.UpdateCacheMiddleware", first=True)
+    around("django.middleware.cache.FetchFromCacheMiddleware")
+    assert (visit("secret-of-user"), visit("secret-of-user", alice)) == ("for ", "for alice")
 
 
 def test_what_is_cached_for_a_caller_is_not_for_visitors(around, alice, client, settings):
