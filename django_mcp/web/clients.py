@@ -24,7 +24,9 @@ from urllib.parse import quote, urlencode
 PLACEHOLDER = "YOUR_TOKEN"
 MAKE_TOKEN = "python manage.py mcp_token create --user NAME --name LABEL"
 HINT = f"Put an access token in the place of {PLACEHOLDER}. This makes one: {MAKE_TOKEN}"
-NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what every client here takes as a server's name
+NAME = re.compile(
+    r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}"
+)  # what every client here takes as a server's name
 TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # token68 of RFC 9110, section 11.2
 PLAIN = re.compile(r"[\w@+=:,./-]+", re.ASCII)  # no shell makes anything of these
 SPACED = re.compile(r"[\w@+=:,./ -]+", re.ASCII)  # nor of these, in double quotes
@@ -152,7 +154,7 @@ def client(key: str) -> Client:
 
 def _check(name: str, token: str | None = None) -> None:
     if not NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name for a server: 1 to 64 letters, digits, - and _.")
+        raise ValueError(f"{name!r} is no name for a server: 1 to 64 letters, digits, _ and -.")
     if token and not TOKEN.fullmatch(token):
         raise ValueError("An access token is letters, digits and ._~+/- alone.")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
+import django_mcp as mcp
 from django_mcp.declare.servers import Server
 from django_mcp.models import Token
 from django_mcp.tokens import SECRET, PersonalAccessTokens
@@ -86,9 +87,23 @@ def test_without_a_token_it_says_how_to_make_one(run):
 def test_a_name_and_a_server(run):
     billing = Server("billing & more", path="mcp/billing")
     out, _ = run("cursor", "--server", billing.name)
-    assert json.loads(out)["mcpServers"]["billing---more"]["url"] == f"{URL}/billing"
+    assert json.loads(out)["mcpServers"]["billing-more"]["url"] == f"{URL}/billing"
     out, _ = run("cursor", "--name", "my_shop-1")
     assert "my_shop-1" in json.loads(out)["mcpServers"]
+
+
+def test_where_all_is_for_everybody_no_token_is_asked_for(run, home):
+    fair = Server("fair")
+
+    @fair.tool(permission=mcp.PUBLIC)
+    def sum(request, a: int, b: int) -> int:
+        return a + b
+
+    out, err = run("cursor", "--server", "fair")
+    assert json.loads(out)["mcpServers"]["fair"] == {"url": f"{URL}/fair"}
+    assert "token" not in err
+    _, err = run("cursor", "--server", "fair", "--write")
+    assert "token" not in err and "eader" not in (home / ".cursor/mcp.json").read_text()
 
 
 def test_the_default_address_is_told(run, settings):
@@ -200,7 +215,8 @@ def test_no_token_goes_into_the_file_of_a_project(alice, run, secret):
         (("cursor", "--new-token"), "Whom is the token to act for"),
         (("cursor", "--user", "alice"), "--stdio or --new-token"),
         (("cursor", "--stdio", "--token", GIVEN), "no token: --user"),
-        (("cursor", "--stdio", "--user", "nobody"), "no active user 'nobody'"),
+        (("cursor", "--name=--scope"), "1 to 64 letters"),
+        (("cursor", "--stdio", "--user", "nobody"), "no user 'nobody'"),
         (("chatgpt", "--stdio"), "starts no programs"),
         (("chatgpt", "--token", GIVEN), "sends no access token"),
         (("chatgpt", "--write"), "no configuration of ChatGPT"),

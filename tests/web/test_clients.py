@@ -182,7 +182,7 @@ def test_the_link_of_vs_code_lets_it_ask_for_the_token():
 
 
 @every
-@pytest.mark.parametrize("name", ["", "a b", "a;rm", "a\n", "a.b", "x" * 65, "é"])
+@pytest.mark.parametrize("name", ["", "a b", "a;rm", "a\n", "a.b", "x" * 65, "é", "--scope"])
 def test_a_name_that_some_client_does_not_take_is_refused(one, name):
     for call in (
         lambda: one.snippet(name, url=URL),

@@ -11,12 +11,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import router, transaction
 from django.db.utils import OperationalError, ProgrammingError
 
@@ -25,9 +24,11 @@ from ...declare.servers import Server, server_named
 from ...models import Token
 from ...web.addresses import address
 from ...web.clients import CLIENTS, NAME, PLACEHOLDER, TOKEN, Client, Entry, client, shell
+from ...web.connecting import is_open, short_name
 from ..client_files import Change, Unwritable, write
+from ..output import SpokenCommand
 from ..own_command import own_command
-from .mcp_stdio import load
+from ..people import add_server, principal
 from .mcp_token import make
 
 SECONDS = 60  # for a client's own command
@@ -66,12 +67,16 @@ class Wanted:
         return [*told[:3], *SCOPE, *told[3:]]
 
 
-class Command(BaseCommand):
+class Command(SpokenCommand):
     help = (
         "Show what a client needs to connect to this project, or write it into the client's own "
         "configuration. Without CLIENT: the clients that are known."
     )
-    requires_system_checks: list[str] = []
+    examples = [
+        ("cursor", "what to paste, and where"),
+        ("cursor --user alice --new-token --write", "make a token and write Cursor's own file"),
+        ("claude-desktop --stdio --user alice --write", "let the client start this project"),
+    ]
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("client", metavar="CLIENT", nargs="?", help="such as cursor")
@@ -102,9 +107,7 @@ class Command(BaseCommand):
         where.add_argument(
             "--project", action="store_true", help="in that of this folder, for all who work in it"
         )
-        parser.add_argument(
-            "--server", metavar="NAME", default="default", help="the server (default: default)"
-        )
+        add_server(parser)
         parser.add_argument("--name", metavar="NAME", help="what the client calls it")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -112,10 +115,12 @@ class Command(BaseCommand):
             self._list()
             return
         wanted = wish(options)
-        token, user = given(options["token"]), options["user"]
+        token = given(options["token"])
         check(wanted, options, token)
+        if token is None and is_for_all(wanted.server):
+            token = ""  # which is none, and no place for one
         if options["new_token"]:
-            self._with_new_token(wanted, user, options["write"])
+            self._with_new_token(wanted, options["user"], options["write"])
         else:
             (self._write if options["write"] else self._print)(wanted, token)
         self._remark(wanted, token, options)
@@ -123,10 +128,9 @@ class Command(BaseCommand):
     # Each way.
 
     def _list(self) -> None:
-        for one in CLIENTS:
-            ways = ["http", *["stdio"] * (one.stdio_snippet("x", ["x"]) is not None)]
-            self.stdout.write(f"{one.key:<16}{one.name:<16}{', '.join(ways)}")
-        self.stderr.write("For one of them: manage.py mcp_connect CLIENT")
+        rows = [(one.key, one.name, "http, stdio" if starts(one) else "http") for one in CLIENTS]
+        self.write_table(rows, self.style.SUCCESS, indent="")
+        self.note("For one of them: manage.py mcp_connect CLIENT")
 
     def _print(self, wanted: Wanted, token: str | None) -> None:
         one, found = wanted.client, None
@@ -135,12 +139,12 @@ class Command(BaseCommand):
         else:
             found = one.snippet(wanted.name, url=wanted.url, token=token)
         assert found is not None
-        self.stderr.write(f"{one.name}. {found.where}:")
+        self.note(f"{one.name}. {found.where}:")
         self.stdout.write(found.text)
 
     def _write(self, wanted: Wanted, token: str | None) -> None:
         try:
-            (write_file if wanted.path else tell_client)(wanted, token, self._say)
+            (write_file if wanted.path else tell_client)(wanted, token, self.note)
         except Unwritable as error:
             hint = "mcp_connect --print shows what to put there by hand."
             raise CommandError(f"{error}\n{hint}") from None
@@ -154,10 +158,7 @@ class Command(BaseCommand):
                 (self._write if writes else self._print)(wanted, secret)
         except (OperationalError, ProgrammingError) as error:
             raise CommandError(f"{error}\nHas 'manage.py migrate' been run?") from error
-        self._say(f"Token {token.pk} acts for {user!r} and expires {token.expires:%Y-%m-%d}.")
-
-    def _say(self, words: str) -> None:
-        self.stderr.write(words)
+        self.note(f"Token {token.pk} acts for {user!r} and expires {token.expires:%Y-%m-%d}.")
 
     def _remark(self, wanted: Wanted, token: str | None, options: dict[str, Any]) -> None:
         """What may not be as it was meant."""
@@ -177,7 +178,7 @@ class Command(BaseCommand):
         return f"Put an access token in the place of {PLACEHOLDER}: {ways}."
 
     def _warn(self, words: str) -> None:
-        self.stderr.write(self.style.WARNING(words))
+        self.note(words, self.style.WARNING)
 
 
 # What is wanted.
@@ -189,11 +190,9 @@ def wish(options: dict[str, Any]) -> Wanted:
         found, server = client(options["client"]), server_named(options["server"])
     except LookupError as error:
         raise CommandError(str(error)) from None
-    name = options["name"] or "".join(
-        letter if NAME.fullmatch(letter) else "-" for letter in server.public_name
-    )
+    name = options["name"] or short_name(server)
     if not NAME.fullmatch(name):
-        raise CommandError("--name is 1 to 64 letters, digits, - and _.")
+        raise CommandError("--name is 1 to 64 letters, digits, - and _, the first of them no -.")
     command = own_command(options["user"], server) if options["stdio"] else None
     folder = Path.cwd() if options["project"] else None
     return Wanted(found, name, address(server), command, folder, server)
@@ -213,9 +212,7 @@ def check(wanted: Wanted, options: dict[str, Any], token: str | None) -> None:
     for wrong in problems(wanted, options, token is not None or options["new_token"]):
         raise CommandError(wrong, returncode=2)
     if wanted.command and options["user"]:
-        with suppress(OperationalError, ProgrammingError):  # which it will say when it starts
-            if not load(options["user"]).is_authenticated:
-                raise CommandError(f"There is no active user {options['user']!r}.")
+        principal(options["user"])
 
 
 def problems(wanted: Wanted, options: dict[str, Any], secret: bool) -> Iterator[str]:
@@ -229,7 +226,7 @@ def problems(wanted: Wanted, options: dict[str, Any], secret: bool) -> Iterator[
             yield f"{one.name} sends no access token: it sees what is PUBLIC."
     elif secret:
         yield "Over stdio there is no token: --user says whom it acts for."
-    elif one.stdio_snippet(wanted.name, wanted.command) is None:
+    elif not starts(one):
         yield f"{one.name} starts no programs: it connects over HTTP."
     if options["write"]:
         yield from problems_of_writing(wanted, secret)
@@ -248,6 +245,16 @@ def problems_of_writing(wanted: Wanted, secret: bool) -> Iterator[str]:
         )
 
 
+def starts(one: Client) -> bool:
+    """Whether it starts programs, and speaks with them over stdio."""
+    return one.stdio_snippet("name", ["command"]) is not None
+
+
+def is_for_all(server: Server) -> bool:
+    """Whether a token would open nothing more."""
+    return not server.is_empty and is_open(server)
+
+
 # Writing.
 
 
@@ -255,7 +262,7 @@ def write_file(wanted: Wanted, token: str | None, say: Callable[[str], None]) ->
     """Raises ``Unwritable``."""
     file, path = wanted.client.file, wanted.path
     assert file is not None and path is not None
-    done = write(file, path, wanted.name, wanted.entry(token), secret=token is not None)
+    done = write(file, path, wanted.name, wanted.entry(token), secret=bool(token))
     say(told(done, wanted.name))
     if done.backup:
         say(f"As it was: {done.backup}")
