@@ -76,7 +76,6 @@ class FormInput:
         shown = form() if isinstance(form, type) else form
         self.form_class = type(shown)
         self._find, self._exclude, self._partial = find, frozenset(exclude), partial
-        self._resources: dict[str, ModelResource] = {}
         self.problems: list[Problem] = []
         self.schema = self._schema(shown)
 
@@ -93,8 +92,10 @@ class FormInput:
         return not (field.disabled or field.widget.is_hidden or name in self._exclude)
 
     def _is_required(self, form: forms.BaseForm, name: str) -> bool:
-        initial = form.get_initial_for_field(form.fields[name], name)
-        return is_required(form.fields[name]) and not self._partial and initial in (None, "")
+        field = form.fields[name]
+        initial = form.get_initial_for_field(field, name)
+        is_empty = initial is False or initial in field.empty_values
+        return is_required(field) and is_empty and not self._partial
 
     def _property(self, form: forms.BaseForm, name: str, field: forms.Field) -> JSON:
         if isinstance(field, forms.ModelChoiceField):
@@ -119,17 +120,21 @@ class FormInput:
         return {"anyOf": [one, {"type": "null"}]} | words
 
     def _key_schema(self, name: str, field: RowField) -> JSON:
-        if self._find is None:
-            return dict(BARE_KEY)
         try:
-            if field.queryset is None:
-                raise ImproperlyConfigured("its queryset is None, so nobody knows of which model.")
-            self._resources[name] = self._find(field.queryset.model, None)
+            resource = self._resource(field)
+            return resource.key_schema() if resource else dict(BARE_KEY)
         except ImproperlyConfigured as error:
             hint = "Register a ModelResource for its rows, or leave the field out by exclude."
             self.problems.append(Problem(f"{name}: {error}", 124, hint))
             return dict(BARE_KEY)
-        return self._resources[name].key_schema()
+
+    def _resource(self, field: RowField) -> ModelResource | None:
+        """The resource through which its rows are looked up. Raises ``ImproperlyConfigured``."""
+        if self._find is None:
+            return None
+        if field.queryset is None:
+            raise ImproperlyConfigured("its queryset is None, so nobody knows of which model.")
+        return self._find(field.queryset.model, None)
 
     # The form.
 
@@ -138,6 +143,7 @@ class FormInput:
         request: Request,
         arguments: Mapping[str, Any],
         form_class: type[forms.BaseForm] | None = None,
+        /,
         **kwargs: Any,
     ) -> Any:
         """A form bound to ``arguments``; ``kwargs`` are the form's own, as ``instance``.
@@ -167,9 +173,9 @@ class FormInput:
         field = form.fields[name]
         if isinstance(field, forms.ModelMultipleChoiceField):
             current = form.get_initial_for_field(field, name) or ()
-            return Given(field.widget, lambda: self._several(request, name, field, value, current))
+            return Given(field.widget, lambda: self._several(request, field, value, current))
         if isinstance(field, forms.ModelChoiceField):
-            return Given(field.widget, lambda: self._one(request, name, field, value))
+            return Given(field.widget, lambda: self._one(request, field, value))
         if isinstance(field, forms.FileField) and value is None:
             cleared = False if form.get_initial_for_field(field, name) else None
             return Given(field.widget, lambda: cleared)
@@ -177,26 +183,24 @@ class FormInput:
 
     # The rows. Each raises ``ValidationError``.
 
-    def _one(self, request: Request, name: str, field: RowField, value: Any) -> Any:
+    def _one(self, request: Request, field: RowField, value: Any) -> Any:
         """What the field knows the named row by."""
-        return None if value in (None, "") else self._found(request, name, field, [value])[0]
+        return None if value in (None, "") else self._found(request, field, [value])[0]
 
     def _several(
-        self, request: Request, name: str, field: RowField, value: Any, current: Iterable[Any]
+        self, request: Request, field: RowField, value: Any, current: Iterable[Any]
     ) -> list[Any]:
         """What it knows all of them by. A link to a hidden row is neither made nor cut."""
         named = [] if value in (None, "") else value
         if not isinstance(named, list) or len(named) > MAX_KEYS:
             words = f"Give a list of at most {MAX_KEYS} keys."
             raise ValidationError(words, code="invalid_list")
-        return self._found(request, name, field, named) + self._hidden(
-            request, name, field, current
-        )
+        return self._found(request, field, named) + self._hidden(request, field, current)
 
-    def _found(self, request: Request, name: str, field: RowField, named: list[Any]) -> list[Any]:
-        if self._find is None:
+    def _found(self, request: Request, field: RowField, named: list[Any]) -> list[Any]:
+        resource = self._resource(field)
+        if resource is None:
             return [_bare(field, one) for one in named]
-        resource = self._resources[name]
         keys = [_key(resource, one) for one in named]
         rows = resource.fetch(request, [key for key in keys if key is not None], write=True)
         for key, one in zip(keys, named, strict=True):
@@ -204,19 +208,18 @@ class FormInput:
                 raise _no_choice(field, one)
         return [_known_by(field, rows[key]) for key in keys]
 
-    def _hidden(
-        self, request: Request, name: str, field: RowField, current: Iterable[Any]
-    ) -> list[Any]:
+    def _hidden(self, request: Request, field: RowField, current: Iterable[Any]) -> list[Any]:
         """Those of the rows that are chosen now which the caller does not see."""
+        resource = self._resource(field)
         rows = [row for row in current if isinstance(row, Model)]
-        if self._find is None or not rows:
+        if resource is None or not rows:
             return []
-        resource = self._resources[name]
         keys = [resource.key(key_text(row, resource.lookup)) for row in rows]
         seen = resource.fetch(request, keys, write=True)
-        return [
-            _known_by(field, row) for key, row in zip(keys, rows, strict=True) if key not in seen
-        ]
+        hidden = [row.pk for key, row in zip(keys, rows, strict=True) if key not in seen]
+        # What is none of the field's choices any more would be refused, and named.
+        offered: Any = field.queryset
+        return [_known_by(field, row) for row in offered.filter(pk__in=hidden)]
 
 
 def _keep(form: forms.BaseForm, name: str, field: forms.Field) -> None:

@@ -101,15 +101,16 @@ class FormTool(Tool):
         returned. Raises ``PermissionDenied`` where the caller would not see it.
         """
         resource = self._shown_through(request)
+        new = form.instance._state.adding
         with refusals(resource):
             row = form.save()
-        if self.update:
-            names = _changed_fields(row, form)
-            logged(request, row, CHANGE, changed(type(row), names) if names else [])
-            notify_changed(row)
-        else:
+        if new:
             logged(request, row, ADDITION, ADDED)
-        return shown(resource, request, row, "change" if self.update else "add")
+            return shown(resource, request, row, "add")
+        names = _changed_fields(row, form)
+        logged(request, row, CHANGE, changed(type(row), names) if names else [])
+        notify_changed(row)
+        return shown(resource, request, row, "change")
 
     def _shown_through(self, request: Request) -> ModelResource:
         """The resource of the saved row, also where the project's own ``form_valid`` calls ours."""
@@ -198,11 +199,12 @@ class FormTool(Tool):
         if self.permission is REQUIRED:
             operation = "update" if self.update else "create"
             self.permission = of_model(operation, self.model) if self.model else AUTHENTICATED
-        if self.model is not None and not self.read_only:
+        if self.model is not None and self.atomic is True:
+            self.atomic = router.db_for_write(self.model)
+        if self.model is not None and (self.saves or self.update):
             sentence = SENTENCES[self.update].format(self.model._meta.verbose_name)
             self.description = self.description or sentence
             self.destructive = self.update if self.destructive is None else self.destructive
-            self.atomic = router.db_for_write(self.model) if self.atomic is True else self.atomic
 
     def _form_problems(self, catalog: Catalog) -> Iterator[CheckMessage]:
         """Make the schema of the form; what cannot be."""
@@ -236,10 +238,11 @@ class FormTool(Tool):
             yield self.error(str(error), 132, "A result needs no type, or a known one.")
 
     def _output(self, catalog: Catalog) -> Output:
-        if self.saves:
+        if self.output_schema is None and self.saves:
             assert self.resource is not None
             return RowOutput(self.resource, many=False)
-        return output_of(self._returns(), catalog.find, schema=self.output_schema)
+        returned = None if self.saves else self._returns()
+        return output_of(returned, catalog.find, schema=self.output_schema)
 
 
 class FormArguments(Arguments):
@@ -298,6 +301,9 @@ def class_problems(tool: FormTool) -> Iterator[CheckMessage]:
         yield tool.error("Nothing is done with the form.", 127, hint)
     elif tool.update:
         yield from _update_problems(tool)
+    elif tool.saves and tool.read_only:
+        hint = "Drop read_only, or write form_valid, which looks for something."
+        yield tool.error("A tool that only reads saves no form.", 133, hint)
 
 
 def _no_form(form: Any) -> str | None:

@@ -16,6 +16,7 @@ from django import forms
 from django.db.models import Model
 from django.utils import timezone
 
+from ..exceptions import ToolError
 from .form_rows import MOST_ROWS
 from .form_values import flat, limits
 from .schemas import violations
@@ -38,11 +39,21 @@ UNASKABLE = (forms.FileField, forms.MultiValueField)
 SEVERAL = (forms.MultipleChoiceField, forms.ModelMultipleChoiceField)
 
 
+class NoRows(ToolError, TypeError):
+    """There is nothing to choose from."""
+
+
 def form_schema(form: forms.BaseForm) -> dict[str, Any]:
     """The schema of what ``form`` asks for. Raises ``TypeError`` for what cannot be asked."""
     asked = {name: field for name, field in form.fields.items() if not field.disabled}
-    properties = {name: _property(form, name, field) for name, field in asked.items()}
-    required = [name for name, field in asked.items() if field.required]
+    properties = {}
+    for name, field in asked.items():
+        try:
+            properties[name] = _property(form, name, field)
+        except NoRows:
+            if field.required:
+                raise
+    required = [name for name in properties if asked[name].required]
     return {"type": "object", "properties": properties, "required": required}
 
 
@@ -72,7 +83,8 @@ def _chosen(name: str, field: Any) -> dict[str, Any]:
     most = MOST_ROWS if isinstance(field, forms.ModelChoiceField) else None
     pairs = list(islice(flat(field.choices), most and most + 1))
     if not pairs:
-        raise TypeError(f"{name}: there is nothing to choose from.")
+        kind = TypeError if most is None else NoRows
+        raise kind(f"{name}: there is nothing to choose from.")
     if most and len(pairs) > most:
         raise TypeError(f"{name}: there are more than {most} rows to choose from.")
     titled = [{"const": str(value), "title": str(label)} for value, label in pairs]

@@ -107,6 +107,8 @@ class Elicit(Question):
         return {"mode": "form", "message": self.message, "requestedSchema": self._form.schema}
 
     def of(self, request: Request) -> Elicit:
+        if not self.looks_up:
+            return self
         made = replace(self)
         object.__setattr__(made, "_request", request)
         return made

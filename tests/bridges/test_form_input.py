@@ -242,7 +242,7 @@ def test_what_this_form_takes_from_nobody():
 
     for name in ("name", "copies", "mail"):
         with pytest.raises(InvalidArguments, match="there are: urgent, colours"):
-            FormInput(Contact).form(asked(), {name: "x"}, form_class=Locked)
+            FormInput(Contact).form(asked(), {name: "x"}, Locked)
 
 
 @pytest.mark.parametrize(
@@ -450,6 +450,57 @@ def test_a_change_changes_what_it_names(find, invoice, alice):
     assert changed(invoice, find, alice, tags=["green"]) == ["tags"]
     assert {*invoice.tags.all()} == {green, Tag.objects.get(label="secret")}
     assert wrong(InvoiceForm, {"tags": ["secret"]}, alice, find, instance=invoice)
+
+
+def test_a_hidden_link_that_is_no_choice_any_more_is_not_named(find, invoice, alice):
+    secret, blue = (Tag.objects.create(label=label) for label in ("secret", "blue"))
+    invoice.tags.set([secret])
+
+    class Blues(forms.ModelForm):
+        tags = forms.ModelMultipleChoiceField(Tag.objects.filter(label="blue"), required=False)
+
+        class Meta:
+            model = Invoice
+            fields = ["tags"]
+
+    found = cleaned(Blues, {"tags": ["blue"]}, alice, find, instance=invoice)
+    assert list(found["tags"]) == [blue]
+    (line,) = wrong(Blues, {}, alice, find, instance=invoice)
+    assert str(secret.pk) not in line and "secret" not in line
+
+
+def test_a_form_of_other_rows_is_bound_through_their_resource(find, invoice, alice):
+    """Whatever the form is that the schema was made of."""
+
+    class Other(forms.Form):
+        whom = forms.ModelChoiceField(Tag.objects.all())
+
+    Tag.objects.create(pk=invoice.customer_id, label="secret")
+    made = FormInput(Pick, find)
+    form = made.form(asked(alice), {"whom": invoice.customer_id}, Other)
+    assert errors(form) == errors(made.form(asked(alice), {"whom": 99}, Other)) != ""
+
+
+def test_a_form_may_want_an_argument_of_any_name():
+    class Wanting(forms.Form):
+        a = forms.CharField()
+
+        def __init__(self, *args, request=None, arguments=None, form_class=None, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.fields["a"].initial = (request, arguments, form_class)
+
+    kwargs = {"request": 1, "arguments": 2, "form_class": 3}
+    form = FormInput(Wanting).form(asked(), {"a": "x"}, **kwargs)
+    assert form.is_valid() and form.fields["a"].initial == (1, 2, 3)
+
+
+def test_what_is_shown_empty_is_required():
+    class Empty(forms.Form):
+        agree = forms.BooleanField(initial=False)
+        agreed = forms.BooleanField(initial=True)
+        several = forms.MultipleChoiceField(choices=[("a", "A")], initial=[])
+
+    assert FormInput(Empty).schema["required"] == ["agree", "several"]
 
 
 def test_boxes_stay_ticked(db):

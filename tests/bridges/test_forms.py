@@ -16,7 +16,7 @@ from django_mcp.bridges.forms import FormTool
 from tests.client import RpcError
 from tests.declare.world import ids, only, right
 from tests.http import HttpClient
-from tests.shop.models import Company, Customer, Invoice, Tag
+from tests.shop.models import Company, Customer, Invoice, Sample, Tag
 
 SPOKEN = ("2025-06-18", "2026-07-28")
 
@@ -474,6 +474,51 @@ def test_the_queries_of_a_change(edit, connect, alice, invoice, django_assert_nu
     assert len(queries) <= 16, [one["sql"] for one in queries]
 
 
+class TitleForm(forms.ModelForm):
+    class Meta:
+        model = Company
+        fields = ["name"]
+
+
+def test_a_form_of_the_users_own_row(shop, connect, alice):
+    """A row that ``get_form_kwargs`` gives is changed, and the log says so."""
+
+    @shop.register(TitleForm)
+    class Rename(FormTool):
+        permission = mcp.AUTHENTICATED
+        output_schema = {"type": "object", "required": ["_uri"]}
+
+        def get_form_kwargs(self, request):
+            return {"instance": request.user.companies.get()}
+
+    client = connect(alice, server=shop)
+    assert client.call("rename", name="Apex")["structuredContent"]["name"] == "Apex"
+    assert Company.objects.get().name == "Apex"
+    assert LogEntry.objects.get().action_flag == CHANGE
+
+
+def test_what_one_may_not_view_one_does_not_save(shop, connect, alice, invoice):
+    class Labels(forms.ModelForm):
+        class Meta:
+            model = Sample
+            fields = ["name"]
+
+    @shop.register(Sample)
+    class Samples(mcp.ModelResource):
+        fields = ["name"]
+
+    @shop.register(Labels)
+    class Add(FormTool):
+        permission = mcp.AUTHENTICATED
+
+        def form_valid(self, request, form):
+            return f"{super().form_valid(request, form)} is saved."
+
+    client = connect(alice, server=shop)
+    assert client.failure("add", name="a") == "Permission denied."
+    assert not Sample.objects.exists()
+
+
 # Checks.
 
 
@@ -515,6 +560,7 @@ class Changing(FormTool):
         (InvoiceForm, type("T", (Changing,), {"read_only": True}), 126),
         (InvoiceForm, type("T", (Changing,), {"atomic": False}), 126),
         (ContactForm, FormTool, 127),
+        (InvoiceForm, type("T", (FormTool,), {"read_only": True}), 133),
         (ContactForm, type("T", (Doing,), {"update": True}), 128),
         (ContactForm, type("T", (Doing,), {"exclude": ["nam"]}), 129),
         (ContactForm, type("T", (Doing,), {"input_schema": {"type": "object"}}), 130),
@@ -534,6 +580,15 @@ def test_what_is_asked_at_once_is_not_async(server):
 
     server.register(ContactForm, Late)
     assert ids(server) == ["E131"]
+
+
+def test_a_result_of_no_known_type(server):
+    class Odd(FormTool):
+        def form_valid(self, request, form) -> Invoice:
+            return Invoice()
+
+    server.register(ContactForm, Odd)
+    assert ids(server) == ["E132"]
 
 
 def test_one_form_each(server):

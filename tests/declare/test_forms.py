@@ -502,6 +502,36 @@ def test_only_rows_that_may_be_seen_are_offered(server, connect, alice, bob, inv
     assert "Hidden" not in str(client.received) and "Forbidden" not in str(client.received)
 
 
+@pytest.mark.parametrize("required", [True, False])
+def test_no_rows_to_choose_from(server, connect, bob, invoice, required):
+    """What nobody can answer is not asked; what must be is told to the model."""
+    import django_mcp as mcp
+
+    @server.register(Customer)
+    class CustomerResource(mcp.ModelResource):
+        fields = ["name"]
+        permission = mcp.AUTHENTICATED
+
+        def get_queryset(self, request):
+            return super().get_queryset(request).filter(company__members=request.user)
+
+    class Perhaps(forms.Form):
+        customer = forms.ModelChoiceField(Customer.objects.all(), required=required)
+        note = forms.CharField()
+
+    @server.tool
+    def pick(request) -> str:
+        return str(request.elicit("Whom?", Perhaps)["customer"])
+
+    answers = {"elicitation/create": lambda params: chosen(params, note="x")}
+    client = connect(bob, server=server, answers=answers)
+    if required:
+        assert client.failure("pick") == "customer: there is nothing to choose from."
+    else:
+        assert client.text("pick") == "None"
+        assert list(client.asked[0]["params"]["requestedSchema"]["properties"]) == ["note"]
+
+
 def test_of_rows_only_so_many_are_offered(alice, invoice):
     rows = [Customer(company=invoice.company, name=f"{n:04}") for n in range(200)]
     Customer.objects.bulk_create(rows)
