@@ -98,6 +98,8 @@ class TripResource(mcp.ModelResource):
     uri = "atlas://trip/{pk}"
     permission = mcp.AUTHENTICATED
     fields = ["title", "starts", "ends", "days", "status", "notes", "cities"]
+    operations = ["update"]  # plan_trip makes trips, and delete_trip asks before it deletes one
+    readonly_fields = ["starts", "ends"]  # move_trip moves the arrivals along
     search_fields = ["title", "notes"]
     filter_fields = ["starts", "status"]
     ordering = ["starts"]
@@ -113,14 +115,23 @@ class TripResource(mcp.ModelResource):
 
 @mcp.register(Stop)
 class StopResource(mcp.ModelResource):
-    """A stop of a trip. No permission is stated, so Django's own `view_stop` is needed."""
+    """A stop of a trip. No permission is stated, so Django's own are needed: `view_stop` and so on.
+
+    A trip that is over stays as it was.
+    """
 
     fields = ["trip", "position", "city", "city__name", "arrival"]
+    operations = ["update", "delete"]
+    readonly_fields = ["trip"]
     filter_fields = ["trip", "city"]
     ordering = ["position"]
 
     def get_queryset(self, request):
-        return super().get_queryset(request).filter(trip__owner=request.user)
+        stops = super().get_queryset(request).filter(trip__owner=request.user)
+        return stops.select_related("trip")
+
+    def has_object_permission(self, request, obj, operation):
+        return operation == "view" or obj.trip.status != Trip.Status.DONE
 
 
 # Geography.

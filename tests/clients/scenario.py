@@ -226,6 +226,8 @@ async def read(client: Client) -> JSON:
         "missing": await failing(client.read("atlas://city/1")),
         "view": await client.read("view://trips/page/1"),
         "posted": await client.call("repeat_trip", {"pk": 1, "starts": "2030-01-01"}),
+        "updated": await client.call("update_trip", {"trip": 1, "notes": "By night train."}),
+        "refused": await client.call("update_trip", {"trip": 0, "notes": "Nowhere."}),
         "prompt": await client.prompt("visit", {"country": "JP", "city": "Tokyo"}),
     }
 

@@ -25,7 +25,7 @@ TOOLS = {
     "search_country", "search_city", "search_trip", "search_stop", "nearest_cities",
     "distance_between", "draw_map", "ride_slow_train", "plan_trip", "add_stop", "itinerary",
     "move_trip", "delete_trip", "suggest_itinerary", "capital_quiz",
-    "trip_calendar", "repeat_trip",
+    "trip_calendar", "repeat_trip", "update_trip", "update_stop", "delete_stop",
 }  # fmt: skip
 PUBLIC = {
     "search_country", "search_city", "nearest_cities", "distance_between", "draw_map",
@@ -239,6 +239,12 @@ def test_views_are_read_and_posted_to(row: Row, told: Told) -> None:
     said, shown = texts(told["read"]["posted"])
     assert "is planned from 2030-01-01" in said
     assert shown.startswith(page["text"].partition("\n")[0])
+
+
+def test_rows_are_written(row: Row, told: Told) -> None:
+    trip = data(row, told["read"]["updated"])
+    assert (trip["_uri"], trip["notes"]) == ("atlas://trip/1", "By night train.")
+    assert refusal(told["read"]["refused"]).startswith("There is no trip 0 that you may change")
 
 
 def test_prompt(row: Row, told: Told) -> None:

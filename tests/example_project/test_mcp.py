@@ -275,6 +275,29 @@ def test_a_trip_is_moved_with_its_arrivals(people, alice):
     assert "There is no trip" in refused(alice, "move_trip", trip=foreign.pk, starts=str(starts))
 
 
+def test_a_trip_is_updated(people, alice):
+    trip, foreign = people["alice"].trips.first(), people["bob"].trips.first()
+    row = call(alice, "update_trip", trip=trip.pk, status="booked", notes="Bring a map.")
+    assert (row["status"], row["notes"], row["title"]) == ("booked", "Bring a map.", trip.title)
+    assert "'done'" in refused(alice, "update_trip", trip=trip.pk, status="sunk")
+    assert "Additional" in refused(alice, "update_trip", trip=trip.pk, starts="2030-01-01")
+    words = refused(alice, "update_trip", trip=foreign.pk, notes="x")
+    assert words == f"There is no trip {foreign.pk} that you may change."
+
+
+def test_a_stop_is_changed_or_left_out_until_the_trip_is_over(people, alice):
+    trip = people["alice"].trips.first()
+    first, second, *_ = trip.stops.order_by("position")
+    row = call(alice, "update_stop", stop=first.pk, city=PARIS)
+    assert row["city__name"] == "Paris"
+    words = refused(alice, "update_stop", stop=first.pk, arrival="1999-01-01")
+    assert words == f"arrival: Between {trip.starts} and {trip.ends}, as the trip is."
+    call(alice, "delete_stop", stop=second.pk)
+    call(alice, "update_trip", trip=trip.pk, status="done")
+    words = refused(alice, "delete_stop", stop=first.pk)
+    assert words == f"There is no stop {first.pk} that you may delete."
+
+
 def test_a_trip_is_deleted_after_a_yes(alice, people):
     trip = people["alice"].trips.first()
     assert call(alice, "delete_trip", trip=trip.pk) == f"“{trip.title}” is deleted."
