@@ -1,0 +1,28 @@
+"""The page about startmcp shows what it writes."""
+
+from __future__ import annotations
+
+from django.apps import apps
+
+from django_mcp.management.drafts import draft
+
+from .pages import ROOT, blocks
+
+PAGE = ROOT / "docs/how-to/starting.md"
+
+
+def test_the_page_shows_what_is_written_for_the_shop(server):
+    (shown,) = blocks(PAGE, "python")
+    written = draft(apps.get_app_config("shop")).text
+    first = "\n".join(line for line in shown.splitlines() if "#" not in line or "Not shown" in line)
+    start = first.index("@mcp.register(Invoice)")
+    assert first[start:].strip() in written
+    explained = shown[shown.index("    # Whoever may not view") :].strip()
+    assert explained in written
+
+
+def test_it_can_be_declared(server):
+    (shown,) = blocks(PAGE, "python")
+    alone = shown.replace("from .", "from tests.shop.").replace("mcp.register(", "server.register(")
+    exec(alone, {"server": server})
+    assert server.check() == []
