@@ -102,7 +102,11 @@ class AsyncClient:
         await self._rest()
 
     async def __aenter__(self) -> Self:
-        return await self.open()
+        try:
+            return await self.open()
+        except BaseException:
+            await self.close()
+            raise
 
     async def __aexit__(self, kind: object, *details: object) -> None:
         try:
@@ -336,9 +340,9 @@ class AsyncClient:
 
     # Broken connections, over http.
 
-    def drop(self) -> int:
+    async def drop(self) -> int:
         """Cut every connection, as a network does that is gone; how many were open."""
-        return self._http().drop()
+        return await self._http().drop()
 
     async def resume(self) -> None:
         """Go on with what broke, from the last event that was read of it (``Last-Event-ID``)."""

@@ -89,7 +89,11 @@ class Client:
                 self._loop.close()
 
     def __enter__(self) -> Self:
-        return self.open()
+        try:
+            return self.open()
+        except BaseException:
+            self.close()
+            raise
 
     def __exit__(self, kind: object, *details: object) -> None:
         try:
@@ -232,12 +236,7 @@ class Client:
 
     def drop(self) -> int:
         """Cut every connection, as a network does that is gone; how many were open."""
-        return self._run(self._dropped())
-
-    async def _dropped(self) -> int:
-        cut = self._inner.drop()
-        await asyncio.sleep(0.01)  # the server notices
-        return cut
+        return self._run(self._inner.drop())
 
     def resume(self) -> None:
         """Go on with what broke, from the last event that was read of it (``Last-Event-ID``)."""

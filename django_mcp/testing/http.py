@@ -95,15 +95,17 @@ class HttpWire(Wire):
         if self.ends.revision.handshake:
             await super().cancel(id, reason)
             return
-        for trip in self._open():  # closing the stream is how a request is cancelled
-            if trip.about == id:
+        for trip in self._trips.values():
+            if trip.about == id:  # closing the stream is how a request is cancelled
                 trip.cut()
 
-    def drop(self) -> int:
-        """Cut every connection; how many were open."""
-        cut = self._open()
-        for trip in cut:
+    async def drop(self) -> int:
+        """Cut every connection, and let the server notice; how many were open."""
+        cut = {task: trip for task, trip in self._trips.items() if not trip.left}
+        for trip in cut.values():
             trip.cut()
+        if cut:
+            await asyncio.wait(list(cut), timeout=5)
         self.drops += len(cut)
         return len(cut)
 
@@ -117,10 +119,7 @@ class HttpWire(Wire):
             self._begin(again)
 
     async def close(self) -> None:
-        for trip in self._open():
-            trip.cut()
-        if self._trips:
-            await asyncio.wait(list(self._trips), timeout=5)
+        await self.drop()
         if self.session is not None:
             await self._begin(Trip(self, "DELETE", self._headers()))
         if self._acting is not None:
@@ -131,9 +130,6 @@ class HttpWire(Wire):
         self._trips[task] = trip
         task.add_done_callback(lambda task: self._trips.pop(task, None))
         return task
-
-    def _open(self) -> list[Trip]:
-        return [trip for trip in self._trips.values() if not trip.left]
 
     # What came of a connection.
 
@@ -200,6 +196,7 @@ class Trip:
         self.headers: dict[str, str] = {}
         self.body = b""
         self.left = self.ended = False
+        self.wrong: Exception | None = None  # with the application
         self.begun = asyncio.Event()
         self._raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
         self._count = 0
@@ -221,7 +218,7 @@ class Trip:
             if not self.left:
                 raise
         except Exception as problem:
-            self.wire.ends.owner.object(problem)
+            self.wrong = problem
         finally:
             self.begun.set()
             self.wire.over(self)
@@ -258,18 +255,19 @@ class Trip:
     def is_stream(self) -> bool:
         return self.headers.get("content-type") == http.SSE_TYPE
 
-    def refusal(self) -> RpcError:
+    def refusal(self) -> Exception:
         """What is wrong, of an answer that brings no message for the request."""
+        if self.wrong is not None:
+            return self.wrong
         words = f"HTTP {self.status} {self.body.decode('utf-8', 'replace')[:500]}".strip()
         return RpcError({"code": UNANSWERED, "message": words}, self.status)
 
     def _take(self, message: Any) -> None:
-        if isinstance(message, dict) and "error" in message and message.get("id") is None:
-            refused = RpcError(message["error"], self.status)
-            if self.about is not None:
-                self.wire.ends.owner.refuse(self.about, refused)
-            return
-        self.wire.ends.owner.take(message)
+        owner = self.wire.ends.owner
+        if self.about is not None and self.status != 200 and "error" in message:
+            owner.refuse(self.about, RpcError(message["error"], self.status))
+        else:
+            owner.take(message)
 
     # Events (HTML, 9.2.6).
 

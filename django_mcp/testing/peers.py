@@ -107,6 +107,8 @@ class Peer:
         }
         result = await self._once("initialize", given)
         await self.notify("notifications/initialized")
+        if self.wire.lags:  # or news of what happens next would come too early
+            await self._once("ping", {})
         if self.log_level != DEFAULT_LEVEL:
             await self._once("logging/setLevel", {"level": self.log_level})
         return result

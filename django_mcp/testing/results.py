@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Self
 
@@ -20,6 +20,7 @@ JSON = dict[str, Any]
 UNAUTHORIZED = 401
 # How a server says that there is no such thing, at least not for this caller.
 UNKNOWN = ("Unknown tool: ", "Unknown prompt: ", "Resource not found")
+UNSEEN = frozenset(("type", "data", "blob", "mimeType"))  # of a content block
 MISSING: Any = object()
 
 
@@ -134,9 +135,9 @@ class Answer:
         logged = f"\nThe server logged:\n{bugs}" if bugs else ""
         if self.error is not None:
             status = f" (HTTP {self.error.status})" if self.error.status else ""
-            data = "" if self.error.data is None else f"\n{_pretty(self.error.data)}"
+            data = "" if self.error.data is None else f"\n{_dumped(self.error.data, 2)}"
             return f"Error {self.error.code}{status}: {self.error.message}{data}{logged}"
-        return f"What was got:\n{_pretty(self.raw)}{logged}"
+        return f"What was got:\n{_dumped(self.raw, 2)}{logged}"
 
 
 class Result(Answer):
@@ -235,10 +236,21 @@ def _read(text: str) -> Any:
 
 
 def _everything(raw: JSON) -> str:
-    """Texts as they are, and data as JSON: what is looked for may be in either."""
-    texts = [one.get("text", "") for one in raw.get("content", ()) if isinstance(one, Mapping)]
-    return "\n".join([*texts, json.dumps(raw, ensure_ascii=False)])
+    """What people and models see of a result: texts of any depth, and the data as JSON."""
+    data = [_dumped(raw["structuredContent"])] if "structuredContent" in raw else []
+    return "\n".join([*_texts(raw.get("content", ())), *data])
 
 
-def _pretty(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False)
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from () if key in UNSEEN else _texts(inner)
+    elif isinstance(value, Iterable):
+        for inner in value:
+            yield from _texts(inner)
+
+
+def _dumped(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, indent=indent, ensure_ascii=False)

@@ -60,6 +60,8 @@ class Ends:
 class Wire:
     """A pipe: what is written on it arrives, and so does what comes back."""
 
+    lags = False  # what was sent may not have arrived when ``send`` comes back
+
     def __init__(self, ends: Ends) -> None:
         self.ends = ends
 
@@ -107,13 +109,16 @@ class MemoryWire(Wire):
 class StdioWire(Wire):
     """The lines of a pipe, served as ``mcp_stdio`` serves them."""
 
+    lags = True
+
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
         reading, self._writing = os.pipe()
         self._reading, writing = os.pipe()
         self._theirs = (reading, writing)
         ends = self.ends
-        self._served = self._loop.create_task(serve(ends.server, ends.principal, reading, writing))
+        served = serve(ends.server, ends.principal, reading, writing, caught=False)
+        self._served = self._loop.create_task(served)
         self._hearing = threading.Thread(target=self._hear, name="mcp-test-pipe", daemon=True)
         self._hearing.start()
 

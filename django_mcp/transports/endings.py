@@ -37,12 +37,13 @@ BELL = 0  # which is no signal
 class Ending:
     """The end of the conversation that is served in this loop.
 
-    ``begun`` is set when it is heard of. If ``leaves``, it is the end of the process as well.
+    ``begun`` is set when it is heard of. If ``leaves``, it is the end of the process as well;
+    signals mean this conversation unless they are not ``caught``.
     """
 
-    def __init__(self, *, leaves: bool = False) -> None:
+    def __init__(self, *, leaves: bool = False, caught: bool = True) -> None:
         self.begun = asyncio.Event()
-        self._loop, self._leaves = asyncio.get_running_loop(), leaves
+        self._loop, self._leaves, self._caught = asyncio.get_running_loop(), leaves, caught
         self._at, self._code = 0.0, 0
         self._ear, self._bell = socket.socketpair()
         self._bell.setblocking(False)
@@ -60,7 +61,8 @@ class Ending:
     @contextlib.contextmanager
     def awaited(self) -> Iterator[None]:
         """Hear of the end from here on. The block's own end begins it, if nothing has before."""
-        hearing, caught = self._started(), Caught(self._bell.fileno(), self.begin)
+        hearing = self._started()
+        caught = Caught(self._bell.fileno(), self.begin) if self._caught else None
         try:
             yield
         except BaseException:
@@ -71,7 +73,8 @@ class Ending:
             if self._leaves:
                 let_pools_go()
             else:
-                caught.give_back()
+                if caught is not None:
+                    caught.give_back()
                 hearing.join()
                 self._bell.close()
                 self._ear.close()

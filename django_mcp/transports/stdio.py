@@ -195,12 +195,14 @@ async def serve(
     writing: int,
     *,
     leaves: bool = False,
+    caught: bool = True,
 ) -> None:
     """Serve one client on two descriptors until it closes its end, or SIGTERM.
 
-    If ``leaves``, the process ends with it (``endings``).
+    If ``leaves``, the process ends with it; signals are ``caught`` unless it is one of several
+    (``endings``).
     """
-    ending, writer = Ending(leaves=leaves), Writer(writing)
+    ending, writer = Ending(leaves=leaves, caught=caught), Writer(writing)
     conversation = Conversation(server, principal, writer.send)
     with ending.awaited(), contextlib.closing(Reader(reading, ending.begin)) as reader:
         taken = _taking(conversation, writer, reader)

@@ -1,0 +1,259 @@
+"""Over HTTP: connections that break, and what is fetched of them over another one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from functools import partial
+from typing import Annotated
+
+import pytest
+from django.contrib.auth.models import User
+
+import django_mcp as mcp
+from django_mcp.models import Event, Session
+from django_mcp.routing import mount
+from django_mcp.testing import Client, Dropped, RpcError
+from django_mcp.transports.http import callers
+
+
+@pytest.fixture
+def session(db: None, handshake: str) -> Iterator[Client]:
+    with Client(transport="http", revision=handshake) as client:
+        yield client
+
+
+@pytest.fixture
+def modern(db: None) -> Iterator[Client]:
+    with Client(transport="http") as client:
+        yield client
+
+
+def test_a_call_survives_that_every_connection_breaks(session):
+    with session.dropping(after=1):
+        told = session.call("slow_add", a=1, b=2, steps=5)
+    assert told.assert_ok().text == "3"
+    assert [one.done for one in session.progress] == [1, 2, 3, 4, 5]  # each once, in order
+    assert len(session.logs) == 5
+    session.call("add", a=1).assert_ok()
+
+
+def test_a_broken_connection_is_resumed_by_hand(db, handshake, holding, go):
+    with Client(server=holding, transport="http", revision=handshake) as client:
+        call = client.start("hold")
+        client.until(lambda: len(client.progress) == 5)
+        assert client.drop() == 1
+        go.set()
+        with pytest.raises(TimeoutError):
+            client.until(lambda: len(client.progress) > 5, seconds=0.1)
+        assert not call.is_done
+        client.resume()
+        assert call.result().text == "held"
+        assert [one.done for one in client.progress] == list(range(1, 11))
+
+
+def test_a_question_is_answered_though_the_connection_breaks(db, server):
+    @server.tool(permission=mcp.PUBLIC)
+    def confirm(request: mcp.Request) -> bool:
+        request.progress(1)
+        return request.elicit("Really?", bool)
+
+    with Client(server=server, transport="http", revision="2025-11-25") as client:
+        with client.answers(elicit=True).dropping(after=1):
+            assert client.call("confirm").data is True
+        assert len(client.asked) == 1
+
+
+def test_what_is_not_streamed_cannot_be_dropped(session):
+    with pytest.raises(AssertionError, match="No connection was dropped"), session.dropping():
+        session.call("add", a=1)
+
+
+def test_where_nothing_can_be_resumed_a_break_is_the_end(modern, server):
+    with pytest.raises(Dropped), modern.dropping():
+        modern.call("slow_add", a=1, b=2, steps=100)
+    modern.call("add", a=1).assert_ok()
+
+
+def test_a_break_cancels_where_the_revision_says_so(db, server):
+    stopped = []
+
+    @server.tool(permission=mcp.PUBLIC, read_only=True)
+    async def slow(request: mcp.Request) -> str:
+        try:
+            while True:
+                await request.aprogress(1)
+                await asyncio.sleep(0.001)
+        except asyncio.CancelledError:
+            stopped.append(True)
+            raise
+
+    with Client(server=server, transport="http") as client:
+        call = client.start("slow")
+        client.until(lambda: client.progress)
+        client.drop()
+        with pytest.raises(Dropped):
+            call.result()
+        client.until(lambda: stopped) if not stopped else None
+    assert stopped
+
+
+def test_only_connections_are_dropped(db):
+    with Client() as client, pytest.raises(TypeError, match='transport="http"'):
+        client.drop()
+
+
+# The session, and who may come in.
+
+
+def test_a_session_ends_with_its_client(handshake, db):
+    with Client(transport="http", revision=handshake) as client:
+        client.call("add", a=1)
+        assert Session.objects.count() == 1
+    assert not Session.objects.exists()
+
+
+def test_what_a_call_says_is_rows(handshake, db):
+    with Client(transport="http", revision=handshake) as client:
+        client.call("chatty")
+        assert Event.objects.count() >= 7  # three times progress, three lines, and the answer
+
+
+def test_each_user_has_a_way_in_for_as_long_as_the_client_is_open(alice, bob, revision):
+    with Client(alice, transport="http", revision=revision) as first:
+        second = first.acting_as(bob)
+        assert "reminder" in first.prompts() and "reminder" in second.prompts()
+        assert "refund" in first.tools() and "refund" not in second.tools()
+        assert len(callers.acting) == 2
+    assert callers.acting == []
+
+
+def test_who_may_not_sign_in_is_nobody(alice, revision):
+    alice.is_active = False
+    with Client(alice, transport="http", revision=revision) as client:
+        assert "refund" not in client.tools()
+
+
+def test_where_nothing_is_public_nobody_comes_in(db, server, revision):
+    @server.tool
+    def own(request: mcp.Request) -> str:
+        return str(request.user)
+
+    with Client(
+        User.objects.create_user("carol"), server=server, transport="http", revision=revision
+    ) as client:
+        assert client.call("own").text == "carol"
+        nobody = client.acting_as(None)
+        assert nobody.call("own").assert_unknown().error.status == 401
+        with pytest.raises(RpcError) as refused:
+            nobody.tools()
+        assert refused.value.status == 401
+
+
+def test_an_application_of_the_projects_own(db, revision):
+    paths = []
+
+    async def elsewhere(scope, receive, send):
+        raise AssertionError(scope["path"])
+
+    inner = mount(elsewhere)
+
+    async def application(scope, receive, send):
+        paths.append(scope["path"])
+        await inner(scope, receive, send)
+
+    with Client(transport="http", revision=revision, application=application) as client:
+        client.call("add", a=1).assert_ok()
+    assert set(paths) == {"/mcp"}
+
+
+def test_an_application_that_fails_fails_the_test(db):
+    async def application(scope, receive, send):
+        raise ZeroDivisionError
+
+    client = Client(transport="http", application=application)
+    with pytest.raises(ZeroDivisionError):
+        client.call("add", a=1)
+    client.close()
+
+
+def test_what_is_no_answer_of_a_server_is_told(db):
+    async def application(scope, receive, send):
+        await send({"type": "http.response.start", "status": 502, "headers": []})
+        await send({"type": "http.response.body", "body": b"Bad gateway"})
+
+    client = Client(transport="http", application=application)
+    told = client.call("add", a=1).assert_error("HTTP 502 Bad gateway")
+    assert told.error.status == 502
+    client.close()
+
+
+def test_an_event_that_comes_twice_fails_the_test(db):
+    async def application(scope, receive, send):
+        await receive()
+        await send(
+            {
+                "type": "http.response.start",
+                "status": 200,
+                "headers": [(b"content-type", b"text/event-stream")],
+            }
+        )
+        note = b'id: 1\ndata: {"jsonrpc":"2.0","method":"notifications/x"}\n\n'
+        answer = b'id: 2\ndata: {"jsonrpc":"2.0","id":1,"result":{"content":[]}}\n\n'
+        await send({"type": "http.response.body", "body": note + note + answer})
+
+    client = Client(transport="http", application=application)
+    with pytest.raises(AssertionError, match="The event 1 came twice"):
+        client.call("add", a=1)
+    client.close()
+
+
+def test_arguments_that_headers_mirror(db, server, revision):
+    @server.tool(permission=mcp.PUBLIC, read_only=True)
+    def here(
+        request: mcp.Request,
+        region: Annotated[str, mcp.Header("Region")],
+        count: Annotated[int, mcp.Header("Count")] = 1,
+    ) -> str:
+        return f"{region} {count}"
+
+    with Client(server=server, transport="http", revision=revision) as client:
+        assert client.call("here", region="Île", count=3).text == "Île 3"
+        assert client.call("here", region=" =?base64?").text == " =?base64? 1"
+
+
+# News.
+
+
+def test_news_of_a_resource(transport, revision, db, django_capture_on_commit_callbacks):
+    committed = partial(django_capture_on_commit_callbacks, execute=True)
+    with Client(transport=transport, revision=revision) as client:
+        client.subscribe("policy://returns")
+        with committed():
+            mcp.notify_changed("policy://privacy")
+            mcp.notify_changed("policy://returns")
+        client.wait_for_update("policy://returns")
+        updated = [one["params"]["uri"] for one in client.notifications]
+        assert updated == ["policy://returns"]
+        client.unsubscribe("policy://returns")
+        client.notifications.clear()
+        with committed():
+            mcp.notify_changed("policy://returns")
+        client.call("add", a=1)
+        assert client.notifications == []
+
+
+def test_news_of_lists(transport, revision, db, django_capture_on_commit_callbacks):
+    with Client(transport=transport, revision=revision) as client:
+        client.listen()
+        with django_capture_on_commit_callbacks(execute=True):
+            mcp.notify_list_changed("tools")
+        client.wait_for("notifications/tools/list_changed")
+
+
+def test_what_may_not_be_read_is_not_subscribed_to(transport, revision, invoice, bob):
+    with Client(bob, transport=transport, revision=revision) as client:
+        with pytest.raises(RpcError, match="Resource not found"):
+            client.subscribe(invoice)
+        with pytest.raises(TimeoutError):
+            client.wait_for_update(invoice, seconds=0.05)

@@ -1,0 +1,99 @@
+"""The plugin for pytest, in a pytest of its own: a project that has settings, and one without."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# An environment that was made before there was a plugin does not know of it.
+KNOWN = any(one.name == "django_mcp" for one in entry_points(group="pytest11"))
+PLUGIN = ("-p", "no:randomly", *(() if KNOWN else ("-p", "django_mcp.testing.plugin")))
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs a file of tests; what pytest printed, and its exit code."""
+
+    def made(source: str, *options: str) -> tuple[str, int]:
+        (tmp_path / "test_it.py").write_text(source)
+        (tmp_path / "pytest.ini").write_text("[pytest]\n")
+        environment = {k: v for k, v in os.environ.items() if k != "DJANGO_SETTINGS_MODULE"}
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "--rootdir", tmp_path, *PLUGIN, *options,
+             "test_it.py"],
+            cwd=tmp_path, capture_output=True, text=True, timeout=100,
+            env=environment | {"PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        return done.stdout + done.stderr, done.returncode
+
+    return made
+
+
+FIXTURES = """
+import pytest
+from django.contrib.auth.models import User
+from django_mcp.models import Session
+
+pytestmark = pytest.mark.django_db(databases="__all__")
+
+def test_sync(mcp_client):
+    mcp_client.call("add", a=1).assert_data(2)
+    alice = mcp_client.acting_as(User.objects.create_user("alice"), transport="http")
+    assert "reminder" in alice.prompts()
+
+def test_a_session(mcp_client):
+    client = mcp_client.acting_as(None, transport="http", revision="2025-11-25")
+    client.call("chatty").assert_ok()
+    assert Session.objects.count() == 1
+
+@pytest.mark.asyncio
+async def test_async(async_mcp_client):
+    alice = async_mcp_client.acting_as(await User.objects.acreate(username="alice"))
+    assert "reminder" in await alice.prompts()
+
+def test_nothing_is_left():
+    assert not User.objects.exists() and not Session.objects.exists()
+"""
+LATER = """
+def test_a_database_that_is_asked_for_later(mcp_client, db, django_user_model):
+    django_user_model.objects.create_user("alice")
+    mcp_client.call("add", a=1).assert_ok()
+
+def test_none(mcp_client):
+    mcp_client.call("add", a=1).assert_ok()
+"""
+# No settings, and nothing of Django's imported by a plugin that is only loaded.
+BARE = """
+import sys
+
+def test_nothing_is_imported():
+    loaded = [name for name in sys.modules if name.split(".")[0] in ("django", "pydantic")]
+    assert loaded == []
+    assert not [name for name in sys.modules if name.startswith("django_mcp.declare")]
+"""
+
+
+def test_the_fixtures(run):
+    printed, code = run(FIXTURES, "--ds", "tests.settings")
+    assert (code, "4 passed" in printed) == (0, True), printed
+
+
+def test_the_database_is_there_before_the_client(run):
+    printed, code = run(LATER, "--ds", "tests.settings")
+    assert (code, "2 passed" in printed) == (0, True), printed
+
+
+def test_a_project_without_settings_does_not_notice(run):
+    printed, code = run(BARE, "-p", "no:django")
+    assert (code, "1 passed" in printed) == (0, True), printed
+
+
+def test_the_plugin_is_found():
+    text = (ROOT / "pyproject.toml").read_text("utf-8")
+    assert '[project.entry-points.pytest11]\ndjango_mcp = "django_mcp.testing.plugin"' in text
