@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import pytest
+from django.core.management import BaseCommand, CommandParser, get_commands, load_command_class
 
 import django_mcp as mcp
 from tools import docs as building
@@ -12,6 +14,7 @@ from tools import docs as building
 from .pages import DOCS, PAGES, ROOT, anchors, blocks, fences, links, named, text
 
 INDEX = DOCS / "index.md"
+COMMANDS = DOCS / "reference/commands.md"
 REFERENCE = sorted((DOCS / "reference").glob("*.md"))
 OBJECT = re.compile(r"^\.\. (?:auto\w+:: (?:django_mcp\.)?|py:data:: )([\w.]+)", re.M)
 
@@ -61,6 +64,39 @@ def test_links_lead_somewhere(page):
 
 def test_a_page_that_is_linked_from_the_readme_is_there():
     assert len([link for link in links(ROOT / "README.md") if link.startswith("docs/")]) > 10
+
+
+def options(parser: CommandParser, *, known: set[str]) -> set[str]:
+    """What a command takes beside what every command takes; short forms aside."""
+    return {
+        action.option_strings[-1]
+        for action in parser._actions
+        if action.option_strings and action.option_strings[-1] not in known
+    }
+
+
+def declared() -> Iterator[tuple[str, set[str]]]:
+    """Every command of ours, or each of its actions, and its options."""
+    known = options(BaseCommand().create_parser("manage.py", ""), known=set())
+    for name, app in get_commands().items():
+        if app != "django_mcp":
+            continue
+        parser = load_command_class(app, name).create_parser("manage.py", name)
+        several = [action for action in parser._actions if isinstance(action.choices, dict)]
+        if several:
+            for verb, action in several[0].choices.items():
+                yield f"{name} {verb}", options(action, known=known)
+        else:
+            yield name, options(parser, known=known)
+
+
+def test_every_command_is_told_of_with_its_options():
+    rows = [line.split(" | ") for line in text(COMMANDS).splitlines() if line.startswith("| `")]
+    told = {
+        " ".join(re.findall(r"\b[a-z_]+\b", row[0])): set(re.findall(r"--[\w-]+", row[-1]))
+        for row in rows
+    }
+    assert told == dict(declared())
 
 
 def test_pages_of_modules_say_where_there_is_more():
