@@ -85,6 +85,15 @@ class Answer:
     def status(self) -> int:
         return int(self.response.status_code)
 
+    @property
+    def location(self) -> str | None:
+        """Where a browser would go to from here, as a whole address; None where it would stay."""
+        there = self.response.get("Location") if self.status in REDIRECTS else None
+        try:
+            return there and urljoin(self.request.build_absolute_uri(), there)
+        except ValueError:  # no address at all
+            return None
+
 
 @contextmanager
 def visited(
@@ -171,15 +180,15 @@ def _check(answer: Answer) -> None:
 
 def _asks_to_sign_in(answer: Answer) -> bool:
     """Whether a redirect is what ``login_required`` and its like answer."""
-    if answer.status not in REDIRECTS:
+    if answer.location is None:
         return False
-    made, location = answer.request, urlsplit(answer.response["Location"])
+    location = urlsplit(answer.location)
     try:
         page = urlsplit(resolve_url(django_settings.LOGIN_URL)).path
     except NoReverseMatch:
         page = str(django_settings.LOGIN_URL)
     back = parse_qs(location.query).get(REDIRECT_FIELD_NAME, [""])[0]
-    return bool(location.path == page or urlsplit(back).path == made.path)
+    return bool(location.path == page or urlsplit(back).path == answer.request.path)
 
 
 # Redirects.
@@ -187,17 +196,14 @@ def _asks_to_sign_in(answer: Answer) -> bool:
 
 def _onward(answer: Answer, views: Collection[str]) -> Target | None:
     """The page that a redirect leads to, if it is one of ``views``."""
-    if answer.status not in REDIRECTS:
-        return None
-    here = answer.request.build_absolute_uri()
-    answer.leads_to = urljoin(here, answer.response["Location"])
+    answer.leads_to = answer.location
     getting = answer.status in GET_AFTER or answer.request.method == "GET"
-    found = _page_at(answer.leads_to, here) if getting else None
+    found = _page_at(answer) if getting and answer.leads_to else None
     return found if found is not None and found.name in views else None
 
 
-def _page_at(url: str, here: str) -> Target | None:
-    there, ours = urlsplit(url), urlsplit(here)
+def _page_at(answer: Answer) -> Target | None:
+    there, ours = urlsplit(str(answer.leads_to)), urlsplit(answer.request.build_absolute_uri())
     if (there.scheme, there.netloc) != (ours.scheme, ours.netloc):
         return None
     path = path_info(there.path)

@@ -20,7 +20,15 @@ from django.http import HttpResponseBase
 from django.utils.html import escape
 
 from ..conf import settings
-from ..declare.contents import MEDIA_TYPE, Audio, Contents, EmbeddedResource, Image, ResourceLink
+from ..declare.contents import (
+    MEDIA_TYPE,
+    URI,
+    Audio,
+    Contents,
+    EmbeddedResource,
+    Image,
+    ResourceLink,
+)
 from ..exceptions import Stopped, ToolError
 from . import view_pages
 from .form_input import errors
@@ -71,7 +79,9 @@ def _way(answer: Answer) -> list[Any]:
     done = "Done. It leads" if answer.request.method == "POST" else "This page leads"
     if url.startswith(answer.request.build_absolute_uri("/")):
         return [f"{done} to {url}"]
-    return [f"{done} to another site.", ResourceLink(quote(url, safe=":/?#[]@!$&'()*+,;=%"))]
+    link = quote(url, safe=":/?#[]@!$&'()*+,;=%")
+    usable = link.startswith(("https:", "http:")) and URI.match(link)
+    return [f"{done} to another site.", *([ResourceLink(link)] if usable else [])]
 
 
 # Refusals.

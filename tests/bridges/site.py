@@ -306,7 +306,13 @@ ANSWERS = {
     "again": lambda request: redirect("/loop/5/"),
     "moved": lambda request: HttpResponsePermanentRedirect("/billing/"),
     "none": lambda request: None,
+    "nowhere": lambda request: HttpResponse("lost", status=302),
 }
+
+
+def sent_to(request):
+    """Sends the browser wherever it says."""
+    return HttpResponse(status=302, headers={"Location": request.GET["next"]})
 
 
 def cookie(request):
@@ -400,6 +406,7 @@ urlpatterns = [
     path("aask/", aask, name="aask"),
     path("answer/<kind>/", answer, name="answer"),
     path("loop/<int:number>/", loop, name="loop"),
+    path("sent/", sent_to, name="sent"),
     path("secret/", secret, name="secret"),
     path("secret-of-user/", secret_of_user, name="secret-of-user"),
     path("guarded/", guarded, name="guarded"),

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 from django.contrib.sessions.models import Session
 from django.core.cache import cache
+from django.core.signals import request_finished, request_started
 from django.db import connection
 from django.http import HttpRequest
 from django.urls import get_script_prefix, get_urlconf
 from django.utils import timezone, translation
 
+from django_mcp import threads
 from django_mcp.bridges import view_calls
 from django_mcp.bridges.view_requests import Body
 from django_mcp.bridges.view_results import refusal
 from django_mcp.bridges.view_urls import Target, routes
 from django_mcp.exceptions import ToolError
 from tests.declare.world import asked
+from tests.shop.models import Tag
 
 from . import site
 
@@ -247,6 +251,52 @@ def test_forgery_is_not_asked_about(around, alice):
 def test_a_followed_page_is_of_the_same_call(alice):
     with pytest.raises(ToolError, match="circle"):
         visit("loop", alice, views={"loop"}, number=1)
+
+
+def test_the_end_of_a_request_is_not_told(alice):
+    """It lets go of connections, which the call still needs."""
+    told = []
+    for signal in (request_started, request_finished):
+        signal.connect(told.append, weak=False, dispatch_uid="told")
+    try:
+        seen(alice)
+    finally:
+        for signal in (request_started, request_finished):
+            signal.disconnect(dispatch_uid="told")
+    assert told == []
+
+
+def test_what_a_response_opened_is_closed(alice):
+    target = Target("answer", "/answer/file/", {"kind": "file"})
+    with view_calls.browsing(), view_calls.visited(asked(alice), target) as answer:
+        file = answer.response.file_to_stream
+        assert not file.closed
+    assert file.closed
+
+
+@pytest.mark.django_db(transaction=True)
+def test_transactions_of_requests_are_as_the_project_wants_them(alice, monkeypatch):
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+    with pytest.raises(RuntimeError):
+        visit("answer", alice, kind="fails")
+    assert not Tag.objects.exists()
+
+
+def test_calls_at_once_are_each_their_users(shared_db, settings, alice, bob):
+    settings.DJANGO_MCP = settings.DJANGO_MCP | {"THREADS": 3}
+
+    async def all_at_once():
+        users = [alice, bob, None] * 10
+        jobs = [threads.tools.run(visit, name, user) for user in users for name in NAMES]
+        return await asyncio.gather(*jobs)
+
+    expected = [
+        answer for name in ["alice", "bob", ""] * 10 for answer in ("1", f"for {name}", "Guten Tag")
+    ]
+    assert asyncio.run(all_at_once()) == expected
+
+
+NAMES = ("visits", "secret-of-user", "german")
 
 
 def test_middleware_is_loaded_once(around, alice):

@@ -7,6 +7,8 @@ from datetime import date
 
 import pytest
 from django.test import override_settings
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from django_mcp.bridges.view_calls import browsing
 from django_mcp.bridges.view_urls import path_info, routes
@@ -110,6 +112,29 @@ def test_arguments_make_an_address_that_leads_back(found, name, given, path, kwa
 def test_what_fits_no_address_is_refused(found, name, given):
     with pytest.raises(InvalidArguments):
         found[name].target(given)
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_no_value_reaches_what_was_not_named(data):
+    """Whatever is given: the named view with these values, or nothing."""
+    name = data.draw(st.sampled_from(["deep:text", "text", "slug", "path", "regex", "answered"]))
+    odd = st.sampled_from(
+        ["fixed", "..", ".", "%2F", "%2e%2e/fixed", "a/../fixed", "?", "#", "//x"]
+    )
+    value = data.draw(st.text(max_size=12) | odd | st.integers().map(str))
+    with override_settings(ROOT_URLCONF="tests.bridges.site"), browsing():
+        route = routes()["answer" if name == "answered" else name]
+        variable = [one for one in route.converters if one != "tenant"][0]
+        values = {variable: value} | ({"tenant": 3} if "tenant" in route.converters else {})
+        try:
+            found = route.target(values)
+        except InvalidArguments:
+            return
+        assert found.name == route.name
+        assert {key: str(one) for key, one in found.kwargs.items()} == {
+            key: str(one) for key, one in values.items()
+        }
 
 
 def test_a_value_that_leads_to_another_view_is_refused(found):

@@ -264,6 +264,48 @@ def test_redirects_lead_nowhere_by_themselves(visit, kind, told):
     assert told in text(result) and "not listed" not in text(result)
 
 
+@dataclass
+class Next:
+    next: str
+
+
+@pytest.mark.parametrize(
+    ("there", "link"),
+    [
+        ("//evil.example/billing/", "https://evil.example/billing/"),
+        (
+            "https://shop.example@evil.example/billing/",
+            "https://shop.example@evil.example/billing/",
+        ),
+        (
+            "https://shop.example.evil.example/billing/",
+            "https://shop.example.evil.example/billing/",
+        ),
+        ("http://shop.example/billing/", "http://shop.example/billing/"),
+        ("https://shop.example:444/billing/", "https://shop.example:444/billing/"),
+        ("\\\\evil.example/billing/", None),
+        ("javascript:alert(1)", None),
+        ("file:///etc/passwd", None),
+        ("https://[evil/", None),
+        ("/secret/", None),
+        ("/billing/../secret/", None),
+        ("/%62illing/../secret/", None),
+        ("/secret/?next=/billing/", None),
+        ("../secret/", None),
+    ],
+)
+def test_a_redirect_leads_no_further_than_the_lists(views, server, connect, alice, there, link):
+    views(get=["sent", "billing:list"], query={"sent": Next})
+    result = connect(alice, server=server).call("sent", next=there)
+    assert "not listed" not in json.dumps(result) and "Invoices" not in json.dumps(result)
+    links = [block["uri"] for block in result["content"] if block["type"] == "resource_link"]
+    assert links == ([link] if link else [])
+
+
+def test_a_redirect_to_nowhere_is_a_page(visit):
+    assert text(visit("answer", kind="nowhere")) == "lost"
+
+
 def test_a_redirect_is_followed_within_the_lists(views, server, connect, alice, invoice):
     views(get=["answer", "billing:list"])
     assert "- A-1" in text(connect(alice, server=server).call("answer", kind="listed"))
@@ -450,6 +492,18 @@ def test_hidden_and_missing_rows_are_the_same(views, server, connect, alice, bob
     hidden, missing = (refused(client.call("billing_detail", pk=pk)) for pk in (invoice.pk, 4711))
     assert hidden == missing
     assert "A-1: 12.50" in text(connect(alice, server=server).call("billing_detail", pk=invoice.pk))
+
+
+def test_a_class_of_views_decides_for_itself(views, server, connect, alice, bob):
+    class Own(ViewTools):
+        get = ["seen"]
+
+        def has_permission(self, request):
+            return request.user.username == "bob"
+
+    server.register(Own)
+    assert connect(alice, server=server).request("tools/list")["tools"] == []
+    assert data(connect(bob, server=server).call("seen"))["user"] == "bob"
 
 
 # Asking.
