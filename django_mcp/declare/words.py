@@ -79,6 +79,11 @@ def kind(schema: Schema) -> str:
     return _Reader(schema).phrase(schema).one
 
 
+def forms(part: Any, root: Schema) -> list[dict[str, Any]]:
+    """The schemas of which a value of ``part`` fits one, with what they refer to in ``root``."""
+    return _Reader(root).branches(part)
+
+
 class _Reader:
     """Reads parts of one schema, to which their references lead."""
 
@@ -103,7 +108,7 @@ class _Reader:
 
     def _within(self, schema: Any, path: str = "") -> Iterator[tuple[str, Schema]]:
         """The objects that a property is, or is a list of, and how to name what is in them."""
-        for found in self._branches(schema):
+        for found in self.branches(schema):
             if "properties" in found:
                 yield path, found
             if isinstance(found.get("items"), Mapping) and len(path) < 2 * MOST_LEVELS:
@@ -113,7 +118,7 @@ class _Reader:
         """Its own, else that of the first of its forms, or of what it is a list of."""
         own = str(found.get("description") or "")
         items = self._resolved(found.get("items"))
-        for part in [] if own else [*self._branches(found), *self._branches(items)]:
+        for part in [] if own else [*self.branches(found), *self.branches(items)]:
             own = own or str(part.get("description") or "")
         key = KEY.match(own)
         return f"{key['before']} Such as {key['uri']}.".strip() if key else " ".join(own.split())
@@ -137,7 +142,7 @@ class _Reader:
             found = _mapping(found).get(step.replace("~1", "/").replace("~0", "~"), {})
         return found
 
-    def _branches(self, schema: Any, level: int = 0) -> list[Schema]:
+    def branches(self, schema: Any, level: int = 0) -> list[dict[str, Any]]:
         """The forms that a value may have, of which the last is that there is none."""
         found = self._resolved(schema)
         listed = _listed(found.get("anyOf") or found.get("oneOf"))
@@ -145,7 +150,7 @@ class _Reader:
             return [found]
         shared = {key: value for key, value in found.items() if key not in ABOUT}
         forms = [shared | self._resolved(one) for one in listed]
-        branches = [one for form in forms for one in self._branches(form, level + 1)]
+        branches = [one for form in forms for one in self.branches(form, level + 1)]
         return sorted(branches, key=lambda one: one.get("type") == "null")
 
     # Phrases.
@@ -153,7 +158,7 @@ class _Reader:
     def phrase(self, schema: Any, level: int = 0) -> Phrase:
         if level > MOST_LEVELS:
             return ANYTHING
-        return _either([self._of(found, level) for found in self._branches(schema)])
+        return _either([self._of(found, level) for found in self.branches(schema)])
 
     def _of(self, found: Schema, level: int) -> Phrase:
         key = KEY.match(str(found.get("description") or ""))

@@ -41,9 +41,11 @@ class SpokenCommand(BaseCommand):
     def create_parser(self, prog_name: str, subcommand: str, **options: Any) -> CommandParser:
         lines = [f"  {prog_name} {subcommand} {line}\n      {does}" for line, does in self.examples]
         epilog = "\n".join(["examples:", *lines]) if lines else None
-        return super().create_parser(
+        parser = super().create_parser(
             prog_name, subcommand, epilog=epilog, formatter_class=Formatter, **options
         )
+        parser.parse_args = parser.parse_intermixed_args  # type: ignore[method-assign]
+        return parser
 
     @property
     def width(self) -> int | None:

@@ -20,6 +20,13 @@ from example_project.atlas.models import City, Continent, Country, Trip
 boss = User.objects.create_superuser("boss")
 alice = User.objects.create_user("alice")
 allowed = ["add_trip", "view_trip", "change_trip"]
+europe = Continent.objects.create(pk="EU", name="Europe", population=1)
+about = {"continent": europe, "population": 67_000_000, "area": 551_695, "capital": "Paris"}
+france = Country.objects.create(pk="FR", name="France", **about)
+for key, name in enumerate(["Paris", "Lyon", "Nice"], start=1):
+    place = {"latitude": 48 + key, "longitude": 2 + key, "timezone": "Europe/Paris"}
+    City.objects.create(pk=key, name=name, plain_name=name.lower(), country=france,
+                        population=100_000 * key, **place)
 alice.user_permissions.set(Permission.objects.filter(codename__in=allowed))
 Trip.objects.create(owner=boss, title="Alps", starts=date(2026, 1, 1), ends=date(2026, 1, 5))
 Trip.objects.create(owner=alice, title="Norway", starts=date(2026, 5, 1), ends=date(2026, 5, 9))

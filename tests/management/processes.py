@@ -15,6 +15,11 @@ from pathlib import Path
 from tests.spec.process import ROOT, command, environment
 
 SECONDS = 60  # however busy the machine is
+# Makes a terminal the one whose keys are signals, before it becomes what it is to run.
+CONTROLLED = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "os.execv(sys.argv[1], sys.argv[1:])"
+)
 
 
 @dataclass
@@ -62,7 +67,8 @@ def at_terminal(
 
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        _manage(arguments), cwd=ROOT, env=_atlas(database, environ), start_new_session=True,
+        [sys.executable, "-c", CONTROLLED, *_manage(arguments)],
+        cwd=ROOT, env=_atlas(database, environ), start_new_session=True,
         stdin=theirs, stdout=theirs, stderr=theirs,
     )  # fmt: skip
     os.close(theirs)

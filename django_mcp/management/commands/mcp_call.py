@@ -1,0 +1,280 @@
+"""
+``manage.py mcp_call``: call one tool, as a client would, as a user and with their permissions.
+
+Rule: it takes the way of every client's call, and what the tool does is done; ``--dry-run`` rolls
+it back. stdout has the result and nothing else. A tool that fails makes the exit code 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import mimetypes
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from django.core.management.base import CommandError, CommandParser
+from django.db import connections, transaction
+
+from ...protocol.errors import MISSING_CAPABILITY
+from .. import people
+from ..output import SpokenCommand, printable
+from ..values import arguments
+
+if TYPE_CHECKING:
+    from ...declare.servers import Server
+    from ...principal import Principal
+    from ...testing import AsyncClient, Result
+    from ..asking import Asking
+
+JSON = dict[str, Any]
+A_DAY = 86_400  # seconds: whoever waits presses Ctrl-C
+INTERRUPTED = 130
+BINARY = {"image": "data", "audio": "data", "resource": "blob"}
+
+
+class Command(SpokenCommand):
+    help = (
+        "Call one tool as a user, with that user's permissions. It acts for real: what the tool\n"
+        "writes is written. Texts are read as the types of the tool's arguments: see\n"
+        "'mcp_inspect TOOL'."
+    )
+    examples = [
+        ("search_invoice query=paper limit=5 --user alice", "texts and numbers"),
+        ("plan_trip title=North cities=1 cities=2 --user alice", "a list: repeat it"),
+        ("""order 'items:=[{"id": 7}]' --user alice""", "JSON, as it is"),
+        ("order --json @order.json --user alice", "all of it from a file; - is stdin"),
+        ("refund invoice=A-1 reason=broken --user alice --answer answer=yes", "a question"),
+        ("refund invoice=A-1 reason=broken --user alice --dry-run", "and nothing is written"),
+        ("draw_map country=FR --output map.png", "an image, by nobody in particular"),
+    ]
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("tool", metavar="TOOL", help="its name")
+        parser.add_argument("arguments", metavar="KEY=VALUE", nargs="*", help="its arguments")
+        people.add_user(parser, "whom it is called by (default: nobody; only PUBLIC tools)")
+        people.add_server(parser)
+        parser.add_argument("--json", metavar="JSON", help="arguments as JSON, @FILE or - (stdin)")
+        parser.add_argument("--revision", metavar="DATE", help="of the protocol (default: newest)")
+        parser.add_argument(
+            "--answer", metavar="KEY=VALUE", action="append", default=[],
+            help="the answer to a question of the tool, by the name of its field",
+        )  # fmt: skip
+        parser.add_argument("--yes", action="store_true", help="say yes to yes-or-no questions")
+        parser.add_argument("--no-input", action="store_true", help="ask nothing at the terminal")
+        parser.add_argument("--dry-run", action="store_true", help="roll back what it writes")
+        parser.add_argument("--format", choices=["text", "json"], default="text")
+        parser.add_argument("--output", metavar="FILE", type=Path, help="save the result there")
+
+    def handle(self, *args: Any, tool: str, **options: Any) -> None:
+        server = people.served(options["server"])
+        principal = people.principal(options["user"], options["scope"])
+        if options["user"] is None:
+            self.note("Called by nobody: without --user there are only PUBLIC tools.")
+        try:
+            result = asyncio.run(self._call(server, principal, tool, options))
+        except KeyboardInterrupt:
+            raise CommandError("Cancelled.", returncode=INTERRUPTED) from None
+        self._show(result, server, tool, options)
+
+    # Calling.
+
+    async def _call(self, server: Server, principal: Principal, tool: str, options: JSON) -> Result:
+        from ...testing import AsyncClient, RpcError
+
+        given = self._options(principal, options)
+        try:
+            async with AsyncClient(_user(principal), server=server, **given) as client:
+                definition = await _definition(client, tool)
+                values = _arguments(definition, options)
+                with self._acting(server, tool, options["dry_run"]):
+                    return await self._followed(client, tool, values)
+        except (RpcError, ValueError) as error:
+            raise CommandError(str(getattr(error, "message", error))) from None
+
+    def _options(self, principal: Principal, options: JSON) -> JSON:
+        asking = self._asking(options)
+        answers = {"elicit": asking.elicit, "visit": asking.visit, "roots": [Path.cwd().as_uri()]}
+        can: JSON = {"elicitation": {"form": {}, "url": {}}, "roots": {}}
+        if asking.asks:  # somebody who writes what a model would
+            answers, can = answers | {"sample": asking.sample}, can | {"sampling": {}}
+        given = {
+            "scopes": None if principal.auth is None else principal.auth.scopes,
+            "capabilities": can, "answers": answers, "seconds": A_DAY, "raise_exceptions": False,
+            "log_level": "debug" if options["verbosity"] > 1 else "info",
+        }  # fmt: skip
+        return given | ({"revision": options["revision"]} if options["revision"] else {})
+
+    def _asking(self, options: JSON) -> Asking:
+        from ..asking import Asking
+
+        asks = sys.stdin.isatty() and not options["no_input"] and options["json"] != "-"
+        agrees = options["yes"]
+        return Asking(sys.stdin, self.stderr._out, options["answer"], agrees=agrees, asks=asks)
+
+    @contextmanager
+    def _acting(self, server: Server, name: str, dry_run: bool) -> Iterator[None]:
+        from ...dispatch.running import around
+
+        tool = server.catalog.tools[name]
+        if not dry_run:
+            if not tool.read_only:
+                self.note(f"{name} acts for real; --dry-run would roll back what it writes.")
+            yield
+            return
+        if tool.is_async or not (tool.read_only or tool.atomic):
+            raise CommandError(f"{name} runs in no transaction that could be rolled back.")
+        around.append(_rolled_back)
+        try:
+            yield
+        finally:
+            around.remove(_rolled_back)
+            self.note("Rolled back: no database has changed. What else it did, was done.")
+
+    async def _followed(self, client: AsyncClient, tool: str, values: JSON) -> Result:
+        """The result, with what the tool says meanwhile on stderr."""
+        said = [0, 0]
+        call = client.start(tool, **values)
+        while not call.done():
+            await asyncio.wait([call], timeout=0.05)
+            for line in _new(client, said):
+                self.note(line)
+        return call.result()
+
+    # Telling.
+
+    def _show(self, result: Result, server: Server, tool: str, options: JSON) -> None:
+        if result.is_error:
+            raise CommandError(self._wrong(result, server, tool))
+        if options["output"] is not None:
+            self._save(result, options["output"])
+        elif options["format"] == "json":
+            data = result.raw.get("structuredContent", {"content": result.content})
+            self._write(json.dumps(data, indent=2, ensure_ascii=False))
+        else:
+            for block in result.content:
+                self._write_block(block)
+
+    def _wrong(self, result: Result, server: Server, tool: str) -> str:
+        """The tool's words; a bug's own, which clients are not told; what arguments there are."""
+        from ...declare.words import lines
+        from ..output import table
+
+        if result.error is not None and result.code == MISSING_CAPABILITY:
+            required = (result.error.data or {}).get("requiredCapabilities", ())
+            needs = ", ".join(sorted(required)) or "something"
+            return f"{tool} needs {needs} of its client: call it at a terminal."
+        if result.bugs:
+            bug = result.bugs[0]
+            return f"{tool} has a bug: {type(bug).__name__}: {bug}"
+        if not result.text.startswith("Invalid arguments"):
+            return result.text
+        found = lines(server.catalog.tools[tool].arguments.schema)
+        rows = [(one.name, one.type, "required" if one.required else "") for one in found]
+        return "\n".join([result.text, *table(rows, self.width, indent="  ")])
+
+    def _write(self, text: str) -> None:
+        self.stdout.write(printable(text, keep="\n\t") if self.stdout.isatty() else text)
+
+    def _write_block(self, block: JSON) -> None:
+        kind, inner = block.get("type"), block.get("resource", block)
+        if kind == "resource_link":
+            name, uri = block.get("title") or block["name"], block["uri"]
+            self._write(uri if name == uri else f"{name}: {uri}")
+        elif "text" in inner:
+            self._write(inner["text"])
+        else:
+            size = len(base64.b64decode(_data(block) or ""))
+            about = f"{kind} ({inner.get('mimeType', 'bytes')}, {size:,} bytes)"
+            self.note(f"Beside it, there is {about}: --output FILE saves it.")
+
+    def _save(self, result: Result, file: Path) -> None:
+        found = [block for block in result.content if _data(block)]
+        saved = [(file, result.text.encode())] if not found else []
+        for number, block in enumerate(found, start=1):
+            saved.append((_numbered(file, number, block), base64.b64decode(_data(block) or "")))
+        for path, data in saved:
+            try:
+                path.write_bytes(data)
+            except OSError as error:
+                raise CommandError(f"{path}: {error.strerror}") from None
+            self.note(f"Saved {path} ({len(data):,} bytes).")
+
+
+def _user(principal: Principal) -> Any:
+    return principal.user if principal.is_authenticated else None
+
+
+async def _definition(client: AsyncClient, name: str) -> JSON:
+    """The tool, among those that the user may use. Raises ``CommandError``."""
+    tools = await client.tools()
+    if name in tools.names:
+        return tools.named(name)
+    near = get_close_matches(name, tools.names, 3)
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    raise CommandError(f"There is no tool {name!r} for this user.{hint} See mcp_explain.")
+
+
+def _arguments(definition: JSON, options: JSON) -> JSON:
+    given = _from_json(options["json"]) if options["json"] else {}
+    found = arguments(options["arguments"], definition["inputSchema"])
+    if twice := sorted(given.keys() & found):
+        raise CommandError(f"{', '.join(twice)}: given twice, by --json too.", returncode=2)
+    return given | found
+
+
+def _from_json(text: str) -> JSON:
+    try:
+        if text == "-":
+            text = sys.stdin.read()
+        elif text.startswith("@"):
+            text = Path(text[1:]).read_text(encoding="utf-8")
+        found = json.loads(text)
+    except (OSError, ValueError) as error:
+        raise CommandError(f"--json: {error}", returncode=2) from None
+    if not isinstance(found, dict):
+        raise CommandError("--json: arguments are an object.", returncode=2)
+    return found
+
+
+@contextmanager
+def _rolled_back(request: Any) -> Iterator[None]:
+    """Around the project's code, in its thread: a transaction in each database, which is undone."""
+    with ExitStack() as stack:
+        for alias in connections:
+            stack.enter_context(transaction.atomic(using=alias))
+        try:
+            yield
+        finally:
+            for alias in connections:
+                transaction.set_rollback(True, using=alias)
+
+
+def _new(client: AsyncClient, said: list[int]) -> Iterator[str]:
+    """What was said since the last look."""
+    for done, total, message in client.progress[said[0] :]:
+        far = f"{done:g}" + (f"/{total:g}" if total is not None else "")
+        yield f"[{far}] {message or ''}".rstrip()
+    for level, data, logger in client.logs[said[1] :]:
+        words = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+        yield f"{level}: {f'{logger}: ' if logger else ''}{words}"
+    said[:] = len(client.progress), len(client.logs)
+
+
+def _data(block: JSON) -> str | None:
+    """The bytes of a block, as they are sent."""
+    found = block.get("resource", block).get(BINARY.get(block.get("type", ""), ""))
+    return found if isinstance(found, str) else None
+
+
+def _numbered(file: Path, number: int, block: JSON) -> Path:
+    """The file of one of several; in a folder, a name by what it is."""
+    kind = block.get("resource", block).get("mimeType", "")
+    if file.is_dir():
+        return file / f"{number}{mimetypes.guess_extension(kind) or '.bin'}"
+    return file if number == 1 else file.with_name(f"{file.stem}-{number}{file.suffix}")

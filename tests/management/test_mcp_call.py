@@ -1,0 +1,359 @@
+"""``mcp_call``: one tool, called as a client calls it, from a shell."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+
+import django_mcp as mcp
+from django_mcp.dispatch.running import around
+from tests.shop.models import Company, Invoice
+
+from .processes import run
+
+
+@pytest.fixture
+def call(capsys):
+    def call(*arguments, **options):
+        call_command("mcp_call", *map(str, arguments), **options)
+        said = capsys.readouterr()
+        return said.out, said.err
+
+    return call
+
+
+def refused(*arguments):
+    with pytest.raises(CommandError) as refused:
+        call_command("mcp_call", *map(str, arguments))
+    return refused.value
+
+
+def statuses():
+    return set(Invoice.objects.values_list("number", "status"))
+
+
+# Calling.
+
+
+def test_the_result_is_on_stdout_alone(call, db):
+    out, err = call("add", "a=2", "b=3")
+    assert out == "5\n" and err == "Called by nobody: without --user there are only PUBLIC tools.\n"
+    assert call("add", "a=2", "--format", "json")[0] == "3\n"
+    assert call("slow_add", "--json", '{"a": 1}', "b=2", "--revision", "2024-11-05")[0] == "3\n"
+
+
+def test_it_acts_as_the_user(call, invoice, bob):
+    out, err = call("refund", "invoice=A-1", "reason=broken", "amount=2.50", "--user", "alice")
+    assert json.loads(out) == {"number": "A-1", "amount": "2.5", "reason": "broken"}
+    assert err == "refund acts for real; --dry-run would roll back what it writes.\n"
+    assert statuses() == {("A-1", "draft")}
+    told = str(refused("refund", "invoice=A-1", "reason=x", "amount=1", "--user", "bob"))
+    assert told == "There is no tool 'refund' for this user. See mcp_explain."
+    told = str(refused("count_invoices", "customer=1234", "--user", "bob"))
+    assert told == "There is no customer 1234."
+
+
+def test_only_what_the_user_may_use_is_suggested(alice, bob):
+    assert "Did you mean refund" in str(refused("refnd", "--user", "alice"))
+    assert "refund" not in str(refused("refnd", "--user", "bob")).replace("'refnd'", "")
+    assert "open_invoices" in str(refused("open_invoice", "--user", "bob"))
+    assert "open_invoices" not in str(refused("open_invoice"))
+
+
+def test_scopes_are_a_tokens(call, alice, server):
+    @server.tool(permission=lambda request: "write" in request.auth.scopes)
+    def write(request: mcp.Request) -> str:
+        return " ".join(sorted(request.auth.scopes))
+
+    on = ("write", "--server", server.name, "--user", "alice")
+    assert call(*on, "--scope", "read", "--scope", "write")[0] == "read write\n"
+    assert "no tool 'write'" in str(refused(*on, "--scope", "read"))
+
+
+def test_wrong_arguments_show_the_right_ones(invoice):
+    told = str(refused("refund", "invoice=A-1", "amount=0", "--user", "alice"))
+    lines = [" ".join(line.split()) for line in told.splitlines()]
+    assert "reason: this argument is required" in lines[0]
+    assert "invoice key or URI of an invoice required" in lines
+    assert "amount number above 0 (also as text) or nothing" in lines
+
+
+def test_a_tools_words_and_a_bugs(db, caplog):
+    assert str(refused("fail", "how=tool")) == "This cannot be done on a Sunday."
+    assert str(refused("fail", "how=protocol")) == "Not like this"
+    told = str(refused("fail", "how=bug"))
+    assert told == "fail has a bug: RuntimeError: the password is hunter2"
+    assert refused("fail", "how=bug").returncode == 1
+
+
+def test_what_it_says_meanwhile_is_on_stderr(call, db):
+    out, err = call("chatty", "steps=2")
+    assert out.endswith("done\n") and out.count("done") == 1
+    lines = err.splitlines()
+    assert [one for one in lines if one.startswith("[")] == ["[1/2]", "[2/2]"]
+    assert [one for one in lines if "warning" in one] == ["warning: step 1", "warning: step 2"]
+    _, err = call("slow_add", "a=1", "b=2", "steps=1")
+    assert "[1/1] step 1\n" in err and 'info: shop: {"step": 1}\n' in err
+
+
+def test_arguments_from_a_file_and_from_stdin(call, db, tmp_path, monkeypatch):
+    file = tmp_path / "a.json"
+    file.write_text('{"a": 40}')
+    assert call("add", "--json", f"@{file}", "b=2")[0] == "42\n"
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"a": 1, "b": 1}'))
+    assert call("add", "--json", "-")[0] == "2\n"
+
+
+# Results.
+
+
+def test_every_kind_of_content(call, db, tmp_path):
+    out, err = call("pictures")
+    assert out == "text\nreturns: policy://returns\nThirty days.\n"
+    assert "there is image (image/png, 4 bytes): --output FILE saves it." in err
+    assert "there is audio (audio/" in err
+    file = tmp_path / "it.png"
+    out, err = call("pictures", "--output", file)
+    assert out == "" and file.read_bytes() == b"\x89PNG"
+    assert (tmp_path / "it-2.png").read_bytes() == b"RIFF"
+    assert f"Saved {file} (4 bytes)." in err
+    call("pictures", "--output", tmp_path)
+    assert (tmp_path / "1.png").read_bytes() == b"\x89PNG"
+    call("add", "a=1", "--output", tmp_path / "sum.txt")
+    assert (tmp_path / "sum.txt").read_text() == "2"
+    assert "No such file" in str(refused("add", "a=1", "--output", tmp_path / "no" / "x"))
+
+
+def test_a_resource_of_bytes_is_saved_too(call, db, server, tmp_path):
+    @server.tool(permission=mcp.PUBLIC)
+    def attach(request: mcp.Request) -> mcp.EmbeddedResource:
+        return mcp.EmbeddedResource("a://b", b"\x00\x01", "application/x-own")
+
+    on = ("attach", "--server", server.name)
+    assert "there is resource (application/x-own, 2 bytes)" in call(*on)[1]
+    call(*on, "--output", tmp_path / "b")
+    assert (tmp_path / "b").read_bytes() == b"\x00\x01"
+
+
+def test_json_of_what_has_no_structure(call, db):
+    shown = json.loads(call("pictures", "--format", "json")[0])
+    assert base64.b64decode(shown["content"][1]["data"]) == b"\x89PNG"
+
+
+# Questions.
+
+
+def test_answers_are_given_beforehand(call, invoice):
+    given = ("refund", "invoice=A-1", "reason=x", "--user", "alice")
+    out, err = call(*given, "--answer", "answer=yes")
+    assert json.loads(out)["amount"] == "12.50" and "Refund the whole 12.50?" in err
+    assert str(refused(*given, "--answer", "answer=no")) == "Nothing was refunded."
+    assert json.loads(call(*given, "--yes")[0])["number"] == "A-1"
+
+
+def test_answers_of_one_name_serve_one_question_after_the_other(call, db, server):
+    @server.tool(permission=mcp.PUBLIC, read_only=True)
+    def add_up(request: mcp.Request) -> int:
+        return request.elicit("First?", int) + request.elicit("Second?", int)
+
+    on = ("add_up", "--server", server.name)
+    assert call(*on, "--answer", "answer=1", "--answer", "answer=2")[0] == "3\n"
+    assert call(*on, "--answer", "answer=4")[0] == "8\n"
+    told = str(refused(*on, "--answer", "answer=many"))
+    assert told == "answer: 'many' is not of type 'integer' (whole number)"
+
+
+@pytest.mark.parametrize("revision", ["2024-11-05", "2025-11-25", "2026-07-28"])
+def test_without_anybody_to_ask_a_question_is_an_error(invoice, revision):
+    told = str(refused("refund", "invoice=A-1", "reason=x", "--user", "alice",
+                       "--revision", revision))  # fmt: skip
+    if revision == "2024-11-05":  # it has no such questions
+        assert "does not support elicitation" in told
+    else:
+        assert "The tool asks: Refund the whole 12.50?" in told
+        assert "Answer by --answer answer=VALUE (yes or no)." in told
+    assert statuses() == {("A-1", "open")}
+
+
+def test_a_model_is_not_there_without_somebody_to_write(db):
+    told = str(refused("introduce", "--answer", "name=Ann", "--answer", "age=7"))
+    assert told == "introduce needs sampling of its client: call it at a terminal."
+
+
+# Nothing is written.
+
+
+def test_a_dry_run_is_rolled_back(call, invoice):
+    given = ("refund", "invoice=A-1", "reason=x", "amount=1", "--user", "alice", "--dry-run")
+    out, err = call(*given)
+    assert json.loads(out)["number"] == "A-1" and statuses() == {("A-1", "open")}
+    assert err == "Rolled back: no database has changed. What else it did, was done.\n"
+    assert not [one for one in around if one.__module__.endswith("mcp_call")]
+    call(*given[:-1])
+    assert statuses() == {("A-1", "draft")}
+
+
+def test_a_dry_run_of_what_fails(db, server):
+    @server.tool(permission=mcp.PUBLIC)
+    def break_it(request: mcp.Request) -> str:
+        Company.objects.create(name="Half")
+        raise mcp.ToolError("No.")
+
+    assert str(refused("break_it", "--server", server.name, "--dry-run")) == "No."
+    assert not Company.objects.filter(name="Half").exists()
+
+
+def test_hooks_of_a_commit_do_not_run_in_a_dry_run(
+    call, db, server, django_capture_on_commit_callbacks
+):
+    from django.db import transaction
+
+    ran = []
+
+    @server.tool(permission=mcp.PUBLIC)
+    def mail(request: mcp.Request) -> str:
+        transaction.on_commit(lambda: ran.append(1))
+        return "mailed"
+
+    assert call("mail", "--server", server.name, "--dry-run")[0] == "mailed\n" and not ran
+    assert call("mail", "--server", server.name)[0] == "mailed\n" and ran
+
+
+def test_what_cannot_be_rolled_back_is_not_run(db, server):
+    @server.tool(permission=mcp.PUBLIC, atomic=False)
+    def send(request: mcp.Request) -> str:
+        raise AssertionError("it ran")
+
+    @server.tool(permission=mcp.PUBLIC)
+    async def later(request: mcp.Request) -> str:
+        raise AssertionError("it ran")
+
+    for name in ("send", "later"):
+        told = str(refused(name, "--server", server.name, "--dry-run"))
+        assert told == f"{name} runs in no transaction that could be rolled back."
+
+
+# What is wrong.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words", "code"),
+    [
+        (("add", "a"), "'a' is no argument: write key=value", 1),
+        (("add", "a=1", "--json", '{"a": 1}'), "a: given twice", 2),
+        (("add", "--json", "[1]"), "arguments are an object", 2),
+        (("add", "--json", "{"), "--json: ", 2),
+        (("add", "--json", "@/no/such/file"), "No such file", 2),
+        (("add", "a=1", "--answer", "x"), "write --answer KEY=VALUE", 2),
+        (("add", "a=1", "--revision", "2020-01-01"), "There is no revision '2020-01-01'", 1),
+        (("add", "a=1", "--user", "nobody"), "There is no user 'nobody'", 1),
+        (("add", "a=1", "--scope", "x"), "say --user too", 2),
+        (("add", "a=1", "--server", "nonsense"), "there are: default", 1),
+    ],
+)
+def test_what_is_wrong_has_a_hint(db, arguments, words, code):
+    error = refused(*arguments)
+    assert words in str(error) and error.returncode == code
+
+
+def test_who_is_not_active_calls_nothing(db):
+    User.objects.create_user("gone", is_active=False)
+    assert "'gone' is not active" in str(refused("add", "a=1", "--user", "gone"))
+
+
+def test_a_server_without_tools(db, server):
+    @server.prompt(permission=mcp.PUBLIC)
+    def hello(request: mcp.Request) -> str:
+        return ""
+
+    assert "no tools" in str(refused("add", "--server", server.name))
+
+
+# Processes.
+
+
+def test_exit_codes_and_streams(atlas):
+    done = atlas("mcp_call", "nearest_cities", "city=1", "count=1")
+    assert done.returncode == 0 and json.loads(done.stdout)[0]["name"] == "Lyon"
+    done = atlas("mcp_call", "nearest_cities", "city=77")
+    assert (done.returncode, done.stdout) == (1, "") and "There is no city 77." in done.stderr
+    assert "Traceback" not in done.stderr
+    assert atlas("mcp_call").returncode == 2
+    assert atlas("mcp_call", "nearest_cities", "--format", "xml").returncode == 2
+
+
+def test_options_may_stand_between_arguments(atlas):
+    done = atlas(
+        "mcp_call", "plan_trip", "--user", "alice", "title=A", "--dry-run", "cities=1",
+        "--answer", "starts=2026-03-01", "cities=2", "--answer", "ends=2026-03-04",
+    )  # fmt: skip
+    assert done.returncode == 0 and json.loads(done.stdout.splitlines()[0])["cities"] == [1, 2]
+    assert "Rolled back" in done.stderr
+    assert (
+        "A"
+        not in json.loads(
+            atlas("mcp_call", "search_trip", "--user", "alice", "--format", "json").stdout
+        )["results"][0]["title"]
+    )
+
+
+def test_stdin_is_no_terminal_and_json(atlas):
+    done = atlas("mcp_call", "nearest_cities", "--json", "-", input='{"city": 1, "count": 1}')
+    assert done.returncode == 0 and "Lyon" in done.stdout
+
+
+def test_help_shows_examples(quiet):
+    done = run(quiet, "mcp_call", "--help")
+    assert done.returncode == 0 and "It acts for real" in done.stdout
+    assert "--dry-run" in done.stdout and "refund invoice=A-1" in done.stdout
+
+
+posix = pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals are of POSIX")
+PLAN = ("mcp_call", "plan_trip", "title=T", "cities=1", "--user", "alice", "--dry-run")
+
+
+@posix
+def test_a_form_is_asked_field_by_field(atlas):
+    typed = [("First day (date):", "soon\n"), ("First day (date):", "2026-04-01\n"),
+             ("Last day (date):", "2026-04-02\n")]  # fmt: skip
+    done = atlas(*PLAN, terminal=True, typed=typed)
+    assert done.returncode == 0, done.stdout
+    assert "When does “T” take place?" in done.stdout and "'soon' is not a 'date'" in done.stdout
+    assert '"starts": "2026-04-01"' in done.stdout
+
+
+@posix
+@pytest.mark.parametrize("key", ["\x04", "\x03"], ids=["Ctrl-D", "Ctrl-C"])
+def test_a_question_is_declined_by_a_key(atlas, key):
+    done = atlas(*PLAN, terminal=True, typed=[("First day (date):", key)])
+    assert done.returncode == 1 and "declined" in done.stdout
+    assert "Traceback" not in done.stdout
+
+
+@posix
+def test_no_input_asks_nobody_at_a_terminal_either(atlas):
+    done = atlas(*PLAN, "--no-input", terminal=True)
+    assert done.returncode == 1 and "--answer starts=VALUE" in done.stdout
+
+
+@posix
+def test_somebody_writes_what_a_model_would(atlas):
+    typed = [("> ", "Go to Nice.\n")]
+    done = atlas("mcp_call", "suggest_itinerary", "country=FR", terminal=True, typed=typed)
+    assert done.returncode == 0, done.stdout
+    assert "user: Suggest an itinerary" in done.stdout.replace("\n", " ")
+    assert done.stdout.endswith("Go to Nice.\n")
+
+
+@posix
+def test_ctrl_c_cancels_the_call(atlas):
+    slow = ("mcp_call", "ride_slow_train", "country=FR", "seconds=10", "--user", "alice")
+    done = atlas(*slow, terminal=True, typed=[("[1/3] Nice", "\x03")])
+    assert done.returncode == 130 and "Cancelled." in done.stdout
+    assert "Traceback" not in done.stdout
