@@ -19,11 +19,12 @@ from django.db.migrations.recorder import MigrationRecorder
 
 import django_mcp as mcp
 from django_mcp.management.doctor import databases, inside, installation
+from django_mcp.management.doctor.findings import ok, survived
 from django_mcp.management.doctor.live import Visit
 from django_mcp.management.doctor.messages import message
 from django_mcp.protocol.revisions import REVISIONS
 from tests.management.proxies import Proxy
-from tests.servers import ROOT, Served, environment, free_port, prepare
+from tests.servers import COMMANDS, ROOT, Served, environment, free_port, prepare
 
 SECONDS = 15  # for what answers, on a machine that is busy
 SHORT = 2.0  # for what does not
@@ -98,6 +99,12 @@ def test_all_is_well_with_a_server_that_is(served, token, shown):
     ):
         assert told in good
     assert token not in repr(found)
+
+
+@pytest.mark.parametrize("server", [name for name in COMMANDS if name != "uvicorn"])
+def test_all_is_well_under_every_server(folder, token, server):
+    with Served(server, folder) as running:
+        assert words(visit(url(running.port), token), "warning", "problem") == []
 
 
 def test_it_leaves_no_session_behind(served, folder):
@@ -471,6 +478,26 @@ def test_a_newer_database_is_told(monkeypatch):
 @pytest.mark.django_db
 def test_the_databases_of_these_tests_are_well():
     assert not words(databases.databases(), "problem")
+
+
+def test_what_the_checks_find_is_told_with_its_hint(settings):
+    settings.DEBUG = True
+    settings.DJANGO_MCP = {"NONSENSE": 1}
+    (wrong,) = [one for one in installation.system_checks() if one.level == "problem"]
+    assert "(django_mcp.E090) DJANGO_MCP has no key 'NONSENSE'." in wrong.words
+    assert wrong.hint.startswith("There are: URL,") and "HINT" not in wrong.words
+    settings.SILENCED_SYSTEM_CHECKS = ["django_mcp.E090"]
+    assert not words(installation.system_checks(), "problem")
+
+
+def test_what_breaks_a_look_is_a_finding():
+    def look():
+        yield ok("before")
+        raise RuntimeError("broken")
+
+    before, broken = survived(look, "It")
+    assert before == ok("before") and broken.level == "problem"
+    assert broken.words == "It cannot be looked at: RuntimeError: broken"
 
 
 # In this process.

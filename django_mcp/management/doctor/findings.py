@@ -50,8 +50,7 @@ def of_checks(messages: Iterable[CheckMessage]) -> Findings:
     for message in messages:
         if message.is_silenced():
             continue
-        about = "" if message.obj is None else f"{message.obj}: "
-        words = f"{about}{message.msg} ({message.id})"
+        words, _, _ = str(message).partition("\n\tHINT:")
         hint = message.hint or "manage.py check tells it too."
         if message.level > WARNING:
             yield problem(words, hint)

@@ -24,7 +24,7 @@ from django.utils.module_loading import import_string
 from ...checks import check_deployment
 from ...conf import settings
 from ...declare.servers import Server, servers
-from ...transports.http.guards import _allowed_hosts
+from ...transports.http.guards import allowed_hosts
 from .findings import Findings, note, of_checks, ok, problem, warning
 from .messages import DISCOVER, around, is_answer
 
@@ -125,7 +125,7 @@ async def _mounted(application: Any, server: Server, path: str) -> Any:
 
 def _scope(server: Server) -> dict[str, Any]:
     origin = urlsplit(settings.URL)
-    host = next((name for name in _allowed_hosts() if "*" not in name), "localhost")
+    host = next((name for name in allowed_hosts() if "*" not in name), "localhost")
     headers = around() | {"Host": host.removeprefix(".")}
     path = f"{(django_settings.FORCE_SCRIPT_NAME or '').rstrip('/')}/{server.path}"
     return {
@@ -150,7 +150,7 @@ def address() -> Findings:
             'Set it to the public origin, such as "https://shop.example".',
         )
         return
-    if not validate_host(host, list(_allowed_hosts())):
+    if not validate_host(host, list(allowed_hosts())):
         yield problem(
             f"The host of DJANGO_MCP['URL'], {host}, is not in ALLOWED_HOSTS: "
             "every request to it is answered 400.",

@@ -87,12 +87,12 @@ def _host(exchange: Exchange) -> str:
     host = exchange.headers.get("host", "")
     if project.USE_X_FORWARDED_HOST:
         host = exchange.headers.get("x-forwarded-host", host)
-    if len(host) > LONGEST or not _is_allowed(host, _allowed_hosts()):
+    if len(host) > LONGEST or not _is_allowed(host, allowed_hosts()):
         raise Refused(400, "This host is not allowed: see ALLOWED_HOSTS.")
     return host
 
 
-def _allowed_hosts() -> tuple[str, ...]:
+def allowed_hosts() -> tuple[str, ...]:
     hosts = tuple(project.ALLOWED_HOSTS)
     return LOCAL if project.DEBUG and not hosts else hosts
 
@@ -126,7 +126,7 @@ def _is_trusted(origin: str, exchange: Exchange) -> bool:
     if len(origin) > LONGEST or exchange.host is None:
         return False
     trusted = [settings.URL.rstrip("/"), *project.CSRF_TRUSTED_ORIGINS]
-    if _is_own(exchange.host, _allowed_hosts()):
+    if _is_own(exchange.host, allowed_hosts()):
         trusted.append(f"{_scheme(exchange)}://{exchange.host}")
     return _matches(origin, tuple(trusted))
 
