@@ -11,7 +11,7 @@ from tools.environment import ROOT
 from tools.run import module
 
 SOURCE, PAGES = ROOT / "docs", ROOT / "build" / "docs"
-STRICT = ("-W", "-n", "-q", "--keep-going", "-d", str(ROOT / "build" / "doctrees"))
+STRICT = ("-W", "-n", "-q", "-E", "--keep-going", "-d", str(ROOT / "build" / "doctrees"))
 
 
 def main(arguments: list[str]) -> int:
