@@ -20,6 +20,7 @@ from django.contrib.auth import REDIRECT_FIELD_NAME
 from django.contrib.messages import get_messages
 from django.core.exceptions import PermissionDenied
 from django.core.handlers.base import BaseHandler
+from django.core.signals import setting_changed
 from django.http import Http404, HttpResponseBase
 from django.shortcuts import resolve_url
 from django.urls import (
@@ -52,8 +53,8 @@ class ViewFailed(Exception):
     """The view, or a middleware, answered with a server error; the log has it."""
 
 
-class Handler(BaseHandler):
-    """Django's own, which goes to no view but the one it was sent to."""
+class Site(BaseHandler):
+    """The project as Django serves it, where a request reaches no view but the one it is for."""
 
     def resolve_request(self, request: Any) -> Any:
         match = super().resolve_request(request)
@@ -66,10 +67,18 @@ class Handler(BaseHandler):
 
 
 @lru_cache(maxsize=4)
-def _handler(middleware: tuple[str, ...]) -> Handler:
-    made = Handler()
+def _site(middleware: tuple[str, ...]) -> Site:
+    made = Site()
     made.load_middleware()
     return made
+
+
+def _forget(**kwargs: Any) -> None:
+    """Middleware looks at settings when it is made, and a test changes them."""
+    _site.cache_clear()
+
+
+setting_changed.connect(_forget, dispatch_uid="django_mcp.bridges.view_calls")
 
 
 @dataclass
@@ -104,7 +113,8 @@ def visited(
     Raises what a refusal or failure is for a tool: ``PermissionDenied``, ``Http404``,
     ``ToolError``, or the view's own exception.
     """
-    session, messages = CallSession(request.user), []  # type: CallSession, list[str]
+    session = CallSession(request.user)
+    messages: list[str] = []
     posted: Answer | None = None
     for _ in range(MAX_HOPS + 1):
         made = ViewRequest(request, target, body, session)
@@ -154,7 +164,7 @@ def _speak_as_a_site() -> None:
 def _answered(made: ViewRequest) -> Iterator[HttpResponseBase]:
     response = None
     try:
-        response = _handler(tuple(django_settings.MIDDLEWARE)).get_response(made)
+        response = _site(tuple(django_settings.MIDDLEWARE)).get_response(made)
         yield response
     finally:
         # Not response.close(): it would say that the request is finished, and databases let go.

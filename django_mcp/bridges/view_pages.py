@@ -17,6 +17,7 @@ UNREAD = ("script", "style", "template", "noscript", "head", "title", "iframe", 
 AROUND = "nav, [role=navigation]"
 HIDDEN = '[hidden], [aria-hidden="true"], input[type=hidden], input[type=password]'
 BUTTONS = ("submit", "reset", "button", "image", "file")
+XML = re.compile(r"^\s*<\?xml[^>]*>")
 BLANK_LINES = re.compile(r"\n\s*\n\s*\n+")
 _markdown = MarkdownConverter(heading_style="ATX", bullets="-", strip=["img"])
 
@@ -36,7 +37,8 @@ def text(html: str) -> str:
 
 
 def _readable(html: str) -> Any:
-    soup = BeautifulSoup(html, "html.parser")
+    # With a new line, a short text is not mistaken for a path; XML says what it is, and is HTML.
+    soup = BeautifulSoup(XML.sub("", html) + "\n", "html.parser")
     title = soup.title.get_text(strip=True) if soup.title else ""
     part: Any = soup.select_one("main, [role=main]") or soup.body or soup
     for unread in [*part.find_all(UNREAD), *part.select(HIDDEN), *part.select(AROUND)]:

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from asgiref.sync import async_to_sync
+from django.conf import settings as django_settings
 from django.forms import BaseForm, BaseFormSet
 from django.http import HttpResponseBase
 from django.utils.html import escape
@@ -41,6 +42,7 @@ PAGES: dict[str, tuple[str, Callable[[str], str]]] = {
 HTML = ("text/html", "application/xhtml+xml")
 TEXTUAL = ("application/xml", "application/javascript", "application/yaml", "application/csv")
 ENDLESS = "text/event-stream"
+TECHNICAL = (400, 413)  # what under DEBUG is answered by a page with settings on it
 MOST_WORDS = 2000  # of a page that says what was wrong
 
 
@@ -116,7 +118,8 @@ def _shows_errors(answer: Answer, form: BaseForm) -> bool:
 def _said(answer: Answer, pages: str) -> str:
     """The view's own words on what was wrong; never those of Django's page for developers."""
     kind = _kind(answer.response)
-    if answer.request.failed is not None or not answer.request.arrived:
+    for_developers = django_settings.DEBUG and answer.status in TECHNICAL and not _is_json(kind)
+    if answer.request.failed is not None or not answer.request.arrived or for_developers:
         return ""
     body = _text(_body(answer), answer.response)
     if kind in HTML:

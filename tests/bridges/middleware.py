@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.contrib.auth import logout
 from django.contrib.auth.models import AnonymousUser, User
+from django.core.exceptions import SuspiciousOperation
 from django.http import HttpResponse
 from django.utils import timezone, translation
 from django.utils.decorators import async_only_middleware
@@ -76,6 +77,16 @@ def signing_out(get_response):
     def middleware(request):
         logout(request)
         return get_response(request)
+
+    return middleware
+
+
+def suspicious(get_response):
+    """Finds fault with every answer."""
+
+    def middleware(request):
+        get_response(request)
+        raise SuspiciousOperation("hunter2")
 
     return middleware
 

@@ -312,7 +312,10 @@ ANSWERS = {
 
 def sent_to(request):
     """Sends the browser wherever it says."""
-    return HttpResponse(status=302, headers={"Location": request.GET["next"]})
+    if request.method == "POST":
+        Tag.objects.create(label="sent")
+    there = request.POST.get("next") or request.GET["next"]
+    return HttpResponse(status=302, headers={"Location": there})
 
 
 def cookie(request):

@@ -299,12 +299,15 @@ def test_calls_at_once_are_each_their_users(shared_db, settings, alice, bob):
 NAMES = ("visits", "secret-of-user", "german")
 
 
-def test_middleware_is_loaded_once(around, alice):
+def test_middleware_is_loaded_once(around, alice, settings):
     around("french")
     seen(alice)
-    with_it = view_calls._handler.cache_info().misses
+    with_it = view_calls._site.cache_info().misses
     seen(alice)
-    assert view_calls._handler.cache_info().misses == with_it
+    assert view_calls._site.cache_info().misses == with_it
+    settings.SECURE_SSL_REDIRECT = True
+    seen(alice)
+    assert view_calls._site.cache_info().misses > 0
 
 
 def test_a_wire_request_has_nothing_of_a_browsers(alice):

@@ -19,6 +19,10 @@ def test_a_page_is_its_main_part():
     [
         ("", ""),
         ("plain", "plain"),
+        ("/etc/passwd.html", "/etc/passwd.html"),
+        ("https://shop.example/", "https://shop.example/"),
+        ('<?xml version="1.0"?><html><body>x</body></html>', "x"),
+        ("<svg><style>no</style></svg><p hidden><input type=hidden><nav>no</nav></p>yes", "yes"),
         ("<p>a</p><p>b</p>", "a\n\nb"),
         ("<title>T</title><p>a", "# T\n\na"),
         ("<html><head><title>T</title></head><body><h1>H</h1></body></html>", "# H"),

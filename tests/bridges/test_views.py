@@ -317,9 +317,26 @@ def test_a_circle_of_redirects_ends(views, server, connect, alice):
     assert "circle" in refused(client.call("loop", number=1))
 
 
-def test_what_cannot_be_seen_of_it_is_done_all_the_same(views, server, connect, alice):
-    views(post=["form"], get=["loop"])
-    assert "circle" in refused(connect(alice, server=server).call("form", reason="rain"))
+class SentForm(site.forms.Form):
+    next = site.forms.CharField()
+
+
+@pytest.mark.parametrize(
+    "there", ["/answer/gone/", "/answer/denied/", "/billing/4711/", "/guarded/"]
+)
+def test_what_cannot_be_seen_of_it_is_done_all_the_same(views, server, connect, alice, there):
+    shown = ["answer", "guarded", "billing:detail"]
+    views(post=["sent"], get=shown, forms={"sent": SentForm})
+    result = connect(alice, server=server).call("sent", next=there)
+    assert not result["isError"]
+    assert text(result) == f"Done. It leads to https://shop.example{there}"
+    assert Tag.objects.get().label == "sent"
+
+
+def test_what_fails_on_the_way_undoes_all(views, server, connect, alice):
+    views(post=["sent"], get=["answer"], forms={"sent": SentForm})
+    assert connect(alice, server=server).call("sent", next="/answer/fails/")["isError"]
+    assert not Tag.objects.exists()
 
 
 # Answers.
@@ -417,6 +434,12 @@ def test_failures_are_masked_and_logged(visit, kind, caplog):
     told = refused(visit("answer", kind=kind))
     assert told == "Something went wrong on the server; the error was logged there."
     assert any(record.name == "django_mcp" for record in caplog.records)
+
+
+def test_what_middleware_finds_suspicious_is_not_shown_either(visit, settings):
+    settings.DEBUG = True
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, "tests.bridges.middleware.suspicious"]
+    assert refused(visit("seen")) == "400 Bad Request."
 
 
 def test_djangos_page_for_developers_is_not_shown(visit, settings):
