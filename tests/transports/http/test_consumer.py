@@ -146,6 +146,11 @@ def test_no_other_request_is_a_visit(visit, method):
     assert b"page" not in visit(method, accept=accept).body
 
 
+def test_no_page_of_another_origin_reads_it(visit):
+    talk = visit(origin="http://testserver")
+    assert talk.body == b"The page" and "access-control-allow-origin" not in talk.headers
+
+
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_where_there_is_no_page_nothing_is_a_visit(visit, method):
     assert visit(method, page=None).status == (405 if method == "HEAD" else 400)
