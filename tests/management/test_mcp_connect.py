@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import stat
@@ -9,14 +10,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx2
 import pytest
 from django.core.management import CommandError, call_command
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
 
-import django_mcp as mcp
+import django_mcp
 from django_mcp.declare.servers import Server
 from django_mcp.models import Token
 from django_mcp.tokens import SECRET, PersonalAccessTokens
 from django_mcp.web.clients import CLIENTS, PLACEHOLDER
+from tests.servers import Served, prepare
+from tests.servers import environment as served_environment
 from tests.spec.process import ROOT, Asking, command, environment
 
 URL = "https://shop.example/mcp"
@@ -95,7 +101,7 @@ def test_a_name_and_a_server(run):
 def test_where_all_is_for_everybody_no_token_is_asked_for(run, home):
     fair = Server("fair")
 
-    @fair.tool(permission=mcp.PUBLIC)
+    @fair.tool(permission=django_mcp.PUBLIC)
     def sum(request, a: int, b: int) -> int:
         return a + b
 
@@ -310,3 +316,38 @@ def test_what_is_written_for_stdio_starts_the_project_from_anywhere(tmp_path, ho
     )  # fmt: skip
     (line,) = done.stdout.splitlines()
     assert json.loads(line)["result"]["tools"], done.stderr
+
+
+async def tools_of(entry):
+    """What the official client is told at the address, with the headers, of an entry."""
+    async with (
+        httpx2.AsyncClient(headers=entry["headers"], timeout=60) as http,
+        Client(streamable_http_client(entry["url"], http_client=http)) as client,
+    ):
+        return [tool.name for tool in (await client.list_tools()).tools]
+
+
+def test_what_is_written_for_http_lets_a_client_in(tmp_path, home):
+    (tmp_path / "addressed.py").write_text(
+        "from tests.spec.served.settings import *\nDJANGO_MCP |= {'URL': os.environ['ORIGIN']}\n"
+    )
+    folder = tmp_path / "served"
+    folder.mkdir()
+    with Served("uvicorn", prepare(folder)) as running:
+        environ = served_environment(
+            folder, DJANGO_SETTINGS_MODULE="addressed", PYTHONPATH=str(tmp_path),
+            ORIGIN=f"http://127.0.0.1:{running.port}", HOME=str(home), USERPROFILE=str(home),
+        )  # fmt: skip
+        person = ("--noinput", "--username", "alice", "--email", "a@shop.example")
+        connect = ("mcp_connect", "cursor", "--user", "alice", "--new-token", "--write")
+        for words in (("createsuperuser", *person), connect):
+            done = subprocess.run(
+                command(*words), cwd=ROOT, env=environ, capture_output=True, text=True
+            )
+            assert done.returncode == 0, done.stderr
+        (entry,) = servers(home / ".cursor/mcp.json").values()
+        assert "add" in asyncio.run(tools_of(entry))
+        assert entry["headers"]["Authorization"].split()[1] not in done.stdout + done.stderr
+        wrong = {"url": entry["url"], "headers": {"Authorization": f"Bearer {GIVEN}"}}
+        with pytest.raises(Exception):  # noqa: B017 - whatever the client makes of a 401
+            asyncio.run(tools_of(wrong))
