@@ -562,7 +562,7 @@ class Changing(FormTool):
         (ContactForm, FormTool, 127),
         (InvoiceForm, type("T", (FormTool,), {"read_only": True}), 133),
         (ContactForm, type("T", (Doing,), {"update": True}), 128),
-        (ContactForm, type("T", (Doing,), {"exclude": ["nam"]}), 129),
+        (ContactForm, type("T", (Doing,), {"exclude": ["amount", "nam"]}), 129),
         (ContactForm, type("T", (Doing,), {"input_schema": {"type": "object"}}), 130),
         (ContactForm, type("T", (Doing,), {"output_schema": {"type": "what"}}), 21),
         (ContactForm, type("T", (Doing,), {"permission": "shop"}), 11),

@@ -32,6 +32,7 @@ TITLED = {"type": "string", "oneOf": [{"const": "a", "title": "An A"}]}
             {"type": "string", "minLength": 2, "maxLength": 5},
         ),
         (forms.SlugField(), {"type": "string"}),
+        (forms.CharField(widget=forms.PasswordInput), {"type": "string", "format": "hidden"}),
         (forms.UUIDField(), {"type": "string"}),
         (forms.TimeField(), {"type": "string"}),
         (forms.JSONField(), {"type": "string"}),

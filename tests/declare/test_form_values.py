@@ -265,6 +265,7 @@ def test_a_file_has_bounds(settings):
         (forms.IntegerField(initial=lambda: 7), None),
         (forms.ChoiceField(choices=NUMBER, initial=3), None),
         (forms.FileField(initial="a.txt"), None),
+        (Measure(initial="3m"), None),
     ],
 )
 def test_an_initial_value_is_the_default(field, expected):
