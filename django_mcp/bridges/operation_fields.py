@@ -41,12 +41,22 @@ def inputs_of(resource: ModelResource, find: Find, *, new: bool) -> list[Input]:
 
 
 def fields_of(resource: ModelResource) -> Iterator[tuple[str, Any]]:
-    """The fields that may be written, of which those of the key only once."""
-    for name, entry in resource.field_set.entries.items():
-        if name not in resource.readonly_fields and _is_own(entry):
-            field = get_field(resource.model, name)
-            if is_writable(field):
-                yield name, field
+    """The fields that may be written; one that has several names may come by each."""
+    own = {name for name, entry in resource.field_set.entries.items() if _is_own(entry)}
+    fields = {name: get_field(resource.model, name) for name in resource.fields if name in own}
+    shut = {*_parts(resource.model), *(fields.get(name) for name in resource.readonly_fields)}
+    for name, field in fields.items():
+        if field not in shut and is_writable(field):
+            yield name, field
+
+
+def _parts(model: type[models.Model]) -> Iterator[Any]:
+    """The columns that some other relation is made of: to write one is to point to any row."""
+    for relation in model._meta.get_fields():
+        if not isinstance(relation, models.ForeignKey):
+            names = [getattr(relation, part, None) for part in ("ct_field", "fk_field")]
+            names += getattr(relation, "from_fields", [])
+            yield from (model._meta.get_field(name) for name in names if name)
 
 
 def is_writable(field: Any) -> bool:

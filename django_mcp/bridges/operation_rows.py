@@ -102,17 +102,15 @@ def check_cascade(resource: ModelResource, request: Request, row: Any) -> None:
     """Raise ``ToolError`` if ``row`` is held by others, or takes along what may not be deleted."""
     collector = Collector(using=row._state.db, origin=row)
     collector.collect([row])
-    own = {type(row)._meta.concrete_model, *type(row)._meta.all_parents}
-    others = {model for model in collector.data if model not in own}
-    others |= {rows.model for rows in collector.fast_deletes if rows.model not in own}
-    refused = {
-        model
-        for model in others
-        if not (model._meta.auto_created or resource.has_cascade_permission(request, model))
-    }
-    if refused.intersection(collector.data) or any(
-        rows.model in refused and rows.exists() for rows in collector.fast_deletes
-    ):
+    own = {type(row), *type(row)._meta.all_parents}
+
+    def refused(model: type[models.Model]) -> bool:
+        return not (model._meta.auto_created or resource.has_cascade_permission(request, model))
+
+    # Of the row's own kind there is one: the row. Others are others' as much as any.
+    along = (model for model, rows in collector.data.items() if model not in own or len(rows) > 1)
+    unseen = (rows for rows in collector.fast_deletes if refused(rows.model) and rows.exists())
+    if any(map(refused, along)) or any(unseen):
         raise in_the_way(resource)
 
 

@@ -1,6 +1,8 @@
 """Which fields of a model have an argument, for a new row and for one that is there."""
 
 import pytest
+from django.contrib.contenttypes.fields import GenericForeignKey
+from django.contrib.contenttypes.models import ContentType
 from django.db import models
 
 import django_mcp as mcp
@@ -137,6 +139,22 @@ def test_links_with_a_model_of_their_own_are_not_written(server, unknown):
     )
     through.add_to_class("other", models.ForeignKey(model, models.CASCADE, related_name="+"))
     assert taken(server, model, ["name", "places"]) == [{"name"}] * 2
+
+
+def test_a_field_that_is_read_only_is_so_by_all_its_names(server):
+    names = ["code", "pk", "colour"]
+    assert taken(server, Badge, names, readonly_fields=["pk"], save_model=print)[0] == {"colour"}
+
+
+def test_what_a_generic_relation_is_made_of_is_not_written(server, unknown):
+    model = made(
+        name=models.TextField(),
+        content_type=models.ForeignKey(ContentType, models.CASCADE),
+        object_id=models.PositiveIntegerField(),
+        thing=GenericForeignKey(),
+    )
+    names = ["name", "content_type", "object_id"]
+    assert taken(server, model, names, get_initial=print) == [{"name"}] * 2
 
 
 # What is wrong with it.

@@ -19,8 +19,10 @@ from tests.settings import DATABASES
 from tests.shop.models import (
     Badge,
     Company,
+    Customer,
     Invoice,
     LedgerLine,
+    LocalPlace,
     Note,
     Place,
     Tag,
@@ -112,6 +114,31 @@ def test_a_parent_takes_its_child_along_only_with_permission(write):
     place = Warehouse.objects.create(name="W").place_ptr
     client = write((Place, ["name"]))
     assert "other rows depend" in client.failure("delete_place", place=place.pk)
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_others_of_its_kind_go_along_only_with_permission(write, invoice, monkeypatch, allowed):
+    """Who may delete a row of their own may not delete what others have hung on it."""
+    field = Customer._meta.get_field("referred_by")
+    monkeypatch.setattr(field.remote_field, "on_delete", models.CASCADE)
+    first = Customer.objects.create(company=invoice.company, name="First")
+    Customer.objects.create(company=invoice.company, name="Second", referred_by=first)
+    client = write(
+        (Customer, ["name"]),
+        get_initial=dict,
+        has_cascade_permission=lambda self, request, model: allowed,
+    )
+    assert client.call("delete_customer", customer=first.pk)["isError"] != allowed
+    assert Customer.objects.filter(name="Second").exists() != allowed
+
+
+def test_a_proxy_of_a_row_is_the_row(write):
+    place = LocalPlace.objects.create(name="Here")
+    client = write((LocalPlace, ["name"]))
+    client.text("update_localplace", localplace=place.pk, name="There")
+    assert LogEntry.objects.get().content_type.model == "localplace"
+    client.text("delete_localplace", localplace=place.pk)
+    assert not Place.objects.exists()
 
 
 # Holding.
