@@ -52,7 +52,8 @@ def is_open(server: Server) -> bool:
     """Whether everything there is is for everybody, so that nobody needs a token."""
     catalog = server.catalog
     kinds = (catalog.tools, catalog.resources, catalog.templates, catalog.prompts)
-    return all(thing.is_public for things in kinds for thing in things.values())
+    public = (thing.is_public for things in kinds for thing in things.values())
+    return catalog.has_public and all(public)
 
 
 def short_name(server: Server) -> str:

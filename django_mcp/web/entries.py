@@ -1,8 +1,8 @@
 """
 What a visitor may use, in words: an entry for each tool, resource and prompt.
 
-Rule: an entry says what the lists of the protocol say of the same thing, and no more;
-it is made of declared text, which the template escapes.
+Rule: an entry says what a client is told that uses the thing, by lists and by results; it
+is made of declared text, which the template escapes.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _tool(tool: Tool) -> Entry:
     return _of(
         tool,
         effect=effect,
-        notes=[*hints, *_needs(tool)],
+        notes=list(dict.fromkeys([*hints, *_needs(tool)])),
         takes=lines(tool.arguments.schema),
         gives=lines(tool.output.schema or {}),
     )

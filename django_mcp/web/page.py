@@ -24,6 +24,7 @@ from ..declare.requests import Request
 from ..dispatch.running import surrounded
 from ..dispatch.usable import usable
 from . import visitors
+from .addresses import address
 from .connecting import is_open, ways
 from .entries import icon, paragraphs, sections
 
@@ -70,7 +71,7 @@ def context(request: HttpRequest, asked: Request) -> dict[str, Any]:
     server, user = asked.server, asked.user
     found = sections(usable(asked))
     knows = bool(found) or asked.principal.is_authenticated  # as who may connect at all
-    url = visitors.address(server)
+    url = address(server)
     return {
         "server": server,
         "title": str(server.title or server.public_name),

@@ -19,13 +19,10 @@ from django.urls import NoReverseMatch, Resolver404, get_script_prefix, resolve,
 from django.utils.encoding import escape_uri_path
 from django.utils.functional import LazyObject
 
-from ..conf import settings
 from ..principal import Principal, anonymous
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
-
-    from ..declare.servers import Server
 
 
 def principal(request: HttpRequest) -> Principal:
@@ -35,12 +32,6 @@ def principal(request: HttpRequest) -> Principal:
         bool(user.is_authenticated)  # it is loaded now
         user = vars(user)["_wrapped"]
     return anonymous() if user is None else Principal(user)
-
-
-def address(server: Server) -> str:
-    """The URL that clients are told: of the setting's origin, whatever host was asked for."""
-    path = f"{get_script_prefix()}{server.path}"
-    return f"{settings.URL.rstrip('/')}{escape_uri_path(path)}"
 
 
 def login_url(request: HttpRequest) -> str | None:

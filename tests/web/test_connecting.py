@@ -34,6 +34,10 @@ def test_where_nobody_needs_a_token_none_is_asked_for(server):
         assert "oken" not in (way.link or "")
 
 
+def test_where_there_is_nothing_nobody_is_let_in_without(server):
+    assert not is_open(server)
+
+
 def test_where_somebody_needs_one_there_is_a_place_for_it(server):
     @server.tool(permission=mcp.PUBLIC)
     def read(request: mcp.Request) -> None: ...

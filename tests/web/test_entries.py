@@ -45,7 +45,7 @@ def test_what_a_tool_does_and_needs(server):
         """Talk."""
 
         read_only = idempotent = open_world = True
-        needs = ("sampling.tools", "elicitation", "extensions.com.example/ui")
+        needs = ("sampling.tools", "sampling", "elicitation", "extensions.com.example/ui")
 
         def handle(self, request: mcp.Request) -> None: ...
 
