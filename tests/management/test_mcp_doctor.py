@@ -154,6 +154,7 @@ def test_it_is_run_as_a_command_over_a_real_server(served, folder, token):
         ({"moves": {"/mcp/": "/mcp"}}, "/mcp/ is answered by 301", "without a redirect"),
         ({"moves": {"/mcp": "/mcp/"}}, r"redirect \(301\) to /mcp/", "APPEND_SLASH"),
         ({"moves": {"/mcp": "https://x.example/mcp"}}, "redirect", "the address it leads to"),
+        ({"moves": {"/mcp": "https://x.example/mcp/"}}, "redirect", "the address it leads to"),
         ({"drops": ["accept"], "adds": {"Accept": "text/html"}}, "It answers 406", "See its log"),
     ],
     ids=str,

@@ -33,6 +33,20 @@ from .mcp_token import make
 
 SECONDS = 60  # for a client's own command
 SCOPE = ("--scope", "user")
+PAIRS = (
+    (
+        ("--http", "it asks a server that runs (the default)"),
+        ("--stdio", "it starts this project itself"),
+    ),
+    (
+        ("--print", "show what to paste (the default)"),
+        ("--write", "put it into the client's configuration"),
+    ),
+    (
+        ("--global", "in the configuration of your own (the default)"),
+        ("--project", "in that of this folder, for all who work in it"),
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -80,11 +94,10 @@ class Command(SpokenCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("client", metavar="CLIENT", nargs="?", help="such as cursor")
-        way = parser.add_mutually_exclusive_group()
-        way.add_argument(
-            "--http", action="store_true", help="it asks a server that runs (the default)"
-        )
-        way.add_argument("--stdio", action="store_true", help="it starts this project itself")
+        for pair in PAIRS:
+            either = parser.add_mutually_exclusive_group()
+            for option, told in pair:
+                either.add_argument(option, action="store_true", help=told)
         parser.add_argument(
             "--user", metavar="NAME", help="whom it acts for, with --stdio or --new-token"
         )
@@ -94,18 +107,6 @@ class Command(SpokenCommand):
         )
         secret.add_argument(
             "--new-token", action="store_true", help="make an access token for --user"
-        )
-        what = parser.add_mutually_exclusive_group()
-        what.add_argument("--print", action="store_true", help="show what to paste (the default)")
-        what.add_argument(
-            "--write", action="store_true", help="put it into the client's configuration"
-        )
-        where = parser.add_mutually_exclusive_group()
-        where.add_argument(
-            "--global", action="store_true", help="in the configuration of your own (the default)"
-        )
-        where.add_argument(
-            "--project", action="store_true", help="in that of this folder, for all who work in it"
         )
         add_server(parser)
         parser.add_argument("--name", metavar="NAME", help="what the client calls it")

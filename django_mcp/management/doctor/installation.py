@@ -25,7 +25,7 @@ from ...checks import check_deployment
 from ...conf import settings
 from ...declare.servers import Server, servers
 from ...transports.http.guards import allowed_hosts
-from .findings import Findings, note, of_checks, ok, problem, warning
+from .findings import Finding, Findings, note, of_checks, ok, problem, warning
 from .messages import DISCOVER, around, is_answer
 
 PACKAGE = "django_mcp"
@@ -105,10 +105,9 @@ def application() -> Findings:
             yield asyncio.run(_mounted(found, server, path))
 
 
-async def _mounted(application: Any, server: Server, path: str) -> Any:
+async def _mounted(application: Any, server: Server, path: str) -> Finding:
     """Whether a request to the server's path comes to the server."""
     where = f"The server {server.name!r}, /{server.path},"
-    missing = problem(f"{where} is not in {path}: something else answers there.", MOUNT)
     asked = communicator(application, _scope(server))
     try:
         await asked.send_input({"type": "http.request", "body": DISCOVER})
@@ -120,7 +119,7 @@ async def _mounted(application: Any, server: Server, path: str) -> Any:
         asked.stop(exceptions=False)
     if start["status"] in (200, 401) and is_answer(body.get("body", b"")):
         return ok(f"{where} is in {path}.")
-    return missing
+    return problem(f"{where} is not in {path}: something else answers there.", MOUNT)
 
 
 def _scope(server: Server) -> dict[str, Any]:

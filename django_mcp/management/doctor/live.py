@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from urllib.parse import urljoin
 
 from ...protocol import http
 from ...protocol.errors import HEADER_MISMATCH
@@ -95,17 +96,19 @@ def arrive(visit: Visit) -> Findings:
     answer = visit.newest()
     if "supportedVersions" in result(answer.body):
         visit.looks = INSIDE + OUTSIDE
-        took = f"in {answer.seconds * 1000:.0f} ms"
-        yield (
-            ok(f"An MCP server answers {took}.")
-            if answer.seconds < LATE
-            else warning(f"An MCP server answers {took}.", "Is a worker busy with other things?")
-        )
+        yield arrived(answer)
     elif answer.status == 401 and is_answer(answer.body):
         visit.looks = OUTSIDE
         yield refused(visit, answer)
     else:
         yield strange(visit, answer)
+
+
+def arrived(answer: Answer) -> Finding:
+    words = f"An MCP server answers in {answer.seconds * 1000:.0f} ms."
+    if answer.seconds < LATE:
+        return ok(words)
+    return warning(words, "Is a worker busy with other things?")
 
 
 def _is_in_the_clear(visit: Visit) -> bool:
@@ -148,7 +151,7 @@ def strange(visit: Visit, answer: Answer) -> Finding:
 def redirected(visit: Visit, answer: Answer) -> Finding:
     target = answer.headers.get("location", "nowhere")[:200]
     hint = "Clients do not follow redirects of a POST: give them the address it leads to."
-    if target.rstrip("/").endswith(visit.wire.parts.path.rstrip("/")) and target.endswith("/"):
+    if urljoin(visit.wire.url, target) == f"{visit.wire.url}/":
         hint = f"Django's APPEND_SLASH answered, and no MCP server. {MOUNT}"
     return problem(f"It answers with a redirect ({answer.status}) to {target}", hint)
 
@@ -371,8 +374,8 @@ OUTSIDE: tuple[Look, ...] = (
     ("tokens", tokens),
     ("pages and hosts", origins),
     ("pages and hosts", hosts),
-    ("the address", slashes),
-    ("the address", schemes),
+    ("other addresses", slashes),
+    ("other addresses", schemes),
     ("browsers", page),
 )
 INSIDE: tuple[Look, ...] = (("tools", lists), ("sessions", sessions))
