@@ -263,11 +263,7 @@ class Trip:
         return RpcError({"code": UNANSWERED, "message": words}, self.status)
 
     def _take(self, message: Any) -> None:
-        owner = self.wire.ends.owner
-        if self.about is not None and self.status != 200 and "error" in message:
-            owner.refuse(self.about, RpcError(message["error"], self.status))
-        else:
-            owner.take(message)
+        self.wire.ends.owner.take(message, self.about, self.status)
 
     # Events (HTML, 9.2.6).
 

@@ -50,6 +50,13 @@ class Log(NamedTuple):
     logger: str | None = None
 
 
+class Waiting(NamedTuple):
+    """A request that has had no response yet, or whose response is not read."""
+
+    method: str
+    response: asyncio.Future[JSON]
+
+
 class Peer:
     """Speaks ``revision`` to ``server`` over a transport; ``call`` calls functions of the test."""
 
@@ -79,7 +86,7 @@ class Peer:
         self.opened: JSON | None = None  # how the server introduced itself
         self._call, self._opening = call, asyncio.Lock()
         self._ids = itertools.count(1)
-        self._waiting: dict[Id, asyncio.Future[JSON]] = {}
+        self._waiting: dict[Id, Waiting] = {}
         self._problems: list[BaseException] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._arrived = asyncio.Event()
@@ -130,23 +137,24 @@ class Peer:
 
     # What comes (``wires.Owner``).
 
-    def take(self, message: Any) -> None:
+    def take(self, message: Any, about: Id | None = None, status: int | None = None) -> None:
         for one in message if isinstance(message, list) else [message]:
             try:
-                self.heard(one)
-                self._sort(one)
+                self._sort(one, about, status)
             except Exception as problem:  # in a callback of the loop it would be lost
                 self.object(problem)
         self._arrived.set()
 
-    def heard(self, message: JSON) -> None:
-        """A message came: a place to look at it."""
+    def heard(self, message: JSON, method: str | None) -> None:
+        """A message came, a response to ``method`` if it is one: a place to look at it."""
 
-    def _sort(self, message: JSON) -> None:
+    def _sort(self, message: JSON, about: Id | None, status: int | None) -> None:
+        id = message.get("id")
+        waiting = self._waiting.get(about if id is None and about is not None else id or "")
+        self.heard(message, None if "method" in message or waiting is None else waiting.method)
         if "method" not in message:
-            future = self._waiting.get(message.get("id", ""))
-            if future is not None and not future.done():
-                future.set_result(message)
+            if waiting is not None and not waiting.response.done():
+                waiting.response.set_result(message | {"status": status})
         elif "id" in message:
             self.spawn(self._reply(message))
         else:
@@ -162,13 +170,12 @@ class Peer:
             self.notifications.append(message)
 
     def refuse(self, id: Id, error: Exception) -> None:
-        future = self._waiting.get(id)
-        if future is not None and not future.done():
-            future.set_exception(error)
+        if self.is_waiting(id):
+            self._waiting[id].response.set_exception(error)
         self._arrived.set()
 
     def is_waiting(self, id: Id) -> bool:
-        return id in self._waiting and not self._waiting[id].done()
+        return id in self._waiting and not self._waiting[id].response.done()
 
     def object(self, problem: BaseException) -> None:
         self._problems.append(problem)
@@ -233,7 +240,7 @@ class Peer:
     async def _once(self, method: str, params: JSON) -> JSON:
         self._raise()
         id = next(self._ids)
-        self._waiting[id] = asyncio.get_running_loop().create_future()
+        self._waiting[id] = Waiting(method, asyncio.get_running_loop().create_future())
         try:
             await self.wire.send(self.message(id, method, params))
             response = await self._response(id, method)
@@ -241,7 +248,7 @@ class Peer:
             del self._waiting[id]
         self._raise()
         if "error" in response:
-            raise RpcError(response["error"])
+            raise RpcError(response["error"], response["status"])
         result: JSON = response["result"]
         return result
 
@@ -249,7 +256,7 @@ class Peer:
         try:
             # Who listens waits for as long as it takes.
             seconds = None if method == "subscriptions/listen" else self.seconds
-            return await asyncio.wait_for(asyncio.shield(self._waiting[id]), seconds)
+            return await asyncio.wait_for(asyncio.shield(self._waiting[id].response), seconds)
         except (TimeoutError, asyncio.CancelledError) as error:
             await self.wire.cancel(id, "The client waits no longer.")
             if isinstance(error, TimeoutError):

@@ -33,8 +33,11 @@ CHUNK = 65_536
 class Owner(Protocol):
     """Whose wire it is: the client, who is told what came."""
 
-    def take(self, message: Any) -> None:
-        """One message of the server's, or a batch."""
+    def take(self, message: Any, about: Id | None = None, status: int | None = None) -> None:
+        """One message of the server's, or a batch.
+
+        Over HTTP it came with a ``status``, in the answer to the request ``about``.
+        """
 
     def refuse(self, id: Id, error: Exception) -> None:
         """The request of that id gets no answer."""
