@@ -56,7 +56,11 @@ class FormFields(Fields):
         self.schema, self.problems = found.schema, found.problems
 
     def body(self, given: Mapping[str, Any], shown: forms.BaseForm | None) -> Body:
-        data, files = posted(self._form() if shown is None else shown, given)
+        form = self._form() if shown is None else shown
+        lacking = [n for n in given if n not in form.fields or form.fields[n].disabled]
+        if lacking:  # the page asks this user, at this time, for something else
+            raise InvalidArguments(f"This page does not ask for {', '.join(lacking)}.")
+        data, files = posted(form, given)
         if files:
             return Body(*multipart(data, files))
         return Body(urlencode(data, doseq=True).encode())

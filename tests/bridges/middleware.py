@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 from django.contrib.auth import logout
 from django.contrib.auth.models import AnonymousUser, User
 from django.core.exceptions import SuspiciousOperation
@@ -89,6 +91,13 @@ def suspicious(get_response):
         raise SuspiciousOperation("hunter2")
 
     return middleware
+
+
+@contextmanager
+def in_german(request):
+    """Of AROUND: every call is in German."""
+    with translation.override("de"):
+        yield
 
 
 def closed(get_response):

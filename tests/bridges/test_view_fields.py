@@ -59,6 +59,14 @@ def test_a_form_is_posted_as_its_page_shows_it():
     assert found.POST.dict() == {"up-title": "x", "up-kind": "a", "up-token": "other"}
 
 
+def test_what_the_page_does_not_ask_for_is_refused():
+    shown = Upload()
+    shown.fields["title"].disabled = True
+    del shown.fields["kind"]
+    with pytest.raises(InvalidArguments, match="does not ask for title, kind"):
+        fields_of(Upload).body({"title": "x", "kind": "a"}, shown)
+
+
 def test_files_are_posted_as_files():
     data = {"name": 'a".txt', "data": "aGVsbG8="}
     found = read(fields_of(Upload).body({"title": "x", "file": data}, None))

@@ -177,6 +177,36 @@ def test_a_dataclass_is_a_query_and_a_model_is_a_body_of_json(views, server, con
     assert "inner" in refused(client.call("body", name="n", inner={"a": "x"}))
 
 
+def test_a_list_is_read_page_by_page(visit, invoice):
+    for number in ("A-2", "A-3"):
+        Invoice.objects.create(
+            company=invoice.company, customer=invoice.customer, number=number, total=1,
+            issued=invoice.issued,
+        )  # fmt: skip
+    assert text(visit("billing:list")) == "# Invoices\n\n- A-1\n- A-2"
+    assert text(visit("billing:list", page=2)) == "# Invoices\n\n- A-3"
+    assert refused(visit("billing:list", page=3))
+
+
+class Upload(site.forms.Form):
+    title = site.forms.CharField()
+    file = site.forms.FileField()
+
+
+def test_a_file_is_uploaded(visit):
+    file = {"name": "a.txt", "data": base64.b64encode(b"hello").decode()}
+    attributes = {"forms": {"seen": Upload}}
+    found = data(visit("seen", post=True, title="t", file=file, attributes=attributes))
+    assert (found["post"], found["files"]) == ({"title": ["t"]}, {"file": "hello"})
+    assert found["type"] == "multipart/form-data"
+
+
+def test_a_view_runs_inside_of_what_surrounds_a_call(visit, settings):
+    around = {"AROUND": ["tests.bridges.middleware.in_german"]}
+    settings.DJANGO_MCP = settings.DJANGO_MCP | around
+    assert data(visit("seen"))["language"] == "de"
+
+
 def test_an_asynchronous_view_runs_with_the_orm(visit, invoice):
     assert data(visit("aseen")) == {"user": "alice", "customers": 1}
 
