@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from django.apps import apps
 from django.core.exceptions import PermissionDenied
 
 from .permissions import AUTHENTICATED, PUBLIC, Permission, truth
@@ -108,12 +109,14 @@ def _but(user: Any, names: Sequence[str]) -> str:
     """What is odd about lacking permissions: somebody gives them, or nobody can."""
     if given := [source for name in names for source in sources(user, name)]:
         return f": has_perm() refuses, though {', '.join(given)}"
-    unknown = [name for name in names if not _exists(name)]
+    unknown = [name for name in names if _is_djangos() and not _exists(name)]
     return f": there is no permission {' or '.join(unknown)}" if unknown else ""
 
 
 def sources(user: Any, name: str) -> list[str]:
     """Where ``user`` has a permission from, as far as it is Django that knows."""
+    if not _is_djangos():
+        return []
     from django.contrib.auth.models import PermissionsMixin
 
     if not isinstance(user, PermissionsMixin):
@@ -142,6 +145,11 @@ def _of_backends(user: Any, name: str) -> Iterator[str]:
                 yield f"given by the backend {path(type(backend))}"
         except PermissionDenied:
             return
+
+
+def _is_djangos() -> bool:
+    """Whether permissions are kept where Django keeps them."""
+    return apps.is_installed("django.contrib.auth")
 
 
 def _exists(name: str) -> bool:

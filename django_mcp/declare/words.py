@@ -121,7 +121,8 @@ class _Reader:
         for part in [] if own else [*self.branches(found), *self.branches(items)]:
             own = own or str(part.get("description") or "")
         key = KEY.match(own)
-        return f"{key['before']} Such as {key['uri']}.".strip() if key else " ".join(own.split())
+        words = f"{key['before']} Such as {key['uri']}." if key else own
+        return " ".join(words.split())
 
     # Following.
 

@@ -27,5 +27,5 @@ def tell_why(thing: Declaration, request: Request) -> None:
         words = thing.reason(request).words
     except Exception as error:  # the project's code, and it has answered once
         words = f"asked again, it fails: {type(error).__name__}: {error}"
-    who = request.user.get_username() or "nobody"
+    who = request.user if request.principal.is_authenticated else "nobody"
     logger.warning("%s is not there for %s: %s", thing, who, words)

@@ -66,7 +66,7 @@ def table(
     rows: Sequence[Row], width: int | None = None, styles: Sequence[Style] = (), indent: str = ""
 ) -> Iterator[str]:
     """Rows as lines: in columns, which wrap where there is a ``width``."""
-    shown = [[printable(" ".join(cell.split())) for cell in row] for row in rows]
+    shown = [[printable(cell) for cell in row] for row in rows]
     if not shown:
         return
     natural = [max(map(len, column)) for column in zip(*shown, strict=True)]

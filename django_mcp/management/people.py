@@ -44,22 +44,29 @@ def add_scopes(parser: CommandParser) -> None:
 
 
 def served(name: str) -> Server:
+    """The server of that name, which declares something, and rightly. Raises ``CommandError``."""
+    if _named(name).is_empty:
+        found = ", ".join(one.name for one in servers() if not one.is_empty)
+        hint = f" Or name another server, by --server: {found}." if found else ""
+        raise CommandError(EMPTY.format(name=name) + hint)
+    return resolved(name)
+
+
+def resolved(name: str) -> Server:
     """The server of that name, with nothing wrong in it. Raises ``CommandError``."""
+    server = _named(name)
     try:
-        server = server_named(name)
-        if server.is_empty:
-            raise CommandError(EMPTY.format(name=name) + _others())
         server.ready()
-    except LookupError as error:
-        raise CommandError(str(error)) from None
     except Misdeclared as error:
-        raise CommandError(f"What is declared cannot be served:\n\n{error}") from None
+        raise CommandError(f"What is declared cannot be served:\n{error}") from None
     return server
 
 
-def _others() -> str:
-    found = ", ".join(one.name for one in servers() if not one.is_empty)
-    return f" Or name another server, by --server: {found}." if found else ""
+def _named(name: str) -> Server:
+    try:
+        return server_named(name)
+    except LookupError as error:
+        raise CommandError(str(error)) from None
 
 
 def user_named(name: str) -> Any:

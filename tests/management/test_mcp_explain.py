@@ -144,7 +144,8 @@ def test_what_is_wrong_has_a_hint(alice, arguments, words):
 
 
 def test_somebody_must_be_named(alice):
-    assert refused().returncode == 2 and "--nobody" in str(refused())
+    for arguments in ((), ("--nobody", "alice", "refund")):
+        assert refused(*arguments).returncode == 2 and "--nobody" in str(refused(*arguments))
 
 
 def test_an_empty_server_and_a_broken_one(alice, server):

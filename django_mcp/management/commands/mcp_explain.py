@@ -67,8 +67,10 @@ class Command(SpokenCommand):
     def handle(
         self, *args: Any, user: str | None, name: str | None, nobody: bool, **options: Any
     ) -> None:
+        if nobody and name is not None:
+            raise CommandError("Name a user or say --nobody, not both.", returncode=2)
         if nobody:
-            user, name = None, name or user
+            user, name = None, user
         elif user is None:
             raise CommandError("Name a user, or say --nobody.", returncode=2)
         server = people.served(options["server"])

@@ -207,7 +207,7 @@ def _named(server: Server, found: Things, name: str, user: str | None) -> Iterat
 
 def _row(thing: Declaration) -> Sequence[str]:
     about = str(thing.description or thing.title or "").partition("\n\n")[0]
-    return thing.name, thing.rule, about
+    return thing.name, thing.rule, " ".join(about.split())
 
 
 def _facts(thing: Any) -> Iterator[tuple[str, str]]:

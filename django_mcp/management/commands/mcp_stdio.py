@@ -9,11 +9,11 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
 from ... import threads
-from ...declare.servers import Server, server_named, servers
-from ...exceptions import Misdeclared
+from ...declare.servers import Server, servers
 from ...principal import Principal, anonymous
 from ...transports.endings import flush
 from ...transports.stdio import serve, taken_streams
+from ..people import resolved
 
 
 class Command(BaseCommand):
@@ -50,13 +50,7 @@ class Command(BaseCommand):
             flush()  # here it is bounded, as is all that follows; in the interpreter's exit not
 
     def _server(self, name: str) -> Server:
-        try:
-            server = server_named(name)
-            server.ready()
-        except LookupError as error:
-            raise CommandError(str(error)) from None
-        except Misdeclared as error:
-            raise CommandError(f"What is declared cannot be served:\n{error}") from None
+        server = resolved(name)
         if server.is_empty:
             others = ", ".join(one.name for one in servers() if not one.is_empty) or "none"
             message = f"The server {name!r} declares nothing; those that do: {others}."

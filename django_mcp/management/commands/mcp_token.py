@@ -7,7 +7,7 @@ can be piped to where it belongs; nothing that is said repeats a secret.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,6 +21,7 @@ from django.utils import timezone
 from ...declare.servers import server_named
 from ...models import Token
 from ...tokens import SECRET, VALID, check_scopes, revoke, state
+from ..output import table
 
 DAYS, MOST_DAYS = 90, 36_500
 HEADER = ("ID", "USER", "NAME", "TOKEN", "SERVER", "SCOPES", "EXPIRES", "LAST USED", "STATE")
@@ -107,7 +108,7 @@ class Command(BaseCommand):
         if not shown:
             self.stderr.write("No tokens." if all else "No valid tokens; --all shows every one.")
             return
-        for line in _table([HEADER, *map(_cells, shown)]):
+        for line in table([HEADER, *map(_cells, shown)]):
             self.stdout.write(line)
 
     def _revoke(self, tokens: list[str], user: str | None, **other: Any) -> None:
@@ -198,15 +199,3 @@ def _moment(moment: datetime | None) -> str:
         return "never"
     here = timezone.localtime(moment) if timezone.is_aware(moment) else moment
     return f"{here:%Y-%m-%d %H:%M}"
-
-
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Columns, of what a terminal may be shown."""
-    shown = [[_printable(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    for row in shown:
-        yield "  ".join(map(str.ljust, row, widths)).rstrip()
-
-
-def _printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -1,0 +1,38 @@
+"""What the commands write: columns that fit, and nothing that commands a terminal."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from django_mcp.management.output import NARROWEST, printable, table
+
+CELL = st.text(st.characters(codec="utf-8"), max_size=60)
+
+
+def test_columns_are_as_wide_as_what_is_in_them():
+    rows = [("a", "long", "x"), ("longer", "b", "")]
+    assert list(table(rows)) == ["a       long  x", "longer  b"]
+    assert list(table([])) == []
+
+
+def test_a_narrow_terminal_wraps_the_widest_column():
+    words = "one two three four five six seven eight"
+    lines = list(table([("name", words)], width=24, indent="  "))
+    assert lines == ["  name  one two three", "        four five six", "        seven eight"]
+
+
+def test_styles_are_of_columns_and_take_no_room():
+    rows = [("a", "b"), ("aaa", "b")]
+    assert list(table(rows, None, [lambda text: f"<{text}>"])) == ["<a>    b", "<aaa>  b"]
+
+
+@given(st.lists(st.tuples(CELL, CELL), max_size=5), st.integers(2 * NARROWEST + 2, 100))
+def test_nothing_is_wider_than_the_terminal(rows, width):
+    for line in table(rows, width):
+        assert len(line) <= width and line.isprintable()
+
+
+@given(st.text())
+def test_what_is_printed_is_printable(text):
+    assert printable(text).isprintable() and len(printable(text)) == len(text)
