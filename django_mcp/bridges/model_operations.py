@@ -24,7 +24,7 @@ from ..declare.tools import Tool
 from ..dispatch.announcements import notify_changed
 from ..exceptions import InvalidArguments
 from .log_entries import ADDED, ADDITION, CHANGE, DELETION, changed, logged
-from .operation_fields import inputs_of, is_writable
+from .operation_fields import inputs_of
 from .operation_inputs import UNCHANGED, Input
 from .operation_relations import key_or_uri
 from .operation_rows import check, check_cascade, held, refusals, shown
@@ -171,7 +171,7 @@ class CreateTool(Operation):
     idempotent = False
 
     def handle(self, /, *args: Any, **given: Any) -> Any:
-        (request,) = args
+        (request,) = args  # by its place: a field may be called so
         values = self._read(given)
         row = self.resource.model(**self.resource.get_initial(request))
         made = self._saved(request, row, values, new=True)
@@ -195,11 +195,9 @@ class CreateTool(Operation):
 
 
 def _is_needed(field: Any) -> bool:
-    """Whether a row cannot be saved without a value that somebody gives."""
-    made_up = field.auto_created or field.primary_key and not is_writable(field)
-    fills_itself = getattr(field, "auto_now", False) or getattr(field, "auto_now_add", False)
+    """Whether a row lacks something where nobody gives it a value: its own code, it may be."""
     unset = Input(field.name, field).required and not field.null
-    return bool(unset and not (made_up or fills_itself or getattr(field, "generated", False)))
+    return bool(unset and field.editable and not field.auto_created)
 
 
 class OfRow(Operation):
@@ -233,7 +231,7 @@ class UpdateTool(OfRow):
         values = {each: value for each, value in changes.items() if value is not UNCHANGED}
         if not values:
             return shown(self.resource, request, row, self.verb)
-        notify_changed(row)
+        notify_changed(row)  # as it is still called
         made = self._saved(request, row, values, new=False)
         names = [each.field.name for each in values]
         logged(request, row, CHANGE, changed(self.resource.model, names))

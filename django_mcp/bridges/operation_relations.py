@@ -109,7 +109,7 @@ class RowsInput(RowInput):
         if not keys or not target.admits(request):
             return set()
         rows = target.get_queryset(request).using(router.db_for_write(target.model))
-        return {row.pk for row in rows.filter(pk__in=keys) if target.permits(request, row)}
+        return {row.pk for row in rows.filter(pk__in=keys) if target.permits(request, row, "view")}
 
     def write(self, row: models.Model, value: Any) -> None: ...
 

@@ -209,10 +209,10 @@ class ModelResource(Resource):
     def _permitted(self, request: Request, rows: Iterable[Any]) -> Iterator[Any]:
         return (row for row in rows if self.permits(request, row, "view"))
 
-    def permits(self, request: Request, row: Any, *operations: str) -> bool:
-        """Whether each of ``operations`` is allowed on a row that the queryset holds."""
+    def permits(self, request: Request, row: Any, operation: str, *more: str) -> bool:
+        """Whether each of the operations is allowed on a row that the queryset holds."""
         allows = self.has_object_permission
-        return all(permissions.truth(allows(request, row, each)) for each in operations)
+        return all(permissions.truth(allows(request, row, each)) for each in (operation, *more))
 
     def read(self, request: Any, *args: Any, **variables: Any) -> Any:
         """One row as JSON. Raises ``ResourceNotFound``."""

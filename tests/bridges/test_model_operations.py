@@ -518,6 +518,21 @@ def test_links_to_hidden_rows_stay(bills, invoice):
         assert words == f"There is no tag {secret.pk}."
 
 
+def test_links_to_forbidden_rows_stay_too(bills, invoice):
+    seen, closed = Tag.objects.create(label="seen"), Tag.objects.create(label="closed")
+    invoice.tags.add(closed)
+
+    def has_object_permission(self, request, obj, operation):
+        return obj != closed
+
+    client = bills(model=Tag, base=Tags, has_object_permission=has_object_permission)
+    data(client.call("update_invoice", invoice=invoice.pk, tags=[seen.pk]))
+    assert set(invoice.tags.all()) == {seen, closed}
+    assert "There is no tag" in client.failure(
+        "update_invoice", invoice=invoice.pk, tags=[closed.pk]
+    )
+
+
 def test_lists_are_bounded(bills, invoice):
     tags = Tag.objects.bulk_create(Tag(label=f"tag {number}") for number in range(101))
     keys = [tag.pk for tag in Tag.objects.all()]

@@ -205,6 +205,12 @@ def test_a_value_that_the_project_gives_is_none_that_lacks(server, method):
     right(server)
 
 
+def test_a_value_that_the_model_makes_up_is_none_that_lacks(server, unknown):
+    plain_name = models.CharField(max_length=9, editable=False)
+    model = made(name=models.TextField(), plain_name=plain_name)
+    assert taken(server, model, ["name", "plain_name"]) == [{"name"}] * 2
+
+
 def test_a_method_that_is_needed_at_once_is_not_async(server):
     async def save_model(self, request, obj, created): ...
 
