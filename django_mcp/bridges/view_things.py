@@ -19,7 +19,7 @@ from django.core.exceptions import PermissionDenied
 from django.db import DEFAULT_DB_ALIAS
 from django.forms import BaseForm
 from django.views.generic.detail import SingleObjectMixin
-from django.views.generic.edit import DeletionMixin, FormMixin, ModelFormMixin
+from django.views.generic.edit import BaseCreateView, BaseUpdateView, DeletionMixin, FormMixin
 from django.views.generic.list import MultipleObjectMixin
 
 from ..declare import reasons
@@ -45,6 +45,14 @@ if TYPE_CHECKING:
     from .views import ViewTools
 
 JSON = dict[str, Any]
+
+# What Django's generic views are for, where their own classes do not say it.
+POSTED = (
+    (DeletionMixin, "Delete one {one} for good."),
+    (BaseUpdateView, "Change one {one}: what is given, and nothing else."),
+    (BaseCreateView, "Add one {one}."),
+)
+SHOWN = ((MultipleObjectMixin, "List {many}."), (SingleObjectMixin, "Show one {one}."))
 
 
 class ViewThing(Declaration):
@@ -88,7 +96,7 @@ class ViewThing(Declaration):
 
     @property
     def rule(self) -> str:
-        return " and ".join([self.views.rule, *self._codenames])
+        return ", and ".join([self.views.rule, *self._codenames])
 
 
 class ViewTool(ViewThing, Tool):
@@ -97,7 +105,7 @@ class ViewTool(ViewThing, Tool):
     def __init__(self, views: ViewTools, route: Route, *, name: str, posts: bool = False) -> None:
         super().__init__(views, route, name=name)
         self.posts = posts
-        self.description = self.description or f"{'Submit' if posts else 'See'} {route.path}"
+        self.description = self.description or _sentence(route, posts)
         self.read_only = None if posts else True
         self.destructive = posts and _is_kind(route, DeletionMixin) or None
         # As for a request: what the view says of transactions holds.
@@ -134,8 +142,7 @@ class ViewTool(ViewThing, Tool):
         form = self.views.forms.get(self.route.name)
         if form is None and _is_kind(self.route, FormMixin):
             form = self.route.made().get_form_class()
-        changes = _is_kind(self.route, ModelFormMixin) and _is_kind(self.route, SingleObjectMixin)
-        return fields_of(form, partial=changes and hasattr(self.route.view_class, "get_object"))
+        return fields_of(form, partial=_is_kind(self.route, BaseUpdateView))
 
     def _parts(self) -> list[JSON]:
         address = {"properties": self.route.properties, "required": self.route.required}
@@ -198,6 +205,7 @@ class ViewResource(ViewThing, Resource):
     def __init__(self, views: ViewTools, route: Route, *, name: str) -> None:
         super().__init__(views, route, name=name)
         place = "/".join(quote(part, safe="") for part in route.name.split(":"))
+        self.description = self.description or _sentence(route, posts=False)
         self.uri = "/".join([f"view://{place}", *map(_expression, route.converters.items())])
 
     def resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
@@ -219,6 +227,15 @@ class ViewResource(ViewThing, Resource):
                     return contents(answer, self.views.pages)
             except PermissionDenied:
                 raise ResourceNotFound(self.uri) from None
+
+
+def _sentence(route: Route, posts: bool) -> str:
+    model = route.option("model")
+    for kind, sentence in POSTED if posts else SHOWN:
+        if _is_kind(route, kind) and model is not None:
+            about = model._meta
+            return sentence.format(one=about.verbose_name, many=about.verbose_name_plural)
+    return f"{'Submit' if posts else 'See'} {route.path}"
 
 
 def _is_kind(route: Route, kind: type) -> bool:

@@ -94,6 +94,7 @@ class InvoiceList(LoginRequiredMixin, ListView):
 
 
 class InvoiceDetail(DetailView):
+    model = Invoice
     template_name = "detail.html"
 
     def get_queryset(self):

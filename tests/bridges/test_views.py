@@ -85,7 +85,23 @@ def test_tools_have_names_titles_words_and_hints(views, server):
     assert closes["description"] == "Close an invoice."
     assert "annotations" not in closes
     assert deletes["annotations"] == {"destructiveHint": True}
-    assert deletes["description"] == "Submit /billing/<int:pk>/delete/"
+    assert deletes["description"] == "Delete one invoice for good."
+
+
+def test_generic_views_say_what_they_are_for(views, server):
+    views(
+        get=["billing:edit", "billing:detail"],
+        post=["billing:edit", "billing:new-customer", "seen"],
+        resources=["billing:detail"],
+    )
+    catalog = right(server)
+    assert [tool.description for tool in catalog.tools.values()] == [
+        "Show one invoice.", "Show one invoice.",
+        "Change one invoice: what is given, and nothing else.", "Add one customer.",
+        "What the view was given.",
+    ]  # fmt: skip
+    (page,) = catalog.templates.values()
+    assert page.description == "Show one invoice."
 
 
 def test_a_page_that_is_got_and_posted_to_is_two_tools(views, server):
