@@ -99,7 +99,10 @@ def test_arguments_of_pytest_are_handed_on(tmp_path):
 def test_an_unknown_suite_is_a_mistake(tmp_path):
     done = run_tests(tmp_path, "--only", "oracle")
     assert done.returncode == 2
-    assert "oracle: not of sqlite, example, browser, clients, conformance, postgres, mariadb" in done.stderr
+    assert (
+        "oracle: not of sqlite, example, browser, clients, conformance, postgres, mariadb"
+        in done.stderr
+    )
 
 
 def test_suites_are_the_databases_of_the_settings():
