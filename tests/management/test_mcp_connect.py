@@ -300,6 +300,7 @@ def test_without_its_command_it_is_told_what_to_do(run, home, monkeypatch):
 # What was written is used by a client that knows no more.
 
 
+@pytest.mark.slow
 def test_what_is_written_for_stdio_starts_the_project_from_anywhere(tmp_path, home):
     database = tmp_path / "noisy.sqlite3"
     environ = environment(database, HOME=str(home), USERPROFILE=str(home), PYTHONUNBUFFERED="1")
@@ -327,6 +328,7 @@ async def tools_of(entry):
         return [tool.name for tool in (await client.list_tools()).tools]
 
 
+@pytest.mark.slow
 def test_what_is_written_for_http_lets_a_client_in(tmp_path, home):
     (tmp_path / "addressed.py").write_text(
         "from tests.spec.served.settings import *\nDJANGO_MCP |= {'URL': os.environ['ORIGIN']}\n"

@@ -102,6 +102,7 @@ def test_all_is_well_with_a_server_that_is(served, token, shown):
 
 
 @pytest.mark.parametrize("server", [name for name in COMMANDS if name != "uvicorn"])
+@pytest.mark.slow
 def test_all_is_well_under_every_server(folder, token, server):
     with Served(server, folder) as running:
         assert words(visit(url(running.port), token), "warning", "problem") == []
@@ -123,6 +124,7 @@ def test_a_token_that_is_not_valid_is_told(served):
     assert WRONG not in repr(found)
 
 
+@pytest.mark.slow
 def test_it_is_run_as_a_command_over_a_real_server(served, folder, token):
     done = django(
         folder, "mcp_doctor", url(served.port), "--format", "json",
@@ -179,6 +181,7 @@ def test_a_token_that_gets_lost_is_not_a_wrong_one(served, token):
         assert "does not arrive" in only(visit(proxy.url, token)).words
 
 
+@pytest.mark.slow
 def test_a_proxy_that_keeps_streams_back_is_found_out(served):
     with Proxy(served.port, buffers=True) as proxy:
         found = visit(proxy.url, seconds=4)
@@ -374,6 +377,7 @@ def found_by(folder, *arguments, **more):
     return [(one["level"], one["words"], one["hint"]) for one in told["findings"]]
 
 
+@pytest.mark.slow
 def test_an_old_state_of_migrations_is_told(tmp_path):
     prepare(tmp_path)
     django(tmp_path, "migrate", "django_mcp", "0001", "--database", "mcp")
@@ -382,6 +386,7 @@ def test_an_old_state_of_migrations_is_told(tmp_path):
     assert wrong[0][2] == "manage.py migrate --database mcp"
 
 
+@pytest.mark.slow
 def test_a_database_that_is_not_there_is_told_and_not_made(tmp_path):
     found = found_by(tmp_path)
     told = [one[1] for one in found if "not there yet" in one[1]]
@@ -528,6 +533,7 @@ def test_a_server_with_mistakes_is_a_problem_and_an_empty_one_is_none(server):
     assert found.level == "problem" and "cannot be served" in found.words
 
 
+@pytest.mark.slow
 def test_what_the_project_prints_before_is_told(tmp_path):
     (tmp_path / "noisy_settings.py").write_text(
         "from tests.spec.served.settings import *\nimport os; os.write(1, b'hello there\\n')\n"
@@ -567,6 +573,7 @@ def test_options_that_make_no_sense_are_refused(arguments, told):
     assert told in str(refused.value) and "secret" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_the_text_is_for_people(served, folder):
     done = django(folder, "mcp_doctor", url(served.port))
     assert done.returncode == 0 and "\x1b" not in done.stdout

@@ -214,6 +214,7 @@ def test_the_checks_find_nothing_wrong(project):
     assert "no issues" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_client_is_shown_what_was_written(project):
     done = manage(project, "migrate", "--run-syncdb", "-v0")
     assert done.returncode == 0, done.stderr

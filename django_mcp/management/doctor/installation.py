@@ -14,7 +14,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import django
-from asgiref.testing import ApplicationCommunicator
 from django.apps import apps
 from django.conf import settings as django_settings
 from django.core.checks import run_checks
@@ -29,7 +28,6 @@ from .findings import Finding, Findings, note, of_checks, ok, problem, warning
 from .messages import DISCOVER, around, is_answer
 
 PACKAGE = "django_mcp"
-communicator: Any = ApplicationCommunicator
 SERVERS = ("daphne", "uvicorn", "granian", "hypercorn")
 SECONDS = 10
 MOUNT = "In asgi.py: application = mount(get_asgi_application()), from django_mcp.routing."
@@ -108,18 +106,31 @@ def application() -> Findings:
 async def _mounted(application: Any, server: Server, path: str) -> Finding:
     """Whether a request to the server's path comes to the server."""
     where = f"The server {server.name!r}, /{server.path},"
-    asked = communicator(application, _scope(server))
     try:
-        await asked.send_input({"type": "http.request", "body": DISCOVER})
-        start = await asked.receive_output(SECONDS)
-        body = await asked.receive_output(SECONDS)
+        status, body = await _asked(application, _scope(server))
     except Exception as error:  # whatever else is in there
         return problem(f"{where} breaks in {path}: {type(error).__name__}: {error}", MOUNT)
-    finally:
-        asked.stop(exceptions=False)
-    if start["status"] in (200, 401) and is_answer(body.get("body", b"")):
+    if status in (200, 401) and is_answer(body):
         return ok(f"{where} is in {path}.")
     return problem(f"{where} is not in {path}: something else answers there.", MOUNT)
+
+
+async def _asked(application: Any, scope: dict[str, Any]) -> tuple[int, bytes]:
+    """The status and the body of an answer, when the application is done."""
+    coming: list[dict[str, Any]] = [{"type": "http.request", "body": DISCOVER}]
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        if not coming:
+            await asyncio.Event().wait()  # the client stays
+        return coming.pop()
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    async with asyncio.timeout(SECONDS):
+        await application(scope, receive, send)
+    return sent[0]["status"], b"".join(one.get("body", b"") for one in sent)
 
 
 def _scope(server: Server) -> dict[str, Any]:
