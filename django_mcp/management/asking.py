@@ -112,10 +112,13 @@ class Asking:
             text = self._line(told)
             if not text and (line.default or not line.required):
                 return part.get("default")
+            if not text:
+                self._say("It is required; Ctrl-D declines to answer.")
+                continue
             try:
                 return _fitting(line.name, _parts(text, part), part, schema)
             except CommandError as error:
-                self._say(str(error) if text else "It is required; Ctrl-D declines to answer.")
+                self._say(str(error))
 
     # The terminal.
 
@@ -148,12 +151,12 @@ def _fitting(name: str, texts: Sequence[str], part: JSON, schema: JSON) -> Any:
 def _interruptible() -> Iterator[None]:
     """Ctrl-C ends the reading: an event loop would hear of it when a line has come."""
     before = signal.getsignal(signal.SIGINT)
-    with suppress(ValueError):  # not the main thread
+    with suppress(ValueError):  # this is not the main thread
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     finally:
-        with suppress(ValueError):
+        with suppress(ValueError, TypeError):  # nor, perhaps, was it Python that had set it
             signal.signal(signal.SIGINT, before)
 
 

@@ -1,0 +1,135 @@
+"""Questions at a terminal: field by field, until each answer fits; and where nobody sits."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+
+import pytest
+from django.core.management import CommandError
+
+from django_mcp.management.asking import Asking
+from django_mcp.testing.questions import CANCEL, DECLINE
+
+SIZES = [{"const": "s", "title": "Small"}, {"const": "m", "title": "Medium"}]
+FORM = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "title": "Your name", "minLength": 2},
+        "age": {"type": "integer", "minimum": 0},
+        "size": {"type": "string", "oneOf": SIZES, "default": "m"},
+        "gift": {"type": "boolean", "default": False},
+        "days": {"type": "array", "items": {"type": "string", "enum": ["mon", "tue"]}},
+    },
+    "required": ["name", "age"],
+}
+ONE = {"type": "object", "properties": {"answer": {"type": "boolean"}}, "required": ["answer"]}
+
+
+class Terminal:
+    """Somebody who types ``lines``, and what they are shown."""
+
+    def __init__(self, *lines, given=(), agrees=False, asks=True):
+        self.shown = io.StringIO()
+        typed = io.StringIO("".join(f"{line}\n" for line in lines))
+        self.asking = Asking(typed, self.shown, given, agrees=agrees, asks=asks)
+
+    def __getattr__(self, name):
+        return lambda *arguments: asyncio.run(getattr(self.asking, name)(*arguments))
+
+
+def test_a_form_field_by_field():
+    one = Terminal("Ann", "7", "s", "yes", "mon, tue")
+    answer = one.elicit("Who are you?", FORM)
+    assert answer == {"name": "Ann", "age": 7, "size": "s", "gift": True, "days": ["mon", "tue"]}
+    shown = one.shown.getvalue()
+    assert shown.startswith("Who are you?\nYour name (text of at least 2 characters):")
+    assert "age (whole number of at least 0):" in shown
+    assert "  s  Small\n  m  Medium\nsize (one of s, m) [m]:" in shown
+
+
+def test_what_is_left_out_is_its_default_or_nothing():
+    answer = Terminal("Ann", "7", "", "", "").elicit("Who?", FORM)
+    assert answer == {"name": "Ann", "age": 7, "size": "m", "gift": False}
+
+
+def test_what_does_not_fit_is_asked_again():
+    one = Terminal("", "A", "Ann", "-1", "old", "7", "x", "m", "", "wed", "")
+    assert one.elicit("Who?", FORM)["age"] == 7
+    shown = one.shown.getvalue()
+    assert shown.count("Your name (") == 3 and shown.count("age (") == 3
+    assert "It is required; Ctrl-D declines to answer." in shown
+    assert "name: 'A' is too short (text of at least 2 characters)" in shown
+    assert "age: 'old' is not of type 'integer'" in shown and "'wed' is not one of" in shown
+
+
+def test_a_text_that_is_required_is_not_empty():
+    form = {"properties": {"answer": {"type": "string"}}, "required": ["answer"]}
+    assert Terminal("", " ", "x").elicit("Which?", form) == {"answer": "x"}
+
+
+def test_a_single_question_has_no_name():
+    one = Terminal("y")
+    assert one.elicit("Sure?", ONE) == {"answer": True}
+    assert one.shown.getvalue() == "Sure?\n(yes or no): "
+
+
+def test_the_end_of_the_input_declines():
+    assert Terminal().elicit("Sure?", ONE) is DECLINE
+    assert Terminal("Ann").elicit("Who?", FORM) is DECLINE
+    assert Terminal().visit("Sign in.", "https://a.example") is DECLINE
+    assert Terminal().sample([]) is DECLINE
+
+
+def test_an_interrupt_cancels(monkeypatch):
+    one = Terminal()
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(one.asking._reading, "readline", interrupted, raising=False)
+    assert one.elicit("Sure?", ONE) is CANCEL
+
+
+def test_a_page_is_shown_and_waited_for():
+    one = Terminal("")
+    assert one.visit("Sign in.", "https://a.example/x") is True
+    assert "Sign in.\nhttps://a.example/x\n" in one.shown.getvalue()
+
+
+def test_somebody_writes_what_a_model_would():
+    one = Terminal("Hello, Ann.")
+    message = {"role": "user", "content": {"type": "text", "text": "Greet Ann."}}
+    assert one.sample([message]) == "Hello, Ann."
+    assert "  user: Greet Ann.\n" in one.shown.getvalue()
+
+
+def test_what_is_known_is_not_asked():
+    one = Terminal("7", given=["name=Ann", "days=mon", "days=tue"], agrees=True)
+    answer = one.elicit("Who?", FORM | {"properties": dict(list(FORM["properties"].items())[:2])})
+    assert answer == {"name": "Ann", "age": 7}
+    one = Terminal(given=["name=Ann", "age=7", "days=mon", "days=tue"], agrees=True, asks=False)
+    known = {"name": "Ann", "age": 7, "gift": True, "days": ["mon", "tue"]}
+    assert one.elicit("Who?", FORM) == known
+
+
+def test_nobody_is_asked_where_nobody_sits():
+    with pytest.raises(CommandError, match="The tool asks: Sure") as error:
+        Terminal(asks=False).elicit("Sure?", ONE)
+    assert "(yes or no)" in str(error.value)
+    with pytest.raises(CommandError, match="run it at a terminal"):
+        Terminal(asks=False).visit("Sign in.", "https://a.example")
+    with pytest.raises(CommandError, match="'old' is not of type 'integer'"):
+        Terminal(given=["name=Ann", "age=old"], asks=False).elicit("Who?", FORM)
+
+
+@pytest.mark.parametrize("given", ["yes", "answer:=true", "=x"])
+def test_an_answer_has_a_key(given):
+    with pytest.raises(CommandError, match="write --answer KEY=VALUE"):
+        Terminal(given=[given])
+
+
+def test_a_question_does_not_command_the_terminal():
+    one = Terminal("y")
+    one.elicit("Sure?\x1b[2J\x07", ONE)
+    assert one.shown.getvalue().startswith("Sure??[2J?\n")
