@@ -127,8 +127,7 @@ class ViewTools(Declaration):
     def _host_problems(self) -> Iterator[CheckMessage]:
         """Views ask for the host; where no request came with one, it is that of ``URL``."""
         host = split_domain_port(urlsplit(settings.URL).netloc)[0]
-        allowed = django_settings.ALLOWED_HOSTS
-        if not (validate_host(host, allowed) or (django_settings.DEBUG and not allowed)):
+        if not validate_host(host, django_settings.ALLOWED_HOSTS or _local_hosts()):
             message = f"DJANGO_MCP['URL'] is of {host!r}, which is not in ALLOWED_HOSTS."
             hint = "Add it: views refuse calls that come over stdio else."
             yield Warning(message, hint=hint, obj=self, id="django_mcp.W111")
@@ -151,6 +150,11 @@ class ViewTools(Declaration):
 def _are_names(names: Any) -> bool:
     listed = isinstance(names, Iterable) and not isinstance(names, str)
     return listed and all(isinstance(name, str) for name in names)
+
+
+def _local_hosts() -> list[str]:
+    """Where Django answers under DEBUG, if ALLOWED_HOSTS is empty."""
+    return [".localhost", "127.0.0.1", "[::1]"] if django_settings.DEBUG else []
 
 
 def _plain(name: str) -> str:

@@ -707,8 +707,10 @@ def test_the_servers_own_host_is_one_that_views_answer_to(views, server, setting
     settings.ALLOWED_HOSTS = ["other.example"]
     assert ids(server) == ["W111"]
     settings.ALLOWED_HOSTS, settings.DEBUG = [], True
-    server.forget()
-    assert ids(server) == []
+    for url, found in (("https://shop.example", ["W111"]), ("http://localhost:8000", [])):
+        settings.DJANGO_MCP = settings.DJANGO_MCP | {"URL": url}
+        server.forget()
+        assert ids(server) == found
 
 
 def test_to_declare_is_cheap_and_needs_no_library():
