@@ -11,23 +11,23 @@ import base64
 import binascii
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from django.core.exceptions import SuspiciousFileOperation
-from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import models
 from django.db.models import NOT_PROVIDED
 
-from ..conf import settings
+from ..declare.form_values import FILE_SCHEMA, upload
 from ..declare.parameters import Parameter
 from ..declare.rows.columns import JSON, kind_of
-from ..declare.rows.values import ANYTHING, basename, choices_of, describe, field_value
+from ..declare.rows.values import ANYTHING, choices_of, describe, field_value
 from .field_limits import limits
 
 if TYPE_CHECKING:
     from ..declare.requests import Request
 
+T = TypeVar("T")
 # What is read more freely than it is written.
 TYPED: dict[str, JSON] = {
     "DecimalField": {"type": ["string", "number"], "pattern": r"^-?[0-9]+(\.[0-9]+)?$"},
@@ -35,7 +35,6 @@ TYPED: dict[str, JSON] = {
 }
 MOST_LEVELS = 30  # of JSON: MariaDB keeps no more than one besides
 UNCHANGED: Any = object()
-BASE64: JSON = {"type": "string", "contentEncoding": "base64"}
 
 
 @dataclass(frozen=True)
@@ -133,10 +132,10 @@ class BinaryInput(Input):
     """Bytes, as base64."""
 
     def _values(self) -> JSON:
-        return dict(BASE64)
+        return {"type": "string", "contentEncoding": "base64"}
 
     def read(self, given: Any) -> Any:
-        return None if given is None else _bytes(given)
+        return None if given is None else _decoded(_bytes, given)
 
     def _differs(self, row: models.Model, value: Any) -> bool:
         stored = getattr(row, self.field.attname)
@@ -151,29 +150,11 @@ class FileInput(Input):
         return bool(self.field.blank)
 
     def _values(self) -> JSON:
-        words = f"At most {settings.RESULT_SIZE:,} bytes."
-        return {
-            "type": "object",
-            "properties": {
-                "name": {"type": "string", "minLength": 1, "maxLength": 255},
-                "data": BASE64 | {"description": words},
-            },
-            "required": ["name", "data"],
-            "additionalProperties": False,
-        }
+        return dict(FILE_SCHEMA)
 
     def read(self, given: Any) -> Any:
-        """The file as a form would clean it: its name without a folder, an image an image."""
-        if given is None:
-            return None
-        data = _bytes(given["data"])
-        if len(data) > settings.RESULT_SIZE:
-            raise ValueError(f"The file has more than {settings.RESULT_SIZE:,} bytes.")
-        try:
-            upload = SimpleUploadedFile(basename(given["name"]), data)
-        except SuspiciousFileOperation:
-            raise ValueError("This is no name of a file.") from None
-        return self.field.formfield().clean(upload)
+        """The file as a form would clean it: an image is an image."""
+        return None if given is None else self.field.formfield().clean(_decoded(upload, given))
 
     def _differs(self, row: models.Model, value: Any) -> bool:
         return value is not None or bool(getattr(row, self.field.attname))
@@ -208,7 +189,11 @@ def _check_storable(given: Any, levels: int = MOST_LEVELS) -> None:
 
 
 def _bytes(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+def _decoded(read: Callable[[Any], T], given: Any) -> T:
     try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
+        return read(given)
+    except binascii.Error:
         raise ValueError("This is no base64.") from None

@@ -91,7 +91,7 @@ def _choices(value: Any) -> list[Any]:
     return [_one_choice(one) for one in listed]
 
 
-def _file(value: Any) -> SimpleUploadedFile:
+def upload(value: Any) -> SimpleUploadedFile:
     """An upload of ``{"name", "data"}``; a path is no name."""
     if typed(value, dict).keys() != {"name", "data"}:
         raise ValueError("not a file")
@@ -163,7 +163,7 @@ CHOICES = Kind(
 
 # Of a field that is of several types, the first counts.
 FIELDS: tuple[tuple[type[forms.Field], Kind], ...] = (
-    (forms.FileField, Kind("a file", FILE_SCHEMA, _file, _unwritten)),
+    (forms.FileField, Kind("a file", FILE_SCHEMA, upload, _unwritten)),
     (forms.JSONField, Kind("JSON", {}, _json_text, lambda value: value)),
     (forms.NullBooleanField, _of_column("BooleanField")),
     (forms.BooleanField, BOOLEAN),

@@ -158,7 +158,7 @@ def test_no_value_is_none(bills, invoice):
 
 
 def test_a_file_is_stored(bills, media, invoice):
-    file = {"name": "../../a b.txt", "data": TEXT}
+    file = {"name": "a b.txt", "data": TEXT}
     row = json.loads(bills.text("update_invoice", invoice=invoice.pk, attachment=file))
     stored = Invoice.objects.get().attachment
     with stored.open() as file_:
@@ -170,12 +170,17 @@ def test_a_file_is_stored(bills, media, invoice):
     assert base64.b64decode(contents[0]["blob"]) == b"hello"
 
 
-@pytest.mark.parametrize("name", ["c:\\windows\\a.txt", "/etc/a.txt", "..\\a.txt"])
-def test_a_folder_is_no_part_of_a_name(bills, media, invoice, name):
+NAMES = ["c:\\windows\\a.txt", "/etc/a.txt", "..\\a.txt", "..", "a\nb", ""]
+
+
+@pytest.mark.parametrize("name", NAMES)
+    "name", ["c:\\windows\\a.txt", "/etc/a.txt", "..\\a.txt", "..", "a\nb", ""]
+)
+def test_a_path_is_no_name(bills, media, invoice, name):
     file = {"name": name, "data": TEXT}
-    bills.text("update_invoice", invoice=invoice.pk, attachment=file)
-    assert Invoice.objects.get().attachment.name == "invoices/a.txt"
-    assert [path.name for path in media.rglob("*.txt")] == ["a.txt"]
+    words = bills.failure("update_invoice", invoice=invoice.pk, attachment=file)
+    assert words == "Invalid arguments. attachment: The name of a file is no path."
+    assert not Invoice.objects.get().attachment and not [*media.rglob("*.txt")]
 
 
 def test_a_file_is_taken_away(bills, invoice):
@@ -189,7 +194,7 @@ def test_a_file_is_bounded(bills, invoice, settings):
     words = bills.failure(
         "update_invoice", invoice=invoice.pk, attachment={"name": "a.txt", "data": TEXT}
     )
-    assert words == "Invalid arguments. attachment: The file has more than 4 bytes."
+    assert words == "Invalid arguments. attachment: A file has at most 4 bytes."
 
 
 def test_a_row_that_is_not_saved_leaves_no_file(bills, media, server, invoice):
