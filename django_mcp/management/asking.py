@@ -8,7 +8,7 @@ the option that would. What is asked goes to stderr, so that stdout is the tool'
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
@@ -30,14 +30,21 @@ class Ended(Exception):
 class Asking:
     """Answers questions from ``given``, which are ``KEY=VALUE``, or by asking.
 
-    ``agrees`` says yes to every yes-or-no question. Raises ``CommandError`` in the tool's place
-    where there is no terminal.
+    What is asked goes to ``write``. ``agrees`` says yes to every yes-or-no
+    question, ``asks`` is whether somebody sits there; where not, an answer that
+    is not given raises ``CommandError``.
     """
 
     def __init__(
-        self, reading: TextIO, writing: Any, given: Sequence[str], *, agrees: bool, asks: bool
+        self,
+        reading: TextIO,
+        write: Callable[[str], None],
+        given: Sequence[str],
+        *,
+        agrees: bool,
+        asks: bool,
     ) -> None:
-        self._reading, self._writing, self._agrees, self.asks = reading, writing, agrees, asks
+        self._reading, self._write, self._agrees, self.asks = reading, write, agrees, asks
         self._given: dict[str, list[str]] = {}
         for one in given:
             pair = PAIR.fullmatch(one)
@@ -123,13 +130,11 @@ class Asking:
     # The terminal.
 
     def _say(self, words: str) -> None:
-        self._writing.write(printable(words, keep="\n") + "\n")
-        self._writing.flush()
+        self._write(printable(words, keep="\n") + "\n")
 
     def _line(self, told: str) -> str:
         with _interruptible():
-            self._writing.write(printable(told) + " ")
-            self._writing.flush()
+            self._write(printable(told) + " ")
             line = self._reading.readline()
         if not line:
             raise Ended

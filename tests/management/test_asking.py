@@ -32,7 +32,7 @@ class Terminal:
     def __init__(self, *lines, given=(), agrees=False, asks=True):
         self.shown = io.StringIO()
         typed = io.StringIO("".join(f"{line}\n" for line in lines))
-        self.asking = Asking(typed, self.shown, given, agrees=agrees, asks=asks)
+        self.asking = Asking(typed, self.shown.write, given, agrees=agrees, asks=asks)
 
     def __getattr__(self, name):
         return lambda *arguments: asyncio.run(getattr(self.asking, name)(*arguments))

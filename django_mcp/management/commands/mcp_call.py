@@ -114,8 +114,11 @@ class Command(SpokenCommand):
         from ..asking import Asking
 
         asks = sys.stdin.isatty() and not options["no_input"] and options["json"] != "-"
-        agrees = options["yes"]
-        return Asking(sys.stdin, self.stderr._out, options["answer"], agrees=agrees, asks=asks)
+        return Asking(sys.stdin, self._prompt, options["answer"], agrees=options["yes"], asks=asks)
+
+    def _prompt(self, text: str) -> None:
+        self.stderr.write(text, str, ending="")
+        self.stderr.flush()
 
     @contextmanager
     def _acting(self, server: Server, name: str, dry_run: bool) -> Iterator[None]:

@@ -1,0 +1,53 @@
+"""Why somebody may use what the atlas declares: reasons agree with answers, gates with reading."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import Permission, User
+
+import django_mcp as mcp
+from django_mcp.declare.traces import trace
+from django_mcp.dispatch.running import surrounded
+from django_mcp.dispatch.visibility import visible
+from django_mcp.principal import Principal, anonymous
+from example_project.atlas.models import Trip
+
+
+@pytest.fixture
+def people(db):
+    """Nobody, a superuser, and for every permission of the atlas somebody who has that alone."""
+    found = [anonymous(), Principal(User.objects.create_superuser("boss"))]
+    for permission in Permission.objects.filter(content_type__app_label="atlas"):
+        user = User.objects.create_user(permission.codename)
+        user.user_permissions.add(permission)
+        found.append(Principal(user))
+    return [*found, Principal(User.objects.create_user("plain"))]
+
+
+def test_reasons_agree_with_answers(people):
+    catalog = mcp.server.ready()
+    seen = set()
+    for principal in people:
+        request = mcp.Request(principal, mcp.server)
+        with surrounded(request):
+            for owned in (catalog.tools, catalog.resources, catalog.templates, catalog.prompts):
+                for thing in owned.values():
+                    reason = thing.reason(request)
+                    assert reason.allows == thing.admits(request), (thing, principal, reason)
+                    seen.add((type(thing), reason.allows))
+    assert len(seen) > len({kind for kind, _ in seen})  # what some may use, others may not
+
+
+def test_gates_agree_with_what_may_be_read(people):
+    trips = [
+        Trip.objects.create(owner=one.user, title="T", starts="2026-01-01", ends="2026-01-02")
+        for one in people[1:3]
+    ]
+    places = [f"{kind}/{one.pk}" for one in trips for kind in ("atlas://trip", "view://trips/page")]
+    for principal in people:
+        request = mcp.Request(principal, mcp.server)
+        with surrounded(request):
+            for uri in [*places, "atlas://trip/0", "atlas://flag/XX", "atlas://about"]:
+                ways = [trace(one, given, request) for one, given in mcp.server.catalog.at(uri)]
+                opened = any(all(gate.allows for gate in gates) for gates in ways)
+                assert ways and opened == (uri in visible(request, [uri])), (uri, ways)
