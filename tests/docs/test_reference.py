@@ -16,6 +16,9 @@ from .pages import DOCS, PAGES, ROOT, anchors, blocks, fences, links, named, tex
 INDEX = DOCS / "index.md"
 COMMANDS = DOCS / "reference/commands.md"
 REFERENCE = sorted((DOCS / "reference").glob("*.md"))
+SETTINGS = DOCS / "reference/settings.md"
+NAMED = r"`\"?\[?\"?(django_mcp\.[\w.]+\.\w+)"
+IMPORT = re.compile(r"^ *from (django_mcp[\w.]*) import ([\w, ]+)$", re.M)
 OBJECT = re.compile(r"^\.\. (?:auto\w+:: (?:django_mcp\.)?|py:data:: )([\w.]+)", re.M)
 
 
@@ -38,7 +41,20 @@ def test_every_public_name_is_on_the_page_of_its_module_and_on_no_other():
 def test_what_is_not_at_the_front_door_is_on_one_page():
     others = [name for name, _ in shown() if "." in name]
     assert len(others) == len(set(others))
-    assert {"routing.mount", "tokens.PersonalAccessTokens"} <= set(others)
+    settings = {name.removeprefix("django_mcp.") for name in re.findall(NAMED, text(SETTINGS))}
+    assert settings and settings <= set(others)
+
+
+def test_whatever_a_page_imports_is_explained():
+    explained = {f"django_mcp.{name}" for name, _ in shown()}
+    imported = {
+        f"{module}.{name}"
+        for page in PAGES
+        for code in blocks(page, "python")
+        for module, names in IMPORT.findall(code)
+        for name in names.split(", ")
+    }
+    assert imported <= explained and len(imported) > 5
 
 
 def test_every_page_is_in_the_index_for_readers_and_for_sphinx():
