@@ -188,9 +188,12 @@ def project(tmp_path_factory):
 
 
 def manage(folder, *arguments):
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYT")}
+    own = {"DJANGO_SETTINGS_MODULE": "shop.settings"}
+    own["PYTHONPATH"] = os.pathsep.join([str(folder), str(ROOT)])
     return subprocess.run(
         [sys.executable, "-c", PROGRAM, *arguments], cwd=folder, capture_output=True, text=True,
-        env={"DJANGO_SETTINGS_MODULE": "shop.settings", "PYTHONPATH": str(folder), "PATH": ""},
+        env=kept | own,
     )  # fmt: skip
 
 
