@@ -8,6 +8,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission
 from django.core.exceptions import ValidationError
+from django.db import models
 from django.db.models import ProtectedError
 
 import django_mcp as mcp
@@ -602,6 +603,22 @@ def test_rules_of_what_is_hidden_are_kept_and_not_told(bills, invoice, monkeypat
         "update_invoice", invoice=invoice.pk, total="1"
     )
     assert words == "number: Wrong number. Something that is not shown here would not be valid."
+
+
+def test_constraints_over_what_is_hidden_are_kept(bills, alice, invoice, monkeypatch):
+    """One bill a day and company, where the client has nothing to do with companies."""
+    once = models.UniqueConstraint(
+        fields=["company", "issued"], name="once", violation_error_message="One bill a day."
+    )
+    monkeypatch.setattr(Invoice._meta, "constraints", [once])
+    fields = [name for name in Bills.fields if name != "company"]
+    client = bills(fields=fields, get_initial=lambda self, request: {"company": invoice.company})
+    given = {"customer": invoice.customer_id} | NEW
+    words = client.failure("create_invoice", **(given | {"issued": "2026-01-02"}))
+    assert words == "One bill a day."
+    data(client.call("create_invoice", **given))
+    words = client.failure("update_invoice", invoice=invoice.pk, issued="2026-03-01")
+    assert words == "One bill a day."
 
 
 def test_what_the_database_refuses_is_told_in_words(bills, invoice, monkeypatch, caplog):
