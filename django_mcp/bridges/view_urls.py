@@ -40,7 +40,7 @@ SCHEMAS: dict[type, dict[str, Any]] = {
     converters.SlugConverter: {"type": "string", "pattern": "^[-a-zA-Z0-9_]+$"},
     converters.UUIDConverter: {"type": "string", "format": "uuid"},
 }
-CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+UNFIT = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")  # for an address
 # What Python's regular expressions have and those of JSON Schema have not.
 PYTHONIC = re.compile(r"\(\?(?!:|=|!)|\\[AZ]")
 
@@ -142,7 +142,7 @@ class Route:
 
     def _value(self, name: str, value: Any) -> Any:
         text, converter = str(value), self.converters[name]
-        if CONTROL.search(text) or not re.fullmatch(converter.regex, text):
+        if UNFIT.search(text) or not re.fullmatch(converter.regex, text):
             raise InvalidArguments(f"{name}: {text[:80]!r} cannot be part of {self.path}.")
         try:
             return converter.to_python(text)

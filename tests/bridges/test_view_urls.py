@@ -97,6 +97,7 @@ def test_arguments_make_an_address_that_leads_back(found, name, given, path, kwa
         ("text", {"text": ""}),
         ("text", {"text": "a\nb"}),
         ("text", {"text": "a\x00"}),
+        ("text", {"text": "a\ud800"}),
         ("slug", {"slug": "a b"}),
         ("slug", {"slug": "a\n"}),
         ("path", {"rest": "a\r\nX: y"}),
