@@ -44,7 +44,8 @@ REPOSITORY = "<this repository>"
 PORT = str(serving.PORT)
 SERVES = re.compile(r"manage\.py runserver\b|^make demo$")
 READY = "Quit the server with"
-PATIENCE = 120  # seconds until a server that was started serves
+OF_TOOLS = re.compile(r"PYTHON|VIRTUAL_ENV|DJANGO_|MAKE|MFLAGS|TOOLS_|ATLAS_")
+PATIENCE = 300  # seconds until a server that was started serves
 RELOADING = "reloading."
 AN_ERROR = re.compile(r"Error\b")  # where the page shows one, the command is to fail
 NOTICED = 3  # seconds within which a server sees that a file of its own has changed
@@ -158,15 +159,7 @@ class Typist:
 
 def environment() -> dict[str, str]:
     """This process's own, without what belongs to the environment or the tools it runs in."""
-    own = {
-        "VIRTUAL_ENV",
-        "PYTHONPATH",
-        "PYTHONHOME",
-        "DJANGO_SETTINGS_MODULE",
-        "MAKEFLAGS",
-        "PYTHON",
-    }
-    kept = {name: value for name, value in os.environ.items() if name not in own}
+    kept = {name: value for name, value in os.environ.items() if not OF_TOOLS.match(name)}
     path = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
     return kept | {"PATH": path, "PYTHONUNBUFFERED": "1"}
 

@@ -64,8 +64,9 @@ class Running:
             raise Failed(f"Ctrl-C did not end it:\n{self.text()}") from None
 
     def kill(self) -> None:
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
 
 
 class Terminal:
@@ -112,9 +113,11 @@ class Terminal:
 
 @contextmanager
 def ended(running: list[Running]) -> Iterator[None]:
-    """Whatever is in the list by then is ended, the last one first."""
+    """Whatever is in the list by then is ended, the last one first; after a failure, at once."""
     try:
         yield
-    finally:
         while running:
             running.pop().end()
+    finally:
+        while running:
+            running.pop().kill()

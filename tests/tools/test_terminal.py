@@ -55,6 +55,14 @@ def test_a_server_is_left_running_and_ended(typed):
     assert "bye" in server.text() and not left
 
 
+def test_after_a_failure_its_own_words_are_told_and_no_server_is_left(typed):
+    left = [server := typed.start(DEAF)]
+    assert server.until("ready", 1, 30)
+    with pytest.raises(LookupError, match="the first"), ended(left):
+        raise LookupError("the first")
+    assert server.process.poll() is not None and not left
+
+
 def test_a_server_that_ends_by_itself_is_a_failure(typed):
     with pytest.raises(Failed, match="exit code 3"):
         typed.start("exit 3").until("ready", 1, 30)
