@@ -40,6 +40,9 @@ def steps() -> Iterator[tuple[str, tuple[str, ...]]]:
     if spec := os.environ.get("MCP_SPEC"):
         yield "requirements", ("make", "requirements", f"ARGS=compare {spec}")
     yield "demo", ("make", "demo", "ARGS=--check")
+    yield "docs", ("make", "docs")
+    yield "readme", (sys.executable, "-m", "tools", "newcomer", "readme")
+    yield "tutorial", (sys.executable, "-m", "tools", "newcomer", "tutorial")
     yield "matrix", (sys.executable, "-m", "tools", "matrix")
     yield "benchmark", ("make", "benchmark", "ARGS=--short")
     yield "test", ("make", "test")
