@@ -19,7 +19,9 @@ from django_mcp.declare.servers import Server
 from django_mcp.delivery.leases import lease
 from django_mcp.dispatch import limits
 from django_mcp.protocol.revisions import REVISIONS
+from django_mcp.testing.peers import Peer
 
+from . import kit
 from .client import Client
 
 # A shell starts what is in the background deaf to Ctrl-C, and so would be every process of a test.
@@ -122,6 +124,14 @@ def _close_what_threads_left() -> None:
             left.inc_thread_sharing()
             left.close()
     _opened[:] = [one for one in _opened if one[0].is_alive()]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _the_kit_believes_nothing() -> Iterator[None]:
+    """Its clients hold every message against the schema, as this project's own do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Peer, "heard", kit.conforms)
+        yield
 
 
 @pytest.fixture(params=REVISIONS)

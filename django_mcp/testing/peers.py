@@ -139,19 +139,23 @@ class Peer:
 
     def take(self, message: Any, about: Id | None = None, status: int | None = None) -> None:
         for one in message if isinstance(message, list) else [message]:
-            try:
-                self._sort(one, about, status)
-            except Exception as problem:  # in a callback of the loop it would be lost
-                self.object(problem)
+            id = one.get("id")
+            waiting = self._waiting.get(about if id is None and about is not None else id or "")
+            method = None if waiting is None or "method" in one else waiting.method
+            self._safely(self.heard, one, method)
+            self._safely(self._sort, one, waiting, status)
         self._arrived.set()
+
+    def _safely(self, step: Callable[..., None], *args: Any) -> None:
+        try:
+            step(*args)
+        except Exception as problem:  # in a callback of the loop it would be lost
+            self.object(problem)
 
     def heard(self, message: JSON, method: str | None) -> None:
         """A message came, a response to ``method`` if it is one: a place to look at it."""
 
-    def _sort(self, message: JSON, about: Id | None, status: int | None) -> None:
-        id = message.get("id")
-        waiting = self._waiting.get(about if id is None and about is not None else id or "")
-        self.heard(message, None if "method" in message or waiting is None else waiting.method)
+    def _sort(self, message: JSON, waiting: Waiting | None, status: int | None) -> None:
         if "method" not in message:
             if waiting is not None and not waiting.response.done():
                 waiting.response.set_result(message | {"status": status})

@@ -360,3 +360,13 @@ def test_a_condition_that_does_not_come_true_is_not_waited_for_ever(db):
         with pytest.raises(TimeoutError):
             client.until(lambda: False, seconds=0.05)
         assert time.monotonic() - begun < 5
+
+
+# What the tests of this project add.
+
+
+def test_a_message_that_does_not_conform_fails_the_test(db, monkeypatch):
+    """The oracle is plugged in, whoever makes the client."""
+    monkeypatch.setattr(mcp.server.catalog.tools["add"], "definition", lambda: {"name": "add"})
+    with Client() as client, pytest.raises(AssertionError, match="inputSchema"):
+        client.tools()

@@ -198,8 +198,8 @@ def test_an_event_that_comes_twice_fails_the_test(db):
                 "headers": [(b"content-type", b"text/event-stream")],
             }
         )
-        note = b'id: 1\ndata: {"jsonrpc":"2.0","method":"notifications/x"}\n\n'
-        answer = b'id: 2\ndata: {"jsonrpc":"2.0","id":1,"result":{"content":[]}}\n\n'
+        note = b'id: 1\ndata: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n\n'
+        answer = b'id: 2\ndata: {"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"x"}}\n\n'
         await send({"type": "http.response.body", "body": note + note + answer})
 
     client = Client(transport="http", application=application)
