@@ -88,10 +88,17 @@ SMUGGLED = st.sampled_from(
         "labels__tenant__name",
     ]
 )  # fmt: skip
+# What they would have to be given, to tell something.
+FITTING: JSON = {
+    "secret__startswith": "kanary", "secret__contains": "nary-1", "secret_rank__gte": 1,
+    "author__secret__startswith": "kanary", "remarks__text__startswith": "kanary",
+    "author__papers__secret__startswith": "kanary", "author__papers__amount__gte": str(AMOUNT),
+}  # fmt: skip
+ORDERS = st.sampled_from(["day", "-day", "amount", "-amount"])
 ORDERINGS = st.sampled_from(
     [
-        "day", "-day", "amount", "-amount", "secret", "-secret", "secret_rank", "author__secret",
-        "tenant", "?", "pk", "remarks__text", "number", "-sealed",
+        "secret", "-secret", "secret_rank", "-secret_rank", "author__secret", "-author__secret",
+        "tenant", "?", "pk", "remarks__text", "-number", "-sealed",
     ]
 )  # fmt: skip
 LIMITS = st.one_of(st.integers(1, 4), st.sampled_from([0, 100, 101]))
@@ -107,7 +114,7 @@ def _only_plausible(found: JSON) -> JSON:
 def searches() -> st.SearchStrategy[JSON]:
     """The arguments of a search: mostly right, so that they get somewhere."""
     right = {
-        "query": WORDS, "ordering": st.sampled_from(["day", "-day", "amount", "-amount"]),
+        "query": WORDS, "ordering": ORDERS,
         "limit": LIMITS, "author": AUTHORS, "state": st.sampled_from(["draft", "final"]),
         "amount__gte": st.sampled_from(["1", "30", str(AMOUNT), str(AMOUNT + HIDDEN[0])]),
         "amount__lte": st.sampled_from(["30", "91827400"]), "day__lte": st.just("1950-01-01"),
@@ -167,11 +174,14 @@ ATTEMPTS: dict[str, st.SearchStrategy[Attempt]] = {
     "filters": st.builds(_searched, SEARCHES, searches()),
     "ordering": st.builds(
         lambda name, order, limit: _searched(name, {"ordering": order, "limit": limit}),
-        SEARCHES, ORDERINGS, LIMITS,
+        SEARCHES, st.one_of(ORDERS, ORDERINGS, ORDERINGS), st.one_of(st.integers(2, 4), LIMITS),
     ),
     "search": st.builds(lambda name, text: _searched(name, {"query": text}), SEARCHES, WORDS),
-    "smuggling": st.builds(
-        lambda name, value: _searched("search_paper", {name: value}), SMUGGLED, VALUES
+    "smuggling": st.one_of(
+        st.sampled_from(sorted(FITTING)).map(
+            lambda name: _searched("search_paper", {name: FITTING[name]})
+        ),
+        st.builds(lambda name, value: _searched("search_paper", {name: value}), SMUGGLED, VALUES),
     ),
     "cursors": st.builds(
         lambda how, arguments, limit: Attempt(
@@ -180,7 +190,8 @@ ATTEMPTS: dict[str, st.SearchStrategy[Attempt]] = {
         CURSORS, searches(), st.integers(1, 3),
     ),
     "completion": st.builds(
-        lambda about, text: _completed(*about, text), COMPLETED, st.one_of(WORDS, KEYS.map(str))
+        lambda about, text: _completed(*about, text),
+        COMPLETED, st.one_of(st.just(""), st.just("kanary"), WORDS, KEYS.map(str)),
     ),
     "reading": URIS.map(_read),
     "binding": st.one_of(
@@ -189,18 +200,29 @@ ATTEMPTS: dict[str, st.SearchStrategy[Attempt]] = {
         called("rename", paper=NAMED, title=WORDS),
         called("describe", paper=NAMED, secret=WORDS),
     ),
+    "writing": st.one_of(
+        called("update_paper", paper=NAMED, title=WORDS),
+        called("update_paper", paper=KEYS, author=st.one_of(AUTHORS, URIS)),
+        called("update_paper", paper=KEYS, labels=st.lists(st.sampled_from([1, 101, 999]))),
+        called("update_paper", paper=KEYS, secret=WORDS),
+        called("delete_paper", paper=NAMED),
+    ),
     "relations": st.one_of(
         called("works", author=st.one_of(AUTHORS, URIS)),
         AUTHORS.map("model://canaries/author/{}".format).map(_read),
     ),
     "errors": st.one_of(
         called("weigh", paper=NAMED),
+        called("weigh", paper=st.sampled_from(VISIBLE)),
         st.sampled_from(["kanary_audit", "kanary_audi", "describ", "search_remark"]).map(_unknown),
         st.builds(_prompted, st.sampled_from(["review", "kanary_accuse"]), NAMED),
     ),
     "lists": st.sampled_from(LISTS).map(lambda method: Attempt("paged", method)),
-    "subscriptions": st.lists(URIS, min_size=1, max_size=3).map(
+    "subscriptions": st.lists(
+        st.one_of(URIS, st.sampled_from(HIDDEN).map("model://canaries/paper/{}".format)),
+        min_size=1, max_size=3,
+    ).map(
         lambda uris: Attempt("listen", params={"uris": uris})
     ),
 }  # fmt: skip
-EVERY = st.one_of(*ATTEMPTS.values())
+EVERY = st.tuples(*ATTEMPTS.values())  # one of each

@@ -21,16 +21,18 @@ from django.apps import apps
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-import django_mcp as mcp
+from django_mcp.dispatch.announcements import Announcement, announce
 from tests.client import Client, RpcError
 
 from .attempts import Attempt
-from .world import CANARIES, without
+from .models import Paper
+from .world import BELL, CANARIES, whole, without
 
 JSON = dict[str, Any]
 BUG = "weigh"  # whose traceback is for the developer, in the log, in full
 CORE = re.compile(rf"(?:{'|'.join(CANARIES)})[\w-]*")
 FOUND = re.compile(rf"[\w.:/-]*(?:{'|'.join(CANARIES)})[\w.-]*")
+LITERAL = re.compile(r"'(?:[^']|'')*'|-?\b\d+\b")
 SAVEPOINT = re.compile(r'SAVEPOINT "?`?s\d+_x\d+')
 Connected = Callable[[], Any]  # makes a client
 
@@ -51,7 +53,8 @@ class Seen:
 def campaign(connected: Connected, attempts: Sequence[Attempt]) -> None:
     """Try ``attempts`` with clients that ``connected`` makes. Raises ``Leak``."""
     with mock.patch("django.core.signing.time.time", return_value=1_800_000_000.0):
-        here = _tried(connected, attempts)
+        with whole():
+            here = _tried(connected, attempts)
         with without():
             there = _tried(connected, attempts)
     for attempt, one, other in zip(attempts, here, there, strict=True):
@@ -85,8 +88,15 @@ def _observed(client: Any, attempt: Attempt) -> Seen:
     with _log(seen.logged), CaptureQueriesContext(connection) as captured:
         TRIED[attempt.kind](client, attempt)
     seen.sent = client.received[before:]
-    seen.queries = [SAVEPOINT.sub("SAVEPOINT", query["sql"]) for query in captured]
+    seen.queries = [_asked(query["sql"]) for query in captured]
     return seen
+
+
+def _asked(sql: str) -> str:
+    """A query without what differs each time: a savepoint's name, and what a row saved held."""
+    if sql.startswith(("INSERT", "UPDATE")):
+        return LITERAL.sub("?", sql)
+    return SAVEPOINT.sub("SAVEPOINT", sql)
 
 
 @contextmanager
@@ -178,17 +188,18 @@ def _cursor(client: Any, attempt: Attempt) -> None:
 
 def _listen(client: Any, attempt: Attempt) -> None:
     """Subscribe, let everything change, and hear what is told."""
-    uris = attempt.params["uris"]
+    uris, told = [*attempt.params["uris"], BELL], len(client.notes)
     if client.revision.handshake:
         for uri in uris:
             _request(client, "resources/subscribe", {"uri": uri})
     else:
-        heard = len(client.notes)
         id = client.start("subscriptions/listen", notifications={"resourceSubscriptions": uris})
-        client.until(lambda: len(client.notes) > heard)
-    for uri in uris:
-        mcp.notify_changed(uri, server=client.server)
-    client.settle()
+        client.until(lambda: len(client.notes) > told)
+    for paper in Paper.objects.order_by("pk"):
+        for resource in client.server.catalog.models[Paper]:
+            announce(Announcement("updated", resource.uri_of(paper), client.server.name))
+    announce(Announcement("updated", BELL, client.server.name))
+    client.until(lambda: any(note["params"].get("uri") == BELL for note in client.notes[told:]))
     if client.revision.handshake:
         for uri in uris:
             _request(client, "resources/unsubscribe", {"uri": uri})

@@ -13,6 +13,7 @@ import django_mcp as mcp
 from django_mcp.declare.servers import Server
 
 from .models import Author, Label, Paper
+from .world import BELL
 
 FORBIDDEN = "canaries.audit"  # which alice does not have
 
@@ -47,21 +48,29 @@ class Papers(Ours):
     search_fields = ["number", "title", "author__name"]
     filter_fields = ["author", "state", "amount", "day", "read_at", "labels"]
     ordering = ["day", "amount"]
-    listed = True
+
+
+class Written(Papers):
+    """The rows that are written, bound and listed."""
+
+    name = "paper"
+    default = listed = True
+    operations = ["update", "delete"]
+    operation_permissions = {"update": mcp.AUTHENTICATED, "delete": mcp.AUTHENTICATED}
+    readonly_fields = ["number"]  # unique: whoever writes it learns which there are
 
 
 class Numbered(Papers):
     """The same rows by another address."""
 
     name, uri = "numbered", "paper://{number}"
-    listed = False
 
 
 def expose(server: Server) -> Server:
     """Declare all of it on ``server``."""
     server.register(Author, Authors)
     server.register(Label, Labels)
-    server.register(Paper, type("DefaultPapers", (Papers,), {"default": True, "name": "paper"}))
+    server.register(Paper, Written)
     server.register(Paper, Numbered)
     _read(server)
     _write(server)
@@ -95,6 +104,10 @@ def _read(server: Server) -> None:
     @server.resource("abstract://{paper}")
     def abstract(request: mcp.Request, paper: Paper) -> str:
         return paper.title
+
+    @server.resource(BELL)
+    def bell(request: mcp.Request) -> str:
+        return "Ding."
 
 
 def _write(server: Server) -> None:

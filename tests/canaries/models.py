@@ -54,7 +54,7 @@ class Paper(models.Model):
     sealed = models.BooleanField(default=False)
 
     def __str__(self) -> str:
-        return f"{self.number} {self.secret}"
+        return self.number  # what the admin's log says of it
 
 
 class Remark(models.Model):

@@ -2,7 +2,8 @@
 The two worlds that must look alike: one with what is hidden, and one without.
 
 Rule: every value that alice may not see is a canary, a text that occurs nowhere else; in the other
-world the hidden rows are not there, and the hidden columns of her rows hold other canaries.
+world the hidden rows are not there, and the hidden columns of her rows hold other canaries, the
+other way round.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.db.models import F
 
 from .models import Author, Label, Paper, Remark, Tenant
 
@@ -23,6 +25,7 @@ from .models import Author, Label, Paper, Remark, Tenant
 CANARIES = ("kanary", "91827364", "1907-03", "8273645")
 VISIBLE, THEIRS, SEALED, NOWHERE = range(1, 7), range(101, 105), range(201, 204), range(901, 903)
 HIDDEN = (*THEIRS, *SEALED)
+BELL = "bell://rung"  # which tells subscribers last, so that they know they have heard all
 AMOUNT, DAY, RANK = Decimal("91827364.00"), date(1907, 3, 1), 8_273_645
 
 
@@ -80,16 +83,23 @@ def _hidden(key: int, tenant: Tenant, author: int, **values: Any) -> Paper:
 
 
 @contextmanager
+def whole() -> Iterator[None]:
+    """The world as it is; what is done to it is undone."""
+    with transaction.atomic():
+        yield
+        transaction.set_rollback(True)
+
+
+@contextmanager
 def without() -> Iterator[None]:
     """The other world, for as long as this lasts."""
-    with transaction.atomic():
+    with whole():
         Paper.objects.filter(pk__in=HIDDEN).delete()
         Author.objects.filter(pk__gt=100).delete()
         Label.objects.filter(pk__gt=100).delete()
         Tenant.objects.filter(name="kanary-tenant").delete()
-        for shown in (*Author.objects.all(), *Paper.objects.all()):
+        for shown in (*Author.objects.order_by("-pk"), *Paper.objects.order_by("-pk")):
             type(shown).objects.filter(pk=shown.pk).update(secret=f"another-{_canary()}")
-        Paper.objects.update(secret_rank=-RANK)
-        Remark.objects.all().delete()
+        Paper.objects.update(secret_rank=-F("secret_rank"))
+        Remark.objects.update(text="another-kanary")
         yield
-        transaction.set_rollback(True)

@@ -1,0 +1,130 @@
+"""
+The gates, and what the house is like without each: the campaign must notice.
+
+Rule: a gate is taken out where it is, in the package, as a mistake of ours would take it out; what
+the project declared stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+from django_mcp.declare.bindings import Binding
+from django_mcp.declare.declarations import Declaration
+from django_mcp.declare.model_resources import ModelResource
+from django_mcp.declare.rows.entries import Column
+from django_mcp.declare.rows.fields import FieldSet
+from django_mcp.declare.rows.keyset import Keyset
+from django_mcp.declare.rows.searching import Search
+from django_mcp.exceptions import InvalidArguments
+
+from .exposed import Ours
+
+Patch = tuple[Any, str, Any]
+
+
+def everything(self: Any, request: Any) -> Any:
+    return self.model._default_manager.all()
+
+
+def bound_from_everything(self: Any, request: Any, keys: Any, *, write: bool = False) -> Any:
+    rows = self.model._default_manager.filter(**{f"{self.lookup}__in": list(keys)})
+    return {getattr(row, self._key): row for row in rows}
+
+
+def said_to_be_forbidden(binding: Binding, keys: Any, request: Any, *, write: bool) -> Any:
+    """The very words that tell a hidden row from a missing one."""
+    found = binding.resource.fetch(request, keys, write=write)
+    for key in keys:
+        if key not in found:
+            there = binding.resource.model._default_manager.filter(pk=key).exists()
+            raise InvalidArguments(f"{key} is {'forbidden' if there else 'missing'}.")
+    return found
+
+
+def whole_row(fields: FieldSet, row: Any, file_uri: Any = None) -> dict[str, Any]:
+    shown = {field.attname: str(getattr(row, field.attname)) for field in row._meta.concrete_fields}
+    return {name: shown.get(name) for name in fields.entries} | shown
+
+
+def any_lookup(search: Search, queryset: Any, arguments: Any) -> Any:
+    """What a client sends, given to the ORM."""
+    own = ("query", "ordering", "limit", "cursor")
+    for name, value in arguments.items():
+        if name not in own:
+            try:
+                queryset = queryset.filter(**{name: value})
+            except Exception as error:
+                raise ValueError(str(error)) from error
+    return queryset
+
+
+def any_column(search: Search, arguments: Any) -> Keyset:
+    keyset = Keyset(search.model, [arguments.get("ordering", "pk")])
+    if keyset.problems():
+        raise ValueError("ordering")
+    return keyset
+
+
+_page = Keyset.page
+
+
+def counted_before(keyset: Keyset, rows: Any, after: Any, limit: int, allows: Any = None) -> Any:
+    """A page of what the query found; what object permission hides is taken out of it after."""
+    page, position = _page(keyset, rows, after, limit, None)
+    return [row for row in page if allows is None or allows(row)], position
+
+
+def path_of_a_file(column: Column, row: Any, file_uri: Any = None) -> Any:
+    value = getattr(row, column.name.split("__")[0], None)
+    return f"/kanary/{value}" if column.name == "scan" else _value(column, row, file_uri)
+
+
+_value = Column.value
+
+
+def completed_from_everything(self: Any, request: Any, text: str, context: Any = None) -> Any:
+    return [str(row.pk) for row in self.search.completions(everything(self, request), text)]
+
+
+def seen_by_everybody(request: Any, uris: Any) -> set[str]:
+    return set(uris)
+
+
+ANY_SCHEMA = ("django_mcp.declare.schemas", "violations", lambda *args, **options: [])
+GATES: dict[str, list[Patch]] = {
+    "the project's queryset": [(Ours, "get_queryset", everything)],
+    "object permission": [(ModelResource, "_permitted", lambda self, request, rows: iter(rows))],
+    "binding through the resource": [(ModelResource, "fetch", bound_from_everything)],
+    "the same words for hidden and missing": [(Binding, "_found", said_to_be_forbidden)],
+    "the whitelist of fields": [(FieldSet, "values", whole_row)],
+    "the whitelist of filters": [(Search, "apply", any_lookup), ANY_SCHEMA],
+    "the whitelist of orders": [(Search, "keyset", any_column), ANY_SCHEMA],
+    "pages filled from further on": [(Keyset, "page", counted_before)],
+    "no paths of files": [(Column, "value", path_of_a_file)],
+    "completion through the resource": [(ModelResource, "complete", completed_from_everything)],
+    "what subscribers may see": [
+        ("django_mcp.dispatch.methods", "visible", seen_by_everybody),
+        ("django_mcp.dispatch.listening", "visible", seen_by_everybody),
+    ],
+    "permission": [(Declaration, "admits", lambda self, request: True)],
+    "masked bugs": [("django_mcp.dispatch.failures", "_bug", lambda error, run: str(error))],
+}
+
+
+@contextmanager
+def removed(gate: str) -> Iterator[None]:
+    """The house without one of its gates."""
+    with ExitStack() as stack:
+        for place, name, without in GATES[gate]:
+            stack.enter_context(_patch(place)(place, name, without))
+        yield
+
+
+def _patch(place: Any) -> Callable[..., Any]:
+    if isinstance(place, str):
+        return lambda module, name, new: mock.patch(f"{module}.{name}", new)
+    return mock.patch.object
