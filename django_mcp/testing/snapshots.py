@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from .differences import differences
+
 JSON = dict[str, Any]
 UPDATE = "MCP_UPDATE_SNAPSHOTS"  # in the environment: write what is there now
 FORGOTTEN = frozenset(("_meta",))  # says nothing that a client can do
@@ -55,6 +57,8 @@ def assert_matches(found: JSON, path: str | Path) -> None:
 
 
 def _changed(file: Path, before: str, now: str) -> str:
+    """In sentences, and line by line."""
+    said = differences(json.loads(before), json.loads(now))
     lines = difflib.unified_diff(before.splitlines(), now.splitlines(), str(file), "now", n=2)
-    shown = "\n".join(lines)
-    return f"The catalog has changed. If it should have, set {UPDATE}=1 once.\n{shown}"
+    told = "\n".join([*(f"- {one}" for one in said), *lines])
+    return f"The catalog has changed. If it should have, set {UPDATE}=1 once.\n{told}"

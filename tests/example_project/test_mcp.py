@@ -2,15 +2,13 @@
 
 import base64
 import json
-from contextlib import ExitStack
 from datetime import date, timedelta
 
 import pytest
 
-from django_mcp import threads
+from django_mcp.testing import DECLINE
 from example_project.atlas.models import City, Country, Stop, Trip
 from example_project.atlas.people import PEOPLE, make_person
-from tests.client import Client, RpcError
 
 PARIS, LONDON, TOKYO = 2988507, 2643743, 1850147
 DATES = {"starts": "2027-05-01", "ends": "2027-05-09"}
@@ -23,27 +21,24 @@ def people(atlas):
 
 
 @pytest.fixture
-def connect(atlas):
-    with ExitStack() as stack:
-        stack.enter_context(threads.adopt())
-        yield lambda *args, **options: stack.enter_context(Client(*args, **options))
+def anybody(atlas, mcp_client):
+    return mcp_client
+
+
+@pytest.fixture
+def connect(anybody):
+    return anybody.acting_as
 
 
 @pytest.fixture
 def alice(people, connect):
     """A client that answers every form of Alice's with `DATES` or yes."""
-    return connect(people["alice"], answers={"elicitation/create": accepted})
+    return connect(people["alice"]).answers(elicit=accepted)
 
 
-@pytest.fixture
-def anybody(connect):
-    return connect()
-
-
-def accepted(params):
-    asked = params["requestedSchema"]["properties"]
-    content = {name: DATES.get(name) or answer(schema) for name, schema in asked.items()}
-    return {"action": "accept", "content": content}
+def accepted(message, schema):
+    asked = schema["properties"]
+    return {name: DATES.get(name) or answer(schema) for name, schema in asked.items()}
 
 
 def answer(schema):
@@ -52,43 +47,27 @@ def answer(schema):
 
 def call(client, tool, **arguments):
     """The data of a tool's result, or its text."""
-    result = client.call(tool, **arguments)
-    assert not result["isError"], result
-    return result.get("structuredContent", result["content"][0].get("text"))
+    told = client.call(tool, **arguments).assert_ok()
+    return told.raw.get("structuredContent", told.text)
 
 
 def refused(client, tool, **arguments):
-    result = client.call(tool, **arguments)
-    assert result["isError"], result
-    return result["content"][0]["text"]
+    return client.call(tool, **arguments).assert_error().text
 
 
 def read(client, uri):
-    (contents,) = client.request("resources/read", uri=uri)["contents"]
+    (contents,) = client.read(uri).assert_ok().contents
     return contents
-
-
-def values(client, ref, name, text, **context):
-    found = client.request(
-        "completion/complete",
-        ref=ref,
-        argument={"name": name, "value": text},
-        context={"arguments": context},
-    )
-    return found["completion"]["values"]
-
-
-VISIT = {"type": "ref/prompt", "name": "visit"}
 
 
 # The world.
 
 
 def test_everybody_sees_the_world_and_nobody_the_trips(anybody):
-    names = {tool["name"] for tool in anybody.request("tools/list")["tools"]}
+    names = set(anybody.tools().names)
     assert {"search_city", "nearest_cities", "draw_map", "capital_quiz"} <= names
     assert not names & {"search_trip", "search_stop", "plan_trip", "delete_trip", "ride_slow_train"}
-    resources = {one["uri"] for one in anybody.request("resources/list")["resources"]}
+    resources = anybody.resources().names
     assert "atlas://continent/EU" in resources
     assert not any("trip" in uri for uri in resources)
 
@@ -133,7 +112,7 @@ def test_a_city_goes_by_its_key_or_its_address(anybody):
 
 @pytest.mark.parametrize("area", [{}, {"country": "JP"}, {"continent": "OC"}, {"country": "AQ"}])
 def test_a_map_is_a_picture_with_links(anybody, area):
-    picture, told, *links = anybody.call("draw_map", **area)["content"]
+    picture, told, *links = anybody.call("draw_map", **area).content
     assert base64.b64decode(picture["data"]).startswith(b"\x89PNG\r\n\x1a\n")
     assert "cities" in told["text"]
     assert all(link["type"] == "resource_link" for link in links)
@@ -149,23 +128,21 @@ def test_what_can_be_read(anybody):
 
 def test_a_country_then_one_of_its_cities(anybody):
     assert (
-        values(anybody, VISIT, "country", "ja")
-        == ["ID", "JM", "JP"] + values(anybody, VISIT, "country", "ja")[3:]
+        anybody.complete("visit", "country", "ja")
+        == ["ID", "JM", "JP"] + anybody.complete("visit", "country", "ja")[3:]
     )  # Jakarta and Jamaica begin so, too; what only contains it comes later
-    assert values(anybody, VISIT, "city", "kyo", country="JP") == ["Kyoto"]
-    assert values(anybody, VISIT, "city", "kyo", country="FR") == []
-    assert "Tokyo" in values(anybody, VISIT, "city", "to")
-    flags = {"type": "ref/resource", "uri": "atlas://flag/{country}"}
-    assert values(anybody, flags, "country", "germ") == ["DE"]
+    assert anybody.complete("visit", "city", "kyo", country="JP") == ["Kyoto"]
+    assert anybody.complete("visit", "city", "kyo", country="FR") == []
+    assert "Tokyo" in anybody.complete("visit", "city", "to")
+    assert anybody.complete("atlas://flag/{country}", "country", "germ") == ["DE"]
 
 
 def test_a_visit(anybody):
     visit = {"country": "JP", "city": "Kyoto", "pace": "brisk"}
-    asked, linked = anybody.request("prompts/get", name="visit", arguments=visit)["messages"]
+    asked, linked = anybody.prompt("visit", **visit).messages
     assert asked["content"]["text"] == "Plan a brisk weekend in Kyoto, Japan 🇯🇵."
     assert linked["content"]["uri"] == "atlas://city/1857910"
-    with pytest.raises(RpcError, match="knows no Paris in Japan"):
-        anybody.request("prompts/get", name="visit", arguments=visit | {"city": "Paris"})
+    anybody.prompt("visit", **visit | {"city": "Paris"}).assert_error("knows no Paris in Japan")
 
 
 # Trips.
@@ -174,12 +151,11 @@ def test_a_visit(anybody):
 def test_everybody_sees_their_own_trips(people, connect):
     for name, other in (("alice", "bob"), ("bob", "alice")):
         client = connect(people[name])
-        listed = {one["name"] for one in client.request("resources/list")["resources"]}
+        listed = set(client.resources().names)
         assert {trip.title for trip in people[name].trips.all()} <= listed
         foreign = people[other].trips.first()
         assert foreign.title not in listed
-        with pytest.raises(RpcError, match="Resource not found"):
-            read(client, f"atlas://trip/{foreign.pk}")
+        client.read(foreign).assert_unknown()
         assert refused(client, "itinerary", trip=foreign.pk) == f"There is no trip {foreign.pk}."
         stops = {stop["trip"] for stop in call(client, "search_stop", limit=100)["results"]}
         assert stops == set(people[name].trips.values_list("pk", flat=True))
@@ -187,9 +163,8 @@ def test_everybody_sees_their_own_trips(people, connect):
 
 def test_who_may_not_add_trips_has_no_such_tool(django_user_model, connect):
     client = connect(django_user_model.objects.create_user("carol"))
-    with pytest.raises(RpcError, match="Unknown tool"):
-        client.call("plan_trip", title="None", cities=[PARIS])
-    assert "search_stop" not in {tool["name"] for tool in client.request("tools/list")["tools"]}
+    client.call("plan_trip", title="None", cities=[PARIS]).assert_unknown()
+    assert "search_stop" not in client.tools()
     assert call(client, "search_trip")["results"] == []
 
 
@@ -219,17 +194,13 @@ def test_dates_that_are_given_are_not_asked_for(people, connect):
 def test_a_form_that_is_wrong_is_asked_again(people, connect):
     answers = iter([{"starts": "2027-05-09", "ends": "2027-05-01"}, DATES])
 
-    def person(params):
-        return {"action": "accept", "content": next(answers)}
-
-    client = connect(people["alice"], answers={"elicitation/create": person})
+    client = connect(people["alice"]).answers(elicit=lambda message, schema: next(answers))
     assert call(client, "plan_trip", title="Spring", cities=[PARIS])["starts"] == "2027-05-01"
     assert next(answers, None) is None
 
 
 def test_a_declined_form_plans_nothing(people, connect):
-    declined = {"elicitation/create": lambda params: {"action": "decline"}}
-    client = connect(people["alice"], answers=declined)
+    client = connect(people["alice"]).answers(elicit=DECLINE)
     words = refused(client, "plan_trip", title="Never", cities=[PARIS])
     assert words == "The user declined to answer."
     assert not Trip.objects.filter(title="Never").exists()
@@ -305,8 +276,7 @@ def test_a_trip_is_deleted_after_a_yes(alice, people):
 
 
 def test_a_no_keeps_the_trip(people, connect):
-    no = {"action": "accept", "content": {"answer": False}}
-    client = connect(people["alice"], answers={"elicitation/create": lambda params: no})
+    client = connect(people["alice"]).answers(elicit=False)
     trip = people["alice"].trips.first()
     assert refused(client, "delete_trip", trip=trip.pk) == "The trip was kept."
     assert Trip.objects.filter(pk=trip.pk).exists()
@@ -314,47 +284,40 @@ def test_a_no_keeps_the_trip(people, connect):
 
 def test_packing_is_for_trips_of_ones_own(alice, people):
     trip, foreign = people["alice"].trips.first(), people["bob"].trips.first()
-    ref = {"type": "ref/prompt", "name": "pack"}
-    assert str(trip.pk) in values(alice, ref, "trip", "")
-    assert str(foreign.pk) not in values(alice, ref, "trip", "")
-    messages = alice.request("prompts/get", name="pack", arguments={"trip": str(trip.pk)})
-    assert str(trip.starts) in messages["messages"][0]["content"]["text"]
+    assert str(trip.pk) in alice.complete("pack", "trip", "")
+    assert str(foreign.pk) not in alice.complete("pack", "trip", "")
+    alice.prompt("pack", trip=trip).assert_sees(trip.starts)
 
 
 # Asking back.
 
 
-def test_an_itinerary_is_written_by_the_clients_model(people, connect):
+def test_an_itinerary_is_written_by_the_clients_model(connect):
     asked = []
 
-    def model(params):
-        asked.append(params["messages"][0]["content"]["text"])
-        return {
-            "role": "assistant",
-            "model": "m",
-            "content": {"type": "text", "text": "Go east."},
-        }
+    def model(messages):
+        asked.append(messages[0]["content"]["text"])
+        return "Go east."
 
-    client = connect(answers={"sampling/createMessage": model})
+    client = connect(None).answers(sample=model)
     assert call(client, "suggest_itinerary", country="JP", days=3) == "Go east."
     assert "3 days in Japan" in asked[0]
     assert "Tokyo" in asked[0]
 
 
 def test_without_a_model_to_lend_the_caller_gets_the_facts(connect):
-    client = connect(capabilities={})
+    client = connect(None, capabilities={})
     assert "write it yourself" in call(client, "suggest_itinerary", country="JP")
 
 
 def test_the_quiz_asks_each_riddle_once(connect):
     asked = []
 
-    def player(params):
-        asked.append(params["message"])
-        country = Country.objects.get(name=params["message"][len("What is the capital of ") : -1])
-        return {"action": "accept", "content": {"answer": country.pk}}
+    def player(message, schema):
+        asked.append(message)
+        return Country.objects.get(name=message[len("What is the capital of ") : -1]).pk
 
-    client = connect(answers={"elicitation/create": player})
+    client = connect(None).answers(elicit=player)
     score = call(client, "capital_quiz", questions=4, continent="EU")
     assert (score["right"], score["of"]) == (4, 4)
     assert len(set(asked)) == len(asked) == 4
@@ -362,14 +325,12 @@ def test_the_quiz_asks_each_riddle_once(connect):
 
 
 def test_a_wrong_guess_is_corrected(connect):
-    def player(params):
-        schema = params["requestedSchema"]["properties"]["answer"]
-        name = params["message"][len("What is the capital of ") : -1]
-        codes = [one["const"] for one in schema["oneOf"]]
-        wrong = next(code for code in codes if Country.objects.get(pk=code).name != name)
-        return {"action": "accept", "content": {"answer": wrong}}
+    def player(message, schema):
+        name = message[len("What is the capital of ") : -1]
+        codes = [one["const"] for one in schema["properties"]["answer"]["oneOf"]]
+        return next(code for code in codes if Country.objects.get(pk=code).name != name)
 
-    client = connect(answers={"elicitation/create": player})
+    client = connect(None).answers(elicit=player)
     score = call(client, "capital_quiz", questions=1)
     assert (score["right"], score["of"]) == (0, 1)
     assert "no, it is" in score["answers"][0]

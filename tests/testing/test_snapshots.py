@@ -29,7 +29,9 @@ def test_written_once_and_compared_from_then_on(tmp_path):
     path = tmp_path / "deep" / "catalog.json"
     assert_matches(ONE, path)
     assert_matches(ONE, path)
-    with pytest.raises(AssertionError, match=r"(?s)has changed.*MCP_UPDATE_SNAPSHOTS=1.*\+.*\"c\""):
+    with pytest.raises(
+        AssertionError, match=r"(?s)has changed.*_SNAPSHOTS=1.*- the tool c is new.*\+ .*\"c\""
+    ):
         assert_matches({"tools": [*ONE["tools"], {"name": "c"}]}, path)
 
 
