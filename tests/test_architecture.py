@@ -51,6 +51,7 @@ STANDARD_LIBRARY_ALONE = {
         f"tools/{name}.py": {"tools"}
         for name in (
             "__main__",
+            "become",
             "environment",
             "ci",
             "clean",

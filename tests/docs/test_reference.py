@@ -122,8 +122,6 @@ def test_pages_of_modules_say_where_there_is_more():
 
 
 def test_mistakes_are_the_exit_code(monkeypatch, tmp_path, capfd):
-    pytest.importorskip("sphinx", reason="the extra `docs` is not installed")
-    pytest.importorskip("myst_parser", reason="the extra `docs` is not installed")
     (tmp_path / "conf.py").write_text("extensions = ['myst_parser']")
     (tmp_path / "index.md").write_text("# A page\n\n[nowhere](nowhere.md)\n")
     for name, folder in {"SOURCE": tmp_path, "PAGES": tmp_path / "made"}.items():
