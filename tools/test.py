@@ -26,13 +26,16 @@ REPORT = ROOT / "build" / "tests.json"
 DATABASE_NEUTRAL = (
     "tests/benchmarks",
     "tests/docs",
+    "tests/management",
     "tests/protocol",
     "tests/requirements",
     "tests/restarts",
     "tests/spec",
     "tests/test_architecture.py",
     "tests/test_oracle.py",
+    "tests/testing",
     "tests/tools",
+    "tests/web",
 )
 EXAMPLE = "tests/example_project"
 BROWSER = "tests/browser"
