@@ -124,7 +124,8 @@ class Operation(Tool):
             yield self.error(f"{self.name}: nothing in fields can be written.", 140, hint)
 
     def _schema(self) -> JSON:
-        return self._object({name: each.schema() for name, each in self.inputs.items()})
+        """The JSON Schema of the arguments."""
+        raise NotImplementedError
 
     def _object(self, properties: JSON, *required: str) -> JSON:
         schema = {"type": "object", "properties": properties, "additionalProperties": False}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -87,10 +86,7 @@ class Input:
         kind = kind_of(self.field)
         assert kind is not None
         _check_storable(given)
-        value = None if given is None else kind.read(given)
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError("This is no finite number.")
-        return value
+        return None if given is None else kind.read(given)
 
     def change(self, request: Request, row: models.Model, value: Any) -> Any:
         """What to write on ``row`` so that it has ``value``; ``UNCHANGED`` where it has."""

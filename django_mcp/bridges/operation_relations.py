@@ -64,10 +64,6 @@ class RowsInput(RowInput):
     """The keys or URIs of all the rows that a many-to-many relation leads to."""
 
     @property
-    def nullable(self) -> bool:
-        return False
-
-    @property
     def required(self) -> bool:
         return not self.field.blank
 

@@ -392,6 +392,13 @@ def test_a_reason_says_what_is_done(server, alice, bob, stated, method):
         assert ("has_operation_permission() of" in tool.rule) == bool(method)
 
 
+def test_a_reason_may_be_that_of_reading(server, alice):
+    declare(server, permission="shop.no_such")
+    tool = right(server).tools["create_invoice"]
+    reason = tool.reason(asked(alice, server))
+    assert not reason.allows and "shop.no_such" in reason.words
+
+
 def test_objects_have_permissions_too(bills, invoice):
     other = Invoice.objects.create(
         company=invoice.company, customer=invoice.customer, number="LOCKED", total=1,

@@ -7,9 +7,10 @@ from decimal import Decimal
 import pytest
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
-from django.db import connection
+from django.db import connection, models
 
 import django_mcp as mcp
+from django_mcp.bridges.operation_inputs import UNCHANGED, BinaryInput
 from django_mcp.declare.schemas import violations
 from tests.declare.world import right
 from tests.shop.models import Invoice, Sample
@@ -154,6 +155,24 @@ def test_json_is_as_deep_as_every_database_keeps_it(bills, invoice):
 
 def test_no_value_is_none(bills, invoice):
     assert "metadata" in bills.failure("update_invoice", invoice=invoice.pk, metadata=None)
+
+
+# Bytes.
+
+
+def test_bytes_are_base64():
+    field = models.BinaryField(null=True, blank=True, editable=True)
+    field.set_attributes_from_name("blob")
+    argument, row = BinaryInput("blob", field), Sample(blob=memoryview(b"hello"))
+    assert argument.schema() == {
+        "type": ["string", "null"], "contentEncoding": "base64", "title": "Blob",
+    }  # fmt: skip
+    assert argument.read(TEXT) == b"hello" and argument.read(None) is None
+    assert argument.change(None, row, b"hello") is UNCHANGED
+    assert argument.change(None, row, b"bye") == b"bye"
+    assert argument.change(None, Sample(), None) is UNCHANGED
+    with pytest.raises(ValueError, match="This is no base64"):
+        argument.read("hello!")
 
 
 # Files.
