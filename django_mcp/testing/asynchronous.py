@@ -279,6 +279,7 @@ class AsyncClient:
             elif listen := self._listens.pop(uri, None):
                 listen.cancel()
                 await asyncio.wait([listen])
+                await self._peer.arrive()
 
     async def listen(self) -> None:
         """Be told when lists change: of tools, prompts and resources."""

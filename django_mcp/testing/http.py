@@ -101,13 +101,16 @@ class HttpWire(Wire):
 
     async def drop(self) -> int:
         """Cut every connection, and let the server notice; how many were open."""
-        cut = {task: trip for task, trip in self._trips.items() if not trip.left}
-        for trip in cut.values():
+        cut = [trip for trip in self._trips.values() if not trip.left]
+        for trip in cut:
             trip.cut()
-        if cut:
-            await asyncio.wait(list(cut), timeout=5)
+        await self.arrive()
         self.drops += len(cut)
         return len(cut)
+
+    async def arrive(self) -> None:
+        if left := [task for task, trip in self._trips.items() if trip.left]:
+            await asyncio.wait(left, timeout=5)
 
     async def resume(self) -> None:
         """Go on with everything that broke, from the last event that was read of it."""

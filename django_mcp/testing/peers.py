@@ -114,11 +114,16 @@ class Peer:
         }
         result = await self._once("initialize", given)
         await self.notify("notifications/initialized")
-        if self.wire.lags:  # or news of what happens next would come too early
-            await self._once("ping", {})
+        await self.arrive()  # or news of what happens next would come too early
         if self.log_level != DEFAULT_LEVEL:
             await self._once("logging/setLevel", {"level": self.log_level})
         return result
+
+    async def arrive(self) -> None:
+        """Come back when what was sent has been read, and what was cut noticed."""
+        await self.wire.arrive()
+        if self.wire.lags:
+            await self._once("ping" if self.revision.handshake else "server/discover", {})
 
     async def close(self) -> None:
         """Disconnect. Raises what was wrong with anything that came."""

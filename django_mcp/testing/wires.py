@@ -75,6 +75,9 @@ class Wire:
         """Write one message, or a batch, or a line as it is."""
         raise NotImplementedError
 
+    async def arrive(self) -> None:
+        """Come back when the server has noticed what was cut, unless it does not."""
+
     async def hear(self) -> None:
         """Be where news of the server's arrive, which no request asked for."""
 
