@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import subprocess
 import sys
 from textwrap import dedent
@@ -18,7 +20,7 @@ from django_mcp.declare.requests import Answers, Request
 from django_mcp.dispatch.limits import DEFAULTS as RATES
 from django_mcp.principal import anonymous
 
-from .pages import PAGES, ROOT, blocks, named
+from .pages import PAGES, ROOT, blocks, named, text
 
 DECLARING = [ROOT / "README.md", ROOT / "docs/reference/declaring.md"]
 
@@ -93,9 +95,18 @@ def test_json_is_json(page):
         json.loads(code)
 
 
+def test_what_the_atlas_is_an_example_of_is_there():
+    rows = text(ROOT / "docs/explanation/atlas.md").splitlines()
+    told = {name for row in rows if row.startswith("|") for name in re.findall(r"`(\w+)`", row)}
+    tree = ast.parse(text(ROOT / "example_project/atlas/mcp.py"))
+    kinds = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    assert told - {"operations"} <= {node.name for node in tree.body if isinstance(node, kinds)}
+    assert "operations" in told and len(told) > 15
+
+
 def test_every_setting_has_a_line():
-    text = (ROOT / "docs/reference/settings.md").read_text("utf-8")
-    told = [line.split("`")[1] for line in text.splitlines() if line.startswith("| `")]
+    page = text(ROOT / "docs/reference/settings.md")
+    told = [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")]
     assert told == list(DEFAULTS)
-    flowing = " ".join(text.split())
+    flowing = " ".join(page.split())
     assert all(f"`{kind}` (`{rate}`)" in flowing for kind, rate in RATES.items())
