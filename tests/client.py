@@ -3,7 +3,8 @@ A client of one conversation, in this process, that believes nothing it is told.
 
 Every message of the server is held against the official schema of the
 revision spoken: a test that talks to the server at all tests its conformance.
-It is synchronous, so that a test may use the ORM between two requests.
+It is synchronous, so that a test may use the ORM between two requests. The client that projects
+have for their tests (``django_mcp.testing``) behaves; this one sends what no client should.
 """
 
 from __future__ import annotations
@@ -20,26 +21,15 @@ from django_mcp.declare.servers import Server, default_server
 from django_mcp.dispatch.conversations import Conversation
 from django_mcp.principal import Principal
 from django_mcp.protocol.revisions import LATEST, REVISIONS
+from django_mcp.testing.options import EVERYTHING
+from django_mcp.testing.results import RpcError
 
 from .oracle import message_conforms
 
 PREFIX = "io.modelcontextprotocol/"
-EVERYTHING = {
-    "elicitation": {"form": {}, "url": {}},
-    "sampling": {"tools": {}, "context": {}},
-    "roots": {"listChanged": True},
-}
 SECONDS = 60  # to wait for what comes at once, however busy the machine is
 JSON = dict[str, Any]
 T = TypeVar("T")
-
-
-class RpcError(Exception):
-    """The server answered with an error."""
-
-    def __init__(self, error: JSON) -> None:
-        super().__init__(error)
-        self.code, self.message, self.data = error["code"], error["message"], error.get("data")
 
 
 class Client:

@@ -9,7 +9,6 @@ official schema. Both are synchronous, so that a test may use the ORM between tw
 from __future__ import annotations
 
 import asyncio
-import base64
 import itertools
 import json
 import re
@@ -22,6 +21,7 @@ from django_mcp.declare.servers import Server, default_server
 from django_mcp.protocol.headers import NAMED
 from django_mcp.protocol.revisions import LATEST, REVISIONS
 from django_mcp.routing import mount
+from django_mcp.testing.http import encoded
 
 from .client import EVERYTHING, PREFIX, RpcError
 from .delivery.loops import jobs_ended
@@ -350,15 +350,6 @@ def written(headers: Headers) -> Iterator[tuple[bytes, bytes]]:
 
 
 # MCP.
-
-
-def encoded(value: Any) -> str:
-    """A value as a header mirrors it (streamable-http, "Value Encoding")."""
-    text = json.dumps(value) if isinstance(value, bool | int) else str(value)
-    plain = re.fullmatch(r"[\x21-\x7e]([\t\x20-\x7e]*[\x21-\x7e])?", text)
-    if plain and not (text.startswith("=?base64?") and text.endswith("?=")):
-        return text
-    return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
 
 
 class HttpClient(Site):

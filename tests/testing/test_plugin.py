@@ -40,32 +40,35 @@ import pytest
 from django.contrib.auth.models import User
 from django_mcp.models import Session
 
-pytestmark = pytest.mark.django_db(databases="__all__")
+rows = pytest.mark.django_db(databases="__all__")
 
+@rows
 def test_sync(mcp_client):
     mcp_client.call("add", a=1).assert_data(2)
     alice = mcp_client.acting_as(User.objects.create_user("alice"), transport="http")
     assert "reminder" in alice.prompts()
 
+@rows
 def test_a_session(mcp_client):
     client = mcp_client.acting_as(None, transport="http", revision="2025-11-25")
     client.call("chatty").assert_ok()
     assert Session.objects.count() == 1
 
+@rows
 @pytest.mark.asyncio
 async def test_async(async_mcp_client):
     alice = async_mcp_client.acting_as(await User.objects.acreate(username="alice"))
     assert "reminder" in await alice.prompts()
 
+@rows
 def test_nothing_is_left():
     assert not User.objects.exists() and not Session.objects.exists()
-"""
-LATER = """
-def test_a_database_that_is_asked_for_later(mcp_client, db, django_user_model):
+
+def test_a_database_that_is_asked_for_after_the_client(mcp_client, db, django_user_model):
     django_user_model.objects.create_user("alice")
     mcp_client.call("add", a=1).assert_ok()
 
-def test_none(mcp_client):
+def test_no_database(mcp_client):
     mcp_client.call("add", a=1).assert_ok()
 """
 # No settings, and nothing of Django's imported by a plugin that is only loaded.
@@ -79,14 +82,10 @@ def test_nothing_is_imported():
 """
 
 
+@pytest.mark.slow
 def test_the_fixtures(run):
     printed, code = run(FIXTURES, "--ds", "tests.settings")
-    assert (code, "4 passed" in printed) == (0, True), printed
-
-
-def test_the_database_is_there_before_the_client(run):
-    printed, code = run(LATER, "--ds", "tests.settings")
-    assert (code, "2 passed" in printed) == (0, True), printed
+    assert (code, "6 passed" in printed) == (0, True), printed
 
 
 def test_a_project_without_settings_does_not_notice(run):
