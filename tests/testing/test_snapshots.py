@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import pytest
+from django.core.management import call_command
 
 from django_mcp.testing import Client
 from django_mcp.testing.snapshots import assert_matches, canonical, text
@@ -61,3 +63,11 @@ def test_the_catalog_of_a_client(db, alice, server, tmp_path):
     assert names[0] == sorted(names[0]) and set(names[1]) < set(names[0])
     with Client(server=server) as empty:
         assert empty.catalog() == {"tools": [], "resources": [], "templates": [], "prompts": []}
+
+
+def test_the_command_writes_the_same(alice, tmp_path):
+    printed = io.StringIO()
+    call_command("mcp_inspect", user="alice", format="snapshot", stdout=printed)
+    with Client(alice) as client:
+        client.assert_catalog(tmp_path / "catalog.json")
+    assert (tmp_path / "catalog.json").read_text("utf-8") == printed.getvalue()
