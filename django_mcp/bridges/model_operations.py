@@ -89,7 +89,7 @@ class Operation(Tool):
 
     @property
     def rule(self) -> str:
-        return f"{self.resource.rule}, and {self._method or reasons.rule(self.permission)}"
+        return reasons.both(self.resource.rule, self._method or reasons.rule(self.permission))
 
     @property
     def _method(self) -> str:

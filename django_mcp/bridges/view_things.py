@@ -96,7 +96,7 @@ class ViewThing(Declaration):
 
     @property
     def rule(self) -> str:
-        return ", and ".join([self.views.rule, *self._codenames])
+        return reasons.both(self.views.rule, *self._codenames)
 
 
 class ViewTool(ViewThing, Tool):

@@ -50,6 +50,11 @@ def rule(permission: Permission) -> str:
     return function(permission) if callable(permission) else repr(permission)
 
 
+def both(*rules: str) -> str:
+    """Several rules that are asked one after another, each told once."""
+    return ", and ".join(dict.fromkeys(rules))
+
+
 def function(called: Any) -> str:
     """A function's or method's name and module."""
     return f"{path(called if hasattr(called, '__qualname__') else type(called))}()"

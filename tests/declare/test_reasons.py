@@ -7,7 +7,7 @@ from django.contrib.auth.models import AnonymousUser, Group, Permission, User
 from django.core.exceptions import PermissionDenied
 
 import django_mcp as mcp
-from django_mcp.declare.reasons import sources
+from django_mcp.declare.reasons import both, sources
 from django_mcp.dispatch.running import surrounded
 from django_mcp.principal import Auth, Principal
 from tests.shop.models import Company, Customer, Invoice, Note
@@ -208,3 +208,8 @@ def test_one_of_djangos_two_permissions_is_enough(alice, bob, things, server):
     assert invoices.reason(asked(alice, server)).words == f"{CHANGE}: given to the user"
     lacks = "lacks shop.view_invoice and shop.change_invoice"
     assert invoices.reason(asked(bob, server)).words == lacks
+
+
+def test_a_rule_that_is_asked_twice_is_told_once():
+    assert both("mcp.AUTHENTICATED", "mcp.AUTHENTICATED") == "mcp.AUTHENTICATED"
+    assert both("a.view_x", "a.add_x") == "a.view_x, and a.add_x"
