@@ -24,12 +24,11 @@ from ..protocol.headers import NAMED
 from ..routing import as_asgi
 from ..transports.http import callers
 from .results import RpcError
-from .wires import JSON, Ends, Id, Wire
+from .wires import IN_TESTS, JSON, Ends, Id, Wire, answered_to, public_host
 
 if TYPE_CHECKING:
     from ..principal import Principal
 
-HOST = "testserver"  # which Django allows in tests
 PLAIN = re.compile(r"[\x21-\x7e]([\t\x20-\x7e]*[\x21-\x7e])?")
 UNANSWERED = -32000  # for a refusal that is no JSON-RPC error: its status says what it is
 
@@ -55,6 +54,7 @@ class HttpWire(Wire):
     def __init__(self, ends: Ends) -> None:
         super().__init__(ends)
         self.application = ends.application or as_asgi(ends.server)
+        self.host = answered_to(IN_TESTS, public_host())
         self.session: str | None = None
         self.drop_after: int | None = None  # messages on one connection, and it breaks
         self.drops = 0
@@ -164,7 +164,7 @@ class HttpWire(Wire):
         revision = self.ends.revision
         told = not revision.handshake or (self.session is not None and revision.version_header)
         found = {
-            "host": HOST, "accept": accept, "content-type": http.JSON_TYPE,
+            "host": self.host, "accept": accept, "content-type": http.JSON_TYPE,
             "authorization": f"Bearer {self._acting.token}" if self._acting else None,
             http.PROTOCOL_VERSION: revision.name if told else None,
             http.SESSION_ID: self.session,
@@ -213,7 +213,7 @@ class Trip:
             "type": "http", "asgi": {"version": "3.0", "spec_version": "2.4"},
             "http_version": "1.1", "method": self.method, "scheme": "http", "path": path,
             "raw_path": path.encode(), "query_string": b"", "root_path": "",
-            "headers": self._raw, "client": ("127.0.0.1", 50_000), "server": (HOST, 80),
+            "headers": self._raw, "client": ("127.0.0.1", 50_000), "server": (self.wire.host, 80),
         }  # fmt: skip
         try:
             await self.wire.application(scope, self._receive, self._send)

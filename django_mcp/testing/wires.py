@@ -15,9 +15,14 @@ import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
 
+from django.http.request import split_domain_port, validate_host
+
+from ..conf import settings
 from ..dispatch.conversations import Conversation
 from ..protocol.jsonrpc import encode
+from ..transports.http.guards import allowed_hosts
 from ..transports.stdio import serve
 
 if TYPE_CHECKING:
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
 JSON = dict[str, Any]
 Id = str | int
 CHUNK = 65_536
+IN_TESTS = "testserver"  # what Django lets tests call any site
 
 
 class Owner(Protocol):
@@ -58,6 +64,18 @@ class Ends:
     revision: Revision
     principal: Callable[[], Awaitable[Principal]]
     application: Any = None  # an ASGI application; else the endpoint of the server
+
+
+def public_host() -> str:
+    """The host of ``URL``."""
+    return urlsplit(settings.URL).netloc
+
+
+def answered_to(*hosts: str) -> str:
+    """The first of ``hosts`` that the site answers to."""
+    allowed = list(allowed_hosts())
+    taken = (host for host in hosts if validate_host(split_domain_port(host)[0], allowed))
+    return next(taken, hosts[0])
 
 
 class Wire:
@@ -97,7 +115,8 @@ class MemoryWire(Wire):
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
         ends = self.ends
-        self._conversation = Conversation(ends.server, ends.principal, self._sent)
+        host = answered_to(public_host(), IN_TESTS)
+        self._conversation = Conversation(ends.server, ends.principal, self._sent, host=host)
 
     def _sent(self, message: Any) -> None:
         """From any thread. It must be JSON now, and cannot change later."""
@@ -123,7 +142,8 @@ class StdioWire(Wire):
         self._reading, writing = os.pipe()
         self._theirs = (reading, writing)
         ends = self.ends
-        served = serve(ends.server, ends.principal, reading, writing, caught=False)
+        host = answered_to(public_host(), IN_TESTS)
+        served = serve(ends.server, ends.principal, reading, writing, caught=False, host=host)
         self._served = self._loop.create_task(served)
         self._hearing = threading.Thread(target=self._hear, name="mcp-test-pipe", daemon=True)
         self._hearing.start()

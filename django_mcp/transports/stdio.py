@@ -196,14 +196,15 @@ async def serve(
     *,
     leaves: bool = False,
     caught: bool = True,
+    host: str | None = None,
 ) -> None:
     """Serve one client on two descriptors until it closes its end, or SIGTERM.
 
     If ``leaves``, the process ends with it; signals are ``caught`` unless it is one of several
-    (``endings``).
+    (``endings``). ``host`` is what the site is called; that of ``URL`` unless it is given.
     """
     ending, writer = Ending(leaves=leaves, caught=caught), Writer(writing)
-    conversation = Conversation(server, principal, writer.send)
+    conversation = Conversation(server, principal, writer.send, host=host)
     with ending.awaited(), contextlib.closing(Reader(reading, ending.begin)) as reader:
         taken = _taking(conversation, writer, reader)
         await ending.begun.wait()

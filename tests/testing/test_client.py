@@ -370,3 +370,21 @@ def test_a_message_that_does_not_conform_fails_the_test(db, monkeypatch):
     monkeypatch.setattr(mcp.server.catalog.tools["add"], "definition", lambda: {"name": "add"})
     with Client() as client, pytest.raises(AssertionError, match="inputSchema"):
         client.tools()
+
+
+@pytest.mark.parametrize(
+    ("allowed", "debug"), [(["testserver"], False), ([], True), (["127.0.0.1"], False)]
+)
+def test_the_site_answers_to_its_host(db, settings, transport, server, allowed, debug):
+    """In tests of a new project it has no name but Django's own, outside of tests not even that."""
+    settings.DJANGO_MCP = settings.DJANGO_MCP | {"URL": "http://127.0.0.1:8000"}
+    settings.ALLOWED_HOSTS, settings.DEBUG = allowed, debug
+
+    @server.tool(permission=mcp.PUBLIC, read_only=True)
+    def host(request) -> str:
+        """The name of the site."""
+        return request.http.get_host()
+
+    with Client(server=server, transport=transport) as client:
+        told = client.call("host").assert_ok()
+    assert told.text in ("testserver", "127.0.0.1:8000")
