@@ -15,7 +15,10 @@ from markdownify import MarkdownConverter
 
 UNREAD = ("script", "style", "template", "noscript", "head", "title", "iframe", "object", "svg")
 AROUND = "nav, [role=navigation]"
-HIDDEN = '[hidden], [aria-hidden="true"], input[type=hidden], input[type=password]'
+HIDDEN = (
+    '[hidden], [aria-hidden="true"], input[type=hidden], input[type=password], '
+    '[style*="display:none" i], [style*="display: none" i]'
+)
 BUTTONS = ("submit", "reset", "button", "image", "file")
 XML = re.compile(r"^\s*<\?xml[^>]*>")
 BLANK_LINES = re.compile(r"\n\s*\n\s*\n+")

@@ -50,6 +50,16 @@ class ViewRequest(WSGIRequest):
     # that is all CsrfViewMiddleware is there to tell.
     _dont_enforce_csrf_checks = True
 
+    # Of what a browser's request differs by for whoever else asks - Authorization, a proxy's
+    # headers - nothing is here to differ by: whatever pages vary by, none is kept for others.
+    @property
+    def _cache_update_cache(self) -> bool:
+        return False
+
+    @_cache_update_cache.setter
+    def _cache_update_cache(self, wanted: bool) -> None:
+        """CacheMiddleware wants it."""
+
     def __init__(
         self, request: Request, target: Target, body: Body | None, session: CallSession
     ) -> None:

@@ -25,6 +25,8 @@ class CallSession(SessionBase):
         super().__init__()
         self._session_cache = dict(_signed_in(user))
         self.begun = SESSION_KEY in self._session_cache
+        if self.begun:  # whoever is signed in has one; without, all of them would be one visitor
+            self.create()
 
     @property
     def is_over(self) -> bool:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from django.conf import settings as django_settings
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404
+from django.utils.functional import Promise
 
 from ..declare.questions import Elicit
 from ..exceptions import Busy, InvalidArguments, ToolError, Unsupported, UrlRequired
@@ -91,8 +92,14 @@ def in_words(error: Exception) -> str | None:
     if isinstance(error, PermissionDenied):
         return str(error) or "Permission denied."
     if isinstance(error, Http404):
-        return str(error) or "Not found."
+        return _not_found(error)
     return None
+
+
+def _not_found(error: Http404) -> str:
+    """Its words; what is none is for developers, as the resolver's list of all that it tried."""
+    said = error.args[0] if error.args else ""
+    return str(said) if isinstance(said, str | Promise) and said else "Not found."
 
 
 def _validation(error: ValidationError) -> str:
