@@ -14,10 +14,16 @@ from itertools import islice
 from typing import Any, cast
 
 from .meta import json_problem
+from .words import ANYTHING, kind
 
 MAX_DEPTH, MAX_SUBSCHEMAS, MAX_MESSAGES = 40, 2000, 5
 MAX_MESSAGE = 300
 _PLAIN = {"integer": int, "string": str, "boolean": bool}
+# What only a value of the right kind can break.
+OF_A_KIND = (
+    "additionalProperties", "exclusiveMaximum", "exclusiveMinimum", "maxItems", "maxLength",
+    "maximum", "minItems", "minLength", "minimum", "required",
+)  # fmt: skip
 MAX_FOUND = 100  # what is wrong after that is not looked for: a client can send anything
 
 
@@ -54,11 +60,27 @@ def violations(schema: dict[str, Any], value: Any, *, formats: bool = True) -> l
 
 
 def _sentence(error: Any) -> str:
+    error = _telling(error)
     place = ".".join(str(step)[:80] for step in list(error.absolute_path)[:8])
-    message = error.message
+    message = _of_several(error) or error.message
     if len(message) > MAX_MESSAGE:  # what is wrong comes after what it is wrong with
         message = message.replace(repr(error.instance), "this value")[:MAX_MESSAGE]
     return f"{place}: {message}" if place else message
+
+
+def _telling(error: Any) -> Any:
+    """Of a value that fits none of several schemas, what is wrong with it for the one it means."""
+    meant = (one for one in error.context if one.path or one.validator in OF_A_KIND)
+    found = next(meant, None)
+    return error if found is None else _telling(found)
+
+
+def _of_several(error: Any) -> str:
+    """What would fit, where none of several schemas did; empty where there are no words for it."""
+    if error.validator not in ("anyOf", "oneOf") or not error.context:
+        return ""
+    wanted = kind(error.schema)
+    return "" if ANYTHING.one in wanted else f"{error.instance!r} should be: {wanted}"
 
 
 def problem(schema: Any) -> str | None:

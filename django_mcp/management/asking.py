@@ -148,7 +148,8 @@ def _fitting(name: str, texts: Sequence[str], part: JSON, schema: JSON) -> Any:
     except ValueError as error:
         raise CommandError(str(error)) from None
     if wrong := violations({"properties": {name: part}}, {name: found}):
-        raise CommandError(f"{wrong[0]} ({kind(part)})")
+        wanted = kind(part)
+        raise CommandError(wrong[0] if wanted in wrong[0] else f"{wrong[0]} ({wanted})")
     return found
 
 

@@ -172,3 +172,30 @@ def test_properties_that_are_statically_reachable():
 )
 def test_one_look_tells_no_more_than_it_sees(schema, value, plain):
     assert is_plain(schema, value) is plain
+
+
+NUMBER = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": "^[0-9]+$"}]}
+FILE = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+NOTHING = {"type": "null"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "words"),
+    [
+        (NUMBER, "x", "a: 'x' should be: number (also as text)"),
+        ({"anyOf": [NUMBER, NOTHING]}, "x", "a: 'x' should be: number (also as text) or nothing"),
+        ({"anyOf": [{"type": "string", "format": "date"}, NOTHING]}, "2026-13-01",
+         "a: '2026-13-01' should be: date or nothing"),
+        ({"oneOf": [{"const": "d"}, {"const": "s"}]}, "q", "a: 'q' should be: one of d, s"),
+        ({"anyOf": [FILE, NOTHING]}, "x", "a: 'x' should be: object or nothing"),
+        ({"anyOf": [FILE, NOTHING]}, {}, "a: 'name' is a required property"),
+        ({"anyOf": [FILE, NOTHING]}, {"name": 1}, "a.name: 1 is not of type 'string'"),
+        ({"anyOf": [{"type": "string", "maxLength": 2}, NOTHING]}, "abc", "a: 'abc' is too long"),
+        ({"anyOf": [{"minimum": 3}, False]}, 2, "a: 2 is less than the minimum of 3"),
+        ({"oneOf": [{"type": "string"}, {"minLength": 1}]}, "x", "a: 'x' is valid under each of"),
+        ({"anyOf": [{"not": {}}]}, "x", "a: 'x' is not valid under any of the given schemas"),
+    ],
+)  # fmt: skip
+def test_of_several_schemas_the_one_that_was_meant_tells(schema, value, words):
+    (told,) = violations({"type": "object", "properties": {"a": schema}}, {"a": value})
+    assert told.startswith(words)
