@@ -127,7 +127,10 @@ class FormTool(Tool):
 
     def reason(self, request: Request) -> Reason:
         own = super().reason(request)
-        return self.resource.reason(request) if own.allows and self.resource else own
+        if self.resource is None or not own.allows:
+            return own
+        seeing = self.resource.reason(request)
+        return own if seeing.allows else seeing
 
     @property
     def rule(self) -> str:

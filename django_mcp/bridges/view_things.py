@@ -215,6 +215,10 @@ class ViewResource(ViewThing, Resource):
         self.arguments = Arguments(text)
         self.completers = {}
 
+    @property
+    def teller(self) -> str:
+        return f"the rest is for the view {self.route.name!r} to say, when it is read"
+
     def values(self, variables: Mapping[str, str]) -> dict[str, Any]:
         return dict(variables)
 

@@ -175,6 +175,11 @@ class Resource(Declaration):
         """Whether there is something to watch, beside what the arguments' binding shows."""
         return True
 
+    @property
+    def teller(self) -> str:
+        """What decides in the end, behind every gate that can be asked: for the developer."""
+        return f"{self.origin()} reads it"
+
     def values(self, variables: Mapping[str, str]) -> dict[str, Any]:
         """The arguments in a URI's variables. Raises ``InvalidArguments``."""
         return self.arguments.read_text(variables)

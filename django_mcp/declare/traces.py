@@ -93,7 +93,7 @@ def _to_arguments(resource: Resource, variables: Mapping[str, str], request: Req
     for name, parameter in resource.arguments.parameters.items():
         if parameter.binding is not None and values.get(name) is not None:
             yield from _named(name, _to_bound(parameter.binding, values[name], request))
-    yield Reason(resource.is_there(request, variables), f"{resource.origin()} reads it")
+    yield Reason(resource.is_there(request, variables), resource.teller)
 
 
 def _to_bound(binding: Binding, value: Any, request: Request) -> Trace:

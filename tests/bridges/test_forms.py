@@ -621,3 +621,5 @@ def test_reasons_and_rules(create, edit, alice, clerk, bob):
         for user in (None, alice, clerk, bob):
             request = asked(user, create)
             assert tool.reason(request).allows == tool.admits(request)
+        # Of two rules that allow it, the one of the operation says more.
+        assert f"shop.{verb}_invoice" in tool.reason(asked(clerk, create)).words

@@ -14,8 +14,9 @@ from pydantic import BaseModel
 
 import django_mcp as mcp
 from django_mcp.bridges.views import ViewTools
+from django_mcp.declare.traces import trace
 from tests.client import RpcError
-from tests.declare.world import ids, only, right
+from tests.declare.world import asked, ids, only, right
 from tests.http import HttpClient
 from tests.shop.models import Customer, Invoice, Tag
 
@@ -728,3 +729,11 @@ def test_to_declare_is_cheap_and_needs_no_library():
 def test_views_are_registered_alone(server):
     server.register(site.seen, ViewTools)
     assert ids(server) == ["E003"]
+
+
+def test_that_a_view_decides_is_told(views, server, alice):
+    """To read it may fail, whatever the gates before it say."""
+    views(resources=["billing:detail"])
+    (found,) = right(server).templates.values()
+    told = trace(found, dict.fromkeys(found.template.names, "1"), asked(alice, server))
+    assert told[-1].words == "the rest is for the view 'billing:detail' to say, when it is read"
