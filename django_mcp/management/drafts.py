@@ -269,15 +269,15 @@ OPERATIONS = '    # operations = ["create", "update"]'
 
 
 class Views:
-    """The views of an app that have names: those that are looked at, those that write."""
+    """The views of an app that have names: those that show, those that may, those that write."""
 
     def __init__(self, app: AppConfig) -> None:
         self.app = app
-        self.get, self.post = list[str](), list[str]()
+        self.get, self.perhaps, self.post = list[str](), list[str](), list[str]()
         for name, route in self._routes().items():
             if route.reversible and self._is_own(name, route):
                 self._sort(name, route.view_class)
-        self.names = sorted({*self.get, *self.post})
+        self.names = sorted({*self.get, *self.perhaps, *self.post})
 
     def _routes(self) -> dict[str, Any]:
         from ..bridges.view_urls import routes
@@ -290,10 +290,13 @@ class Views:
         return module.startswith(f"{self.app.name}.") or name.startswith(f"{self.app.label}:")
 
     def _sort(self, name: str, view_class: Any) -> None:
-        if view_class is None or hasattr(view_class, "get"):
-            self.get.append(name)
-        if view_class is not None and hasattr(view_class, "post"):
+        """What a function does to a GET, its code alone tells."""
+        if view_class is None:
+            self.perhaps.append(name)
+        elif hasattr(view_class, "post"):
             self.post.append(name)
+        elif hasattr(view_class, "get"):
+            self.get.append(name)
 
     @property
     def are_written(self) -> bool:
@@ -305,13 +308,20 @@ class Views:
             return []
         title = "".join(part.capitalize() for part in self.app.label.split("_"))
         head = ["@mcp.register", f"class {title}Views(ViewTools):"]
+        off = self._switched_off()
         if self.get:
-            writing = _hashed([WRITING, assigned("post", self.post)]) if self.post else []
-            text = "\n".join([*head, assigned("get", self.get), *writing])
+            text = "\n".join([*head, assigned("get", self.get), *_hashed(off)])
             return [text] if self.are_written else [_hidden(EXTRA, text)]
-        return [_hidden(WRITING, "\n".join([*head, assigned("post", self.post)]))]
+        return [_hidden(off[0], "\n".join([*head, off[1], *_hashed(off[2:])]))]
+
+    def _switched_off(self) -> list[str]:
+        """Lists with what is to be known of each, for somebody to decide."""
+        off = [FUNCTIONS, assigned("get", self.perhaps, "+=" if self.get else "=")]
+        writing = [WRITING, assigned("post", self.post)]
+        return [*(off if self.perhaps else []), *(writing if self.post else [])]
 
 
+FUNCTIONS = "Functions: what one does to a GET, and for whom, its code alone tells."
 WRITING = "These write; what they take is what their form takes:"
 EXTRA = "Views need the extra: pip install 'django-modelcontext[views]'."
 
@@ -324,13 +334,13 @@ def _hidden(why: str, text: str) -> str:
 # Text.
 
 
-def assigned(name: str, values: Sequence[str]) -> str:
+def assigned(name: str, values: Sequence[str], sign: str = "=") -> str:
     """A list, in a line or with one for each."""
     told = [json.dumps(value, ensure_ascii=False) for value in values]
-    line = f"    {name} = [{', '.join(told)}]"
+    line = f"    {name} {sign} [{', '.join(told)}]"
     if len(line) <= WIDTH:
         return line
-    return "\n".join([f"    {name} = [", *(f"        {one}," for one in told), "    ]"])
+    return "\n".join([f"    {name} {sign} [", *(f"        {one}," for one in told), "    ]"])
 
 
 def _hashed(parts: Iterable[str], indent: int = 4) -> list[str]:

@@ -145,6 +145,7 @@ from django.views.generic import TemplateView
 from . import views
 urlpatterns = [
     path("show/<int:pk>", views.show, name="show"),
+    path("shows/<int:pk>", views.Shows.as_view(), name="shows"),
     path("form", views.Both.as_view(), name="both"),
     path("write", views.Writes.as_view(), name="write"),
     path("page", TemplateView.as_view(template_name="x.html"), name="page"),
@@ -160,6 +161,9 @@ def show(request, pk):
 
 def far(request):
     return HttpResponse("far")
+
+class Shows(View):
+    def get(self, request, pk): return HttpResponse(f"number {pk}")
 
 class Both(View):
     def get(self, request): return HttpResponse("get")
@@ -233,7 +237,7 @@ def test_a_client_is_shown_what_was_written(project):
     done = manage(project, "mcp_call", "search_user", "--user", "alice")
     assert '"username": "alice"' in done.stdout, done.stdout + done.stderr
     assert "CANARY" not in done.stdout + done.stderr
-    done = manage(project, "mcp_call", "viewing_show", "pk=7", "--user", "alice")
+    done = manage(project, "mcp_call", "viewing_shows", "pk=7", "--user", "alice")
     assert "number 7" in done.stdout, done.stdout + done.stderr
 
 
@@ -347,15 +351,29 @@ def test_views_are_named_where_they_only_show(project):
     text = written(project, "viewing")
     assert "class ViewingViews(ViewTools):" in text
     (got,) = re.findall(r"^    get = (\[.*?\])$", text, re.MULTILINE)
-    assert got == '["viewing:show", "viewing:both", "viewing:page", "far"]'
+    assert got == '["viewing:shows", "viewing:page"]'
+    assert '    # get += ["viewing:show", "far"]' in text
     assert '    # post = ["viewing:both", "viewing:write"]' in text
+
+
+@pytest.mark.parametrize("post", [[], ["a:c"]])
+def test_functions_are_ready_and_switched_off(post):
+    """One may write whatever the method, and ask nobody: that is for somebody to look at."""
+    views = object.__new__(drafts.Views)
+    views.app, views.get, views.perhaps = apps.get_app_config("shop"), [], ["a:b"]
+    views.post, views.names = post, ["a:b", *post]
+    (text,) = views.text()
+    assert all(line.startswith("#") for line in text.splitlines()) and not views.are_written
+    bare = "\n".join(line.removeprefix("#").removeprefix(" ") for line in text.splitlines()[1:])
+    compile(bare, "mcp.py", "exec")
+    assert '    get = ["a:b"]' in bare and ('    # post = ["a:c"]' in bare) is bool(post)
 
 
 def test_without_what_reads_pages_they_are_ready_and_switched_off(monkeypatch, settings):
     monkeypatch.setattr(drafts, "find_spec", lambda name: None)
     views = object.__new__(drafts.Views)
-    views.app, views.get, views.post = apps.get_app_config("shop"), ["a:b"], ["a:c"]
-    views.names = ["a:b", "a:c"]
+    views.app, views.get, views.perhaps = apps.get_app_config("shop"), ["a:b"], []
+    views.post, views.names = ["a:c"], ["a:b", "a:c"]
     (text,) = views.text()
     assert all(line.startswith("#") for line in text.splitlines()) and not views.are_written
     assert "django-modelcontext[views]" in text
