@@ -68,7 +68,7 @@ class Ends:
 
 def public_host() -> str:
     """The host of ``URL``."""
-    return urlsplit(settings.URL).netloc
+    return str(urlsplit(settings.URL).netloc)
 
 
 def answered_to(*hosts: str) -> str:
