@@ -3,18 +3,24 @@
 PYTHON ?= python3
 ARGS ?=
 
-.PHONY: demo visit test lint types format docs requirements conformance benchmark matrix atlas-data clean
+.PHONY: help install demo visit test clients lint format types docs newcomer requirements databases conformance benchmark matrix ci atlas-data clean
 
+help:         ; @$(PYTHON) -m tools help $(ARGS)
+install:      ; @$(PYTHON) -m tools install $(ARGS)
 demo:         ; @$(PYTHON) -m tools demo $(ARGS)
 visit:        ; @$(PYTHON) -m tools visit $(ARGS)
 test:         ; @$(PYTHON) -m tools test $(ARGS)
+clients:      ; @$(PYTHON) -m tools clients $(ARGS)
 lint:         ; @$(PYTHON) -m tools lint $(ARGS)
-types:        ; @$(PYTHON) -m tools types $(ARGS)
 format:       ; @$(PYTHON) -m tools format $(ARGS)
+types:        ; @$(PYTHON) -m tools types $(ARGS)
 docs:         ; @$(PYTHON) -m tools docs $(ARGS)
+newcomer:     ; @$(PYTHON) -m tools newcomer $(ARGS)
 requirements: ; @$(PYTHON) -m tools requirements $(ARGS)
+databases:    ; @$(PYTHON) -m tools databases $(ARGS)
 conformance:  ; @$(PYTHON) -m tools conformance $(ARGS)
 benchmark:    ; @$(PYTHON) -m tools benchmark $(ARGS)
 matrix:       ; @$(PYTHON) -m tools matrix $(ARGS)
+ci:           ; @$(PYTHON) -m tools ci $(ARGS)
 atlas-data:   ; @$(PYTHON) -m tools atlas-data $(ARGS)
 clean:        ; @$(PYTHON) -m tools clean $(ARGS)

@@ -44,6 +44,10 @@ COMMANDS = {
     "clean": Command("clean", "remove what the tools have made", alone=True),
 }
 
+USAGE = """\
+usage: python -m tools COMMAND [ARGUMENTS]
+   or: make COMMAND ARGS="ARGUMENTS\""""
+
 
 def main(arguments: list[str]) -> int:
     if not arguments or arguments[0] not in COMMANDS:
@@ -59,7 +63,7 @@ def main(arguments: list[str]) -> int:
 
 def usage() -> str:
     lines = (f"  {name:<14}{command.about}" for name, command in COMMANDS.items())
-    return "\n".join(["usage: python -m tools COMMAND [ARGUMENTS]", "", *lines])
+    return "\n".join([USAGE, "", *lines])
 
 
 if __name__ == "__main__":

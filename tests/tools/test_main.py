@@ -1,4 +1,5 @@
 import importlib.util
+import shutil
 import subprocess
 import sys
 
@@ -24,12 +25,24 @@ def test_every_command_has_its_module(command):
     assert importlib.util.find_spec(f"tools.{command.module}")
 
 
-def test_every_target_of_the_makefile_is_a_command():
+def test_every_command_is_a_target_of_the_makefile():
     makefile = (ROOT / "Makefile").read_text()
     phony = next(line for line in makefile.splitlines() if line.startswith(".PHONY"))
+    assert phony.split()[1:] == ["help", *tools.COMMANDS]
     for target in phony.split()[1:]:
-        assert target in tools.COMMANDS
-        assert f"-m tools {target} $(ARGS)" in makefile
+        assert (
+            f"\n{target}:{' ' * (13 - len(target))}; @$(PYTHON) -m tools {target} $(ARGS)"
+            in makefile
+        )
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+def test_make_alone_tells_what_there_is():
+    command = ["make", f"PYTHON={sys.executable}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert all(f"  {name} " in done.stdout for name in tools.COMMANDS)
+    assert 'make COMMAND ARGS="ARGUMENTS"' in done.stdout
 
 
 def test_it_starts_on_python_alone():
