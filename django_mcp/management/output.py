@@ -14,7 +14,12 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser, DjangoHelpFormatter
+from django.core.management.base import (
+    BaseCommand,
+    CommandError,
+    CommandParser,
+    DjangoHelpFormatter,
+)
 
 GAP, NARROWEST = "  ", 14
 Style = Callable[[str], str]
@@ -47,6 +52,13 @@ class SpokenCommand(BaseCommand):
         parser.parse_args = parser.parse_intermixed_args  # type: ignore[method-assign]
         return parser
 
+    def execute(self, *args: Any, **options: Any) -> Any:
+        try:
+            return super().execute(*args, **options)
+        except CommandError as error:  # it may repeat what a tool, a row or a server said
+            error.args = (printable(str(error), keep="\n\t"),)
+            raise
+
     @property
     def width(self) -> int | None:
         """How many columns there are; None in a pipe, where nothing need fit."""
@@ -55,6 +67,10 @@ class SpokenCommand(BaseCommand):
     def write_table(self, rows: Sequence[Row], *styles: Style, indent: str = GAP) -> None:
         for line in table(rows, self.width, styles, indent):
             self.stdout.write(line)
+
+    def show(self, text: str) -> None:
+        """Write what was asked for: to a pipe as it is, to a terminal what it may be shown."""
+        self.stdout.write(printable(text, keep="\n\t") if self.stdout.isatty() else text)
 
     def note(self, words: str, style: Style | None = None) -> None:
         """Say something that is no part of what was asked for."""

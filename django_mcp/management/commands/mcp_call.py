@@ -23,7 +23,7 @@ from django.db import connections, transaction
 
 from ...protocol.errors import MISSING_CAPABILITY
 from .. import people
-from ..output import SpokenCommand, printable
+from ..output import SpokenCommand
 from ..values import arguments
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class Command(SpokenCommand):
             self._save(result, options["output"])
         elif options["format"] == "json":
             data = result.raw.get("structuredContent", {"content": result.content})
-            self._write(json.dumps(data, indent=2, ensure_ascii=False))
+            self.show(json.dumps(data, indent=2, ensure_ascii=False))
         else:
             for block in result.content:
                 self._write_block(block)
@@ -181,16 +181,13 @@ class Command(SpokenCommand):
         rows = [(one.name, one.type, "required" if one.required else "") for one in found]
         return "\n".join([result.text, *table(rows, self.width, indent="  ")])
 
-    def _write(self, text: str) -> None:
-        self.stdout.write(printable(text, keep="\n\t") if self.stdout.isatty() else text)
-
     def _write_block(self, block: JSON) -> None:
         kind, inner = block.get("type"), block.get("resource", block)
         if kind == "resource_link":
             name, uri = block.get("title") or block["name"], block["uri"]
-            self._write(uri if name == uri else f"{name}: {uri}")
+            self.show(uri if name == uri else f"{name}: {uri}")
         elif "text" in inner:
-            self._write(inner["text"])
+            self.show(inner["text"])
         else:
             size = len(base64.b64decode(_data(block) or ""))
             about = f"{kind} ({inner.get('mimeType', 'bytes')}, {size:,} bytes)"

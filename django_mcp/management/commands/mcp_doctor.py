@@ -80,7 +80,7 @@ class Command(SpokenCommand):
         listed = [asdict(one) for one in found]
         levels = {one["level"] for one in listed}
         told = {"ok": "problem" not in levels, "findings": listed}
-        self.stdout.write(json.dumps(told, indent=2, ensure_ascii=False))
+        self.show(json.dumps(told, indent=2, ensure_ascii=False))
         return levels
 
     def _text(self, found: Findings) -> set[str]:

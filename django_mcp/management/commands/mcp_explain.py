@@ -81,7 +81,7 @@ class Command(SpokenCommand):
         show(shown)
 
     def _json(self, shown: dict[str, Any]) -> None:
-        self.stdout.write(json.dumps(shown, indent=2, ensure_ascii=False, default=vars))
+        self.show(json.dumps(shown, indent=2, ensure_ascii=False, default=vars))
 
     def _tables(self, shown: dict[str, Any]) -> None:
         who = shown["user"] or "nobody"

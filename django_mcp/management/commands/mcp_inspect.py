@@ -86,7 +86,7 @@ class Command(SpokenCommand):
         found = differences(_read(file), now)
         if found:
             for line in found:
-                self.stdout.write(line)
+                self.show(line)
             hint = f"If they should, run it again with --output {file} in place of --check."
             raise CommandError(f"What is exposed and {file} differ. {hint}")
         self.note(f"As in {file}.", self.style.SUCCESS)
@@ -101,7 +101,7 @@ class Command(SpokenCommand):
         if form == "snapshot":
             self.stdout.write(text(canonical(found)), ending="")
         else:
-            self.stdout.write(json.dumps(found, indent=2, ensure_ascii=False))
+            self.show(json.dumps(found, indent=2, ensure_ascii=False))
 
     # Tables.
 
@@ -126,7 +126,7 @@ class Command(SpokenCommand):
     def _details(self, things: Iterable[Declaration]) -> None:
         for thing in things:
             self.stdout.write(self.style.SUCCESS(thing.name) + f", a {thing.kind}")
-            self.stdout.write(f"\n{thing.description}\n" if thing.description else "")
+            self.show(f"\n{thing.description}\n" if thing.description else "")
             self.write_table([*_facts(thing)])
             for heading, schema in _schemas(thing):
                 self._heading(heading)
