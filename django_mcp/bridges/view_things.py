@@ -234,12 +234,22 @@ class ViewResource(ViewThing, Resource):
 
 
 def _sentence(route: Route, posts: bool) -> str:
-    model = route.option("model")
+    model = _model(route)
     for kind, sentence in POSTED if posts else SHOWN:
         if _is_kind(route, kind) and model is not None:
             about = model._meta
             return sentence.format(one=about.verbose_name, many=about.verbose_name_plural)
     return f"{'Submit' if posts else 'See'} {route.path}"
+
+
+def _model(route: Route) -> Any:
+    """What a generic view is about, as far as its class says."""
+    queryset, form = route.option("queryset"), route.option("form_class")
+    return (
+        route.option("model")
+        or getattr(queryset, "model", None)
+        or getattr(getattr(form, "_meta", None), "model", None)
+    )
 
 
 def _is_kind(route: Route, kind: type) -> bool:

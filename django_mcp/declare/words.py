@@ -59,7 +59,7 @@ class Phrase:
 
 ANYTHING, NOTHING = Phrase("anything", "anything"), Phrase("nothing", "nothing")
 OBJECT = Phrase("object", "objects")
-ALL_TYPES = {"string", "number", "boolean", "object", "array", "null"}
+VALUES = {"string", "number", "boolean", "object", "array"}  # all there are beside nothing
 # What is said of all the forms that a value may have, and not of the value in each.
 ABOUT = ("anyOf", "oneOf", "title", "description", "default", "examples", "$ref", "$defs")
 
@@ -171,7 +171,7 @@ class _Reader:
         kinds = found.get("type", "object" if "properties" in found else "")
         kinds = list(map(str, kinds)) if isinstance(kinds, list) else [str(kinds)]
         kinds.sort(key=lambda kind: kind == "null")
-        if ALL_TYPES.issubset(kinds):
+        if VALUES.issubset(kinds):
             return ANYTHING
         return _either([self._typed(kind, found, level) for kind in kinds])
 

@@ -10,9 +10,13 @@ from dataclasses import dataclass
 from textwrap import dedent
 
 import pytest
+from django import forms
+from django.views.generic import CreateView, DeleteView, DetailView, ListView
 from pydantic import BaseModel
 
 import django_mcp as mcp
+from django_mcp.bridges.view_things import ViewTool
+from django_mcp.bridges.view_urls import Pattern, Route
 from django_mcp.bridges.views import ViewTools
 from django_mcp.declare.traces import trace
 from tests.client import RpcError
@@ -737,3 +741,24 @@ def test_that_a_view_decides_is_told(views, server, alice):
     (found,) = right(server).templates.values()
     told = trace(found, dict.fromkeys(found.template.names, "1"), asked(alice, server))
     assert told[-1].words == "the rest is for the view 'billing:detail' to say, when it is read"
+
+
+class NumberForm(forms.ModelForm):
+    class Meta:
+        model = Invoice
+        fields = ["number"]
+
+
+@pytest.mark.parametrize(
+    ("view", "method", "words"),
+    [
+        (CreateView.as_view(form_class=NumberForm), "post", "Add one invoice."),
+        (DetailView.as_view(queryset=Invoice.objects.all()), "get", "Show one invoice."),
+        (ListView.as_view(queryset=Invoice.objects.all()), "get", "List invoices."),
+        (DeleteView.as_view(queryset=Invoice.objects.all(), success_url="/"), "post",
+         "Delete one invoice for good."),
+    ],
+)  # fmt: skip
+def test_what_a_generic_view_is_about_its_class_says_in_several_ways(view, method, words):
+    route = Route("one", [Pattern("one/", view)])
+    assert ViewTool(ViewTools(), route, name="one", posts=method == "post").description == words

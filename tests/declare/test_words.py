@@ -80,6 +80,7 @@ from .world import right
         ({"anyOf": [{"type": "null"}, {"oneOf": [{"type": "string"}, {"type": "boolean"}]}]},
          "text, yes or no or nothing"),
         ({"type": ["string", "number", "boolean", "object", "array", "null"]}, "anything"),
+        ({"type": ["string", "number", "boolean", "object", "array"]}, "anything"),
         ({"type": [{"type": "string"}, "any"]}, "anything"),
         ({"not": {"type": "string"}}, "anything"),
         ({}, "anything"),
