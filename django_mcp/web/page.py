@@ -79,6 +79,7 @@ def context(request: HttpRequest, asked: Request) -> dict[str, Any]:
         "instructions": paragraphs(server.instructions) if knows else "",
         "icon": icon(server.icons),
         "dark_icon": icon(server.icons, "dark"),
+        "website": _page_of_the_web(server.website),
         "url": url,
         "visitor": user if asked.principal.is_authenticated else None,
         "login_url": visitors.login_url(request),
@@ -90,6 +91,11 @@ def context(request: HttpRequest, asked: Request) -> dict[str, Any]:
         "sections": found,
         "elsewhere": _elsewhere(request),
     }
+
+
+def _page_of_the_web(url: str | None) -> str | None:
+    """``url`` where a link may lead there: nothing that a browser would run."""
+    return url if url and url.lower().startswith(("https://", "http://")) else None
 
 
 def _is_told(asked: Request) -> bool:
