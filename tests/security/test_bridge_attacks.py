@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from django import forms
+from django.contrib.auth import login
 from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
 from django.core.cache import cache
 from django.http import Http404, HttpResponse
+from django.shortcuts import redirect
 from django.urls import path, resolve
 from django.utils.decorators import method_decorator
 from django.views.decorators.cache import cache_page
 from django.views.decorators.vary import vary_on_cookie, vary_on_headers
 from django.views.generic import View
 
+import django_mcp as mcp
 from django_mcp.bridges import view_pages
+from django_mcp.bridges.forms import FormTool
 from django_mcp.bridges.views import ViewTools
 from tests.bridges import site
+from tests.bridges.billing import Free, declare
+from tests.client import RpcError
+from tests.shop.models import Company, Customer, Invoice, Tag
 
 pytestmark = [pytest.mark.urls(__name__), pytest.mark.django_db]
 WORD = "hunter2"
@@ -57,6 +69,13 @@ class OfToken(View):
         return mine(request)
 
 
+def become(request, name):
+    """Signs whoever comes in as somebody else."""
+    login(request, User.objects.get(username=name), "django.contrib.auth.backends.ModelBackend")
+    request.session["name"] = name
+    return redirect("cookie")
+
+
 def commented(request):
     return HttpResponse(f"<p>Hello<!-- {WORD} --></p><p style='display: none'>{WORD}</p>")
 
@@ -68,6 +87,7 @@ urlpatterns = [
     path("drafts/", login_required(drafts), name="drafts"),
     path("where/", where, name="where"),
     path("about-row/", about_row, name="about-row"),
+    path("become/<name>/", become, name="become"),
     path("commented/", commented, name="commented"),
     path("accounts/login/", mine, name="login"),
 ]
@@ -111,3 +131,158 @@ def test_a_page_that_is_not_there_tells_no_addresses(visit, alice, name):
 def test_what_nobody_sees_on_a_page_is_not_told(pages):
     told = getattr(view_pages, pages)(commented(None).content.decode())
     assert "Hello" in told and WORD not in told
+
+
+def test_no_page_makes_somebody_else_of_a_caller(server, connect, alice, bob, settings):
+    settings.SESSION_SAVE_EVERY_REQUEST = True
+    server.register(type("SiteViews", (ViewTools,), {"get": ["become", "cookie"], "pages": "text"}))
+    server.ready()
+    client = connect(alice, server=server)
+    told = client.call("become", name="bob")["content"][0]["text"]
+    assert told == "of alice" == client.call("cookie")["content"][0]["text"]
+    assert not Session.objects.exists()
+
+
+# Operations and forms.
+
+
+def test_nobody_writes_whatever_a_method_says(server, connect, db):
+    """A project's own method answers for users; nobody is none."""
+
+    class Open(Free):
+        permission = mcp.PUBLIC
+        fields = ["label"]
+        operations = ["create", "update", "delete"]
+        operation_permissions = {}
+
+        def has_operation_permission(self, request, operation):
+            return True
+
+    server.register(Tag, Open)
+    server.ready()
+    row = Tag.objects.create(label="a")
+    names = {one["name"] for one in connect(server=server).request("tools/list")["tools"]}
+    assert not names & {"create_tag", "update_tag", "delete_tag"}
+    for name, given in [
+        ("create_tag", {"label": "b"}),
+        ("update_tag", {"tag": row.pk, "label": "b"}),
+        ("delete_tag", {"tag": row.pk}),
+    ]:
+        with pytest.raises(RpcError):
+            connect(server=server).call(name, **given)
+    assert [*Tag.objects.values_list("label", flat=True)] == ["a"]
+
+
+def test_an_answer_that_is_awaited_lets_nobody_in(server, connect, alice):
+    class Async(Free):
+        fields = ["label"]
+
+        def has_operation_permission(self, request, operation):
+            async def answer():
+                return False
+
+            return answer()
+
+    server.register(Tag, Async)
+    server.ready()
+    assert connect(alice, server=server).call("create_tag", label="b")["isError"]
+    assert not Tag.objects.exists()
+
+
+def test_a_failing_permission_lets_nobody_in(server, connect, alice, caplog):
+    class Failing(Free):
+        fields = ["label"]
+
+        def has_object_permission(self, request, obj, operation):
+            if operation != "view":
+                raise RuntimeError(WORD)
+            return True
+
+    server.register(Tag, Failing)
+    server.ready()
+    client = connect(alice, server=server)
+    row = Tag.objects.create(label="a")
+    for name, given in [
+        ("create_tag", {"label": "b"}),
+        ("update_tag", {"tag": row.pk, "label": "b"}),
+        ("delete_tag", {"tag": row.pk}),
+    ]:
+        result = client.call(name, **given)
+        assert result["isError"] and WORD not in json.dumps(result), name
+    assert [*Tag.objects.values_list("label", flat=True)] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "id",
+        "pk",
+        "_state",
+        "company_id",
+        "company__name",
+        "overdue",
+        "__class__",
+        "objects",
+        "tags.add",
+        "_uri",
+        "save",
+    ],
+)
+def test_nothing_but_fields_is_written(server, connect, alice, invoice, name):
+    declare(server)
+    server.ready()
+    before = Invoice.objects.values().get(pk=invoice.pk)
+    result = connect(alice, server=server).call("update_invoice", invoice=invoice.pk, **{name: 1})
+    assert result["isError"] and Invoice.objects.values().get(pk=invoice.pk) == before
+
+
+class Shift(forms.ModelForm):
+    class Meta:
+        model = Invoice
+        fields = "__all__"  # noqa: DJ007
+        widgets = {"status": forms.HiddenInput}
+
+
+def test_no_form_takes_what_its_page_hides_or_links_what_is_hidden(
+    server, connect, alice, invoice, bob
+):
+    declare(server)
+    theirs = Company.objects.get(name="Bolts")
+    customer = Customer.objects.create(company=theirs, name=WORD)
+
+    @server.register(Shift)
+    class ShiftInvoice(FormTool):
+        permission = mcp.AUTHENTICATED
+        update = True
+        exclude = ["attachment", "metadata", "tags"]
+
+    assert not [one for one in server.check() if one.level >= 40], server.check()
+    client = connect(alice, server=server)
+    before = Invoice.objects.values().get(pk=invoice.pk)
+    for given in (
+        {"company": theirs.pk},
+        {"customer": customer.pk},
+        {"status": "paid"},
+        {"company": "1 OR 1=1"},
+    ):
+        result = client.call("shift_invoice", invoice=invoice.pk, **given)
+        assert result["isError"] and WORD not in json.dumps(result), given
+    missing = client.call("shift_invoice", invoice=invoice.pk, company=999_999)
+    hidden = client.call("shift_invoice", invoice=invoice.pk, company=theirs.pk)
+    assert str(missing).replace("999999", "N") == str(hidden).replace(f"{theirs.pk}", "N")
+    assert Invoice.objects.values().get(pk=invoice.pk) == before
+
+
+@pytest.mark.parametrize(
+    "name", ["../x", "a/b", "..", "a\\b", "a\0b", "/etc/passwd", "C:\\x", "a\nb", "", "x" * 300]
+)
+def test_no_file_is_written_elsewhere(server, connect, alice, invoice, name):
+    declare(server)
+    server.ready()
+    file = {"name": name, "data": "aGVsbG8="}
+    result = connect(alice, server=server).call(
+        "update_invoice", invoice=invoice.pk, attachment=file
+    )
+    assert result["isError"]
+    invoice.refresh_from_db()
+    assert not invoice.attachment
