@@ -8,6 +8,7 @@ the words of the fields the caller sees, and what the database refuses in no wor
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_mcp")
 HIDDEN = "Something that is not shown here would not be valid."
+DUPLICATE = re.compile(r"Duplicate entry '.*'(?= for key )")
 REFUSED = "Nothing was saved: it would be in conflict with other data."
 
 
@@ -83,7 +85,8 @@ def refusals(resource: ModelResource) -> Iterator[None]:
     except (ProtectedError, RestrictedError):
         raise in_the_way(resource) from None
     except (IntegrityError, DataError) as error:
-        reason = str(error).partition("\n")[0]  # the rest of it may be the whole row
+        # The rest of it may be the whole row, and MySQL says what was there twice.
+        reason = DUPLICATE.sub("a duplicate", str(error).partition("\n")[0])
         logger.warning("%s was not saved: %s", resource, reason)
         raise ToolError(REFUSED) from None
 

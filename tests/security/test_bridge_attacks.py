@@ -11,6 +11,7 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.core.cache import cache
+from django.db import IntegrityError
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.urls import path, resolve
@@ -22,6 +23,7 @@ from django.views.generic import View
 import django_mcp as mcp
 from django_mcp.bridges import view_pages
 from django_mcp.bridges.forms import FormTool
+from django_mcp.bridges.operation_rows import refusals
 from django_mcp.bridges.views import ViewTools
 from tests.bridges import site
 from tests.bridges.billing import Free, declare
@@ -286,3 +288,19 @@ def test_no_file_is_written_elsewhere(server, connect, alice, invoice, name):
     assert result["isError"]
     invoice.refresh_from_db()
     assert not invoice.attachment
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        (1062, f"Duplicate entry 'a-{WORD}' for key 'shop_invoice.number'"),
+        (f'duplicate key value violates unique constraint "number"\nDETAIL:  Key (a)=({WORD})',),
+    ],
+    ids=["MySQL", "PostgreSQL"],
+)
+def test_what_a_database_repeats_is_not_logged(server, caplog, said):
+    declare(server)
+    resource = server.ready().models[Invoice][0]
+    with pytest.raises(mcp.ToolError), refusals(resource):
+        raise IntegrityError(*said)
+    assert "number" in caplog.text and WORD not in caplog.text
