@@ -9,6 +9,7 @@ again, when what is there is kept.
 """
 
 import argparse
+import shlex
 import subprocess
 import sys
 
@@ -27,8 +28,13 @@ the database. Without it you are nobody, and see what is for everybody.
 
 """
 AND_MORE = """
-The conversation that a client may have with it: make demo ARGS=--stdio
-The admin is at {origin}/admin/: manage.py createsuperuser makes who may sign in.
+In a browser {url} is a page. To sign in there as alice or as bob, give them passwords, in
+another terminal:
+
+  {manage} demo_users --passwords
+
+The admin is at {origin}/admin/, for whom the same with createsuperuser makes.
+The conversation that a client may have with the atlas: make demo ARGS=--stdio
 Ctrl-C ends the server, and loses nothing.
 """
 TAKEN = """\
@@ -77,7 +83,8 @@ def instruct(origin: str, token: str) -> None:
     print(
         WELCOME.format(url=url, user=USER, token=token) + connect.over_http(url, token, command())
     )
-    print(AND_MORE.format(origin=origin), flush=True)
+    manage = shlex.join([sys.executable, str(ROOT / "manage.py")])
+    print(AND_MORE.format(url=url, origin=origin, manage=manage), flush=True)
 
 
 def over_stdio(interactive: bool) -> int:

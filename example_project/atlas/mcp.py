@@ -115,11 +115,9 @@ class TripResource(mcp.ModelResource):
 
 @mcp.register(Stop)
 class StopResource(mcp.ModelResource):
-    """A stop of a trip. No permission is stated, so Django's own are needed: `view_stop` and so on.
+    """A stop of a trip. A trip that is over stays as it was."""
 
-    A trip that is over stays as it was.
-    """
-
+    # No permission is stated, so Django's own are needed: `view_stop` and so on.
     fields = ["trip", "position", "city", "city__name", "arrival"]
     operations = ["update", "delete"]
     readonly_fields = ["trip"]

@@ -3,12 +3,16 @@
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
+from urllib.error import HTTPError
+from urllib.parse import urlencode
+from urllib.request import HTTPCookieProcessor, build_opener
 
 import pytest
 
@@ -156,6 +160,28 @@ def test_it_tells_how_to_connect(served):
     for line in ("claude mcp add --transport http", "modelcontextprotocol/inspector --server-url"):
         assert line in text
     assert text.index("Claude Code") < text.index("Starting ASGI")
+
+
+def test_who_does_as_it_says_can_sign_in_to_the_page(served, environ):
+    process, port, told = served()
+    command = re.search(r"^  (.+ demo_users --passwords)$", told(), re.M)[1]
+    made = subprocess.run(shlex.split(command), env=environ, capture_output=True, text=True)
+    password = re.search(r"password of alice: (\S+)", made.stdout)[1]
+    browser = build_opener(HTTPCookieProcessor())
+    page = f"{serving.origin(port)}/mcp"
+    login = f"{serving.origin(port)}/accounts/login/?next=/mcp"
+    secret = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', html(browser, login))[1]
+    form = {"csrfmiddlewaretoken": secret, "username": "alice", "password": password}
+    assert "delete_trip" not in html(browser, page)
+    assert "delete_trip" in html(browser, login, urlencode(form).encode())
+
+
+def html(browser, address, form=None):
+    request = urllib.request.Request(address, form, {"Accept": "text/html"})
+    try:
+        return browser.open(request, timeout=20).read().decode()
+    except HTTPError as error:
+        pytest.fail(f"{address} answers {error.code}: {error.read().decode()[:4000]}")
 
 
 def test_a_port_that_is_taken_is_told_at_once(demo):
