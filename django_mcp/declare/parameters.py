@@ -17,7 +17,7 @@ from typing import Annotated, Any
 from django.core.exceptions import ImproperlyConfigured
 from pydantic.fields import FieldInfo
 
-from .bindings import Binding, Find, bound
+from .bindings import Binding, Find, bound, holds
 from .completions import Complete
 from .headers import Header
 
@@ -60,8 +60,23 @@ def parameters_of(
     listed = list(signature_of(function).parameters.values())
     if not listed or listed[0].kind not in (listed[0].POSITIONAL_ONLY, POSITIONAL):
         raise ImproperlyConfigured("The first argument is the request.")
+    if not _may_be_request(listed[0]):
+        wrong = f"and {listed[0].name!r} is in its place: write request before it."
+        raise ImproperlyConfigured(f"The first argument is the request, {wrong}")
     named = [p for p in listed[1:] if not (handwritten and p.kind is p.VAR_KEYWORD)]
     return {p.name: _parameter(p, find, handwritten=handwritten) for p in named}
+
+
+def _may_be_request(parameter: inspect.Parameter) -> bool:
+    """Not an argument of a function whose author forgot the request."""
+    from .requests import Request
+
+    kind = parameter.annotation
+    if parameter.name == "request" or kind in (parameter.empty, Any, object):
+        return True
+    if isinstance(kind, type):
+        return getattr(kind, "_is_protocol", False) or issubclass(kind, Request)
+    return not typing.get_args(kind) or holds(kind, Request)
 
 
 def _parameter(parameter: inspect.Parameter, find: Find, *, handwritten: bool) -> Parameter:

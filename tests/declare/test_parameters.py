@@ -1,6 +1,7 @@
 """The signature of a function, read as arguments: a name and a type each, and the request first."""
 
 import functools
+import typing
 from typing import Annotated, Optional
 
 import pytest
@@ -9,6 +10,7 @@ from pydantic import Field
 
 import django_mcp as mcp
 from django_mcp.declare.parameters import parameters_of, signature_of, takes_anything
+from tests.shop.models import Invoice
 
 
 def find(model, chosen):
@@ -56,9 +58,28 @@ def test_annotations_may_be_strings():
     assert read(function)["a"].annotation == int | None
 
 
+class Like(typing.Protocol):
+    user: object
+
+
+T = typing.TypeVar("T")
+
+
+@pytest.mark.parametrize("kind", [mcp.Request, "mcp.Request | None", Like, typing.Any, object, T])
+def test_the_request_by_another_name_says_what_it_is(kind):
+    def function(req, a: int): ...
+
+    function.__annotations__["req"] = kind
+    assert list(read(function)) == ["a"]
+
+
 def nameless(): ...
 def only_keywords(*, request): ...
 def anything(*args): ...
+def forgotten(a: int, b: int): ...
+def forgotten_list(names: list[str]): ...
+def forgotten_row(invoice: Invoice, b: int): ...
+def forgotten_limits(a: Annotated[int, Field(gt=0)]): ...
 def many(request, *names: str): ...
 def any_name(request, **names: str): ...
 def positional(request, a: int, /): ...
@@ -74,6 +95,10 @@ def field_default(request, a: int = Field(5, gt=0)): ...
         (nameless, "first argument is the request"),
         (only_keywords, "first argument is the request"),
         (anything, "first argument is the request"),
+        (forgotten, "'a' is in its place: write request before it"),
+        (forgotten_list, "'names' is in its place"),
+        (forgotten_row, "'invoice' is in its place"),
+        (forgotten_limits, "'a' is in its place"),
         (many, "names has no schema"),
         (any_name, "names has no schema"),
         (positional, "a is positional-only"),
