@@ -26,6 +26,7 @@ from .form_fields import form_schema
 from .form_rows import narrow
 from .form_values import as_posted, given
 from .questions import WrongAnswer
+from .schemas import violations
 
 if TYPE_CHECKING:
     from .requests import Request
@@ -55,8 +56,6 @@ class Form:
 
     def read(self, content: dict[str, Any]) -> Any:
         """The value of ``content``; raises ``WrongAnswer`` in words."""
-        from .schemas import violations
-
         # What was left empty comes as null from some clients.
         given = {name: value for name, value in content.items() if value is not None}
         problems = violations(self.schema, given)

@@ -19,13 +19,15 @@ from django.db import models, router
 from ..protocol.jsonrpc import ResourceNotFound
 from . import permissions, reasons
 from .arguments import Arguments
+from .bindings import is_model
 from .declarations import Declaration, prose
 from .derivations import derivations
 from .model_checks import REQUIRED, field_problems, operation_problems, permission_problems
 from .permissions import PUBLIC, Permission
 from .reasons import Reason
 from .resources import Resource
-from .rows.fields import FieldSet, key_schema, key_text, parse_key
+from .rows.fields import FieldSet
+from .rows.keys import key_schema, key_text, parse_key
 from .rows.keyset import Keyset
 from .rows.searching import Search
 from .words import key_description
@@ -68,7 +70,7 @@ class ModelResource(Resource):
 
     @classmethod
     def made_for(cls, subjects: tuple[Any, ...]) -> list[Declaration]:
-        if not subjects or not all(_is_model(subject) for subject in subjects):
+        if not subjects or not all(map(is_model, subjects)):
             raise TypeError(f"{cls.__name__} is registered with a model: @mcp.register(Invoice).")
         made = []
         for model in subjects:
@@ -363,7 +365,3 @@ class ModelResource(Resource):
                 candidates = [resource for resource in candidates if resource.default]
             if len(candidates) == 1:
                 self.related[name] = candidates[0]
-
-
-def _is_model(thing: Any) -> bool:
-    return isinstance(thing, type) and issubclass(thing, models.Model)

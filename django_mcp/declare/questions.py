@@ -10,8 +10,6 @@ Sources: client/elicitation, client/sampling and client/roots of each revision.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,6 +20,7 @@ from django.utils.functional import Promise
 from ..exceptions import ClientError, Declined, TimedOut
 from ..protocol.capabilities import needed
 from . import sampling
+from .cursors import digest
 
 if TYPE_CHECKING:
     from .requests import Request
@@ -74,8 +73,7 @@ class Question:
 
     def digest(self, occurrence: int) -> str:
         """Names exactly this question: another message or schema is another question."""
-        text = json.dumps([self.wire(), occurrence], sort_keys=True, default=str)
-        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        return digest(self.wire(), occurrence)
 
 
 @dataclass(frozen=True)

@@ -86,9 +86,6 @@ class Resource(Declaration):
             return self.template.match(uri)
         return {} if uri == self.uri else None
 
-    def matches(self, uri: str) -> bool:
-        return self.match(uri) is not None
-
     def definition(self) -> dict[str, Any]:
         """The template, or the resource without what depends on who asks."""
         address = {"uriTemplate": self.uri} if self.is_template else {"uri": self.uri}

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..protocol import content
+from .schemas import violations
 
 JSON = dict[str, Any]
 
@@ -88,8 +89,6 @@ def _check_pairs(written: Sequence[JSON]) -> None:
 
 def _check_results(written: Sequence[JSON], tools: Sequence[Mapping[str, Any]]) -> None:
     """The structured content of a result fits the output schema of its tool."""
-    from .schemas import violations
-
     schemas = {tool.get("name"): tool.get("outputSchema") for tool in tools}
     named = {use["id"]: use["name"] for one in written for use in _of(one, "tool_use")}
     for result in (result for one in written for result in _of(one, "tool_result")):

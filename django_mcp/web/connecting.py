@@ -50,10 +50,7 @@ def ways(server: Server, url: str) -> list[Way]:
 
 def is_open(server: Server) -> bool:
     """Whether everything there is is for everybody, so that nobody needs a token."""
-    catalog = server.catalog
-    kinds = (catalog.tools, catalog.resources, catalog.templates, catalog.prompts)
-    public = (thing.is_public for things in kinds for thing in things.values())
-    return catalog.has_public and all(public)
+    return server.catalog.has_public and server.catalog.is_public
 
 
 def short_name(server: Server) -> str:

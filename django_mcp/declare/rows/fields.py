@@ -18,11 +18,8 @@ from django.db import models
 
 from .columns import JSON
 from .entries import Column, Computed, Entry, Related, entry_of
-from .keys import key_schema, key_text, key_value, parse_key
 from .paths import ModelClass
 from .values import FileURI, basename, is_writable
-
-__all__ = ["FieldSet", "key_schema", "key_text", "key_value", "parse_key"]
 
 M = TypeVar("M", bound=models.Model)
 
