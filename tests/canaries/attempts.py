@@ -2,13 +2,16 @@
 What an attacker tries: each attempt is data, drawn from what anybody could guess.
 
 Rule: guesses are good ones - real keys of hidden rows, real beginnings of hidden values, names of
-columns that are not in the whitelist - and an attempt says nothing of how it is carried out.
+columns that are not in the whitelist - and the sharpest comes first in each list, because that is
+what Hypothesis tries first. An attempt says nothing of how it is carried out.
 """
 
 from __future__ import annotations
 
 import json
+import operator
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 from hypothesis import strategies as st
@@ -20,7 +23,10 @@ JSON = dict[str, Any]
 
 @dataclass(frozen=True)
 class Attempt:
-    """One thing tried: ``kind`` says how (``campaign.TRIED``), ``params`` are the request's."""
+    """One thing tried: ``kind`` says how (``campaign.TRIED``), ``params`` are the request's.
+
+    ``method`` is the request's, or says what is special about it.
+    """
 
     kind: str
     method: str = ""
@@ -29,15 +35,23 @@ class Attempt:
     @property
     def text(self) -> str:
         """What the attacker said, which may come back."""
-        return json.dumps(self.params, default=str)
+        return json.dumps([self.method, self.params], default=str)
+
+    @property
+    def left(self) -> str:
+        """What of it may be in a row that alice sees from now on."""
+        arguments = self.params.get("arguments", {})
+        return json.dumps([arguments.get("title"), arguments.get("word")])
 
 
-KEYS = st.sampled_from([*VISIBLE, *HIDDEN, *HIDDEN, *NOWHERE])
+KEYS = st.sampled_from([*HIDDEN, *VISIBLE, *HIDDEN, *NOWHERE])
+OURS = st.sampled_from([*VISIBLE, *VISIBLE, *HIDDEN])
 NUMBERS = KEYS.map(number)
 ODD = st.sampled_from(
     ["", "%", "_", "'", '"', "\\", "0", "-1", "1e3", "null", "kanary", "*", "\0", "é" * 99]
 )
-AUTHORS = st.sampled_from([1, 2, 101, 201, 999])
+AUTHORS = st.sampled_from([101, 1, 2, 201, 999])
+LABELS = st.sampled_from([101, 1, 999])
 URIS = st.one_of(
     KEYS.map("model://canaries/paper/{}".format),
     KEYS.map("model://canaries/paper/{}/scan".format),
@@ -62,6 +76,7 @@ WORDS = st.one_of(
     ),
     st.integers(0, 60).map("kanary-{}".format),
 )  # fmt: skip
+TITLES = st.one_of(st.sampled_from(["On z", "kanary"]), WORDS)
 VALUES = st.one_of(
     WORDS, KEYS, AUTHORS,
     st.sampled_from(
@@ -95,14 +110,11 @@ FITTING: JSON = {
     "author__papers__secret__startswith": "kanary", "author__papers__amount__gte": str(AMOUNT),
 }  # fmt: skip
 ORDERS = st.sampled_from(["day", "-day", "amount", "-amount"])
-ORDERINGS = st.sampled_from(
-    [
-        "secret", "-secret", "secret_rank", "-secret_rank", "author__secret", "-author__secret",
-        "tenant", "?", "pk", "remarks__text", "-number", "-sealed",
-    ]
-)  # fmt: skip
+TELLING = ["secret", "-secret", "secret_rank", "-secret_rank", "author__secret", "-author__secret"]
+ORDERINGS = st.sampled_from([*TELLING, "tenant", "?", "remarks__text", "-sealed"])
 LIMITS = st.one_of(st.integers(1, 4), st.sampled_from([0, 100, 101]))
 CURSORS = st.sampled_from(["next", "next", "other", "cut", "forged"])
+PAPERS = st.sampled_from(["search_paper", "search_numbered"])
 SEARCHES = st.sampled_from(["search_paper", "search_paper", "search_numbered", "search_author"])
 
 
@@ -159,9 +171,11 @@ def _prompted(name: str, given: Any) -> Attempt:
 LISTS = ["tools/list", "prompts/list", "resources/list", "resources/templates/list"]
 COMPLETED = st.sampled_from(
     [
+        ({"type": "ref/resource", "uri": "model://canaries/paper/{pk}"}, "pk"),
+        ({"type": "ref/resource", "uri": "abstract://{paper}"}, "paper"),
+        ({"type": "ref/resource", "uri": "model://canaries/paper/{pk}"}, "pk"),
         ({"type": "ref/prompt", "name": "review"}, "paper"),
         ({"type": "ref/prompt", "name": "kanary_accuse"}, "x"),
-        ({"type": "ref/resource", "uri": "model://canaries/paper/{pk}"}, "pk"),
         ({"type": "ref/resource", "uri": "paper://{number}"}, "number"),
         ({"type": "ref/resource", "uri": "abstract://{paper}"}, "paper"),
         ({"type": "ref/resource", "uri": "kanary://{name}"}, "name"),
@@ -174,12 +188,20 @@ ATTEMPTS: dict[str, st.SearchStrategy[Attempt]] = {
     "filters": st.builds(_searched, SEARCHES, searches()),
     "ordering": st.builds(
         lambda name, order, limit: _searched(name, {"ordering": order, "limit": limit}),
-        SEARCHES, st.one_of(ORDERS, ORDERINGS, ORDERINGS), st.one_of(st.integers(2, 4), LIMITS),
+        PAPERS, st.one_of(st.sampled_from(TELLING), st.sampled_from(TELLING), ORDERINGS, ORDERS),
+        st.sampled_from([2, 3, 4, 5, 100, 0]),
+    ),
+    "pages": st.builds(
+        lambda name, limit, order: _searched(name, {"limit": limit} | order),
+        PAPERS, st.integers(1, 4), st.one_of(st.just({}), ORDERS.map(lambda by: {"ordering": by})),
     ),
     "search": st.builds(lambda name, text: _searched(name, {"query": text}), SEARCHES, WORDS),
     "smuggling": st.one_of(
         st.sampled_from(sorted(FITTING)).map(
             lambda name: _searched("search_paper", {name: FITTING[name]})
+        ),
+        st.sampled_from(sorted(FITTING)).map(
+            lambda name: _searched("search_numbered", {name: FITTING[name]})
         ),
         st.builds(lambda name, value: _searched("search_paper", {name: value}), SMUGGLED, VALUES),
     ),
@@ -187,25 +209,66 @@ ATTEMPTS: dict[str, st.SearchStrategy[Attempt]] = {
         lambda how, arguments, limit: Attempt(
             "cursor", how, {"name": "search_paper", "arguments": arguments | {"limit": limit}}
         ),
-        CURSORS, searches(), st.integers(1, 3),
+        CURSORS, st.one_of(st.just({}), searches()), st.integers(1, 3),
     ),
     "completion": st.builds(
         lambda about, text: _completed(*about, text),
-        COMPLETED, st.one_of(st.just(""), st.just("kanary"), WORDS, KEYS.map(str)),
+        COMPLETED, st.one_of(st.sampled_from(["", "kanary"]), WORDS.map(str), KEYS.map(str)),
     ),
     "reading": URIS.map(_read),
     "binding": st.one_of(
         called("describe", paper=NAMED),
         called("compare", papers=st.lists(NAMED, max_size=4), author=st.one_of(st.none(), AUTHORS)),
-        called("rename", paper=NAMED, title=WORDS),
+        called("rename", paper=NAMED, title=TITLES),
         called("describe", paper=NAMED, secret=WORDS),
     ),
     "writing": st.one_of(
-        called("update_paper", paper=NAMED, title=WORDS),
+        called("update_paper", paper=NAMED, title=TITLES),
         called("update_paper", paper=KEYS, author=st.one_of(AUTHORS, URIS)),
-        called("update_paper", paper=KEYS, labels=st.lists(st.sampled_from([1, 101, 999]))),
+        called("update_paper", paper=KEYS, labels=st.lists(LABELS)),
         called("update_paper", paper=KEYS, secret=WORDS),
         called("delete_paper", paper=NAMED),
+    ),
+    "forms": st.one_of(
+        called("cite", paper=st.sampled_from(HIDDEN)),
+        called("cite", paper=KEYS, others=st.lists(KEYS, max_size=2)),
+        called("cite", paper=NAMED),
+        called("cite", paper=st.sampled_from(VISIBLE), others=st.lists(KEYS, max_size=3)),
+        called("cite", paper=st.sampled_from(VISIBLE), author=st.one_of(AUTHORS, URIS)),
+    ),
+    "changes": st.one_of(
+        called("update_paper", paper=KEYS, title=st.sampled_from(["On z", "kanary"])),
+        called("retitle", paper=KEYS, title=st.sampled_from(["On z", "kanary"])),
+        called("delete_paper", paper=KEYS),
+    ),
+    "editing": st.one_of(
+        called("retitle", paper=NAMED, title=TITLES),
+        called("retitle", paper=KEYS, author=st.one_of(AUTHORS, URIS)),
+        called("retitle", paper=KEYS, labels=st.lists(LABELS)),
+        called("retitle", paper=KEYS, secret=WORDS),
+        called("create_label", word=WORDS),
+        called("create_label", word=WORDS, tenant=st.sampled_from([1, 2])),
+    ),
+    "questions": st.builds(
+        lambda answer, words: Attempt(
+            "asked", answer, {"name": "choose", "arguments": {"message": words}}
+        ),
+        st.one_of(KEYS.map(str), NUMBERS, ODD), WORDS,
+    ),
+    "views": st.one_of(
+        called("paper", pk=KEYS),
+        called("paper", pk=st.sampled_from(HIDDEN)),
+        called("papers", author=AUTHORS, title=WORDS),
+        KEYS.map("view://paper/{}".format).map(_read),
+        st.sampled_from(["audit", "kanary_staff", "show_archive"]).map(_unknown),
+    ),
+    "redirects": called("archive", pk=OURS),
+    "bugs": st.one_of(called("weigh", paper=OURS), called("broken", pk=OURS)),
+    "page": st.builds(
+        lambda who, query, accept: Attempt("visit", who, {"query": query, "accept": accept}),
+        st.sampled_from(["alice", "alice", "nobody"]),
+        st.sampled_from(["", "tool=kanary_audit", "server=default", "next=//kanary.example"]),
+        st.sampled_from(["text/html", "text/html,*/*;q=0.8", "text/html;q=0.1"]),
     ),
     "relations": st.one_of(
         called("works", author=st.one_of(AUTHORS, URIS)),
@@ -213,16 +276,32 @@ ATTEMPTS: dict[str, st.SearchStrategy[Attempt]] = {
     ),
     "errors": st.one_of(
         called("weigh", paper=NAMED),
-        called("weigh", paper=st.sampled_from(VISIBLE)),
         st.sampled_from(["kanary_audit", "kanary_audi", "describ", "search_remark"]).map(_unknown),
         st.builds(_prompted, st.sampled_from(["review", "kanary_accuse"]), NAMED),
     ),
     "lists": st.sampled_from(LISTS).map(lambda method: Attempt("paged", method)),
     "subscriptions": st.lists(
-        st.one_of(URIS, st.sampled_from(HIDDEN).map("model://canaries/paper/{}".format)),
+        st.one_of(st.sampled_from(HIDDEN).map("model://canaries/paper/{}".format), URIS.map(str)),
         min_size=1, max_size=3,
     ).map(
         lambda uris: Attempt("listen", params={"uris": uris})
     ),
 }  # fmt: skip
-EVERY = st.tuples(*ATTEMPTS.values())  # one of each
+FEW = {"lists": 4, "redirects": 13, "page": 18, "pages": 25}  # where there are no more to try
+
+
+def size(aim: str, number: int) -> int:
+    """How many different attempts there are, up to ``number``."""
+    return min(number, FEW.get(aim, number))
+
+
+def several(aim: str, number: int) -> st.SearchStrategy[list[Attempt]]:
+    """Different attempts: Hypothesis would try many a thing again."""
+    most, said = size(aim, number), operator.attrgetter("text")
+    return st.lists(ATTEMPTS[aim], min_size=most, max_size=most, unique_by=said)
+
+
+def mixed(number: int) -> st.SearchStrategy[list[tuple[Attempt, ...]]]:
+    """Rounds of attempts, ``number`` in all, of which each has one of each aim."""
+    each = st.tuples(*(several(aim, number // len(ATTEMPTS)) for aim in ATTEMPTS))
+    return each.map(lambda found: [tuple(filter(None, some)) for some in zip_longest(*found)])

@@ -14,22 +14,25 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 from unittest import mock
 
 from django.apps import apps
+from django.contrib.admin.models import LogEntry
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from django_mcp.dispatch.announcements import Announcement, announce
-from tests.client import Client, RpcError
+from tests.client import RpcError
 
 from .attempts import Attempt
+from .clients import FRAMING, MADE_UP, visited
+from .exposed import BUGS
 from .models import Paper
 from .world import BELL, CANARIES, whole, without
 
 JSON = dict[str, Any]
-BUG = "weigh"  # whose traceback is for the developer, in the log, in full
 CORE = re.compile(rf"(?:{'|'.join(CANARIES)})[\w-]*")
 FOUND = re.compile(rf"[\w.:/-]*(?:{'|'.join(CANARIES)})[\w.-]*")
 LITERAL = re.compile(r"'(?:[^']|'')*'|-?\b\d+\b")
@@ -57,30 +60,48 @@ def campaign(connected: Connected, attempts: Sequence[Attempt]) -> None:
             here = _tried(connected, attempts)
         with without():
             there = _tried(connected, attempts)
+    left = ""
     for attempt, one, other in zip(attempts, here, there, strict=True):
-        _look(attempt, one)
-        if one.sent != other.sent:
-            raise Leak(f"{attempt} tells rows apart: {one.sent} and {other.sent}")
-        if attempt.kind == "keyed" and one.queries != other.queries:
-            raise Leak(f"{attempt} asks otherwise: {one.queries} and {other.queries}")
+        left += attempt.left
+        _look(attempt, one, attempt.text + left)
+        _tell(attempt, "has other answers", _comparable(one.sent), _comparable(other.sent))
+        if attempt.kind == "keyed":
+            _tell(attempt, "asks otherwise", one.queries, other.queries)
 
 
-def stored() -> Iterator[str]:
-    """Every row of the package's tables that holds a canary."""
-    for model in (*apps.get_app_config("django_mcp").get_models(), *_admin_log()):
-        for row in model._default_manager.values():
-            text = str(row)
-            if any(canary in text for canary in CANARIES):
-                yield f"{model.__name__}: {text}"
+def _comparable(sent: Sequence[Any]) -> list[str]:
+    """What was sent, whatever was made up for it, and however it was framed."""
+    lines = (line for one in sent for line in _lines(one))
+    return sorted(MADE_UP.sub("...", line) for line in lines if line and not FRAMING.match(line))
 
 
-def _admin_log() -> list[Any]:
-    return [apps.get_model("admin", "LogEntry")]
+def _lines(sent: Any) -> list[str]:
+    return sent.splitlines() if isinstance(sent, str) else [json.dumps(sent)]
+
+
+def _tell(attempt: Attempt, what: str, ours: list[str], theirs: list[str]) -> None:
+    for one, other in zip_longest(ours, theirs):
+        if one != other:
+            raise Leak(f"{attempt} {what}:\n{one}\nand without what is hidden:\n{other}")
 
 
 def _tried(connected: Connected, attempts: Sequence[Attempt]) -> list[Seen]:
+    """What came of each attempt, once the rows that were written have been looked at."""
     with connected() as client:
-        return [_observed(client, attempt) for attempt in attempts]
+        seen = [_observed(client, attempt) for attempt in attempts]
+    said = "".join(attempt.text for attempt in attempts)
+    for row in _stored():
+        for found in FOUND.findall(row):
+            if not _is_said(found, said):
+                raise Leak(f"{found!r} was stored: {row}")
+    return seen
+
+
+def _stored() -> Iterator[str]:
+    """Every row that the package writes."""
+    for model in (*apps.get_app_config("django_mcp").get_models(), LogEntry):
+        for row in model._default_manager.values():
+            yield f"{model.__name__}: {row}"
 
 
 def _observed(client: Any, attempt: Attempt) -> Seen:
@@ -88,13 +109,13 @@ def _observed(client: Any, attempt: Attempt) -> Seen:
     with _log(seen.logged), CaptureQueriesContext(connection) as captured:
         TRIED[attempt.kind](client, attempt)
     seen.sent = client.received[before:]
-    seen.queries = [_asked(query["sql"]) for query in captured]
+    seen.queries = [_plain(query["sql"]) for query in captured]
     return seen
 
 
-def _asked(sql: str) -> str:
-    """A query without what differs each time: a savepoint's name, and what a row saved held."""
-    if sql.startswith(("INSERT", "UPDATE")):
+def _plain(sql: str) -> str:
+    """A query without what differs each time: names made up, and what a row saved held."""
+    if sql.startswith(("INSERT", "UPDATE")) or "django_mcp_" in sql:
         return LITERAL.sub("?", sql)
     return SAVEPOINT.sub("SAVEPOINT", sql)
 
@@ -121,9 +142,8 @@ def _log(found: list[str]) -> Iterator[None]:
 _FORMAT = logging.Formatter("%(name)s %(message)s")
 
 
-def _look(attempt: Attempt, seen: Seen) -> None:
-    said = attempt.text
-    logged = [] if attempt.params.get("name") == BUG else seen.logged
+def _look(attempt: Attempt, seen: Seen, said: str) -> None:
+    logged = [] if attempt.params.get("name") in BUGS else seen.logged
     for where, text in (("sent", json.dumps(seen.sent)), ("logged", "\n".join(logged))):
         for found in FOUND.findall(text):
             if not _is_said(found, said):
@@ -193,7 +213,9 @@ def _listen(client: Any, attempt: Attempt) -> None:
         for uri in uris:
             _request(client, "resources/subscribe", {"uri": uri})
     else:
-        id = client.start("subscriptions/listen", notifications={"resourceSubscriptions": uris})
+        started = client.start(
+            "subscriptions/listen", notifications={"resourceSubscriptions": uris}
+        )
         client.until(lambda: len(client.notes) > told)
     for paper in Paper.objects.order_by("pk"):
         for resource in client.server.catalog.models[Paper]:
@@ -204,19 +226,22 @@ def _listen(client: Any, attempt: Attempt) -> None:
         for uri in uris:
             _request(client, "resources/unsubscribe", {"uri": uri})
     else:
-        client.notify("notifications/cancelled", requestId=id)
-        client.settle()
+        client.stop(started)
+
+
+def _asked(client: Any, attempt: Attempt) -> None:
+    """Answer a question by what was guessed, and then no more."""
+    answers = iter([{"action": "accept", "content": {"paper": attempt.method}}])
+    client.answers = {"elicitation/create": lambda params: next(answers, {"action": "decline"})}
+    _request(client, "tools/call", attempt.params)
+
+
+def _visit(client: Any, attempt: Attempt) -> None:
+    user = client.visitor if attempt.method == "alice" else None
+    client.received += visited(user, client.server, **attempt.params)
 
 
 TRIED: dict[str, Callable[[Any, Attempt], None]] = {
     "keyed": _keyed, "paged": _paged, "cursor": _cursor, "listen": _listen,
+    "asked": _asked, "visit": _visit,
 }  # fmt: skip
-
-
-class Pipe(Client):
-    """A client over a pipe in memory, as a user who is loaded anew and remembers nothing."""
-
-    def __init__(self, user: Any, server: Any, revision: str) -> None:
-        self.server = server
-        fresh = type(user)._default_manager.get(pk=user.pk)
-        super().__init__(fresh, server=server, revision=revision)

@@ -1,8 +1,8 @@
 """
 What a project would declare over the canaries: something for each way in.
 
-Nothing here is careless. The one tool that fails, ``weigh``, fails as a bug does: with a hidden
-value in the exception's words.
+Nothing here is careless. What fails, ``BUGS``, fails as a bug does: with a hidden value in the
+exception's words.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ from __future__ import annotations
 from typing import Any
 
 import django_mcp as mcp
+from django_mcp.bridges.forms import FormTool
+from django_mcp.bridges.views import ViewTools
 from django_mcp.declare.servers import Server
 
-from .models import Author, Label, Paper
+from .models import Author, Label, Paper, Tenant
+from .site import FORBIDDEN, ChoiceForm, CitationForm, PaperFilter, PaperForm
 from .world import BELL
 
-FORBIDDEN = "canaries.audit"  # which alice does not have
+BUGS = ("weigh", "broken")  # of which the developer is told, in the log, in full
 
 
 class Ours(mcp.ModelResource):
@@ -38,6 +41,15 @@ class Authors(Ours):
 
 class Labels(Ours):
     fields = ["word"]
+    operations = ["create"]
+    operation_permissions = {"create": mcp.AUTHENTICATED}
+
+    def get_initial(self, request: Any) -> Any:
+        return {"tenant": Tenant.objects.get(members=request.user)}
+
+    def save_model(self, request: Any, obj: Any, created: bool) -> None:
+        obj.pk = 301 + Label.objects.filter(pk__gt=300).count()  # the same in both worlds
+        super().save_model(request, obj, created)
 
 
 class Papers(Ours):
@@ -75,6 +87,7 @@ def expose(server: Server) -> Server:
     _read(server)
     _write(server)
     _withhold(server)
+    _bridge(server)
     return server
 
 
@@ -142,3 +155,37 @@ def _withhold(server: Server) -> None:
     @server.resource("kanary://{name}", permission=FORBIDDEN)
     def kanary_each(request: mcp.Request, name: str) -> str:
         return f"kanary-{name}"
+
+
+def _bridge(server: Server) -> None:
+    """What the project has anyway: forms and pages."""
+    server.register(PaperForm, Retitle)
+    server.register(CitationForm, Cite)
+    server.register(Pages)
+
+    @server.tool
+    def choose(request: mcp.Request, message: str) -> str:
+        """Let the user choose a paper."""
+        found = request.elicit(message, ChoiceForm)
+        return f"Chosen: {found['paper'].number}"
+
+
+class Retitle(FormTool):
+    """Change a paper by the form of its page."""
+
+    update, permission = True, mcp.AUTHENTICATED
+
+
+class Cite(FormTool):
+    """How to cite a paper."""
+
+    def form_valid(self, request: mcp.Request, form: Any) -> str:
+        paper, others = form.cleaned_data["paper"], form.cleaned_data["others"]
+        return f"{paper.number}, as in {[one.number for one in others]}"
+
+
+class Pages(ViewTools):
+    get = ["papers", "paper", "broken", "kanary-staff"]
+    post = ["archive"]
+    resources = ["paper"]
+    query = {"papers": PaperFilter}

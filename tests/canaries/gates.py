@@ -12,13 +12,19 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from django_mcp.declare.bindings import Binding
+from django.contrib.auth.models import User
+
+from django_mcp.bridges.form_input import FormInput
+from django_mcp.bridges.view_requests import ViewRequest
+from django_mcp.bridges.views import ViewTools
+from django_mcp.declare.bindings import Binding, missing
 from django_mcp.declare.declarations import Declaration
 from django_mcp.declare.model_resources import ModelResource
 from django_mcp.declare.rows.entries import Column
 from django_mcp.declare.rows.fields import FieldSet
 from django_mcp.declare.rows.keyset import Keyset
 from django_mcp.declare.rows.searching import Search
+from django_mcp.dispatch.usable import Usable
 from django_mcp.exceptions import InvalidArguments
 
 from .exposed import Ours
@@ -94,6 +100,26 @@ def seen_by_everybody(request: Any, uris: Any) -> set[str]:
     return set(uris)
 
 
+def held_from_everything(resource: Any, request: Any, name: Any, verb: str) -> Any:
+    row = resource.model._default_manager.filter(pk=resource.key(name)).first()
+    if row is None:
+        raise missing(resource, name, f" that you may {verb}")
+    return row
+
+
+def named_from_everything(form: FormInput, request: Any, field: Any, named: list[Any]) -> list[Any]:
+    return named
+
+
+def shown_whoever_asks(request: Any) -> Usable:
+    catalog = request.server.catalog
+    tools, resources = [*catalog.tools.values()], [*catalog.resources.values()]
+    return Usable(tools, resources, [], [*catalog.prompts.values()])
+
+
+mallory = property(
+    lambda self: User.objects.get(username="kanary-mallory"), lambda self, given: None
+)
 ANY_SCHEMA = ("django_mcp.declare.schemas", "violations", lambda *args, **options: [])
 GATES: dict[str, list[Patch]] = {
     "the project's queryset": [(Ours, "get_queryset", everything)],
@@ -111,6 +137,17 @@ GATES: dict[str, list[Patch]] = {
         ("django_mcp.dispatch.listening", "visible", seen_by_everybody),
     ],
     "permission": [(Declaration, "admits", lambda self, request: True)],
+    "rows to write through the resource": [
+        ("django_mcp.bridges.model_operations", "held", held_from_everything),
+        ("django_mcp.bridges.forms", "held", held_from_everything),
+    ],
+    "rows of forms through the resource": [(FormInput, "_found", named_from_everything)],
+    "rows of questions through the resource": [
+        ("django_mcp.declare.forms", "narrow", lambda form, request: None)
+    ],
+    "views as who calls": [(ViewRequest, "user", mallory)],
+    "the whitelist of redirects": [(ViewTools, "shown", frozenset(["audit", "paper"]))],
+    "the page as who visits": [("django_mcp.web.page", "usable", shown_whoever_asks)],
     "masked bugs": [("django_mcp.dispatch.failures", "_bug", lambda error, run: str(error))],
 }
 

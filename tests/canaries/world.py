@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db import transaction
+from django.contrib.contenttypes.models import ContentType
+from django.db import connections, transaction
 from django.db.models import F
 
 from .models import Author, Label, Paper, Remark, Tenant
@@ -39,6 +40,7 @@ def fill() -> User:
     alice = User.objects.create_user("alice", email="kanary-alice@example.com")
     ours, theirs = Tenant.objects.create(name="Ours"), Tenant.objects.create(name="kanary-tenant")
     ours.members.add(alice)
+    theirs.members.add(User.objects.create_user("kanary-mallory"))
     for key in (1, 2):
         Author.objects.create(pk=key, tenant=ours, name=f"Author {key}", secret=_canary())
     Author.objects.create(pk=101, tenant=theirs, name=_canary(), secret=_canary())
@@ -54,6 +56,7 @@ def fill() -> User:
         _hidden(key, theirs, 101).labels.add(101)
     for key in SEALED:
         _hidden(key, ours, 1 + key % 2, sealed=True)
+    ContentType.objects.get_for_models(Author, Label, Paper)  # which are asked for once
     return alice
 
 
@@ -73,7 +76,8 @@ def _paper(key: int, tenant: Tenant, author: int, **values: Any) -> Paper:
     made = Paper.objects.create(
         pk=key, tenant=tenant, author_id=author, number=number(key), **(given | values)
     )
-    Remark.objects.create(paper=made, text=_canary())
+    if key != VISIBLE[-1]:  # which can be deleted
+        Remark.objects.create(paper=made, text=_canary())
     return made
 
 
@@ -85,9 +89,12 @@ def _hidden(key: int, tenant: Tenant, author: int, **values: Any) -> Paper:
 @contextmanager
 def whole() -> Iterator[None]:
     """The world as it is; what is done to it is undone."""
-    with transaction.atomic():
+    with ExitStack() as stack:
+        for alias in connections:
+            stack.enter_context(transaction.atomic(alias))
         yield
-        transaction.set_rollback(True)
+        for alias in connections:
+            transaction.set_rollback(True, alias)
 
 
 @contextmanager
