@@ -11,7 +11,8 @@ import argparse
 import os
 import shutil
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from django.core.management.base import (
@@ -113,6 +114,12 @@ def _styled(parts: Row, widths: Sequence[int], styles: Sequence[Style]) -> Itera
     for index, (part, width) in enumerate(zip(parts, widths, strict=True)):
         padding = " " * (width - len(part))
         yield (styles[index](part) if index < len(styles) and part else part) + padding
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """A hint with the known names that resemble ``name``, or nothing."""
+    close = get_close_matches(name, list(known), 3)
+    return f" Did you mean {' or '.join(close)}?" if close else ""
 
 
 def printable(text: str, keep: str = "") -> str:

@@ -11,18 +11,21 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError, CommandParser
-from django.db.utils import OperationalError, ProgrammingError
+from django.db.utils import DatabaseError, OperationalError, ProgrammingError
 
 from ..declare.requests import Request
 from ..declare.servers import Server, server_named, servers
 from ..exceptions import Misdeclared
 from ..principal import Auth, Principal, anonymous
 from ..tokens import check_scopes
+from ..web.clients import TOKEN
 
 EMPTY = (
     "The server {name!r} declares nothing. What is exposed is declared in the mcp.py of an app: "
     "'manage.py startmcp APP' writes one."
 )
+
+UNMIGRATED = (OperationalError, ProgrammingError)  # what databases say of tables they have not
 
 
 def add_server(parser: CommandParser) -> None:
@@ -45,7 +48,7 @@ def add_scopes(parser: CommandParser) -> None:
 
 def served(name: str) -> Server:
     """The server of that name, which declares something, and rightly. Raises ``CommandError``."""
-    if _named(name).is_empty:
+    if named(name).is_empty:
         found = ", ".join(one.name for one in servers() if not one.is_empty)
         hint = f" Or name another server, by --server: {found}." if found else ""
         raise CommandError(EMPTY.format(name=name) + hint)
@@ -54,7 +57,7 @@ def served(name: str) -> Server:
 
 def resolved(name: str) -> Server:
     """The server of that name, with nothing wrong in it. Raises ``CommandError``."""
-    server = _named(name)
+    server = named(name)
     try:
         server.ready()
     except Misdeclared as error:
@@ -62,7 +65,8 @@ def resolved(name: str) -> Server:
     return server
 
 
-def _named(name: str) -> Server:
+def named(name: str) -> Server:
+    """The server of that name, whatever it declares. Raises ``CommandError``."""
     try:
         return server_named(name)
     except LookupError as error:
@@ -81,8 +85,8 @@ def user_named(name: str) -> Any:
             f"A user goes by their {model.USERNAME_FIELD}; 'manage.py createsuperuser' makes one."
         )
         raise CommandError(f"There is no user {name!r}. {hint}") from None
-    except (OperationalError, ProgrammingError) as error:
-        raise CommandError(f"{error}\nHas 'manage.py migrate' been run?") from error
+    except UNMIGRATED as error:
+        raise unmigrated(error) from error
 
 
 def principal(name: str | None, scopes: Sequence[str] = ()) -> Principal:
@@ -99,11 +103,28 @@ def principal(name: str | None, scopes: Sequence[str] = ()) -> Principal:
 
 def auth(scopes: Sequence[str]) -> Auth | None:
     """A token of these scopes; none without. Raises ``CommandError``."""
+    return Auth(frozenset(checked(scopes))) if scopes else None
+
+
+def checked(scopes: Sequence[str]) -> Sequence[str]:
+    """``scopes``, each of which may be one. Raises ``CommandError``."""
     try:
-        check_scopes(list(scopes))
+        check_scopes(scopes)
     except ValidationError as error:
         raise CommandError(" ".join(error.messages)) from None
-    return Auth(frozenset(scopes)) if scopes else None
+    return scopes
+
+
+def token(text: str | None) -> str | None:
+    """An access token as it was given. Raises ``CommandError``, which does not repeat it."""
+    if text is not None and not TOKEN.fullmatch(text):
+        raise CommandError("The token is letters, digits and ._~+/- alone.")
+    return text
+
+
+def unmigrated(error: DatabaseError) -> CommandError:
+    """What is said of tables that are probably not there yet."""
+    return CommandError(f"{error}\nHas 'manage.py migrate' been run?")
 
 
 def asking(principal: Principal, server: Server) -> Request:

@@ -14,7 +14,6 @@ import mimetypes
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,7 @@ from django.db import connections, transaction
 
 from ...protocol.errors import MISSING_CAPABILITY
 from .. import people
-from ..output import SpokenCommand
+from ..output import SpokenCommand, near
 from ..values import arguments
 
 if TYPE_CHECKING:
@@ -215,8 +214,7 @@ async def _definition(client: AsyncClient, name: str) -> JSON:
     tools = await client.tools()
     if name in tools.names:
         return tools.named(name)
-    near = get_close_matches(name, tools.names, 3)
-    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    hint = near(name, tools.names)
     raise CommandError(f"There is no tool {name!r} for this user.{hint} See mcp_explain.")
 
 

@@ -17,18 +17,17 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 from django.db import router, transaction
-from django.db.utils import OperationalError, ProgrammingError
 
 from ...conf import settings
-from ...declare.servers import Server, server_named
+from ...declare.servers import Server
 from ...models import Token
 from ...web.addresses import address
-from ...web.clients import CLIENTS, NAME, PLACEHOLDER, TOKEN, Client, Entry, client, shell
+from ...web.clients import CLIENTS, NAME, PLACEHOLDER, Client, Entry, client, shell
 from ...web.connecting import is_open, short_name
+from .. import people
 from ..client_files import Change, Unwritable, write
 from ..output import SpokenCommand
 from ..own_command import own_command
-from ..people import add_server, principal
 from .mcp_token import make
 
 SECONDS = 60  # for a client's own command
@@ -108,7 +107,7 @@ class Command(SpokenCommand):
         secret.add_argument(
             "--new-token", action="store_true", help="make an access token for --user"
         )
-        add_server(parser)
+        people.add_server(parser)
         parser.add_argument("--name", metavar="NAME", help="what the client calls it")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -157,8 +156,8 @@ class Command(SpokenCommand):
             with transaction.atomic(using=router.db_for_write(Token)):
                 token, secret = make(user, label, server=wanted.server.name)
                 (self._write if writes else self._print)(wanted, secret)
-        except (OperationalError, ProgrammingError) as error:
-            raise CommandError(f"{error}\nHas 'manage.py migrate' been run?") from error
+        except people.UNMIGRATED as error:
+            raise people.unmigrated(error) from error
         self.note(f"Token {token.pk} acts for {user!r} and expires {token.expires:%Y-%m-%d}.")
 
     def _remark(self, wanted: Wanted, token: str | None, options: dict[str, Any]) -> None:
@@ -188,9 +187,10 @@ class Command(SpokenCommand):
 def wish(options: dict[str, Any]) -> Wanted:
     """What the options say. Raises ``CommandError`` where they name what is not there."""
     try:
-        found, server = client(options["client"]), server_named(options["server"])
+        found = client(options["client"])
     except LookupError as error:
         raise CommandError(str(error)) from None
+    server = people.named(options["server"])
     name = options["name"] or short_name(server)
     if not NAME.fullmatch(name):
         raise CommandError("--name is 1 to 64 letters, digits, - and _, the first of them no -.")
@@ -203,9 +203,7 @@ def given(token: str | None) -> str | None:
     """The token of an option. Raises ``CommandError``, which does not repeat it."""
     if token == "-":
         token = sys.stdin.readline(4096).strip()
-    if token is not None and not TOKEN.fullmatch(token):
-        raise CommandError("The token is letters, digits and ._~+/- alone.")
-    return token
+    return people.token(token)
 
 
 def check(wanted: Wanted, options: dict[str, Any], token: str | None) -> None:
@@ -213,7 +211,7 @@ def check(wanted: Wanted, options: dict[str, Any], token: str | None) -> None:
     for wrong in problems(wanted, options, token is not None or options["new_token"]):
         raise CommandError(wrong, returncode=2)
     if wanted.command and options["user"]:
-        principal(options["user"])
+        people.principal(options["user"])
 
 
 def problems(wanted: Wanted, options: dict[str, Any], secret: bool) -> Iterator[str]:

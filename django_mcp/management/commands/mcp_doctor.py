@@ -16,15 +16,14 @@ from urllib.parse import urlsplit
 from django.core.management.base import CommandError, CommandParser
 
 from ...conf import settings
-from ...declare.servers import Server, server_named
+from ...declare.servers import Server
 from ...web.addresses import address
-from ...web.clients import TOKEN
+from .. import people
 from ..doctor import databases, inside, installation
 from ..doctor.findings import Finding, Findings, note, survived
 from ..doctor.live import Visit
 from ..doctor.wire import Unreachable, Wire
 from ..output import SpokenCommand, printable
-from ..people import user_named
 
 VARIABLE = "DJANGO_MCP_TOKEN"
 SECONDS, MOST_SECONDS = 10.0, 300.0
@@ -48,9 +47,7 @@ class Command(SpokenCommand):
         parser.add_argument(
             "url", metavar="URL", nargs="?", help="of a server that runs (default: the project's)"
         )
-        parser.add_argument(
-            "--server", metavar="NAME", default="default", help="the server (default: default)"
-        )
+        people.add_server(parser)
         parser.add_argument(
             "--token", metavar="TOKEN",
             help=f"an access token to look further with (default: the variable {VARIABLE})",
@@ -65,11 +62,8 @@ class Command(SpokenCommand):
         parser.add_argument("--format", choices=("text", "json"), default="text")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        try:
-            server = server_named(options["server"])
-        except LookupError as error:
-            raise CommandError(str(error)) from None
-        user = user_named(options["user"]) if options["user"] else None
+        server = people.named(options["server"])
+        user = people.user_named(options["user"]) if options["user"] else None
         token, url = given(options["token"]), sane(options["url"])
         found = all_of(server, user, url, token, options["seconds"])
         levels = (self._json if options["format"] == "json" else self._text)(found)
@@ -155,10 +149,7 @@ def seconds(text: str) -> float:
 
 def given(token: str | None) -> str | None:
     """The token of the option or of the environment. Raises ``CommandError``."""
-    token = token or os.environ.get(VARIABLE) or None
-    if token is not None and not TOKEN.fullmatch(token):
-        raise CommandError("The token is letters, digits and ._~+/- alone.")
-    return token
+    return people.token(token or os.environ.get(VARIABLE) or None)
 
 
 def sane(url: str | None) -> str | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import CommandError, CommandParser
@@ -18,7 +17,7 @@ from django.core.management.base import CommandError, CommandParser
 from ...dispatch.running import surrounded
 from ...principal import Principal, anonymous
 from .. import people
-from ..output import SpokenCommand
+from ..output import SpokenCommand, near
 
 if TYPE_CHECKING:
     from ...declare.declarations import Declaration
@@ -159,13 +158,9 @@ def _named(server: Server, name: str) -> list[tuple[str, Declaration]]:
     things = [*_things(server)]
     found = [(kind, thing) for kind, thing in things if thing.name == name]
     if not found:
-        raise CommandError(f"{server.name} has no {name!r}.{_near(name, things)}")
+        hint = near(name, [thing.name for _, thing in things]) or " Without a name: everything."
+        raise CommandError(f"{server.name} has no {name!r}.{hint}")
     return found
-
-
-def _near(name: str, things: Iterable[tuple[str, Declaration]]) -> str:
-    near = get_close_matches(name, [thing.name for _, thing in things], 3)
-    return f" Did you mean {' or '.join(near)}?" if near else " Without a name: everything."
 
 
 def _verdicts(things: Iterable[tuple[str, Declaration]], request: Request) -> list[Verdict]:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import CommandError, CommandParser
 
 from .. import people
-from ..output import SpokenCommand
+from ..output import SpokenCommand, near
 
 if TYPE_CHECKING:
     from ...declare.declarations import Declaration
@@ -197,8 +196,7 @@ def _named(server: Server, found: Things, name: str, user: str | None) -> Iterat
     things = [thing for kind in KINDS for thing in found[kind]]
     named = [one for one in things if name in (one.name, getattr(one, "uri", None))]
     if not named:
-        near = get_close_matches(name, [one.name for one in things], 3)
-        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        hint = near(name, [one.name for one in things])
         if user is not None:
             hint += f" 'manage.py mcp_explain {user}' tells what they may not use, and why."
         raise CommandError(f"The server {server.name} has no {name!r} here.{hint}")

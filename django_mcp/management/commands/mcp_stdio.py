@@ -13,7 +13,7 @@ from ...declare.servers import Server, servers
 from ...principal import Principal, anonymous
 from ...transports.endings import flush
 from ...transports.stdio import serve, taken_streams
-from ..people import resolved
+from ..people import add_server, resolved
 
 
 class Command(BaseCommand):
@@ -29,9 +29,7 @@ class Command(BaseCommand):
             metavar="NAME",
             help="the user the client acts as; without, only PUBLIC things",
         )
-        parser.add_argument(
-            "--server", metavar="NAME", default="default", help="the server (default: default)"
-        )
+        add_server(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         name = options["user"]

@@ -11,17 +11,14 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.contrib.auth import get_user_model
-from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db.models import QuerySet
-from django.db.utils import OperationalError, ProgrammingError
 from django.utils import timezone
 
-from ...declare.servers import server_named
 from ...models import Token
-from ...tokens import SECRET, VALID, check_scopes, revoke, state
+from ...tokens import SECRET, VALID, revoke, state
 from ..output import table
+from ..people import UNMIGRATED, checked, named, unmigrated, user_named
 
 DAYS, MOST_DAYS = 90, 36_500
 HEADER = ("ID", "USER", "NAME", "TOKEN", "SERVER", "SCOPES", "EXPIRES", "LAST USED", "STATE")
@@ -89,8 +86,8 @@ class Command(BaseCommand):
         run: Callable[..., None] = getattr(self, f"_{action}")
         try:
             run(**options)
-        except (OperationalError, ProgrammingError) as error:
-            raise CommandError(f"{error}\nHas 'manage.py migrate' been run?") from error
+        except UNMIGRATED as error:
+            raise unmigrated(error) from error
 
     def _create(
         self, user: str, name: str, scope: list[str], days: int, server: str | None, **other: Any
@@ -103,7 +100,7 @@ class Command(BaseCommand):
     def _list(self, user: str | None, all: bool, **other: Any) -> None:
         found = Token.objects.select_related("user").order_by("pk")
         if user is not None:
-            found = found.filter(user=_user(user))
+            found = found.filter(user=user_named(user))
         shown = [token for token in found if all or state(token) == VALID]
         if not shown:
             self.stderr.write("No tokens." if all else "No valid tokens; --all shows every one.")
@@ -114,7 +111,8 @@ class Command(BaseCommand):
     def _revoke(self, tokens: list[str], user: str | None, **other: Any) -> None:
         if bool(tokens) == (user is not None):
             raise CommandError("Name tokens to revoke, or a user with --user.", returncode=2)
-        found = [_named(token) for token in tokens] if tokens else [_of(_user(user))]
+        found = [_named(token) for token in tokens]
+        found += [_of(user_named(user))] if user is not None else []
         count = sum(map(revoke, found))
         already = sum(one.count() for one in found) - count
         self.stderr.write(f"Revoked: {count}. Revoked before: {already}.")
@@ -124,21 +122,12 @@ def make(
     user: str, name: str, scopes: Sequence[str] = (), days: int = DAYS, server: str | None = None
 ) -> tuple[Token, str]:
     """A new token for the user of that name, and its secret. Raises ``CommandError``."""
-    owner = _user(user)
+    owner = user_named(user)
     if not owner.is_active:
         raise CommandError(f"{user!r} is not active: a token would open nothing for them.")
     expires = timezone.now() + timedelta(days=days) if days else None
-    return Token.make(
-        owner, _label(name), scopes=_scopes(scopes), server=_server(server), expires=expires
-    )
-
-
-def _user(name: str | None) -> Any:
-    model = get_user_model()
-    try:
-        return model._default_manager.get_by_natural_key(name)
-    except model.DoesNotExist:
-        raise CommandError(f"There is no user {name!r}. 'createsuperuser' makes one.") from None
+    place = "" if server is None else named(server).name
+    return Token.make(owner, _label(name), scopes=checked(scopes), server=place, expires=expires)
 
 
 def _label(name: str) -> str:
@@ -146,21 +135,6 @@ def _label(name: str) -> str:
     if not 0 < len(name) <= longest or not name.isprintable():
         raise CommandError(f"--name is a line of 1 to {longest} characters.")
     return name
-
-
-def _scopes(scopes: Sequence[str]) -> Sequence[str]:
-    try:
-        check_scopes(scopes)
-    except ValidationError as error:
-        raise CommandError(" ".join(error.messages)) from None
-    return scopes
-
-
-def _server(name: str | None) -> str:
-    try:
-        return "" if name is None else server_named(name).name
-    except LookupError as error:
-        raise CommandError(str(error)) from None
 
 
 def _named(text: str) -> QuerySet[Token]:
