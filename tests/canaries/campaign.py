@@ -35,7 +35,7 @@ from .world import BELL, CANARIES, whole, without
 JSON = dict[str, Any]
 CORE = re.compile(rf"(?:{'|'.join(CANARIES)})[\w-]*")
 FOUND = re.compile(rf"[\w.:/-]*(?:{'|'.join(CANARIES)})[\w.-]*")
-LITERAL = re.compile(r"'(?:[^']|'')*'|-?\b\d+\b")
+LITERAL = re.compile(r"'(?:[^']|'')*'|\s*-?\b\d+\b")
 SAVEPOINT = re.compile(r'SAVEPOINT "?`?s\d+_x\d+')
 Connected = Callable[[], Any]  # makes a client
 

@@ -58,10 +58,10 @@ class Pipe(Client):
 class Web(HttpClient):
     """A client over HTTP, with a token; in a session, it listens to the session's stream."""
 
-    def __init__(self, user: Any, server: Any, revision: str) -> None:
+    def __init__(self, user: Any, server: Any, revision: str, token: str | None = None) -> None:
         self.received: list[str] = []
         self.visitor = fresh(user)
-        token = Token.make(self.visitor, "canaries")[1]
+        token = token or Token.make(self.visitor, "canaries")[1]
         application = recorded(mount(elsewhere), self.received)
         super().__init__(token, server=server, revision=revision, application=application)
         if self.revision.handshake:

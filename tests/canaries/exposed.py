@@ -107,7 +107,7 @@ def _read(server: Server) -> None:
     @server.tool(read_only=True)
     def works(request: mcp.Request, author: Author) -> list[Paper]:
         """What an author has published."""
-        return list(author.papers.filter(sealed=False))
+        return list(author.papers.filter(sealed=False).order_by("pk"))
 
     @server.prompt
     def review(request: mcp.Request, paper: Paper) -> str:
