@@ -19,7 +19,7 @@ from django.core.validators import (
 )
 from django.db import models
 
-from ..declare.rows.columns import JSON
+from ..declare.rows.columns import JSON, as_number
 
 NUMBERS = ("integer", "number")
 # Which keyword says what a validator refuses; of several, the tightest counts.
@@ -60,6 +60,4 @@ def _fits(keyword: str, limit: Any, numeric: bool) -> bool:
 
 
 def _json(limit: Any) -> Any:
-    if isinstance(limit, Decimal):
-        return int(limit) if limit == limit.to_integral_value() else float(limit)
-    return limit
+    return as_number(limit) if isinstance(limit, Decimal) else limit

@@ -19,7 +19,7 @@ from django.db.models import NOT_PROVIDED
 
 from ..declare.form_values import FILE_SCHEMA, upload
 from ..declare.parameters import Parameter
-from ..declare.rows.columns import JSON, kind_of
+from ..declare.rows.columns import FINITE, JSON, kind_of
 from ..declare.rows.values import ANYTHING, choices_of, describe, field_value
 from .field_limits import limits
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # What is read more freely than it is written.
 TYPED: dict[str, JSON] = {
-    "DecimalField": {"type": ["string", "number"], "pattern": r"^-?[0-9]+(\.[0-9]+)?$"},
+    "DecimalField": {"type": ["string", "number"], "pattern": FINITE},
     "DurationField": {"type": "string"},
 }
 MOST_LEVELS = 30  # of JSON: MariaDB keeps no more than one besides

@@ -19,6 +19,7 @@ from django.utils import timezone
 from ..exceptions import ToolError
 from .form_rows import MOST_ROWS
 from .form_values import flat, limits
+from .rows.columns import as_number
 from .schemas import violations
 
 TYPES: tuple[tuple[type[forms.Field], dict[str, Any]], ...] = (
@@ -109,7 +110,7 @@ def _key(value: Any) -> Any:
 
 def _json(value: Any) -> Any:
     if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else float(value)
+        return as_number(value)
     if isinstance(value, datetime) and timezone.is_naive(value):
         return timezone.make_aware(value).isoformat()
     if isinstance(value, date | time):

@@ -26,11 +26,10 @@ from django.utils.choices import CallableChoiceIterator
 from django.utils.datastructures import MultiValueDict
 
 from ..conf import settings
-from .rows.columns import KINDS, typed
+from .rows.columns import FINITE, KINDS, as_number, typed
 from .schemas import violations
 
 JSON = dict[str, Any]
-DECIMAL = r"^-?[0-9]+(\.[0-9]+)?$"
 MOST_VALUES = 1000  # in one list
 LONGEST_NAME = 255  # of a file
 WORDS = {str: "string", int: "integer", float: "number", bool: "boolean"}
@@ -142,7 +141,7 @@ def _formatted(word: str) -> Kind:
 TEXT = _of_column("TextField", nullable=False)
 MOMENT = _of_column("DateTimeField", decode=_local)
 BOOLEAN = _of_column("BooleanField", nullable=False)
-DECIMALS = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": DECIMAL}]}
+DECIMALS = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": FINITE}]}
 FILE_SCHEMA = {
     "type": "object",
     "properties": {
@@ -281,10 +280,8 @@ def limits(field: forms.Field) -> JSON:
     return {key: _limit(value) for key, value in found if _is_number(value)}
 
 
-def _limit(value: Any) -> int | float:
-    if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else float(value)
-    return value  # type: ignore[no-any-return]
+def _limit(value: Any) -> Any:
+    return as_number(value) if isinstance(value, Decimal) else value
 
 
 def _is_number(value: Any) -> bool:

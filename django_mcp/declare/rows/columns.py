@@ -27,6 +27,7 @@ JSON = dict[str, Any]
 AnyField: TypeAlias = "models.Field[Any, Any]"
 SMALLEST, LARGEST = -(2**63), 2**63 - 1
 LONGEST_NUMBER = 100
+FINITE = r"^-?[0-9]+(\.[0-9]+)?$"  # a decimal, as it is taken
 DECIMAL = r"^-?([0-9]+(\.[0-9]+)?|NaN|Infinity)$"
 TIME = r"^[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?$"
 DURATION = r"^-?P[0-9]+DT[0-9]{2}H[0-9]{2}M[0-9]{2}(\.[0-9]{6})?S$"
@@ -94,6 +95,11 @@ def _decimal(value: Any) -> Decimal:
     if len(format(number, "f")) > LONGEST_NUMBER:
         raise ValueError("too long")
     return number
+
+
+def as_number(value: Decimal) -> int | float:
+    """A decimal as a number of JSON, such as a limit in a schema."""
+    return int(value) if value == value.to_integral_value() else float(value)
 
 
 def from_datetime(value: datetime) -> str:

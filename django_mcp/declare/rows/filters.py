@@ -15,7 +15,7 @@ from typing import Any
 from django.core.exceptions import FieldError
 from django.db.models import Q
 
-from .columns import JSON, KINDS, Kind, kind_of
+from .columns import FINITE, JSON, KINDS, Kind, kind_of
 from .entries import Column, Related, entry_of
 from .keys import key_schema, parse_key
 from .paths import ModelClass
@@ -28,7 +28,7 @@ _AS_ARGUMENT: Mapping[str, JSON] = {
     KINDS["TextField"].word: {"type": "string", "maxLength": LONGEST_TEXT},
     KINDS["DecimalField"].word: {
         "type": ["string", "number"],
-        "pattern": r"^-?[0-9]+(\.[0-9]+)?$",
+        "pattern": FINITE,
     },
 }
 WORDS: Mapping[str, str] = {
