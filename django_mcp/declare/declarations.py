@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from .requests import Request
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}\Z")
-
-
 # Where a docstring turns from the thing to its arguments and results.
 SECTION = re.compile(
     r"^\s*(?:Args|Arguments|Parameters|Returns|Yields|Raises):[ \t]*$"
@@ -203,7 +201,7 @@ class Declaration:
         """Where it was written, for messages."""
         source: Any = self._function or type(self)
         source = source if hasattr(source, "__qualname__") else type(source)
-        return f"{source.__module__}.{source.__qualname__}"
+        return reasons.path(source)
 
 
 def icon_problem(icon: Any) -> str | None:

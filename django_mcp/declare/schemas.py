@@ -8,6 +8,7 @@ that a model can act on. jsonschema is imported when the first schema is used.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
@@ -29,8 +30,6 @@ MAX_FOUND = 100  # what is wrong after that is not looked for: a client can send
 
 @lru_cache(maxsize=1024)
 def _compiled(text: str, formats: bool) -> Any:
-    import json
-
     return _validator(json.loads(text), formats)
 
 
@@ -51,8 +50,6 @@ def is_plain(schema: Mapping[str, Any], value: Any) -> bool:
 
 def violations(schema: dict[str, Any], value: Any, *, formats: bool = True) -> list[str]:
     """What ``value`` breaks, each in a sentence that starts with the place; [] when it fits."""
-    import json
-
     validator = _compiled(json.dumps(schema, sort_keys=True), formats)
     found = islice(validator.iter_errors(value), MAX_FOUND)
     errors = sorted(found, key=lambda error: list(map(str, error.path)))
