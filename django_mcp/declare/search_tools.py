@@ -40,7 +40,30 @@ def derived_from(resource: ModelResource) -> Iterator[Declaration]:
         yield FileResource(resource)
 
 
-class SearchTool(Tool):
+class OfRows(Declaration):
+    """What a model resource brings along: whoever may use the one may use the other."""
+
+    _resource: ModelResource
+
+    def origin(self) -> str:
+        return self._resource.origin()
+
+    @property
+    def is_public(self) -> bool:
+        return self._resource.is_public
+
+    def has_permission(self, request: Request) -> bool:
+        return self._resource.has_permission(request)
+
+    def reason(self, request: Request) -> Reason:
+        return self._resource.reason(request)
+
+    @property
+    def rule(self) -> str:
+        return self._resource.rule
+
+
+class SearchTool(OfRows, Tool):
     """Finds rows of a model resource by text and by filters, page by page."""
 
     read_only = True
@@ -55,26 +78,9 @@ class SearchTool(Tool):
         self.description = f"Find {plural} {how} the fields shown here, page by page."
         self.permission = resource.permission
 
-    def origin(self) -> str:
-        return self._resource.origin()
-
-    @property
-    def is_public(self) -> bool:
-        return self._resource.is_public
-
     @property
     def is_free(self) -> bool:
         return self._resource.is_free
-
-    def has_permission(self, request: Request) -> bool:
-        return self._resource.has_permission(request)
-
-    def reason(self, request: Request) -> Reason:
-        return self._resource.reason(request)
-
-    @property
-    def rule(self) -> str:
-        return self._resource.rule
 
     def resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
         self.arguments = Arguments(schema=self._resource.search.schema(), handwritten=True)
@@ -124,7 +130,7 @@ class SearchTool(Tool):
             ) from None
 
 
-class FileResource(Resource):
+class FileResource(OfRows, Resource):
     """The files of a model resource's rows, read through the row."""
 
     listed = False
@@ -139,23 +145,6 @@ class FileResource(Resource):
     def rows(self) -> ModelResource:
         """The resource whose rows have the files."""
         return self._resource
-
-    def origin(self) -> str:
-        return self._resource.origin()
-
-    @property
-    def is_public(self) -> bool:
-        return self._resource.is_public
-
-    def has_permission(self, request: Request) -> bool:
-        return self._resource.has_permission(request)
-
-    def reason(self, request: Request) -> Reason:
-        return self._resource.reason(request)
-
-    @property
-    def rule(self) -> str:
-        return self._resource.rule
 
     def resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
         resource = self._resource
