@@ -280,7 +280,7 @@ class Views:
         self.names = sorted({*self.get, *self.perhaps, *self.post})
 
     def _routes(self) -> dict[str, Any]:
-        from ..bridges.view_urls import routes
+        from ..bridges.views.urls import routes
 
         return routes()
 

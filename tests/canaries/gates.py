@@ -14,9 +14,9 @@ from unittest import mock
 
 from django.contrib.auth.models import User
 
-from django_mcp.bridges.form_input import FormInput
-from django_mcp.bridges.view_requests import ViewRequest
+from django_mcp.bridges.forms.input import FormInput
 from django_mcp.bridges.views import ViewTools
+from django_mcp.bridges.views.requests import ViewRequest
 from django_mcp.declare.bindings import Binding, missing
 from django_mcp.declare.declarations import Declaration
 from django_mcp.declare.model_resources import ModelResource
@@ -138,8 +138,8 @@ GATES: dict[str, list[Patch]] = {
     ],
     "permission": [(Declaration, "admits", lambda self, request: True)],
     "rows to write through the resource": [
-        ("django_mcp.bridges.model_operations", "held", held_from_everything),
-        ("django_mcp.bridges.forms", "held", held_from_everything),
+        ("django_mcp.bridges.model_operations.tools", "held", held_from_everything),
+        ("django_mcp.bridges.forms.tools", "held", held_from_everything),
     ],
     "rows of forms through the resource": [(FormInput, "_found", named_from_everything)],
     "rows of questions through the resource": [

@@ -21,10 +21,10 @@ from django.views.decorators.vary import vary_on_cookie, vary_on_headers
 from django.views.generic import View
 
 import django_mcp as mcp
-from django_mcp.bridges import view_pages
 from django_mcp.bridges.forms import FormTool
-from django_mcp.bridges.operation_rows import refusals
+from django_mcp.bridges.model_operations.rows import refusals
 from django_mcp.bridges.views import ViewTools
+from django_mcp.bridges.views import pages as view_pages
 from tests.bridges import site
 from tests.bridges.billing import Free, declare
 from tests.client import RpcError

@@ -1,0 +1,3 @@
+"""Django's forms as tools: ``FormTool``."""
+
+from .tools import FormTool as FormTool

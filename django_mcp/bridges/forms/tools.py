@@ -1,0 +1,323 @@
+"""
+Django forms as tools: ``@mcp.register(ContactForm)`` above a ``FormTool``.
+
+Rule: a tool made of a form does what its page would do - the form's own
+validation, and what it saves - for who may do it, and tells a model what is
+wrong, field by field. A row is changed only by somebody who sees it, before
+and after.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from asgiref.sync import iscoroutinefunction
+from django.core.checks import CheckMessage
+from django.core.exceptions import ImproperlyConfigured, PermissionDenied
+from django.db import router
+from django.forms import BaseForm, BaseFormSet, BaseModelForm
+
+from ...declare.arguments import Arguments
+from ...declare.declarations import Declaration, default_name, prose
+from ...declare.model_checks import REQUIRED
+from ...declare.outputs import Output, RowOutput, output_of
+from ...declare.permissions import AUTHENTICATED, Permission, of_model
+from ...declare.reasons import Reason
+from ...declare.tools import Tool
+from ...dispatch.announcements import notify_changed
+from ...exceptions import InvalidArguments
+from ..log_entries import ADDED, ADDITION, CHANGE, changed, logged
+from ..model_operations.relations import key_or_uri
+from ..model_operations.rows import held, refusals, shown
+from .input import FormInput, errors, refuse_unknown
+
+if TYPE_CHECKING:
+    from django.db.models import Model
+
+    from ...declare.catalogs import Catalog
+    from ...declare.model_resources import ModelResource
+    from ...declare.requests import Request
+
+JSON = dict[str, Any]
+IMMEDIATE = ("get_form_class", "get_form_kwargs", "get_schema_form")
+
+
+SENTENCES = {
+    False: "Create one new {}.",
+    True: "Change one {}: the fields that are given, and no others.",
+}
+
+
+class FormTool(Tool):
+    """A form as a tool: register a subclass with a form class.
+
+    The fields of the form are the arguments; ``exclude`` names fields that
+    keep their initial value instead. A ``ModelForm`` saves a new row, or with
+    ``update = True`` changes the one that an argument names, and returns it
+    through its registered resource. Any other form needs ``form_valid``. Where
+    no ``permission`` is stated, a ``ModelForm`` needs Django's own to add or
+    change its model, as in the admin.
+    """
+
+    permission: Permission = REQUIRED
+    form_class: type[BaseForm] | None = None
+    update: bool = False
+    exclude: Sequence[str] = ()
+
+    entry = "form_valid"
+    input: FormInput
+    resource: ModelResource | None = None
+
+    @classmethod
+    def made_for(cls, subjects: tuple[Any, ...]) -> list[Declaration]:
+        if len(subjects) > 1:
+            raise TypeError(f"{cls.__name__} is registered with one form.")
+        one = cls()
+        one.form_class = subjects[0] if subjects else cls.form_class
+        return [one]
+
+    # For a project to override.
+
+    def get_form_class(self, request: Request) -> type[BaseForm]:
+        """The form for this request; its fields must be among those of the schema."""
+        assert self.form_class is not None
+        return self.form_class
+
+    def get_form_kwargs(self, request: Request) -> dict[str, Any]:
+        """What the form is made with beside its data: ``initial``, ``instance``, your own."""
+        return {}
+
+    def get_schema_form(self) -> BaseForm:
+        """An unbound form, of which the schema is made before there is a request."""
+        assert self.form_class is not None
+        return self.form_class()
+
+    def form_valid(self, request: Request, form: Any) -> Any:
+        """Do what the valid form is for; what is returned becomes the result.
+
+        A ``ModelForm`` is saved, written into the admin's log, and its row
+        returned. Raises ``PermissionDenied`` where the caller would not see it.
+        """
+        resource = self._shown_through(request)
+        new = form.instance._state.adding
+        with refusals(resource):
+            row = form.save()
+        if new:
+            logged(request, row, ADDITION, ADDED)
+            return shown(resource, request, row, "add")
+        names = _changed_fields(row, form)
+        logged(request, row, CHANGE, changed(type(row), names) if names else [])
+        notify_changed(row)
+        return shown(resource, request, row, "change")
+
+    def _shown_through(self, request: Request) -> ModelResource:
+        """The resource of the saved row, also where the project's own ``form_valid`` calls ours."""
+        assert self.model is not None
+        resource = self.resource or request.server.catalog.find(self.model)
+        if not resource.admits(request):
+            raise PermissionDenied()
+        return resource
+
+    # Who may use it.
+
+    def admits(self, request: Request) -> bool:
+        return super().admits(request) and (self.resource is None or self.resource.admits(request))
+
+    def reason(self, request: Request) -> Reason:
+        own = super().reason(request)
+        if self.resource is None or not own.allows:
+            return own
+        seeing = self.resource.reason(request)
+        return own if seeing.allows else seeing
+
+    @property
+    def rule(self) -> str:
+        own = super().rule
+        return own if self.resource is None else f"{self.resource.rule}, and {own}"
+
+    @property
+    def is_public(self) -> bool:
+        return super().is_public and (self.resource is None or self.resource.is_public)
+
+    @property
+    def is_free(self) -> bool:
+        return super().is_free and self.resource is None
+
+    # Doing it.
+
+    def bound_form(self, request: Request, given: Mapping[str, Any]) -> Any:
+        """The form of these arguments, valid. Raises ``InvalidArguments``: what is wrong."""
+        kwargs = dict(self.get_form_kwargs(request))
+        given = dict(given)
+        if self.update:
+            assert self.resource is not None
+            kwargs["instance"] = held(self.resource, request, given.pop(self.argument), "change")
+        form = self.input.form(request, given, self.get_form_class(request), **kwargs)
+        if not form.is_valid():
+            raise InvalidArguments(errors(form))
+        return form
+
+    # Resolution.
+
+    @property
+    def model(self) -> type[Model] | None:
+        """The model of a ``ModelForm``, None of another form."""
+        form = self.form_class
+        is_models = isinstance(form, type) and issubclass(form, BaseModelForm)
+        return form._meta.model if is_models else None  # type: ignore[union-attr]
+
+    @property
+    def saves(self) -> bool:
+        """Whether the project leaves to us what is done with the form."""
+        return type(self).form_valid is FormTool.form_valid
+
+    @property
+    def argument(self) -> str:
+        """The argument that names the row to change."""
+        assert self.resource is not None
+        name = self.resource.name
+        return "_uri" if name in self.input.schema["properties"] else name
+
+    def resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
+        self._take_defaults()
+        yield from Declaration.resolve(self, catalog)
+        yield from (wrong := [*class_problems(self), *self._schema_problems()])
+        if not wrong:
+            yield from (wrong := [*self._form_problems(catalog)])
+        if not wrong:
+            yield from (wrong := [*self._output_problems(catalog)])
+        if not wrong:
+            self.arguments = FormArguments(self)
+            yield from self._argument_problems()
+            yield from self._hint_problems()
+
+    def _take_defaults(self) -> None:
+        """What a form of a model is, where the class does not say."""
+        described = [one for one in (type(self), self.form_class) if one is not FormTool]
+        self.name = self.name or default_name(next(filter(inspect.isclass, described), type(self)))
+        docstrings = (vars(one).get("__doc__") for one in described if inspect.isclass(one))
+        self.description = self.description or next(filter(None, map(prose, docstrings)), None)
+        if self.permission is REQUIRED:
+            operation = "update" if self.update else "create"
+            self.permission = of_model(operation, self.model) if self.model else AUTHENTICATED
+        if self.model is not None and self.atomic is True:
+            self.atomic = router.db_for_write(self.model)
+        if self.model is not None and (self.saves or self.update):
+            sentence = SENTENCES[self.update].format(self.model._meta.verbose_name)
+            self.description = self.description or sentence
+            self.destructive = self.update if self.destructive is None else self.destructive
+
+    def _form_problems(self, catalog: Catalog) -> Iterator[CheckMessage]:
+        """Make the schema of the form; what cannot be."""
+        try:
+            form = self.get_schema_form()
+            find = catalog.find
+            self.input = FormInput(form, find, exclude=self.exclude, partial=self.update)
+        except Exception as error:  # a form's __init__ is any code
+            words = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            hint = "Write get_schema_form(self), which returns an unbound form without a request."
+            yield self.error(f"No form could be made to show ({words}).", 121, hint)
+            return
+        for problem in self.input.problems:
+            yield self.error(problem.message, problem.number, problem.hint)
+        for name in self.exclude:
+            if name not in form.fields:
+                yield self.error(f"exclude names {name!r}, which is no field.", 129, "Drop it.")
+
+    def _output_problems(self, catalog: Catalog) -> Iterator[CheckMessage]:
+        """Find the resource that a row is changed or shown through, and what the tool returns."""
+        try:
+            if self.model is not None and (self.update or self.saves):
+                self.resource = catalog.find(self.model)
+        except ImproperlyConfigured as error:
+            hint = "Register a ModelResource, or write form_valid and return something else."
+            yield self.error(str(error), 125, hint)
+            return
+        try:
+            self.output = self._output(catalog)
+        except ImproperlyConfigured as error:
+            yield self.error(str(error), 132, "A result needs no type, or a known one.")
+
+    def _output(self, catalog: Catalog) -> Output:
+        if self.output_schema is None and self.saves:
+            assert self.resource is not None
+            return RowOutput(self.resource, many=False)
+        returned = None if self.saves else self._returns()
+        return output_of(returned, catalog.find, schema=self.output_schema)
+
+
+class FormArguments(Arguments):
+    """The arguments of a ``FormTool``: its form's, and the row's key. They become the form."""
+
+    def __init__(self, tool: FormTool) -> None:
+        super().__init__(schema=_schema(tool), handwritten=True)
+        self._tool = tool
+
+    def read(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        self._check_headers(given)
+        refuse_unknown(given, self.schema["properties"])
+        if self._tool.update and self._tool.argument not in given:
+            raise InvalidArguments(f"{self._tool.argument}: this argument is required.")
+        return {"given": dict(given)}
+
+    @property
+    def binds(self) -> bool:
+        return True
+
+    def bind(self, values: dict[str, Any], request: Request, *, write: bool) -> dict[str, Any]:
+        return {"form": self._tool.bound_form(request, values["given"])}
+
+
+def _schema(tool: FormTool) -> JSON:
+    schema = tool.input.schema
+    if not tool.update:
+        return schema
+    assert tool.resource is not None
+    named = {tool.argument: key_or_uri(tool.resource)}
+    return schema | {"properties": named | schema["properties"], "required": [tool.argument]}
+
+
+def _changed_fields(row: Model, form: BaseModelForm[Any]) -> list[str]:
+    options = row._meta
+    known = {field.name for field in (*options.fields, *options.many_to_many)}
+    return [name for name in form.changed_data if name in known]
+
+
+# What cannot be.
+
+
+def class_problems(tool: FormTool) -> Iterator[CheckMessage]:
+    """What is wrong with the class, before its form is looked at."""
+    if tool.input_schema is not None:
+        yield tool.error("The form is the schema.", 130, "Drop input_schema; see exclude.")
+    for name in IMMEDIATE:
+        if iscoroutinefunction(getattr(tool, name)):
+            hint = "Write def: forms are made in a thread, where the database may be asked."
+            yield tool.error(f"{name} is async, and is needed at once.", 131, hint)
+    if wrong := _no_form(tool.form_class):
+        hint = "Such as @mcp.register(ContactForm); of a set, the form for one row at a time."
+        yield tool.error(wrong, 120, hint)
+    elif tool.saves and tool.model is None:
+        hint = "Write form_valid(self, request, form)."
+        yield tool.error("Nothing is done with the form.", 127, hint)
+    elif tool.update:
+        yield from _update_problems(tool)
+    elif tool.saves and tool.read_only:
+        hint = "Drop read_only, or write form_valid, which looks for something."
+        yield tool.error("A tool that only reads saves no form.", 133, hint)
+
+
+def _no_form(form: Any) -> str | None:
+    if not inspect.isclass(form) or not issubclass(form, BaseForm | BaseFormSet):
+        return f"{form!r} is no form."
+    return f"{form.__name__} is a set of forms." if issubclass(form, BaseFormSet) else None
+
+
+def _update_problems(tool: FormTool) -> Iterator[CheckMessage]:
+    if tool.model is None:
+        yield tool.error("The form has no row to change.", 128, "Use a ModelForm, or drop update.")
+    if tool.atomic is False or tool.read_only or tool.is_async:
+        hint = "Drop read_only and atomic = False, and write def form_valid."
+        yield tool.error("A row is changed in a transaction.", 126, hint)

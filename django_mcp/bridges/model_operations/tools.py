@@ -1,0 +1,279 @@
+"""
+The tools that write rows: those that a model resource's ``operations`` ask for.
+
+Rule: what may be written is what is shown, and editable; whoever writes needs a permission to
+write, and sees the row before and after. All of it - rows, links, the log - is one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from django.core.checks import CheckMessage
+from django.core.exceptions import ImproperlyConfigured, ValidationError
+from django.db import router
+from django.utils.text import capfirst
+
+from ...declare import permissions, reasons
+from ...declare.arguments import Arguments
+from ...declare.outputs import RowOutput, WrittenOutput
+from ...declare.permissions import MODEL_PERMISSIONS
+from ...declare.reasons import Reason
+from ...declare.tools import Tool
+from ...dispatch.announcements import notify_changed
+from ...exceptions import InvalidArguments
+from ..log_entries import ADDED, ADDITION, CHANGE, DELETION, changed, logged
+from .fields import inputs_of
+from .inputs import UNCHANGED, Input
+from .relations import key_or_uri
+from .rows import check, check_cascade, held, refusals, shown
+
+if TYPE_CHECKING:
+    from ...declare.catalogs import Catalog
+    from ...declare.model_resources import ModelResource
+    from ...declare.requests import Request
+
+JSON = dict[str, Any]
+
+
+def operations_of(resource: ModelResource) -> Iterator[Tool]:
+    """The tools for ``resource.operations``."""
+    yield from (OPERATIONS[name](resource) for name in resource.operations)
+
+
+class Operation(Tool):
+    """What is done to one row of a model resource."""
+
+    operation = ""
+    sentence = ""
+    read_only = False
+    open_world = False
+    inputs: Mapping[str, Input]
+
+    def __init__(self, resource: ModelResource) -> None:
+        self.resource = resource
+        name = resource.verbose_name
+        self.name = f"{self.operation}_{resource.name}"
+        self.title = str(capfirst(f"{self.operation} {name}"))
+        self.description = self.sentence.format(name)
+        self.permission = resource.operation_permission(self.operation)
+        self.atomic = router.db_for_write(resource.model)
+
+    @property
+    def verb(self) -> str:
+        """What Django calls it."""
+        return MODEL_PERMISSIONS[self.operation]
+
+    def origin(self) -> str:
+        return self.resource.origin()
+
+    # Who may use it.
+
+    def has_permission(self, request: Request) -> bool:
+        """Whoever may view rows, and do this to them."""
+        return self.resource.admits(request) and self._allows(request)
+
+    def _allows(self, request: Request) -> bool:
+        return permissions.truth(self.resource.has_operation_permission(request, self.operation))
+
+    def reason(self, request: Request) -> Reason:
+        if not request.principal.is_authenticated:
+            return reasons.NOBODY
+        viewing = self.resource.reason(request)
+        if not viewing.allows:
+            return viewing
+        if self._method:
+            return reasons.said(self._method, self._allows(request))
+        return reasons.reason(self.permission, request)
+
+    @property
+    def rule(self) -> str:
+        return reasons.both(self.resource.rule, self._method or reasons.rule(self.permission))
+
+    @property
+    def _method(self) -> str:
+        """The project's own method that decides, if there is one."""
+        name = "has_operation_permission"
+        return reasons.method_of(self.resource, name) if self.resource.overrides(name) else ""
+
+    # Resolution.
+
+    def resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
+        try:
+            self._take_inputs(catalog)
+        except ImproperlyConfigured as error:
+            hint = "Register the model, or name the field in readonly_fields."
+            yield self.error(f"{self.name}: {error}", 139, hint)
+            return
+        yield from self._field_problems()
+        yield from self._common_problems()
+
+    def _take_inputs(self, catalog: Catalog) -> None:
+        new = self.operation == "create"
+        writes = self.operation != "delete"
+        found = inputs_of(self.resource, catalog.find, new=new) if writes else []
+        self.inputs = {each.name: each for each in found}
+        parameters = {name: each.parameter for name, each in self.inputs.items()}
+        self.arguments = Arguments(parameters, self._schema(), handwritten=True)
+        self.output = RowOutput(self.resource, many=False)
+
+    def _field_problems(self) -> Iterator[CheckMessage]:
+        if not self.inputs:
+            hint = "Name fields of the model that are editable and not in readonly_fields."
+            yield self.error(f"{self.name}: nothing in fields can be written.", 140, hint)
+
+    def _schema(self) -> JSON:
+        """The JSON Schema of the arguments."""
+        raise NotImplementedError
+
+    def _object(self, properties: JSON, *required: str) -> JSON:
+        schema = {"type": "object", "properties": properties, "additionalProperties": False}
+        return schema | ({"required": [*required]} if required else {})
+
+    # Doing it.
+
+    def _read(self, given: Mapping[str, Any]) -> dict[Input, Any]:
+        """The values of the fields. Raises ``InvalidArguments`` that says all that is wrong."""
+        found, wrong = {}, []
+        for name, value in given.items():
+            try:
+                found[self.inputs[name]] = self.inputs[name].read(value)
+            except (ValueError, ValidationError) as error:
+                words = error.messages if isinstance(error, ValidationError) else [str(error)]
+                wrong.append(f"{name}: {' '.join(words)}")
+        if wrong:
+            raise InvalidArguments("Invalid arguments. " + " ".join(wrong))
+        return found
+
+    def _saved(self, request: Request, row: Any, values: dict[Input, Any], *, new: bool) -> Any:
+        """``row`` with ``values``, valid, saved, and as its caller sees it."""
+        for each, value in values.items():
+            each.write(row, value)
+        try:
+            with refusals(self.resource):
+                check(row, {each.field.name for each in self.inputs.values()})
+                self.resource.save_model(request, row, new)
+                for each, value in values.items():
+                    each.finish(row, value)
+            return shown(self.resource, request, row, self.verb)
+        except BaseException:
+            for each in values:
+                each.undo(row)
+            raise
+
+
+class CreateTool(Operation):
+    """Makes a row of a model resource."""
+
+    operation = "create"
+    sentence = "Create one new {}."
+    destructive = False
+    idempotent = False
+
+    def handle(self, /, *args: Any, **given: Any) -> Any:
+        (request,) = args  # by its place: a field may be called so
+        values = self._read(given)
+        row = self.resource.model(**self.resource.get_initial(request))
+        made = self._saved(request, row, values, new=True)
+        logged(request, row, ADDITION, ADDED)
+        return made
+
+    def _schema(self) -> JSON:
+        properties = {name: each.schema() | each.default() for name, each in self.inputs.items()}
+        return self._object(properties, *(n for n, each in self.inputs.items() if each.required))
+
+    def _field_problems(self) -> Iterator[CheckMessage]:
+        yield from super()._field_problems()
+        resource = self.resource
+        if resource.overrides("get_initial") or resource.overrides("save_model"):
+            return
+        written = {each.field for each in self.inputs.values()}
+        for field in resource.model._meta.fields:
+            if field not in written and _is_needed(field):
+                hint = "Add it to fields, give it a default, or write get_initial(self, request)."
+                yield self.error(f"{self.name} gives {field.name!r} no value.", 141, hint)
+
+
+def _is_needed(field: Any) -> bool:
+    """Whether a row lacks something where nobody gives it a value: its own code, it may be."""
+    unset = Input(field.name, field).required and not field.null
+    return bool(unset and field.editable and not field.auto_created)
+
+
+class OfRow(Operation):
+    """An operation on a row that is there: its first argument names it."""
+
+    @property
+    def argument(self) -> str:
+        """The resource's name, as a function of the project would call it."""
+        return "_uri" if self.resource.name in self.inputs else self.resource.name
+
+    def _schema(self) -> JSON:
+        names = {self.argument: key_or_uri(self.resource)}
+        fields = {name: each.schema() for name, each in self.inputs.items()}
+        return self._object(names | fields, self.argument)
+
+
+class UpdateTool(OfRow):
+    """Changes fields of a row of a model resource."""
+
+    operation = "update"
+    sentence = "Change one {}: the fields that are given, and no others."
+    destructive = True
+    idempotent = True
+
+    def handle(self, /, *args: Any, **given: Any) -> Any:
+        (request,) = args
+        name = given.pop(self.argument)
+        read = self._read(given)
+        row = held(self.resource, request, name, self.verb)
+        changes = {each: each.change(request, row, value) for each, value in read.items()}
+        values = {each: value for each, value in changes.items() if value is not UNCHANGED}
+        if not values:
+            return shown(self.resource, request, row, self.verb)
+        notify_changed(row)  # as it is still called
+        made = self._saved(request, row, values, new=False)
+        names = [each.field.name for each in values]
+        logged(request, row, CHANGE, changed(self.resource.model, names))
+        return made
+
+
+class DeleteTool(OfRow):
+    """Deletes a row of a model resource."""
+
+    operation = "delete"
+    sentence = "Delete one {} for good."
+    destructive = True
+    idempotent = True
+
+    def handle(self, /, *args: Any, **given: Any) -> Any:
+        (request,) = args
+        resource = self.resource
+        row = held(resource, request, given[self.argument], self.verb)
+        gone = {"_uri": resource.uri_of(row), "message": f"The {resource.verbose_name} is deleted."}
+        with refusals(resource):
+            check_cascade(resource, request, row)
+            logged(request, row, DELETION)
+            notify_changed(row)
+            resource.delete_model(request, row)
+        return gone
+
+    def _take_inputs(self, catalog: Catalog) -> None:
+        super()._take_inputs(catalog)
+        text = {"type": "string"}
+        self.output = WrittenOutput(
+            {
+                "type": "object",
+                "properties": {"_uri": text, "message": text},
+                "required": ["_uri", "message"],
+            }
+        )
+
+    def _field_problems(self) -> Iterator[CheckMessage]:
+        yield from ()
+
+
+OPERATIONS: Mapping[str, type[Operation]] = {
+    kind.operation: kind for kind in (CreateTool, UpdateTool, DeleteTool)
+}

@@ -1,0 +1,766 @@
+"""Views of a project as tools and resources, called by a client."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from textwrap import dedent
+
+import pytest
+from django import forms
+from django.views.generic import CreateView, DeleteView, DetailView, ListView
+from pydantic import BaseModel
+
+import django_mcp as mcp
+from django_mcp.bridges.views import ViewTools
+from django_mcp.bridges.views.things import ViewTool
+from django_mcp.bridges.views.urls import Pattern, Route
+from django_mcp.declare.traces import trace
+from tests.client import RpcError
+from tests.declare.world import asked, ids, only, right
+from tests.http import HttpClient
+from tests.shop.models import Customer, Invoice, Tag
+
+from .. import site
+
+pytestmark = [pytest.mark.urls("tests.bridges.site"), pytest.mark.django_db]
+
+
+@pytest.fixture(autouse=True)
+def project(settings):
+    settings.TEMPLATES = site.TEMPLATES
+    settings.ALLOWED_HOSTS = [*settings.ALLOWED_HOSTS, "shop.example"]
+
+
+@pytest.fixture
+def views(server):
+    """Registers views on the test's own server."""
+
+    def registered(**attributes):
+        made = type("SiteViews", (ViewTools,), attributes)
+        server.register(made)
+        return made
+
+    return registered
+
+
+@pytest.fixture
+def visit(views, server, connect, alice):
+    """Calls one view by its name, as alice or another, and gives the result."""
+
+    def visited(name, /, user=alice, *, post=False, attributes=None, **arguments):
+        if not server._records:
+            views(**{"post" if post else "get": [name]}, **(attributes or {}))
+        tool = next(iter(server.ready().tools))
+        return connect(user, server=server).call(tool, **arguments)
+
+    return visited
+
+
+def data(result):
+    assert not result["isError"], result
+    return result["structuredContent"]
+
+
+def text(result):
+    return "\n".join(block["text"] for block in result["content"] if block["type"] == "text")
+
+
+def refused(result):
+    assert result["isError"], result
+    assert "hunter2" not in json.dumps(result)
+    return text(result)
+
+
+# Tools.
+
+
+def test_tools_have_names_titles_words_and_hints(views, server):
+    views(get=["billing:list"], post=["billing:close", "billing:delete"])
+    tools = right(server).tools
+    assert list(tools) == ["billing_list", "billing_close", "billing_delete"]
+    listed, closes, deletes = (tool.definition() for tool in tools.values())
+    assert (listed["title"], listed["description"]) == (
+        "Billing list", "The invoices of your company.",
+    )  # fmt: skip
+    assert listed["annotations"] == {"readOnlyHint": True}
+    assert closes["description"] == "Close an invoice."
+    assert "annotations" not in closes
+    assert deletes["annotations"] == {"destructiveHint": True}
+    assert deletes["description"] == "Delete one invoice for good."
+
+
+def test_generic_views_say_what_they_are_for(views, server):
+    views(
+        get=["billing:edit", "billing:detail"],
+        post=["billing:edit", "billing:new-customer", "seen"],
+        resources=["billing:detail"],
+    )
+    catalog = right(server)
+    assert [tool.description for tool in catalog.tools.values()] == [
+        "Show one invoice.", "Show one invoice.",
+        "Change one invoice: what is given, and nothing else.", "Add one customer.",
+        "What the view was given.",
+    ]  # fmt: skip
+    (page,) = catalog.templates.values()
+    assert page.description == "Show one invoice."
+
+
+def test_a_page_that_is_got_and_posted_to_is_two_tools(views, server):
+    views(get=["billing:edit"], post=["billing:edit"])
+    assert list(right(server).tools) == ["show_billing_edit", "billing_edit"]
+
+
+def test_names_and_words_may_be_given(views, server):
+    views(post=["seen"], names={"seen": "look"}, descriptions={"seen": "Look."})
+    tool = right(server).tools["look"]
+    assert tool.definition()["description"] == "Look."
+
+
+def test_arguments_are_of_the_address_the_query_and_the_form(views, server):
+    views(
+        get=["billing:list"],
+        post=["billing:close"],
+        forms={"billing:close": site.CloseForm},
+        query={"billing:list": site.InvoiceFilter},
+    )
+    listed, closes = (tool.arguments.schema for tool in right(server).tools.values())
+    assert list(listed["properties"]) == ["status", "page"]
+    assert listed["additionalProperties"] is False
+    assert list(closes["properties"]) == ["pk", "reason", "silent"]
+    assert closes["required"] == ["pk", "reason"]
+
+
+def test_what_is_no_argument_is_refused(visit):
+    assert "nonsense" in refused(visit("seen", nonsense=1))
+
+
+@pytest.mark.parametrize("revision", ["2025-06-18", "2026-07-28"])
+def test_a_view_is_told_the_truth_over_http(views, server, settings, revision, alice):
+    settings.DJANGO_MCP = settings.DJANGO_MCP | {
+        "VERIFIERS": ["tests.bridges.views.test_tools.Alice"]
+    }
+    views(get=["seen"])
+    with HttpClient("alices", server=server, revision=revision) as client:
+        assert data(client.call("seen")) == {
+            "user": "alice", "signed_in": True, "method": "GET", "path": "/seen/",
+            "full": "/seen/", "get": {}, "post": {}, "files": {}, "type": "",
+            "secure": True, "host": "testserver", "session": str(alice.pk), "authorization": None,
+            "language": "en-us", "mcp": "Request", "kwargs": {},
+        }  # fmt: skip
+
+
+class Alice:
+    """Knows one token."""
+
+    async def verify(self, token, server):
+        from django.contrib.auth.models import User
+
+        assert token == "alices"
+        return mcp.Principal(await User.objects.aget(username="alice"))
+
+
+def test_a_query_and_a_form_are_sent_as_a_browser_does(views, server, connect, alice):
+    views(get=["seen"], query={"seen": site.InvoiceFilter})
+    views(post=["text"], forms={"text": site.CloseForm})
+    client = connect(alice, server=server)
+    assert data(client.call("seen", status="open"))["get"] == {"status": ["open"]}
+    posted = data(client.call("text", text="x", reason="a & b=ü", silent=True))
+    assert posted["post"] == {"reason": ["a & b=ü"], "silent": ["on"]}
+    assert (posted["method"], posted["type"], posted["kwargs"]) == (
+        "POST", "application/x-www-form-urlencoded", {"text": "x"},
+    )  # fmt: skip
+    assert "silent" not in data(client.call("text", text="x", reason="r", silent=False))["post"]
+
+
+@dataclass
+class Search:
+    text: str
+    size: int = 1
+    tags: list[str] | None = None
+
+
+class Payload(BaseModel):
+    name: str
+    inner: dict[str, int]
+
+
+def test_a_dataclass_is_a_query_and_a_model_is_a_body_of_json(views, server, connect, alice):
+    views(get=["seen"], query={"seen": Search})
+    views(post=["body"], forms={"body": Payload})
+    client = connect(alice, server=server)
+    found = data(client.call("seen", text="a&b", tags=["x", "y"]))
+    assert found["get"] == {"text": ["a&b"], "size": ["1"], "tags": ["x", "y"]}
+    assert data(client.call("body", name="n", inner={"a": 1})) == {
+        "type": "application/json", "body": {"name": "n", "inner": {"a": 1}},
+    }  # fmt: skip
+    assert "inner" in refused(client.call("body", name="n", inner={"a": "x"}))
+
+
+def test_a_list_is_read_page_by_page(visit, invoice):
+    for number in ("A-2", "A-3"):
+        Invoice.objects.create(
+            company=invoice.company, customer=invoice.customer, number=number, total=1,
+            issued=invoice.issued,
+        )  # fmt: skip
+    assert text(visit("billing:list")) == "# Invoices\n\n- A-1\n- A-2"
+    assert text(visit("billing:list", page=2)) == "# Invoices\n\n- A-3"
+    assert refused(visit("billing:list", page=3))
+
+
+class Upload(site.forms.Form):
+    title = site.forms.CharField()
+    file = site.forms.FileField()
+
+
+def test_a_file_is_uploaded(visit):
+    file = {"name": "a.txt", "data": base64.b64encode(b"hello").decode()}
+    attributes = {"forms": {"seen": Upload}}
+    found = data(visit("seen", post=True, title="t", file=file, attributes=attributes))
+    assert (found["post"], found["files"]) == ({"title": ["t"]}, {"file": "hello"})
+    assert found["type"] == "multipart/form-data"
+
+
+def test_a_view_runs_inside_of_what_surrounds_a_call(visit, settings):
+    around = {"AROUND": ["tests.bridges.middleware.in_german"]}
+    settings.DJANGO_MCP = settings.DJANGO_MCP | around
+    assert data(visit("seen"))["language"] == "de"
+
+
+def test_an_asynchronous_view_runs_with_the_orm(visit, invoice):
+    assert data(visit("aseen")) == {"user": "alice", "customers": 1}
+
+
+# Forms and redirects.
+
+
+def test_a_form_that_is_refused_is_an_error_per_field_and_nothing_happened(visit, invoice):
+    forms = {"forms": {"billing:edit": None}}
+    result = visit("billing:edit", post=True, pk=invoice.pk, total=-1, number="", attributes=forms)
+    assert "number:" in refused(result)
+    invoice.refresh_from_db()
+    assert invoice.number == "A-1"
+
+
+def test_an_update_changes_what_is_named_and_no_more(views, server, connect, alice, invoice):
+    views(post=["billing:edit"], get=["billing:detail"])
+    client = connect(alice, server=server)
+    schema = server.ready().tools["billing_edit"].arguments.schema
+    assert (list(schema["properties"]), schema["required"]) == (
+        ["pk", "number", "status", "total"], ["pk"],
+    )  # fmt: skip
+    result = client.call("billing_edit", pk=invoice.pk, total=99)
+    assert not result["isError"], result
+    assert text(result) == "The invoice was saved.\nA-1: 99.00"
+    invoice.refresh_from_db()
+    assert (invoice.number, invoice.status, invoice.total) == ("A-1", "open", 99)
+
+
+def test_a_function_view_closes_tells_and_leads_on(views, server, connect, alice, invoice):
+    views(
+        post=["billing:close"],
+        resources=["billing:detail"],
+        forms={"billing:close": site.CloseForm},
+    )
+    client = connect(alice, server=server)
+    result = client.call("billing_close", pk=invoice.pk, reason="rain")
+    assert text(result) == "Closed because rain.\nA-1: 12.50"
+    invoice.refresh_from_db()
+    assert invoice.status == "paid"
+
+
+def test_a_redirect_to_what_is_not_listed_is_told(visit, invoice):
+    result = visit(
+        "billing:close", post=True, pk=invoice.pk, reason="rain",
+        attributes={"forms": {"billing:close": site.CloseForm}},
+    )  # fmt: skip
+    told = f"Done. It leads to https://shop.example/billing/{invoice.pk}/"
+    assert text(result) == f"Closed because rain.\n{told}"
+
+
+def test_a_form_of_a_function_view_that_is_refused_is_an_error(visit, invoice):
+    result = visit(
+        "billing:close", post=True, pk=invoice.pk, reason="none",
+        attributes={"forms": {"billing:close": site.CloseForm}},
+    )  # fmt: skip
+    assert "Say why." in refused(result)
+
+
+def test_another_site_is_a_link(visit, alice):
+    company = alice.companies.get()
+    result = visit("billing:new-customer", post=True, company=company.pk, name="New")
+    link = result["content"][-1]
+    assert (link["type"], link["uri"]) == ("resource_link", "https://elsewhere.example/thanks?x=1")
+    assert Customer.objects.filter(name="New").exists()
+
+
+def test_a_prefix_of_a_views_forms_is_kept(visit):
+    result = visit("form", post=True, reason="rain")
+    assert "leads to" in text(result) and not result["isError"]
+    assert "reason: " in refused(visit("form", post=True, reason="none"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("outside", "This page leads to another site."),
+        ("evil", "This page leads to another site."),
+        ("inside", "This page leads to https://shop.example/secret/"),
+        ("moved", "This page leads to https://shop.example/billing/"),
+    ],
+)
+def test_redirects_lead_nowhere_by_themselves(visit, kind, told):
+    result = visit("answer", kind=kind)
+    assert told in text(result) and "not listed" not in text(result)
+
+
+@dataclass
+class Next:
+    next: str
+
+
+@pytest.mark.parametrize(
+    ("there", "link"),
+    [
+        ("//evil.example/billing/", "https://evil.example/billing/"),
+        (
+            "https://shop.example@evil.example/billing/",
+            "https://shop.example@evil.example/billing/",
+        ),
+        (
+            "https://shop.example.evil.example/billing/",
+            "https://shop.example.evil.example/billing/",
+        ),
+        ("http://shop.example/billing/", "http://shop.example/billing/"),
+        ("https://shop.example:444/billing/", "https://shop.example:444/billing/"),
+        ("\\\\evil.example/billing/", None),
+        ("javascript:alert(1)", None),
+        ("file:///etc/passwd", None),
+        ("https://[evil/", None),
+        ("/secret/", None),
+        ("/billing/../secret/", None),
+        ("/%62illing/../secret/", None),
+        ("/secret/?next=/billing/", None),
+        ("../secret/", None),
+    ],
+)
+def test_a_redirect_leads_no_further_than_the_lists(views, server, connect, alice, there, link):
+    views(get=["sent", "billing:list"], query={"sent": Next})
+    result = connect(alice, server=server).call("sent", next=there)
+    assert "not listed" not in json.dumps(result) and "Invoices" not in json.dumps(result)
+    links = [block["uri"] for block in result["content"] if block["type"] == "resource_link"]
+    assert links == ([link] if link else [])
+
+
+def test_a_redirect_to_nowhere_is_a_page(visit):
+    assert text(visit("answer", kind="nowhere")) == "lost"
+
+
+def test_a_redirect_is_followed_within_the_lists(views, server, connect, alice, invoice):
+    views(get=["answer", "billing:list"])
+    assert "- A-1" in text(connect(alice, server=server).call("answer", kind="listed"))
+
+
+def test_a_circle_of_redirects_ends(views, server, connect, alice):
+    views(get=["loop"])
+    client = connect(alice, server=server)
+    assert "circle" in refused(client.call("loop", number=1))
+
+
+class SentForm(site.forms.Form):
+    next = site.forms.CharField()
+
+
+@pytest.mark.parametrize(
+    "there", ["/answer/gone/", "/answer/denied/", "/billing/4711/", "/guarded/"]
+)
+def test_what_cannot_be_seen_of_it_is_done_all_the_same(views, server, connect, alice, there):
+    shown = ["answer", "guarded", "billing:detail"]
+    views(post=["sent"], get=shown, forms={"sent": SentForm})
+    result = connect(alice, server=server).call("sent", next=there)
+    assert not result["isError"]
+    assert text(result) == f"Done. It leads to https://shop.example{there}"
+    assert Tag.objects.get().label == "sent"
+
+
+def test_what_fails_on_the_way_undoes_all(views, server, connect, alice):
+    views(post=["sent"], get=["answer"], forms={"sent": SentForm})
+    assert connect(alice, server=server).call("sent", next="/answer/fails/")["isError"]
+    assert not Tag.objects.exists()
+
+
+# Answers.
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("html", "# Hello\n\nA **bold** [link](/x/).\n\nshown"),
+        ("csv", "a;b\n1;ä"),
+        ("nojson", "{"),
+        ("list", '["a", "b"]'),
+        ("nocharset", "\ufffd"),
+        ("stream", "one two"),
+        ("astream", "one two"),
+        ("empty", "The page is empty."),
+        ("cookie", "cookie set"),
+    ],
+)
+def test_what_a_view_answers_is_text(visit, kind, said):
+    result = visit("answer", kind=kind)
+    assert not result["isError"]
+    assert text(result) == said
+    assert "hunter2" not in json.dumps(result)
+
+
+def test_pages_may_be_plain_text(visit):
+    result = visit("answer", kind="html", attributes={"pages": "text"})
+    assert text(result).splitlines() == ["Hello", "A", "bold", "link", ".", "shown"]
+
+
+def test_json_is_data(visit):
+    assert data(visit("answer", kind="json")) == {"a": [1, None]}
+
+
+def test_elements_without_end_are_text(visit):
+    assert text(visit("answer", kind="deep")) == "deep"
+
+
+@pytest.mark.parametrize(
+    ("kind", "type", "mime"),
+    [("png", "image", "image/png"), ("wav", "audio", "audio/wav")],
+)
+def test_pictures_and_sounds(visit, kind, type, mime):
+    (block,) = visit("answer", kind=kind)["content"]
+    assert (block["type"], block["mimeType"]) == (type, mime)
+
+
+@pytest.mark.parametrize(
+    ("kind", "uri", "mime", "content"),
+    [
+        ("bytes", "view://answer/bytes", "application/octet-stream", b"\x00\x01"),
+        ("notype", "view://answer/notype", "application/octet-stream", b"\x00"),
+        ("file", "view://answer/%C3%BC.zip", "application/zip", b"PK\x03\x04"),
+    ],
+)
+def test_other_files_are_embedded(visit, kind, uri, mime, content):
+    (block,) = visit("answer", kind=kind)["content"]
+    found = block["resource"]
+    assert (found["uri"], found["mimeType"]) == (uri, mime)
+    assert base64.b64decode(found["blob"]) == content
+
+
+@pytest.mark.parametrize("kind", ["big", "endless"])
+def test_too_much_is_not_read(visit, settings, kind):
+    settings.DJANGO_MCP = settings.DJANGO_MCP | {"RESULT_SIZE": 500_000}
+    assert "500,000" in refused(visit("answer", kind=kind))
+
+
+def test_a_stream_of_events_is_not_waited_for(visit):
+    assert "without end" in refused(visit("answer", kind="events"))
+
+
+@pytest.mark.parametrize("debug", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("denied", "Only on Mondays."),
+        ("forbidden", "Permission denied."),
+        ("gone", "There is no such thing."),
+        ("suspicious", "400 Bad Request."),
+        ("tool", "Not on a Sunday."),
+        ("conflict", "409 Conflict. no, because of the total"),
+        ("teapot", '418 I\'m a Teapot. {"error": "teapot"}'),
+        ("method", "405 Method Not Allowed."),
+    ],
+)
+def test_refusals_are_words(visit, settings, kind, said, debug):
+    settings.DEBUG = debug
+    assert refused(visit("answer", kind=kind)) == said
+
+
+@pytest.mark.parametrize("kind", ["fails", "down", "none"])
+def test_failures_are_masked_and_logged(visit, kind, caplog):
+    told = refused(visit("answer", kind=kind))
+    assert told == "Something went wrong on the server; the error was logged there."
+    assert any(record.name == "django_mcp" for record in caplog.records)
+
+
+def test_what_middleware_finds_suspicious_is_not_shown_either(visit, settings):
+    settings.DEBUG = True
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, "tests.bridges.middleware.suspicious"]
+    assert refused(visit("seen")) == "400 Bad Request."
+
+
+def test_djangos_page_for_developers_is_not_shown(visit, settings):
+    settings.DEBUG = True
+    result = visit("answer", kind="down")
+    assert result["isError"]
+    assert "SECRET_KEY" not in json.dumps(result) and "INSTALLED_APPS" not in json.dumps(result)
+    result = visit("answer", kind="fails")
+    assert text(result) == "RuntimeError: the password is hunter2"  # as of any tool, under DEBUG
+
+
+@pytest.mark.parametrize("kind", ["fails", "conflict"])
+def test_what_a_refused_post_did_is_undone(visit, kind):
+    assert visit("answer", post=True, kind=kind)["isError"]
+    assert not Tag.objects.exists()
+
+
+def test_what_a_view_says_of_transactions_holds(views, server):
+    views(post=["piecemeal", "seen"])
+    tools = right(server).tools
+    assert (tools["piecemeal"].atomic, tools["seen"].atomic) == (False, True)
+
+
+# Who.
+
+
+def test_anonymous_people_see_no_views(views, server, connect):
+    views(get=["seen"])
+    assert connect(server=server).request("tools/list")["tools"] == []
+
+
+def test_public_views_know_nobody(views, server, connect):
+    views(get=["seen", "billing:list"], permission=mcp.PUBLIC)
+    client = connect(server=server)
+    found = data(client.call("seen"))
+    assert (found["user"], found["signed_in"], found["session"]) == ("", False, None)
+    assert refused(client.call("billing_list")) == "Permission denied."
+
+
+def test_permissions_of_a_views_class_hide_it(views, server, connect, alice, invoice):
+    from django.contrib.auth.models import Permission, User
+
+    views(post=["billing:delete"], permission=mcp.AUTHENTICATED)
+    assert connect(alice, server=server).request("tools/list")["tools"] == []
+    with pytest.raises(RpcError, match="Unknown tool"):
+        connect(alice, server=server).call("billing_delete", pk=invoice.pk)
+    assert Invoice.objects.exists()
+    alice.user_permissions.add(Permission.objects.get(codename="delete_invoice"))
+    client = connect(User.objects.get(pk=alice.pk), server=server)
+    assert not client.call("billing_delete", pk=invoice.pk)["isError"]
+    assert not Invoice.objects.exists()
+
+
+def test_the_reason_is_told_as_it_is_asked(views, server, alice, bob):
+    from tests.declare.world import asked
+
+    views(post=["billing:delete"])
+    tool = right(server).tools["billing_delete"]
+    assert "shop.delete_invoice" in tool.rule
+    for user in (alice, bob, None):
+        request = asked(user, server)
+        assert tool.reason(request).allows == tool.admits(request)
+    assert "shop.delete_invoice" in tool.reason(asked(alice, server)).words
+
+
+def test_a_redirect_to_sign_in_is_a_refusal(visit):
+    assert refused(visit("guarded")) == "Permission denied."
+
+
+def test_hidden_and_missing_rows_are_the_same(views, server, connect, alice, bob, invoice):
+    views(get=["billing:detail"])
+    client = connect(bob, server=server)
+    hidden, missing = (refused(client.call("billing_detail", pk=pk)) for pk in (invoice.pk, 4711))
+    assert hidden == missing
+    assert "A-1: 12.50" in text(connect(alice, server=server).call("billing_detail", pk=invoice.pk))
+
+
+def test_a_class_of_views_decides_for_itself(views, server, connect, alice, bob):
+    class Own(ViewTools):
+        get = ["seen"]
+
+        def has_permission(self, request):
+            return request.user.username == "bob"
+
+    server.register(Own)
+    assert connect(alice, server=server).request("tools/list")["tools"] == []
+    assert data(connect(bob, server=server).call("seen"))["user"] == "bob"
+
+
+# Asking.
+
+
+@pytest.mark.parametrize("revision", ["2025-06-18", "2026-07-28"])
+def test_a_view_may_ask_through_all_of_the_middleware(
+    views, server, connect, alice, settings, revision
+):
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, "tests.bridges.middleware.Swallowing"]
+    views(post=["ask"])
+    answer = {"action": "accept", "content": {"answer": True}}
+    site.ASKED.clear()
+    answers = {"elicitation/create": lambda params: answer}
+    client = connect(alice, server=server, answers=answers, revision=revision)
+    assert text(client.call("ask")) == "sure: True"
+    assert len(site.ASKED) == 2
+    assert Tag.objects.count() == 1  # the first run was rolled back
+
+
+def test_an_asynchronous_view_may_ask(views, server, connect, alice, settings):
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, "tests.bridges.middleware.only_async"]
+    views(get=["aask"])
+    answer = {"action": "accept", "content": {"answer": False}}
+    client = connect(alice, server=server, answers={"elicitation/create": lambda params: answer})
+    assert text(client.call("aask")) == "sure: False"
+
+
+# Resources.
+
+
+def test_views_are_resources(views, server, connect, alice, invoice):
+    views(resources=["billing:list", "billing:detail", "optional", "deep:path", "answer"])
+    catalog = right(server)
+    assert list(catalog.resources) == ["view://billing/list", "view://optional"]
+    assert list(catalog.templates) == [
+        "view://billing/detail/{pk}", "view://optional/{page}", "view://optional/{page}/{order}",
+        "view://deep/path/{tenant}/{+rest}", "view://answer/{kind}",
+    ]  # fmt: skip
+    client = connect(alice, server=server)
+
+    def read(uri):
+        (part,) = client.request("resources/read", uri=uri)["contents"]
+        return part
+
+    assert read("view://billing/list") == {
+        "uri": "view://billing/list", "mimeType": "text/markdown", "text": "# Invoices\n\n- A-1",
+    }  # fmt: skip
+    assert read(f"view://billing/detail/{invoice.pk}")["text"] == "A-1: 12.50"
+    seen = json.loads(read("view://deep/path/3/a/b%20c")["text"])
+    assert seen["kwargs"] == {"tenant": "3", "rest": "a/b c"}
+    assert read("view://answer/json")["mimeType"] == "application/json"
+    assert base64.b64decode(read("view://answer/png")["blob"]) == b"\x89PNG"
+    assert read("view://answer/html")["mimeType"] == "text/markdown"
+
+
+@pytest.mark.parametrize(
+    "uri", ["billing/detail/4711", "answer/gone", "answer/denied", "billing/detail/x"]
+)
+def test_resources_that_are_not_there(views, server, connect, alice, uri):
+    views(resources=["billing:detail", "answer"])
+    with pytest.raises(RpcError, match="not found|Resource"):
+        connect(alice, server=server).request("resources/read", uri=f"view://{uri}")
+
+
+def test_a_resource_of_another_company_is_not_there(views, server, connect, bob, invoice):
+    views(resources=["billing:detail"])
+    with pytest.raises(RpcError) as hidden:
+        connect(bob, server=server).request(
+            "resources/read", uri=f"view://billing/detail/{invoice.pk}"
+        )
+    with pytest.raises(RpcError) as missing:
+        connect(bob, server=server).request("resources/read", uri="view://billing/detail/4711")
+    assert hidden.value.code == missing.value.code
+
+
+# Checks.
+
+
+class WithoutForm(site.forms.Form):
+    def __init__(self, user, **kwargs):
+        super().__init__(**kwargs)
+
+
+class Clashing(site.forms.Form):
+    pk = site.forms.IntegerField()
+
+
+@pytest.mark.parametrize(
+    ("attributes", "number"),
+    [
+        ({"get": "seen"}, "E101"),
+        ({"get": [1]}, "E101"),
+        ({"post": None}, "E101"),
+        ({}, "E102"),
+        ({"get": ["seen"], "pages": "html"}, "E103"),
+        ({"get": ["nowhere"]}, "E105"),
+        ({"get": ["billing:lists"]}, "E105"),
+        ({"get": ["unnamed"]}, "E106"),
+        ({"post": ["only-get"]}, "E107"),
+        ({"get": ["seen"], "forms": {"seen": site.CloseForm}}, "E108"),
+        ({"get": ["seen"], "names": {"text": "x"}}, "E108"),
+        ({"post": ["needy"]}, "E109"),
+        ({"post": ["seen"], "forms": {"seen": WithoutForm}}, "E109"),
+        ({"post": ["seen"], "forms": {"seen": 5}}, "E109"),
+        ({"post": ["seen"], "forms": {"seen": dict}}, "E109"),
+        ({"get": ["seen"], "query": {"seen": Payload}}, "E109"),
+        ({"post": ["billing:close"], "forms": {"billing:close": Clashing}}, "E110"),
+        ({"get": ["seen"], "permission": "nonsense"}, "E011"),
+        ({"get": ["seen", "text"], "names": {"text": "seen"}}, "E001"),
+    ],
+)
+def test_what_is_wrong_is_found_by_the_checks(views, server, attributes, number):
+    views(**attributes)
+    assert ids(server) == [number]
+    assert only(server).hint
+
+
+def test_a_name_that_is_nearly_one(views, server):
+    views(get=["billing:lists"])
+    assert "billing:list" in str(only(server).hint)
+
+
+def test_without_the_library_it_says_so(views, server, monkeypatch):
+    monkeypatch.setattr("django_mcp.bridges.views.tools.find_spec", lambda name: None)
+    views(get=["seen"])
+    assert ids(server) == ["E104"]
+
+
+def test_the_servers_own_host_is_one_that_views_answer_to(views, server, settings):
+    views(get=["seen"])
+    settings.ALLOWED_HOSTS = ["other.example"]
+    assert ids(server) == ["W111"]
+    settings.ALLOWED_HOSTS, settings.DEBUG = [], True
+    for url, found in (("https://shop.example", ["W111"]), ("http://localhost:8000", [])):
+        settings.DJANGO_MCP = settings.DJANGO_MCP | {"URL": url}
+        server.forget()
+        assert ids(server) == found
+
+
+def test_to_declare_is_cheap_and_needs_no_library():
+    """Else the check that says what is missing would never be reached."""
+    code = """
+        import sys
+        sys.modules["markdownify"] = sys.modules["bs4"] = None
+        from django_mcp.bridges.views import ViewTools
+        assert "pydantic" not in sys.modules
+    """
+    done = subprocess.run([sys.executable, "-c", dedent(code)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_views_are_registered_alone(server):
+    server.register(site.seen, ViewTools)
+    assert ids(server) == ["E003"]
+
+
+def test_that_a_view_decides_is_told(views, server, alice):
+    """To read it may fail, whatever the gates before it say."""
+    views(resources=["billing:detail"])
+    (found,) = right(server).templates.values()
+    told = trace(found, dict.fromkeys(found.template.names, "1"), asked(alice, server))
+    assert told[-1].words == "the rest is for the view 'billing:detail' to say, when it is read"
+
+
+class NumberForm(forms.ModelForm):
+    class Meta:
+        model = Invoice
+        fields = ["number"]
+
+
+@pytest.mark.parametrize(
+    ("view", "method", "words"),
+    [
+        (CreateView.as_view(form_class=NumberForm), "post", "Add one invoice."),
+        (DetailView.as_view(queryset=Invoice.objects.all()), "get", "Show one invoice."),
+        (ListView.as_view(queryset=Invoice.objects.all()), "get", "List invoices."),
+        (DeleteView.as_view(queryset=Invoice.objects.all(), success_url="/"), "post",
+         "Delete one invoice for good."),
+    ],
+)  # fmt: skip
+def test_what_a_generic_view_is_about_its_class_says_in_several_ways(view, method, words):
+    route = Route("one", [Pattern("one/", view)])
+    assert ViewTool(ViewTools(), route, name="one", posts=method == "post").description == words
