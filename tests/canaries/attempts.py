@@ -68,6 +68,7 @@ URIS = st.one_of(
         ]
     ),
 )  # fmt: skip
+HIDDEN_URIS = st.sampled_from(HIDDEN).map("model://canaries/paper/{}".format)
 NAMED = st.one_of(KEYS, KEYS.map(str), NUMBERS, URIS, ODD)  # what an argument may say for a row
 WORDS = st.one_of(
     ODD, NUMBERS,
@@ -213,7 +214,11 @@ ATTEMPTS: dict[str, st.SearchStrategy[Attempt]] = {
     ),
     "completion": st.builds(
         lambda about, text: _completed(*about, text),
-        COMPLETED, st.one_of(st.sampled_from(["", "kanary"]), WORDS.map(str), KEYS.map(str)),
+        COMPLETED,
+        st.one_of(
+            st.sampled_from(["", "kanary"]), st.sampled_from(["", "kanary-number", "1", "2"]),
+            WORDS.map(str), KEYS.map(str),
+        ),
     ),
     "reading": URIS.map(_read),
     "binding": st.one_of(
@@ -280,14 +285,13 @@ ATTEMPTS: dict[str, st.SearchStrategy[Attempt]] = {
         st.builds(_prompted, st.sampled_from(["review", "kanary_accuse"]), NAMED),
     ),
     "lists": st.sampled_from(LISTS).map(lambda method: Attempt("paged", method)),
-    "subscriptions": st.lists(
-        st.one_of(st.sampled_from(HIDDEN).map("model://canaries/paper/{}".format), URIS.map(str)),
-        min_size=1, max_size=3,
-    ).map(
-        lambda uris: Attempt("listen", params={"uris": uris})
+    "subscriptions": st.builds(
+        lambda hidden, others: Attempt("listen", params={"uris": [hidden, *others]}),
+        st.one_of(HIDDEN_URIS, URIS.map(str)),
+        st.lists(st.one_of(HIDDEN_URIS, URIS.map(str)), max_size=2),
     ),
 }  # fmt: skip
-FEW = {"lists": 4, "redirects": 13, "page": 18, "pages": 25}  # where there are no more to try
+FEW = {"lists": 4, "redirects": 10, "page": 12, "pages": 25}  # where there is not much more to try
 
 
 def size(aim: str, number: int) -> int:

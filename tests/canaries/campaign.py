@@ -20,7 +20,7 @@ from unittest import mock
 
 from django.apps import apps
 from django.contrib.admin.models import LogEntry
-from django.db import connection
+from django.db import connection, reset_queries
 from django.test.utils import CaptureQueriesContext
 
 from django_mcp.dispatch.announcements import Announcement, announce
@@ -36,7 +36,9 @@ JSON = dict[str, Any]
 CORE = re.compile(rf"(?:{'|'.join(CANARIES)})[\w-]*")
 FOUND = re.compile(rf"[\w.:/-]*(?:{'|'.join(CANARIES)})[\w.-]*")
 LITERAL = re.compile(r"'(?:[^']|'')*'|\s*-?\b\d+\b")
-SAVEPOINT = re.compile(r'SAVEPOINT "?`?s\d+_x\d+')
+OWN = re.compile(
+    "^(RELEASE |ROLLBACK TO )?SAVEPOINT|django_mcp_"
+)  # names made up, told when it fits
 Connected = Callable[[], Any]  # makes a client
 
 
@@ -106,18 +108,18 @@ def _stored() -> Iterator[str]:
 
 def _observed(client: Any, attempt: Attempt) -> Seen:
     seen, before = Seen(), len(client.received)
+    reset_queries()  # of which only so many are kept
     with _log(seen.logged), CaptureQueriesContext(connection) as captured:
         TRIED[attempt.kind](client, attempt)
     seen.sent = client.received[before:]
-    seen.queries = [_plain(query["sql"]) for query in captured]
+    asked = (query["sql"] for query in captured)
+    seen.queries = [_plain(sql) for sql in asked if not OWN.search(sql)]
     return seen
 
 
 def _plain(sql: str) -> str:
-    """A query without what differs each time: names made up, and what a row saved held."""
-    if sql.startswith(("INSERT", "UPDATE")) or "django_mcp_" in sql:
-        return LITERAL.sub("?", sql)
-    return SAVEPOINT.sub("SAVEPOINT", sql)
+    """A query without what a row that was saved held, which differs each time."""
+    return LITERAL.sub("?", sql) if sql.startswith(("INSERT", "UPDATE")) else sql
 
 
 @contextmanager
