@@ -30,6 +30,7 @@ DATABASE_NEUTRAL = (
     "tests/protocol",
     "tests/requirements",
     "tests/restarts",
+    "tests/security/test_canaries.py",
     "tests/spec",
     "tests/test_architecture.py",
     "tests/test_oracle.py",

@@ -9,13 +9,12 @@ server does not have does not exist, and neither does what a caller may not use.
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from django.http import Http404
 
 from ..declare.completions import completion
-from ..declare.declarations import Declaration
 from ..declare.resources import Resource
 from ..exceptions import Busy, InvalidArguments, ToolError
 from ..protocol.headers import check_parameters
@@ -110,7 +109,7 @@ async def initialize(run: Run) -> JSON:
 
 @method("server/discover")
 async def discover(run: Run) -> JSON:
-    public = all(thing.is_public for thing in _everything(run))
+    public = run.server.catalog.is_public
     return {
         "supportedVersions": list(SUPPORTED),
         "capabilities": capabilities(run.server),
@@ -122,12 +121,6 @@ async def discover(run: Run) -> JSON:
 def _instructions(run: Run) -> JSON:
     text = run.server.instructions
     return {"instructions": str(text)} if text else {}
-
-
-def _everything(run: Run) -> Iterable[Declaration]:
-    catalog = run.server.catalog
-    for things in (catalog.tools, catalog.prompts, catalog.resources, catalog.templates):
-        yield from things.values()
 
 
 @method("ping")

@@ -518,7 +518,7 @@ def test_what_a_user_is_shown_in_every_revision(server, alice):
     (found,) = inside.declared(server, alice)
     assert found.words == f"{', '.join(REVISIONS)} are spoken; alice is shown 1 tool."
     (found,) = inside.declared(server, None)
-    assert "nobody is shown 0 tools" in found.words
+    assert "whoever shows no token is shown 0 tools" in found.words
 
 
 @pytest.mark.django_db

@@ -15,7 +15,7 @@ from tests.canaries.exposed import expose
 from tests.canaries.gates import GATES, removed
 from tests.canaries.world import fill
 
-pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.canaries.site")]
+pytestmark = [pytest.mark.slow, pytest.mark.django_db, pytest.mark.urls("tests.canaries.site")]
 REVISIONS = ["2026-07-28", "2025-11-25"]
 EXAMPLES = int(os.environ.get("CANARY_EXAMPLES", "6"))  # of 25 attempts, for each aim and revision
 AT_ONCE, WITHIN = 25, 200
@@ -98,7 +98,7 @@ def test_nothing_hidden_comes_out_over_http(server, revision):
 def test_a_gate_that_is_gone_is_noticed(server, gate):
     alice, exposed = fill(), expose(server)
 
-    @settings(TRIES, max_examples=1)
+    @settings(TRIES, max_examples=1, derandomize=True)  # the odds of a miss are small, not none
     @given(mixed(WITHIN))
     def tried(rounds):
         for attempts in rounds:

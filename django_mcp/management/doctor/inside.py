@@ -37,7 +37,7 @@ def declared(server: Server, user: Any) -> Findings:
     for revision in REVISIONS:
         with Client(user, server=server, revision=revision) as client:
             counts[revision] = len(client.tools())
-    who = user.get_username() if user is not None else "nobody"
+    who = user.get_username() if user is not None else "whoever shows no token"
     number = max(counts.values())
     yield ok(f"{', '.join(counts)} are spoken; {who} is shown {counted(number)}.")
 
