@@ -293,7 +293,7 @@ class AsyncClient:
         await self._peer.wire.hear()
 
     async def _listen(self, key: str, wanted: JSON) -> None:
-        """Hold a listen open, and be here when it is acknowledged (subscriptions, 2026-07-28)."""
+        """Hold a listen open, and be here when it is acknowledged (``subscriptions/listen``)."""
         listen = self._peer.spawn(self._held(wanted))
         self._listens[key] = listen
         found = await self.until(lambda: listen.done() or self._acknowledged())

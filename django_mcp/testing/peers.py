@@ -224,7 +224,7 @@ class Peer:
         return await self.answers.answer(question["method"], question.get("params", {}), self._call)
 
     async def _retry(self, result: JSON) -> JSON:
-        """What a request is repeated with, whose result asks (2026-07-28, "input_required")."""
+        """What a request is repeated with, whose result asks ("input_required")."""
         asked = result.get("inputRequests", {})
         given = {key: await self._answered(one) for key, one in asked.items()}
         state = {"requestState": result["requestState"]} if "requestState" in result else {}

@@ -65,7 +65,8 @@ class Web(HttpClient):
         application = recorded(mount(elsewhere), self.received)
         super().__init__(token, server=server, revision=revision, application=application)
         if self.revision.handshake:
-            self.listen()
+            stream = self.listen()
+            self.until(lambda: stream.status)  # what it begins with is no attempt's
 
     _check = Pipe._check
 

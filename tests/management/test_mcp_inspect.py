@@ -166,7 +166,8 @@ def test_what_differs_is_told_and_fails(inspect, declared, tmp_path, capsys, cha
     assert inspect(*declared(**change), "--check", file) == ""
 
 
-def test_a_snapshot_of_a_user_is_the_kits(inspect, alice, tmp_path):
+def test_a_snapshot_of_a_user_is_the_kits(inspect, alice, tmp_path, monkeypatch):
+    monkeypatch.delenv("CI", raising=False)  # where none is written for the first time
     file = tmp_path / "alice.json"
     with Client(alice) as client:
         client.assert_catalog(file)
