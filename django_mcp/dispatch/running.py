@@ -221,11 +221,21 @@ def _stoppable(request: Request) -> Iterator[None]:
             raise Stopped()
         return execute(sql, params, many, context)
 
+    with queries_through(check):
+        yield
+
+
+@contextmanager
+def queries_through(wrapper: Callable[..., Any]) -> Iterator[None]:
+    """Every query of this thread goes through ``wrapper``, as of ``connection.execute_wrapper``.
+
+    That one takes off whichever came last; calls that take turns in a test share a connection.
+    """
     watched = [connections[alias] for alias in connections]
     for connection in watched:
-        connection.execute_wrappers.append(check)
+        connection.execute_wrappers.append(wrapper)
     try:
         yield
     finally:
         for connection in watched:
-            connection.execute_wrappers.remove(check)
+            connection.execute_wrappers.remove(wrapper)

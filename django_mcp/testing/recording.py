@@ -17,9 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db import connections
-
-from ..dispatch.running import around
+from ..dispatch.running import around, queries_through
 
 # What a transaction does on its own account is no query of anybody's code.
 UNCOUNTED = ("SAVEPOINT", "RELEASE", "ROLLBACK")
@@ -78,14 +76,8 @@ def _note_queries(request: Any) -> Iterator[None]:
             record.queries.append(str(sql))
         return execute(sql, params, many, context)
 
-    watched = [connections[alias] for alias in connections]
-    for connection in watched:
-        connection.execute_wrappers.append(note)
-    try:
+    with queries_through(note):
         yield
-    finally:
-        for connection in watched:
-            connection.execute_wrappers.remove(note)
 
 
 _lock = threading.Lock()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from django.utils import timezone
 
 from ...dispatch.announcements import Announcement, listen, stop_listening
-from ...dispatch.listening import Listening
+from ...dispatch.listening import BUSY_PAUSE, Listening
 from ...exceptions import Busy
 from ...protocol.connection import Connection
 from ...protocol.jsonrpc import JSON, Id
@@ -35,7 +35,6 @@ MAX_LISTENS = 10_000  # in one process
 MAX_EACH = 1_000  # of them of one principal; nobody in particular is one
 MAX_SIZE = 300_000  # bytes of a request to listen: it stays in memory as long as the listen
 FRESH = 5.0  # seconds for which a token, once found valid, is taken to be
-BUSY_PAUSE = 0.5  # seconds until a look at it is tried again
 LONGEST_TIMER = 86_400.0 * 30  # seconds
 
 
