@@ -8,16 +8,20 @@ is no longer there, or may no longer sign in, is nobody.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
 
 from django.contrib.auth import get_user_model
 from django.core.exceptions import ValidationError
 
-from .. import threads
+from ..delivery.jobs import surely
 from ..models import Call, Session
 from ..principal import Auth, Principal, anonymous
+
+T = TypeVar("T")
+K = TypeVar("K")
+AT_ONCE = 500  # users in one query
 
 
 class Caller:
@@ -55,9 +59,9 @@ class Caller:
         return principal
 
     async def upcoming(self) -> Principal:
-        """Who the next run acts as."""
+        """Who the next run acts as, however long the database cannot be reached."""
         if self._first is None and self.user is not None:
-            self._first = await threads.lookups.run(load, self.user, self.auth)
+            self._first = await surely(load, self.user, self.auth)
         return self._first or anonymous()
 
 
@@ -69,18 +73,47 @@ def covers(principal: Principal, scopes: Collection[str] | None) -> bool:
 
 def load(user: str, auth: Auth | None) -> Principal:
     """The principal as it is now; who may not sign in has no token either. Asks the database."""
-    found = _users().filter(pk=user).first() if _is_key(user) else None
+    found = users().filter(pk=user).first() if is_key(user) else None
     principal = anonymous() if found is None else Principal(found, auth)
     return principal if principal.is_authenticated else anonymous()
 
 
-def _users() -> Any:
+class Kept(Protocol):
+    """Whose something is, as rows have it."""
+
+    user: str | None
+    scopes: list[str] | None
+    owner: str
+
+
+def load_all(wanted: Mapping[K, Kept]) -> dict[K, Principal]:
+    """Principals as they are now, all at once; who may not sign in is nobody."""
+    keys = sorted({one.user for one in wanted.values() if one.user and is_key(one.user)})
+    found = {str(user.pk): user for some in in_pages(keys) for user in users().filter(pk__in=some)}
+    return {name: _kept(found.get(one.user or ""), one) for name, one in wanted.items()}
+
+
+def _kept(user: Any, one: Kept) -> Principal:
+    auth = Caller.kept(one.user, one.scopes, one.owner).auth
+    principal = anonymous() if user is None else Principal(user, auth)
+    return principal if principal.is_authenticated else anonymous()
+
+
+def in_pages(items: list[T]) -> Iterator[list[T]]:
+    """Few enough for one query: databases limit what a statement may hold."""
+    return (items[start : start + AT_ONCE] for start in range(0, len(items), AT_ONCE))
+
+
+def users() -> Any:
+    """Those whom the project's own manager shows."""
     return get_user_model()._default_manager
 
 
-def _is_key(user: str) -> bool:
+def is_key(user: str) -> bool:
+    """Whether a text may be the key of a user."""
+    key = get_user_model()._meta.pk
     try:
-        get_user_model()._meta.pk.to_python(user)
+        key.run_validators(key.to_python(user))
     except ValidationError:
         return False
     return True

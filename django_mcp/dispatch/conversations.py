@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..conf import settings
@@ -34,9 +34,12 @@ from ..protocol.jsonrpc import (
 )
 from ..protocol.revisions import encode_notification
 from .active import Active, Batch
-from .announcements import Announcement, listen, stop_listening
+from .announcements import listen, stop_listening
 from .asking import Questions
+from .bulletins import Bulletin
+from .hearing import hearers, interest
 from .listening import Listening
+from .places import label_in
 from .serving import Serving
 
 if TYPE_CHECKING:
@@ -75,7 +78,7 @@ class Conversation:
         self._serving = Serving(
             server, self.connection, self._who, self, self._questions, self._log_level, host=host
         )
-        self._listening = Listening(server, self.connection, self._who, send, host)
+        self.listening = Listening(server, self.connection, self._who, send, host)
         listen(self)
 
     # Arriving.
@@ -114,6 +117,7 @@ class Conversation:
                 self._questions.answered(event)
             case Notice(method="notifications/initialized"):
                 self._questions.ready.set()
+                self._spawn(self._attend())
             case _:
                 logger.debug("The client says %s", event.method)
 
@@ -179,7 +183,7 @@ class Conversation:
     async def _who(self) -> Principal:
         """Who the client is now."""
         principal = await self._principal()
-        self._listening.recognise(principal)
+        self.listening.recognise(principal)
         return principal
 
     # What methods may change (``runs.Session``).
@@ -187,34 +191,58 @@ class Conversation:
     async def set_log_level(self, level: str) -> None:
         self._level = level
 
-    async def subscribe(self, uri: str) -> None:
-        self._listening.subscribe(uri)
+    async def subscribe(self, uri: str, place: str) -> None:
+        await hearers().admit(self, {label_in(place)} if place else set(), lists=True)
+        self.listening.subscribe(uri, place)
 
     async def unsubscribe(self, uri: str) -> None:
-        self._listening.unsubscribe(uri)
+        self.listening.unsubscribe(uri)
 
-    async def listen(self, id: Id, wanted: JSON) -> None:
-        await self._listening.listen(id, wanted)
+    async def listen(self, id: Id, wanted: dict[str, Any], places: Mapping[str, str]) -> None:
+        models, lists = interest(wanted, places)
+        await hearers().admit(self, models, lists=lists)
+        await self.listening.listen(id, wanted, places)
 
-    # What comes from this side.
+    # What comes from this side (``hearing.Ear``).
 
-    def hear(self, news: Announcement) -> None:
+    principal = None
+
+    def renew(self, principal: Principal) -> None:
+        """It is asked each time."""
+
+    async def is_welcome(self) -> bool:
+        return True
+
+    def end(self) -> None:
+        """What ends it is the end of the pipe."""
+
+    async def _attend(self) -> None:
+        """Hear of changes of lists, as every client does that has shaken hands."""
+        try:
+            await hearers().admit(self, set(), lists=True)
+        except Exception:
+            logger.warning("Changes of lists are told by this process alone", exc_info=True)
+
+    def hear(self, server: str, news: Bulletin) -> None:
         """Pass an announcement on; from any thread."""
-        if news.server == self.server.name:
+        if server == self.server.name:
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._heard, news)
 
-    def _heard(self, news: Announcement) -> None:
-        if news.kind != "elicitation_complete":
-            if self._listening.take(news):
-                self._spawn(self._listening.tell())
-        elif news.subject in self._questions.elicitations:
-            del self._questions.elicitations[news.subject]
-            params = {"elicitationId": news.subject}
+    def _heard(self, news: Bulletin) -> None:
+        for id in news.pages:
+            self.complete(id)
+        if self.listening.take(news):
+            self._spawn(self.listening.tell())
+
+    def complete(self, id: str) -> None:
+        """A page that its client was sent to is done."""
+        if id in self._questions.elicitations:
+            del self._questions.elicitations[id]
             method = "notifications/elicitation/complete"
-            message = encode_notification(self.connection.revision, method, params)
-            if message is not None:
-                self._send(message)
+            told = encode_notification(self.connection.revision, method, {"elicitationId": id})
+            if told is not None:
+                self._send(told)
 
     async def ping(self, seconds: float = 10) -> bool:
         """Whether the client answers a ping within ``seconds``; True where there is none."""
@@ -234,8 +262,9 @@ class Conversation:
         in a thread, and that nothing can stop.
         """
         stop_listening(self)
+        hearers().dismiss(self)
         self.connection.close()
-        await _ending([self._active[id].task for id in self._listening.end()])
+        await _ending([self._active[id].task for id in self.listening.end()])
         for active in list(self._active.values()):
             active.cancel()
         stuck = await _ending(self._tasks, seconds)

@@ -158,14 +158,13 @@ async def call_tool(run: Run) -> JSON:
 
 
 def _tool_work(run: Run, tool: Tool, arguments: dict[str, Any], unknown: Exception) -> Work:
-    sync = not tool.is_async and not tool.read_only
     return Work(
         tool,
         read=lambda: _read_arguments(run, tool, arguments),
         finish=lambda value: results.tool_result(tool, value, run.request),
         unknown=unknown,
         arguments=tool.arguments,
-        atomic=tool.atomic if sync else False,
+        atomic=tool.transaction,
         write=not tool.read_only,
     )
 
@@ -221,9 +220,10 @@ def _read_work(run: Run, resource: Resource, uri: str, variables: dict[str, str]
 @method("resources/subscribe", "resources")
 async def subscribe(run: Run) -> JSON:
     uri = _text(run, "uri")
-    if not await with_database(run, lambda: visible(run.request, [uri])):
+    seen = await with_database(run, lambda: visible(run.request, [uri]))
+    if uri not in seen:
         raise ResourceNotFound(uri)
-    await run.session.subscribe(uri)
+    await run.session.subscribe(uri, seen[uri])
     return {}
 
 
@@ -238,13 +238,14 @@ async def listen(run: Run) -> JSON:
     wanted = run.params.get("notifications")
     if not isinstance(wanted, dict):
         raise InvalidParams("notifications is required, as an object.")
-    honoured = await _honoured(run, wanted)
-    await run.session.listen(run.call.id, honoured)
+    honoured, places = await _honoured(run, wanted)
+    await run.session.listen(run.call.id, honoured, places)
     return {"_meta": {"io.modelcontextprotocol/subscriptionId": run.call.id}}
 
 
-async def _honoured(run: Run, wanted: JSON) -> JSON:
-    """What of a listen's filter this server has, and this caller may see."""
+async def _honoured(run: Run, wanted: JSON) -> tuple[JSON, dict[str, str]]:
+    """What of a listen's filter this server has, and this caller may see; and where that is."""
+    seen: dict[str, str] = {}
     has = capabilities(run.server)
     kinds = {"toolsListChanged": "tools", "promptsListChanged": "prompts"}
     kinds["resourcesListChanged"] = "resources"
@@ -259,7 +260,7 @@ async def _honoured(run: Run, wanted: JSON) -> JSON:
             raise Busy("There are too many subscriptions.")
         seen = await with_database(run, lambda: visible(run.request, uris))
         honoured["resourceSubscriptions"] = [uri for uri in dict.fromkeys(uris) if uri in seen]
-    return honoured
+    return honoured, seen
 
 
 # Prompts.

@@ -1,8 +1,9 @@
 """
 Steps that happen once in a call, however often it runs.
 
-Rule: the step and its transaction are over before its value is remembered, so
-that what is remembered has happened; and it is remembered for as long as the
+Rule: a step and its value are committed together, where they are in the same
+database; elsewhere the step is over before its value is remembered, so that
+what is remembered has happened. It is remembered for as long as the
 state of its call may come back, on whatever connection of this process
 ("Servers ... MUST enforce that invariant server-side", basic/patterns/mrtr).
 What cannot be remembered is refused before it happens. Values are JSON,
@@ -44,6 +45,10 @@ class Steps:
 class Memory(Protocol):
     """Where the steps of calls are remembered; in this process, or as rows."""
 
+    def is_beside(self) -> bool:
+        """Whether the transaction of a step can hold what is remembered of it."""
+        ...
+
     async def recall(self, call: str) -> dict[str, Any]: ...
 
     def begin(self, call: str, key: str) -> bool: ...
@@ -61,6 +66,9 @@ class Remembered:
     def __init__(self) -> None:
         self._calls: OrderedDict[str, Steps] = OrderedDict()
         self._lock = threading.Lock()
+
+    def is_beside(self) -> bool:
+        return False
 
     async def recall(self, call: str) -> dict[str, Any]:
         return self.of(call)
@@ -128,25 +136,36 @@ async def done_once(memory: Memory, call: str, step: OnceNeeded, run: Run) -> No
 
     # All in the thread: a cancelled call no longer waits for what its step comes to.
     def job() -> None:
-        if not memory.begin(call, step.key):
-            return
         run.request.asks = False  # the step is no place to ask
-        try:
-            value = _done(step)
-        except BaseException:
-            memory.fail(call, step.key)
-            raise
-        memory.keep(call, step.key, value)
+        (_together if memory.is_beside() else _apart)(memory, call, step)
 
     await with_database(run, job)
 
 
-def _done(step: OnceNeeded) -> Any:
+def _together(memory: Memory, call: str, step: OnceNeeded) -> None:
+    """Both or neither, also if the process dies in the midst of it."""
     with transaction.atomic():
-        value = step.function()
-        if inspect.iscoroutine(value):
-            value = async_to_sync(_awaited)(value)
-        return _bounded(step.key, value)
+        if memory.begin(call, step.key):
+            memory.keep(call, step.key, _value(step))
+
+
+def _apart(memory: Memory, call: str, step: OnceNeeded) -> None:
+    if not memory.begin(call, step.key):
+        return
+    try:
+        with transaction.atomic():
+            value = _value(step)
+    except BaseException:
+        memory.fail(call, step.key)
+        raise
+    memory.keep(call, step.key, value)
+
+
+def _value(step: OnceNeeded) -> Any:
+    value = step.function()
+    if inspect.iscoroutine(value):
+        value = async_to_sync(_awaited)(value)
+    return _bounded(step.key, value)
 
 
 async def _awaited(value: Any) -> Any:

@@ -12,28 +12,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
-
-from django.utils import timezone
 
 from ..delivery import calls, sessions, steps
 from ..delivery.doorbell import Ring, ring
 from ..delivery.jobs import surely
+from ..delivery.rows import one_transaction
 from ..delivery.writer import writer
 from ..exceptions import OnceNeeded, Parked, Stopped, Unwound
 from ..models import Ask
+from ..protocol.events import Call
 from ..protocol.jsonrpc import JSON, encode
 from ..protocol.revisions import Revision
-from . import pages
+from . import outcomes, pages
 from .asking import Written, written
 from .rounds import Asking, Rounds
-from .runs import Run
+from .runs import Conclusion, Run
 from .serving import Serving
 from .steps import StepRows
 
 if TYPE_CHECKING:
-    from .replies import Kept
+    from .kept import Kept
 
 PAUSE = 0.2  # seconds between two looks whether the client is ready
 
@@ -87,15 +86,37 @@ class Parking:
 
 
 def _row(key: str, digest: str, asked: Written) -> Ask:
-    deadline = timezone.now() + timedelta(seconds=asked.seconds)
-    return Ask(
-        id=asked.id, key=key, digest=digest, wire=asked.wire, seconds=asked.seconds,
-        deadline=deadline,
-    )  # fmt: skip
+    """Its deadline is counted from when it is written down."""
+    return Ask(id=asked.id, key=key, digest=digest, wire=asked.wire, seconds=asked.seconds)
 
 
 class KeptSteps(StepRows):
     """The steps of a call that is a row are forgotten with its outcome, and not before."""
+
+    def __init__(self, kept: Kept) -> None:
+        self._kept = kept
+
+    def begin(self, call: str, key: str) -> bool:
+        """Raises ``Stopped`` if the call is another's by now, or over, before the step is done."""
+        return super().begin(call, key) if self.is_beside() else self._begin(call, key)
+
+    @one_transaction
+    def _begin(self, call: str, key: str) -> bool:
+        """Whoever takes the call over comes before this, or finds that the step was begun."""
+        self._check()
+        return super().begin(call, key)
+
+    def keep(self, call: str, key: str, value: Any) -> None:
+        """Raises ``Stopped``, which undoes the step, where it is in the same transaction."""
+        super().keep(call, key, value)
+        if self.is_beside():
+            self._check()
+
+    def _check(self) -> None:
+        row = self._kept.row
+        assert row is not None  # it is written down before it does a step
+        if not calls.is_mine(row.pk, row.fence):
+            raise Stopped()
 
     async def recall(self, call: str) -> dict[str, Any]:
         return await surely(steps.of, call)
@@ -106,9 +127,18 @@ class KeptSteps(StepRows):
 
 @dataclass
 class KeptServing(Serving):
-    """Has a call written down before it does what must happen once."""
+    """Has a call written down before it does what must happen once, and with what it did."""
 
     kept: Kept | None = None
+
+    def _conclusion(self, call: Call) -> Conclusion | None:
+        kept = self.kept
+        if kept is None:
+            return None
+        return lambda result: outcomes.conclude(kept, self._result(call, result))
+
+    def _goes_on(self) -> bool:
+        return self.kept is not None and self.kept.row is not None and self.kept.row.fence > 0
 
     async def _unwound(self, unwound: Unwound, run: Run, rounds: Rounds) -> JSON | None:
         if isinstance(unwound, OnceNeeded) and self.kept is not None:

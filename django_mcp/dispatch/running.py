@@ -10,11 +10,12 @@ which is entered and left there. Nothing of the project runs outside of
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from asgiref.sync import sync_to_async
@@ -24,7 +25,8 @@ from django.utils.module_loading import import_string
 
 from .. import threads
 from ..conf import settings
-from ..exceptions import Stopped, Unsupported
+from ..exceptions import Busy, Stopped, Unsupported
+from .outcomes import may_hold
 from .refusals import tell_why
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from .runs import Run
 
 T = TypeVar("T")
+PAUSE = 0.1  # seconds until a thread is asked for again
 ENDINGS = ("ROLLBACK", "RELEASE")  # of savepoints: let an ending transaction end
 
 # What surrounds the project's code beside its own AROUND; filled when the app is ready.
@@ -61,23 +64,41 @@ async def perform(run: Run, work: Work) -> dict[str, Any]:
     """Run ``work`` once. Raises what it raises, and ``Unwound`` when it must go on later."""
     if work.thing.is_async:
         return await _in_loop(run, work)
-    return await threads.tools.run(_in_thread, run, work)
+    return await _in_turn(run.principal.key, partial(_in_thread, run, work), waits=run.goes_on)
 
 
 async def with_database(run: Run, function: Callable[[], T]) -> T:
     """Run some of the project's code in one job, inside ``AROUND``."""
 
-    return await surrounded_job(run.request, function)
+    return await surrounded_job(run.request, function, waits=run.goes_on)
 
 
-async def surrounded_job(request: Request, function: Callable[[], T]) -> T:
+async def surrounded_job(request: Request, function: Callable[[], T], *, waits: bool = False) -> T:
     """The same for a request that no call brought, as of a subscription."""
 
     def job() -> T:
         with surrounded(request):
             return function()
 
-    return await threads.tools.run(job)
+    return await _in_turn(request.principal.key, job, waits=waits)
+
+
+async def _in_turn(owner: str, job: Callable[[], T], *, waits: bool) -> T:
+    """In a thread. Raises ``Busy`` where too many wait for one; who ``waits`` tries again."""
+    begun = False
+
+    def marked() -> T:
+        nonlocal begun
+        begun = True
+        return job()
+
+    while True:
+        try:
+            return await threads.tools.run_for(owner, marked)
+        except Busy:
+            if begun or not waits:
+                raise
+        await asyncio.sleep(PAUSE)
 
 
 # Synchronous.
@@ -93,6 +114,8 @@ def _in_thread(run: Run, work: Work) -> dict[str, Any]:
             result = work.finish(value)
             if run.request.cancelled:  # until the commit, the cancel wins
                 raise Stopped()
+            if run.conclude is not None and may_hold(work.atomic):
+                run.conclude(result)
             return result
 
 

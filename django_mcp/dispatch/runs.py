@@ -7,6 +7,7 @@ over from earlier ones only the answers.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,17 +22,19 @@ if TYPE_CHECKING:
     from ..protocol.events import Call
     from ..protocol.jsonrpc import Id
 
+Conclusion = Callable[[dict[str, Any]], None]
+
 
 class Session(Protocol):
     """What the methods may change about the client they talk to."""
 
     async def set_log_level(self, level: str) -> None: ...
 
-    async def subscribe(self, uri: str) -> None: ...
+    async def subscribe(self, uri: str, place: str) -> None: ...
 
     async def unsubscribe(self, uri: str) -> None: ...
 
-    async def listen(self, id: Id, wanted: dict[str, Any]) -> None:
+    async def listen(self, id: Id, wanted: dict[str, Any], places: Mapping[str, str]) -> None:
         """Acknowledge, then deliver what is ``wanted`` until the client or the server ends it."""
         ...
 
@@ -49,6 +52,8 @@ class Run:
     stop: Stop = field(default_factory=Stop)
     host: str | None = None
     mirrored: Mirrored | None = None  # the headers that came with it, where there are any
+    conclude: Conclusion | None = None  # with its result, at the end of its transaction
+    goes_on: bool = False  # a run came before: it is not turned away any more
 
     def __post_init__(self) -> None:
         self.request = Request(

@@ -6,13 +6,14 @@ Rule: what is changed is changed for every process, before the method answers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from .. import threads
 from ..delivery import sessions
 from ..delivery.jobs import surely
 from ..models import Session
 from ..protocol.jsonrpc import Id, MethodNotFound
+from . import news
 
 
 class Seat:
@@ -27,13 +28,15 @@ class Seat:
     async def set_log_level(self, level: str) -> None:
         await surely(sessions.set_log_level, self.session, level)
 
-    async def subscribe(self, uri: str) -> None:
-        await threads.log.run(sessions.subscribe, self.session, uri)
+    async def subscribe(self, uri: str, place: str) -> None:
+        await surely(sessions.subscribe, self.session, uri, place)
+        if place:
+            await news.interest(place)
 
     async def unsubscribe(self, uri: str) -> None:
         await surely(sessions.unsubscribe, self.session, uri)
 
-    async def listen(self, id: Id, wanted: dict[str, Any]) -> None:
+    async def listen(self, id: Id, wanted: dict[str, Any], places: Mapping[str, str]) -> None:
         raise MethodNotFound("A session has no listens.")
 
 
@@ -43,7 +46,10 @@ class Nobody:
     async def set_log_level(self, level: str) -> None:
         raise MethodNotFound("There is no session yet.")
 
-    async def listen(self, id: Id, wanted: dict[str, Any]) -> None:
+    async def subscribe(self, uri: str, place: str) -> None:
         raise MethodNotFound("There is no session yet.")
 
-    subscribe = unsubscribe = set_log_level
+    async def listen(self, id: Id, wanted: dict[str, Any], places: Mapping[str, str]) -> None:
+        raise MethodNotFound("There is no session yet.")
+
+    unsubscribe = set_log_level

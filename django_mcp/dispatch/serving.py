@@ -34,7 +34,7 @@ from .methods import dispatch
 from .once import Memory, done_once, remembered
 from .presentation import SERVER_INFO, server_info
 from .rounds import Asking, Rounds, purpose, resumed, sealed
-from .runs import Run, Session
+from .runs import Conclusion, Run, Session
 from .saying import Saying
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Serving:
         except Parked:
             raise
         except Busy as error:
-            return self.connection.error(call, Overloaded(str(error), data={"retryAfter": 1}))
+            return self.connection.error(call, overloaded(str(error)))
         except (Exception, Unwound, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and _is_cancelled():
                 raise
@@ -128,19 +128,20 @@ class Serving:
     async def _runs(self, active: Active, principal: Principal, rounds: Rounds) -> JSON:
         """Run the call, again and again, until it is done or the client must be asked."""
         call, answers = active.call, rounds.answers(active.call)
-        saying = self._saying(active, principal, rounds)
+        saying, conclude = self._saying(active, principal, rounds), self._conclusion(call)
+        goes_on = self._goes_on()
         while True:
             if rounds.may_return or rounds.has_steps:
                 answers.remembered = await self.memory.recall(rounds.id)
                 rounds.has_steps = bool(answers.remembered)
             run = Run(
                 call, self.server, principal, self.session, saying, answers, active.stop,
-                self.host, self.mirrored,
+                self.host, self.mirrored, conclude, goes_on,
             )  # fmt: skip
             try:
                 return await dispatch(run)
             except Unwound as unwound:
-                rounds.high_water = saying.high_water
+                rounds.high_water, goes_on = saying.high_water, True
                 asking = await self._unwound(unwound, run, rounds)
             if asking is not None:
                 return asking
@@ -171,10 +172,23 @@ class Serving:
         rounds.known.update(await self.asker.ask(revision, questions, rounds))
         return None
 
+    def _goes_on(self) -> bool:
+        """Whether the call has begun before, and is not turned away however much there is to do."""
+        return False
+
+    def _conclusion(self, call: Call) -> Conclusion | None:
+        """What writes its result down in the transaction of its tool, where that is to be."""
+        return None
+
     def _saying(self, active: Active, principal: Principal, rounds: Rounds) -> Saying:
         call, owner = active.call, (principal.key, self.server.name)
         level = self.log_level if call.revision.handshake else lambda: call.log_level
         return Saying(call, owner, active.say, level, rounds.high_water, active.release)
+
+
+def overloaded(why: str) -> Overloaded:
+    """What is refused before it has any effect, and may be tried again."""
+    return Overloaded(why, data={"retryAfter": 1})
 
 
 def _is_cancelled() -> bool:
