@@ -37,6 +37,12 @@ if TYPE_CHECKING:
     from .requests import Request
 
 
+def written(queryset: models.QuerySet[Any]) -> models.QuerySet[Any]:
+    """In the database of its model's writes, where a replica may be behind; if it names none."""
+    named = queryset._db  # type: ignore[attr-defined]
+    return queryset if named else queryset.using(router.db_for_write(queryset.model))
+
+
 class ModelResource(Resource):
     """Rows of a model as resources: ``@mcp.register(Invoice)`` above a subclass.
 
@@ -184,14 +190,19 @@ class ModelResource(Resource):
     # Rows.
 
     def fetch(
-        self, request: Request, keys: Sequence[Any], *, write: bool = False
+        self, request: Request, keys: Sequence[Any], *, write: bool = False, fresh: bool = False
     ) -> dict[Any, Any]:
-        """The rows with these keys that the user may use, by key; whole, for code."""
+        """The rows with these keys that the user may use, by key; whole, for code.
+
+        To ``write``, in the database for that; ``fresh``, there unless the queryset names one.
+        """
         if not self.admits(request):
             return {}
         queryset = self.get_queryset(request)
         if write:
             queryset = queryset.using(router.db_for_write(self.model))
+        elif fresh:
+            queryset = written(queryset)
         rows = queryset.filter(**{f"{self.lookup}__in": list(keys)})
         return {getattr(row, self._key): row for row in self._permitted(request, rows)}
 

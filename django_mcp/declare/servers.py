@@ -8,6 +8,7 @@ mistakes in it does not start.
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -30,7 +31,10 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+VARIABLE = re.compile(r"\{\W?(\w+)")
 _servers: dict[str, weakref.ref[Server]] = {}
+_version = 0
+registering: list[Callable[[type[Any]], object]] = []  # are told of each model. Filled by the app
 
 
 class Server:
@@ -41,8 +45,9 @@ class Server:
     ``version``, ``website`` and ``icons`` present it to people,
     ``instructions`` to models. ``page`` is who may see it in a browser: a
     permission, or None for no page. ``durable`` writes every call of a tool
-    down before it runs. ``experimental`` and ``extensions`` are capabilities
-    to advertise, by name.
+    down before it runs. ``sse`` serves HTTP+SSE too, for clients that know
+    nothing newer. ``experimental`` and ``extensions`` are capabilities to
+    advertise, by name.
     """
 
     def __init__(
@@ -58,6 +63,7 @@ class Server:
         instructions: str | None = None,
         page: Permission | None = PUBLIC,
         durable: bool = False,
+        sse: bool = False,
         experimental: Mapping[str, Mapping[str, Any]] | None = None,
         extensions: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
@@ -68,7 +74,7 @@ class Server:
         self.name, self.path = name, (f"mcp/{name}" if path is None else path).strip("/")
         self.title, self.version, self.description = title, version, description
         self.website, self.icons, self.instructions = website, icons, instructions
-        self.page, self.durable = page, durable
+        self.page, self.durable, self.sse = page, durable, sse
         self.experimental = dict(experimental or {})
         self.extensions = dict(extensions or {})
         self._records: list[Record] = []
@@ -82,6 +88,15 @@ class Server:
         if self is not default_server:
             return self.name
         return str(django_settings.SETTINGS_MODULE or "django").partition(".")[0]
+
+    @property
+    def sse_path(self) -> str:
+        """Where clients expect HTTP+SSE. It is served there and at the path, where it is on."""
+        return f"{self.path}/sse".lstrip("/")
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return (self.path, self.sse_path) if self.sse else (self.path,)
 
     # Declaring.
 
@@ -147,6 +162,16 @@ class Server:
         if not record.is_pending and any(r.same_as(record) for r in self._records):
             raise AlreadyRegistered(f"{record} is registered on {self!r} already.")
         self._records.append(record)
+        _change(record)
+
+    @property
+    def models(self) -> Iterator[tuple[type[Any], str]]:
+        """The models that are registered, and by which field each names its rows.
+
+        Nothing is resolved to find that out: who saves a row should not pay for it.
+        """
+        for record in self._records:
+            yield from _models(record)
 
     # Resolving.
 
@@ -156,7 +181,7 @@ class Server:
         from .catalogs import Catalog
 
         found = [*self._path_problems(), *self._icon_problems(), *self._extension_problems()]
-        found += self._page_problems()
+        found += [*self._page_problems(), *self._sse_problems()]
         found += [record.problem() for record in self._records if record.is_pending]
         made: list[Declaration] = []
         for record in self._records:
@@ -171,6 +196,10 @@ class Server:
                 message = f"{earlier!r} and {self!r} have the same path."
                 hint = "Give one of them another path."
                 yield Error(message, hint=hint, obj=self, id="django_mcp.E004")
+            elif shared := {*earlier.paths} & {*self.paths}:
+                message = f"{earlier!r} and {self!r} are both at /{shared.pop()}, for HTTP+SSE."
+                hint = "Give one of them another path."
+                yield Error(message, hint=hint, obj=self, id="django_mcp.E150")
 
     def _icon_problems(self) -> Iterator[CheckMessage]:
         from .declarations import icon_problem
@@ -193,6 +222,11 @@ class Server:
             hint = "mcp.PUBLIC, mcp.AUTHENTICATED, a codename, a function; None is no page."
             yield Error(f"page: {wrong}", hint=hint, obj=self, id="django_mcp.E008")
 
+    def _sse_problems(self) -> Iterator[CheckMessage]:
+        if not isinstance(self.sse, bool):
+            message, hint = f"sse is {self.sse!r}.", "True or False."
+            yield Error(message, hint=hint, obj=self, id="django_mcp.E151")
+
     @property
     def is_empty(self) -> bool:
         """Whether nothing was declared, and nothing need be imported to know it."""
@@ -212,6 +246,27 @@ class Server:
     def forget(self) -> None:
         """Resolve again at the next look, with what is declared then. For tests."""
         self.__dict__.pop("catalog", None)
+
+
+def version() -> int:
+    """Another number whenever something was registered."""
+    return _version
+
+
+def _change(record: Record) -> None:
+    global _version
+    _version += 1
+    for model, _ in _models(record):
+        for tell in registering:
+            tell(model)
+
+
+def _models(record: Record) -> Iterator[tuple[type[Any], str]]:
+    if getattr(record.thing, "kind", "") == "model resource":
+        found = VARIABLE.search(str(record.thing.uri or ""))
+        for model in record.subjects:  # whatever was given: the checks tell what is wrong
+            if isinstance(model, type) and hasattr(model, "_meta"):
+                yield model, found[1] if found else "pk"
 
 
 def servers() -> list[Server]:

@@ -14,10 +14,11 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from django.core.checks import CheckMessage
+from django.core.checks import CheckMessage, Warning
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connections
+from django.db import DEFAULT_DB_ALIAS, connections
 
+from ..conf import settings
 from . import schemas
 from .declarations import Declaration
 
@@ -40,10 +41,12 @@ class Tool(Declaration):
 
     ``read_only``, ``destructive``, ``idempotent`` and ``open_world`` tell the
     client what to expect (None says nothing). ``atomic`` is True, False or a
-    database alias. ``durable`` writes a call down before it runs, so that its
-    answer can be fetched after any break of the connection. ``input_schema``
-    and ``output_schema`` are JSON Schemas written by hand, published as they
-    are and enforced.
+    database alias. ``transactional`` says that all the tool does is in that
+    transaction: when the process that runs it dies, another runs it again.
+    ``durable`` writes a call down before it runs, so that its answer can be
+    fetched after any break of the connection. ``input_schema`` and
+    ``output_schema`` are JSON Schemas written by hand, published as they are
+    and enforced.
     """
 
     kind = "tool"
@@ -52,6 +55,7 @@ class Tool(Declaration):
     idempotent: bool | None = None
     open_world: bool | None = None
     atomic: bool | str = True
+    transactional: bool = False
     durable: bool = False
     input_schema: Mapping[str, Any] | None = None
     output_schema: Mapping[str, Any] | None = None
@@ -70,6 +74,11 @@ class Tool(Declaration):
         declared = {wire: getattr(self, name) for name, wire in HINTS.items()}
         hints = {wire: value for wire, value in declared.items() if value is not None}
         return shown | ({"annotations": hints} if hints else {})
+
+    @property
+    def transaction(self) -> bool | str:
+        """``atomic``, or False where the tool runs in none."""
+        return False if self.is_async or self.read_only else self.atomic
 
     @cached_property
     def mirrored(self) -> list[tuple[tuple[str, ...], str]]:
@@ -135,3 +144,20 @@ class Tool(Declaration):
         if isinstance(self.atomic, str) and self.atomic not in connections:
             known = ", ".join(connections)
             yield self.error(f"There is no database {self.atomic!r}.", 25, f"There are: {known}.")
+        elif self.transactional:
+            yield from self._transaction_problems()
+
+    def _transaction_problems(self) -> Iterator[CheckMessage]:
+        """Whether the transaction, which is all there is of the tool, holds its outcome."""
+        if not isinstance(self.transactional, bool) or not self.transaction:
+            wrong = "transactional, and in no transaction: async, read_only or atomic = False."
+            yield self.error(wrong, 29, "transactional = True, on a tool that runs in one.")
+            return
+        alias = self.atomic if isinstance(self.atomic, str) else DEFAULT_DB_ALIAS
+        if alias != settings.DATABASE and connections[alias].vendor != "sqlite":
+            yield Warning(
+                f"Its transaction is in {alias!r}, not where sessions are: it does not run again.",
+                hint=f'Keep sessions there too: DJANGO_MCP["DATABASE"] = {alias!r}.',
+                obj=self,
+                id="django_mcp.W029",
+            )

@@ -26,7 +26,6 @@ from ...declare.outputs import Output, RowOutput, output_of
 from ...declare.permissions import AUTHENTICATED, Permission, of_model
 from ...declare.reasons import Reason
 from ...declare.tools import Tool
-from ...dispatch.announcements import notify_changed
 from ...exceptions import InvalidArguments
 from ..log_entries import ADDED, ADDITION, CHANGE, changed, logged
 from ..model_operations.relations import key_or_uri
@@ -109,7 +108,6 @@ class FormTool(Tool):
             return shown(resource, request, row, "add")
         names = _changed_fields(row, form)
         logged(request, row, CHANGE, changed(type(row), names) if names else [])
-        notify_changed(row)
         return shown(resource, request, row, "change")
 
     def _shown_through(self, request: Request) -> ModelResource:

@@ -21,7 +21,6 @@ from ...declare.outputs import RowOutput, WrittenOutput
 from ...declare.permissions import MODEL_PERMISSIONS
 from ...declare.reasons import Reason
 from ...declare.tools import Tool
-from ...dispatch.announcements import notify_changed
 from ...exceptions import InvalidArguments
 from ..log_entries import ADDED, ADDITION, CHANGE, DELETION, changed, logged
 from .fields import inputs_of
@@ -232,7 +231,6 @@ class UpdateTool(OfRow):
         values = {each: value for each, value in changes.items() if value is not UNCHANGED}
         if not values:
             return shown(self.resource, request, row, self.verb)
-        notify_changed(row)  # as it is still called
         made = self._saved(request, row, values, new=False)
         names = [each.field.name for each in values]
         logged(request, row, CHANGE, changed(self.resource.model, names))
@@ -255,7 +253,6 @@ class DeleteTool(OfRow):
         with refusals(resource):
             check_cascade(resource, request, row)
             logged(request, row, DELETION)
-            notify_changed(row)
             resource.delete_model(request, row)
         return gone
 

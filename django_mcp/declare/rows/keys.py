@@ -50,9 +50,15 @@ def key_schema(model: ModelClass, lookup: str = "pk") -> JSON:
     return {"type": "array", "prefixItems": parts, "minItems": count, "maxItems": count}
 
 
-def key_value(instance: models.Model, lookup: str = "pk") -> Any:
-    """The key of `instance` as JSON; the parts of a composite key as a list."""
-    fields = key_fields(type(instance), lookup)
+def key_value(
+    instance: models.Model, lookup: str = "pk", of: type[models.Model] | None = None
+) -> Any:
+    """
+    The key of `instance` as JSON; the parts of a composite key as a list.
+
+    `of` is a parent of its model, where the key is the one that it has there.
+    """
+    fields = key_fields(of or type(instance), lookup)
     return key_json(fields, [getattr(instance, field.attname) for field in fields])
 
 
@@ -64,9 +70,16 @@ def key_json(fields: Sequence[AnyField], values: Sequence[Any]) -> Any:
     return parts if len(parts) > 1 else parts[0]
 
 
-def key_text(instance: models.Model, lookup: str = "pk") -> str:
+def key_text(
+    instance: models.Model, lookup: str = "pk", of: type[models.Model] | None = None
+) -> str:
     """The key of `instance` in a URI (which is yet to be percent-encoded)."""
-    return _text(key_value(instance, lookup))
+    return _text(key_value(instance, lookup, of))
+
+
+def pk_text(model: ModelClass, pk: Any) -> str:
+    """The same of a row of which no more is known than its primary key, of one field."""
+    return _text(key_json(key_fields(model), [pk]))
 
 
 def parse_key(model: ModelClass, key: Any, lookup: str = "pk") -> Any:
