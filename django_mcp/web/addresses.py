@@ -19,5 +19,13 @@ if TYPE_CHECKING:
 
 def address(server: Server) -> str:
     """The URL of ``server``: below ``DJANGO_MCP["URL"]`` and where the site is mounted."""
-    path = escape_uri_path(f"{get_script_prefix()}{server.path}")
-    return f"{settings.URL.rstrip('/')}{path}"
+    return _url(server.path)
+
+
+def sse_address(server: Server) -> str | None:
+    """The URL for clients that know HTTP+SSE alone; None where that is off."""
+    return _url(server.sse_path) if server.sse else None
+
+
+def _url(path: str) -> str:
+    return f"{settings.URL.rstrip('/')}{escape_uri_path(get_script_prefix() + path)}"

@@ -24,7 +24,7 @@ from ..declare.requests import Request
 from ..dispatch.running import surrounded
 from ..dispatch.usable import usable
 from . import visitors
-from .addresses import address
+from .addresses import address, sse_address
 from .connecting import is_open, ways
 from .entries import icon, paragraphs, sections
 
@@ -81,6 +81,7 @@ def context(request: HttpRequest, asked: Request) -> dict[str, Any]:
         "dark_icon": icon(server.icons, "dark"),
         "website": _page_of_the_web(server.website),
         "url": url,
+        "sse_url": sse_address(server),
         "visitor": user if asked.principal.is_authenticated else None,
         "login_url": visitors.login_url(request),
         "admin_url": visitors.admin_url(user),

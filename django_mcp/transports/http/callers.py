@@ -10,20 +10,14 @@ is not there.
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Iterator
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeGuard, cast
-
-from django.utils.module_loading import import_string
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ... import threads
-from ...conf import settings
 from ...delivery import sessions
 from ...dispatch.listening import MAX_SUBSCRIPTIONS
-from ...principal import LookupVerifier, Principal, TokenVerifier, anonymous
-from ...protocol import http
+from ...principal import LookupVerifier, Principal, TokenVerifier, anonymous, verifiers
 from ...protocol.events import Call
 from ...protocol.jsonrpc import Id, InvalidRequest
 from .exchanges import Refused
@@ -38,7 +32,7 @@ if TYPE_CHECKING:
 MAX_TOKEN = 8_192
 
 
-async def identify(exchange: Exchange, *, with_session: bool) -> None:
+async def identify(exchange: Exchange, id: str | None = None, transport: str = "http") -> None:
     """Set the principal of a request, and its session if it names one. Raises ``Refused``.
 
     What is wrong with the session is kept, for ``check_session``: whoever does not need one
@@ -47,10 +41,11 @@ async def identify(exchange: Exchange, *, with_session: bool) -> None:
     token = bearer(exchange.headers.get("authorization"))
     if token is None and not exchange.server.catalog.has_public:
         raise challenge(exchange.server)
-    id = exchange.headers.get(http.SESSION_ID) if with_session else None
     exchange.principal, session = await _look_up(exchange.server, token, id)
     if id is not None:
-        exchange.session, exchange.no_session = _owned(exchange, session, token)
+        is_meant = session is not None and session.transport == transport
+        found = _owned(exchange, session if is_meant else None, token)
+        exchange.session, exchange.no_session = found
 
 
 def check_session(exchange: Exchange) -> None:
@@ -95,7 +90,7 @@ async def _verified(
     server: Server, token: str, id: str | None
 ) -> tuple[Principal | None, Session | None]:
     """What the first verifier says that knows the token."""
-    for verifier in _verifiers():
+    for verifier in verifiers():
         if _only_looks_up(verifier):
             found = await threads.lookups.run(_found, verifier, server, token, id)
         else:
@@ -138,20 +133,6 @@ def _owned(
         if token is None:
             return None, challenge(exchange.server)
     return None, Refused(404, "There is no such session: initialize a new one.")
-
-
-# Asked before the project's own: those of the testing kit, which knows whom its clients act as.
-acting: list[TokenVerifier] = []
-
-
-def _verifiers() -> tuple[TokenVerifier, ...]:
-    return (*acting, *_made(tuple(settings.VERIFIERS)))
-
-
-@lru_cache(maxsize=8)
-def _made(paths: tuple[str, ...]) -> tuple[TokenVerifier, ...]:
-    found: list[Any] = [import_string(path) for path in paths]
-    return tuple(cast(TokenVerifier, one() if inspect.isclass(one) else one) for one in found)
 
 
 def bearer(authorization: str | None) -> str | None:

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 from channels.consumer import AsyncConsumer
 
 from ...delivery.jobs import BROKEN
+from ...dispatch.revocations import revocations
 from ...exceptions import Busy
 from ...protocol import http
 from ...protocol.jsonrpc import Overloaded, ProtocolError, decode
+from .. import sse
 from . import sessions, stateless
-from .callers import check_session, identify
+from .callers import challenge, check_session, identify
 from .draining import ENDING, RETRY_AFTER, draining
 from .exchanges import Application, Exchange, Left, Refused
 from .guards import guard, preflight
@@ -57,6 +59,7 @@ class MCPConsumer(AsyncConsumer):  # type: ignore[misc]
 
     async def answer(self, exchange: Exchange) -> None:
         """Answer, whatever happens."""
+        draining()  # where no lifespan is told of, a signal is heard from the first request on
         try:
             if self.page is not None and is_visit(exchange):
                 guard(exchange, VISITS)
@@ -80,15 +83,14 @@ class MCPConsumer(AsyncConsumer):  # type: ignore[misc]
 
 async def post(exchange: Exchange) -> None:
     """One message, or a batch of them."""
+    if (id := sse.addressed(exchange)) is not None:
+        await _post_to_stream(exchange, id)
+        return
     _check_types(exchange)
     header = exchange.revision_header
     fresh = header is not None and stateless.stands_alone(None, header)
-    await identify(exchange, with_session=not fresh)
-    raw = await exchange.body()
-    try:
-        message = decode(raw)
-    except ProtocolError as error:
-        raise Refused(400, error) from None
+    await identify(exchange, None if fresh else _session_id(exchange))
+    message = await _message(exchange)
     if stateless.stands_alone(message, header):
         await watched(exchange, stateless.post(exchange, message))
     else:
@@ -96,23 +98,47 @@ async def post(exchange: Exchange) -> None:
         await watched(exchange, sessions.post(exchange, message))
 
 
+async def _post_to_stream(exchange: Exchange, id: str) -> None:
+    """The same over HTTP+SSE: what is answered is answered on the session's stream."""
+    _check_content(exchange)
+    await identify(exchange, id, sse.NAME)
+    check_session(exchange)
+    message = await _message(exchange)
+    await watched(exchange, sse.post(exchange, message))
+
+
+async def _message(exchange: Exchange) -> Any:
+    raw = await exchange.body()
+    try:
+        return decode(raw)
+    except ProtocolError as error:
+        raise Refused(400, error) from None
+
+
 async def get(exchange: Exchange) -> None:
-    """A stream of a session."""
+    """A stream of a session; over HTTP+SSE, a session."""
     if stateless.stands_alone(None, exchange.revision_header):
         raise Refused(405, "This revision has no GET.", ((b"allow", b"POST"),))
-    if not http.acceptable("GET", exchange.headers.get("accept")):
-        raise Refused(406, "Accept must list text/event-stream.")
-    await identify(exchange, with_session=True)
+    over_sse = sse.is_meant(exchange)
+    if not (over_sse and sse.takes_anything(exchange)):
+        _check_stream(exchange)
+    if over_sse:
+        await identify(exchange, sse.resumed_id(exchange), sse.NAME)
+    else:
+        await identify(exchange, _session_id(exchange))
     check_session(exchange)
     await exchange.body()
-    await watched(exchange, sessions.get(exchange))
+    await watched(exchange, (sse if over_sse else sessions).get(exchange))
 
 
 async def delete(exchange: Exchange) -> None:
     """The end of a session."""
     if stateless.stands_alone(None, exchange.revision_header):
         raise Refused(405, "This revision has no DELETE.", ((b"allow", b"POST"),))
-    await identify(exchange, with_session=True)
+    if (id := sse.addressed(exchange)) is not None:
+        await identify(exchange, id, sse.NAME)
+    else:
+        await identify(exchange, _session_id(exchange))
     check_session(exchange)
     await exchange.body()
     await sessions.delete(exchange)
@@ -143,10 +169,24 @@ def is_visit(exchange: Exchange) -> bool:
     )
 
 
+def _session_id(exchange: Exchange) -> str | None:
+    return exchange.headers.get(http.SESSION_ID)
+
+
 def _check_types(exchange: Exchange) -> None:
     headers = exchange.headers
     if not http.acceptable("POST", headers.get("accept")):
         raise Refused(406, "Accept must list application/json and text/event-stream.")
+    _check_content(exchange)
+
+
+def _check_stream(exchange: Exchange) -> None:
+    if not http.acceptable("GET", exchange.headers.get("accept")):
+        raise Refused(406, "Accept must list text/event-stream.")
+
+
+def _check_content(exchange: Exchange) -> None:
+    headers = exchange.headers
     if not http.is_json(headers.get("content-type")):
         raise Refused(415, "Content-Type must be application/json.")
     if headers.get("content-encoding", "identity").lower() != "identity":
@@ -164,7 +204,7 @@ async def watched(exchange: Exchange, work: Awaitable[None]) -> None:
         if not exchange.is_cut():
             raise
         if not exchange.gone.is_set():
-            await exchange.refuse(Refused(503, ENDING, RETRY_AFTER))
+            await exchange.refuse(exchange.last_word or Refused(503, ENDING, RETRY_AFTER))
     finally:
         process.done(watch)
         watch.leave()
@@ -178,8 +218,9 @@ class Watch:
         self._watcher: asyncio.Task[None] | None = None
 
     def pulse(self) -> None:
-        """Begin to look whether the client leaves."""
+        """Begin to look whether the client leaves, and whether it may stay."""
         soon.leave(self)
+        revocations().attend()
         self._watcher = asyncio.get_running_loop().create_task(self._watch())
 
     async def _watch(self) -> None:
@@ -194,11 +235,31 @@ class Watch:
         if self._watcher is not None:
             self._watcher.cancel()
 
+    # The caller's right to go on is taken back.
+
+    @property
+    def owner(self) -> str:
+        kept = self._exchange.owner
+        return self._exchange.principal.key if kept is None else kept
+
+    def revoke(self) -> None:
+        if self._exchange.when_revoked is not None:
+            self._exchange.when_revoked()
+        else:
+            self._exchange.last_word = challenge(self._exchange.server, invalid=True)
+            self.cut()
+
     # The process is about to end.
 
     def end(self) -> None:
         if self._exchange.when_ending is not None:
             self._exchange.when_ending()
+
+    def late(self) -> None:
+        if self._exchange.when_late is not None:
+            self._exchange.when_late()
+        else:
+            self.cut()
 
     def cut(self) -> None:
         if self._task is not None:

@@ -21,37 +21,51 @@ from functools import partial
 from typing import Any, Protocol
 
 from ...delivery.jobs import PerLoop
-from ...protocol.jsonrpc import Overloaded
+from ...dispatch.revocations import revocations
+from ...protocol.jsonrpc import Id, Overloaded
 from .exchanges import CLOSE, Refused
 
 # Seconds for calls to finish: what is sent by a keyboard has somebody who waits for it, and what
 # is sent by a program is followed by a kill, after ten seconds as a rule.
 GRACE = {"SIGTERM": 8.0, "SIGINT": 0.8, "SIGBREAK": 0.8}
-CUT = 0.4  # seconds more, for each of two attempts to cut them short
+ANSWER = 1.0  # seconds more, in which who cannot come back is answered
+CUT = 0.2  # and more, for each of two attempts to cut short what is left
 LAST_WORDS = 0.2  # seconds for streams to end where there is no grace
 RETRY_AFTER = ((b"retry-after", b"1"),)
 ENDING = Overloaded("The server is about to end. Try again.", data={"retryAfter": 1})
 
 
 class Work(Protocol):
-    """An answer that is being made."""
+    """An answer that is being made; its owner's right to go on may be taken back."""
+
+    @property
+    def owner(self) -> str: ...
+
+    def revoke(self) -> None: ...
 
     def end(self) -> None:
         """The process is about to end: say what there is to say."""
+
+    def late(self) -> None:
+        """Calls have had their time: say the last word, or stop."""
 
     def cut(self) -> None:
         """Stop now."""
 
 
 class Draining:
-    """Of one loop: what is being answered; ``ending`` once the process is about to end."""
+    """Of one loop: what is being answered; ``ending`` once the process is about to end.
+
+    ``is_late`` once calls have had their time: whatever is begun then has none.
+    """
 
     def __init__(self) -> None:
         self.open: set[Work] = set()
-        self.ending = self.is_told = False
+        self.ending = self.is_late = self.is_told = False
         self.held: Callable[[], object] | None = None  # passes on the signal that began it
         self._until = math.inf  # the time of the loop until which calls may finish
         self._changed = asyncio.Event()
+        revocations().sources.append(lambda: self.open)
         hear(self)
 
     @contextlib.contextmanager
@@ -70,10 +84,11 @@ class Draining:
         if self.ending and not self.open:
             self._changed.set()
 
-    def check(self) -> None:
-        """Raises ``Refused`` where it is too late to begin anything."""
+    def check(self, about: Id | None = None) -> None:
+        """Raises ``Refused`` where it is too late to begin anything, such as that request."""
         if self.ending:
-            raise Refused(503, ENDING, (*RETRY_AFTER, *CLOSE))
+            error = Overloaded(str(ENDING), data=ENDING.data, about=about)
+            raise Refused(503, error, (*RETRY_AFTER, *CLOSE))
 
     async def finish(self, grace: float = GRACE["SIGTERM"]) -> None:
         """End what is open: in words, or after a while without."""
@@ -86,10 +101,12 @@ class Draining:
                 work.end()
             sessions.drain()
         await self._rest()
-        for _ in range(2):  # a cut that comes while a thread is waited for ends the wait
+        self.is_late = True
+        # A cut that comes while a thread is waited for ends the wait.
+        for last, seconds in (("late", ANSWER), ("cut", CUT), ("cut", CUT)):
             for work in list(self.open):
-                work.cut()
-            self._until = asyncio.get_running_loop().time() + CUT
+                getattr(work, last)()
+            self._until = asyncio.get_running_loop().time() + seconds
             await self._rest()
 
     def hurry(self) -> None:

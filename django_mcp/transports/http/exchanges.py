@@ -17,6 +17,7 @@ from ...conf import project
 from ...protocol import http
 from ...protocol.jsonrpc import InvalidRequest, ProtocolError, encode
 from ...protocol.revisions import LATEST_HANDSHAKE, encode_error
+from .flow import Flow, flow_of
 from .pulse import patience
 
 if TYPE_CHECKING:
@@ -66,8 +67,16 @@ class Exchange:
     """One request to ``server``. ``principal`` and ``session`` are known once its caller is."""
 
     principal: Principal
+    owner: str | None = None  # the principal's key, where it is kept no longer
     session: Session | None = None
     no_session: Refused | None = None  # why there is none, though the request names one
+    # What to do when the process is about to end, and when its calls have had their time; and
+    # when the caller's right to go on is taken back.
+    when_ending: Callable[[], object] | None = None
+    when_late: Callable[[], object] | None = None
+    when_revoked: Callable[[], object] | None = None
+    last_word: Refused | None = None  # with which the work on it was cut short
+    _flow: Flow | None = None
 
     def __init__(self, server: Server, scope: Mapping[str, Any], receive: Any, send: Any) -> None:
         self.server, self.scope = server, scope
@@ -81,8 +90,6 @@ class Exchange:
         self.gone = asyncio.Event()  # the client left
         # Tells the work on it to stop, from within; called before that is cancelled.
         self.stop: Callable[[], object] | None = None
-        # Says what there is to say when the process is about to end.
-        self.when_ending: Callable[[], object] | None = None
         self._cuts = 0
 
     @property
@@ -181,8 +188,8 @@ class Exchange:
         return not task.cancelling()
 
     def survives(self) -> bool:
-        """The same, where the client is still there to be told."""
-        return not self.gone.is_set() and self.is_cut()
+        """The same, where the client is still there to be told of its call."""
+        return self.last_word is None and not self.gone.is_set() and self.is_cut()
 
     # What goes. Raises ``Left`` where a server says that nobody is there to read it.
 
@@ -233,6 +240,7 @@ class Exchange:
 
     async def start_sse(self, headers: Pairs = NOTHING) -> None:
         await self._start(200, [*http.SSE_HEADERS, *headers])
+        self._flow = flow_of(self._send)
 
     async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self.begun = True
@@ -245,10 +253,14 @@ class Exchange:
             raise Left from None
 
     async def write(self, data: bytes) -> None:
-        """More of a stream."""
+        """More of a stream, when there is room for it."""
         await self._write(data)
+        if self._flow is not None:
+            await self._flow.ready()
 
     async def end(self) -> None:
+        if self._flow is not None:
+            self._flow.close()
         await self._write(b"", last=True)
 
     async def _write(self, data: bytes, *, last: bool = False) -> None:

@@ -14,17 +14,18 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
-from django.utils import timezone
-
-from ...dispatch.announcements import Announcement, listen, stop_listening
+from ...dispatch.announcements import listen, stop_listening
+from ...dispatch.bulletins import Bulletin
+from ...dispatch.hearing import hearers, interest
 from ...dispatch.listening import BUSY_PAUSE, Listening
 from ...exceptions import Busy
 from ...protocol.connection import Connection
 from ...protocol.jsonrpc import JSON, Id
 from .callers import still
+from .expiry import expiry_of, until
 
 if TYPE_CHECKING:
     from ...principal import Principal
@@ -35,11 +36,10 @@ MAX_LISTENS = 10_000  # in one process
 MAX_EACH = 1_000  # of them of one principal; nobody in particular is one
 MAX_SIZE = 300_000  # bytes of a request to listen: it stays in memory as long as the listen
 FRESH = 5.0  # seconds for which a token, once found valid, is taken to be
-LONGEST_TIMER = 86_400.0 * 30  # seconds
 
 
 class Listens:
-    """What one ``subscriptions/listen`` hears of this process's announcements."""
+    """What one ``subscriptions/listen`` hears."""
 
     open: Counter[str] = Counter()  # in this process, by principal
 
@@ -52,55 +52,62 @@ class Listens:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._exchange = exchange
-        self._listening = Listening(exchange.server, connection, who, say, exchange.host)
+        self.listening = Listening(exchange.server, connection, who, say, exchange.host)
         self._telling: asyncio.Task[None] | None = None
         self._known = time.monotonic()  # when the caller's token was looked at
 
-    async def listen(self, id: Id, wanted: JSON) -> None:
+    async def listen(self, id: Id, wanted: JSON, places: Mapping[str, str]) -> None:
         """Acknowledge, and stay until either side ends it, or the caller's token does."""
         owner = self._exchange.principal.key
         if self.open[owner] >= MAX_EACH or self.open.total() >= MAX_LISTENS:
             raise Busy("There are too many listens.")
         self.open[owner] += 1
-        expiry = self._expiry()
-        listen(self)  # before the acknowledgement: nothing may fall between
-        try:
-            await self._listening.listen(id, wanted)
+        self.listening.recognise(self._exchange.principal)
+        listen(self)
+        try:  # before the acknowledgement: nothing may fall between
+            await hearers().admit(self, *interest(wanted, places))
+            with until(expiry_of(self._exchange.principal), self.end):
+                await self.listening.listen(id, wanted, places)
         finally:
             stop_listening(self)
+            hearers().dismiss(self)
             Listens.open -= Counter((owner,))  # who has none any more is forgotten
-            for last in (expiry, self._telling):
-                if last is not None:
-                    last.cancel()
-
-    def _expiry(self) -> asyncio.TimerHandle | None:
-        auth = self._exchange.principal.auth
-        if auth is None or auth.expires is None:
-            return None
-        seconds = (auth.expires - timezone.now()).total_seconds()
-        return self._loop.call_later(min(max(0.0, seconds), LONGEST_TIMER), self.end)
+            if self._telling is not None:
+                self._telling.cancel()
 
     def end(self) -> None:
         """Close it from this side, and say so."""
-        self._listening.end()
+        self.listening.end()
 
-    def hear(self, news: Announcement) -> None:
+    # What it hears (``hearing.Ear``).
+
+    @property
+    def principal(self) -> Principal:
+        return self._exchange.principal
+
+    def renew(self, principal: Principal) -> None:
+        self._exchange.principal = principal
+
+    def complete(self, id: str) -> None:
+        """Its client was told by the answer where to go, and is not waited for."""
+
+    def hear(self, server: str, news: Bulletin) -> None:
         """Pass an announcement on; from any thread."""
-        if news.server == self._exchange.server.name:
+        if server == self._exchange.server.name:
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._heard, news)
 
-    def _heard(self, news: Announcement) -> None:
-        if news.kind != "elicitation_complete" and self._listening.take(news):
+    def _heard(self, news: Bulletin) -> None:
+        if self.listening.take(news):
             self._telling = self._loop.create_task(self._tell())
 
     async def _tell(self) -> None:
-        if await self._is_welcome():
-            await self._listening.tell()
+        if await self.is_welcome():
+            await self.listening.tell()
         else:
             self.end()
 
-    async def _is_welcome(self) -> bool:
+    async def is_welcome(self) -> bool:
         """Whether its token still is what it was: looked at before something is told, if at all."""
         while time.monotonic() - self._known > FRESH:
             try:

@@ -11,42 +11,40 @@ that the session is no more.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import uuid
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ...delivery import sessions, streams
-from ...delivery.doorbell import Ring, doorbell, ring
+from ...delivery import sessions
+from ...delivery.doorbell import Ring, ring
 from ...delivery.jobs import surely
-from ...delivery.tails import Ending, Tail
+from ...delivery.poller import poller
 from ...dispatch import news
 from ...dispatch.active import Active
 from ...dispatch.callers import Caller
-from ...dispatch.durable import connection_of, docket
+from ...dispatch.durable import docket
+from ...dispatch.recalled import connection_of
 from ...dispatch.seats import Nobody
 from ...dispatch.serving import Serving
-from ...principal import anonymous
-from ...protocol import http, sse
+from ...exceptions import Busy
+from ...protocol import http
 from ...protocol.connection import Connection
 from ...protocol.events import Answered, Call, Cancelled, Event, Notice
 from ...protocol.jsonrpc import JSON, UnsupportedVersion, encode, is_id
 from ...protocol.revisions import REVISIONS
 from .callers import check_names
 from .draining import RETRY_AFTER, draining
-from .exchanges import Left, Pairs, Refused
+from .exchanges import Pairs, Refused
+from .following import Numbered, follow, left
 from .resuming import Position, anew, resumed
 
 if TYPE_CHECKING:
     from ...dispatch.replies import Reply
     from ...models import Session
     from ...principal import Principal
-    from ...protocol.revisions import Revision
     from .exchanges import Exchange
 
-RETRY = 500  # milliseconds until a client comes back for the rest
-# A comment alone in its line: some clients take an empty block for an event.
-ALIVE = b":\n"
-NOBODY = anonymous()  # in whose name a connection that only reads is kept
 MOST_TOLD = 65_536  # characters that a client says of itself: they are read with every request
 GONE = "There is no such session: initialize a new one."
 
@@ -58,15 +56,10 @@ async def post(exchange: Exchange, message: object) -> None:
         await _initialize(exchange, message)
         return
     _check_revision(exchange, message)
-    _attend()
+    attend()
     connection = connection_of(session)
     received = connection.receive(message, exchange.revision_header)
-    asked = [event for event in received.events if isinstance(event, Call)]
-    for call in asked:
-        check_names(exchange, call)
-        draining().check()
-    for event in received.events:
-        await _told(session, exchange.principal, event)
+    asked = await heard(exchange, session, received.events)
     if not asked:
         await _acknowledge(exchange, received.replies, received.batch)
         return
@@ -80,20 +73,39 @@ async def get(exchange: Exchange) -> None:
     """Open a stream, or go on with one."""
     session = _session(exchange)
     _check_revision(exchange)
-    _attend()
-    at = await _place(exchange, session)
-    pk, revision = session.pk, connection_of(session).revision
+    attend()
+    at = await _placed(exchange, session)
+    pk, wording = session.pk, Numbered(primed=connection_of(session).revision.priming)
     del session  # a connection may wait for days: it keeps what it needs
-    await _follow(exchange, pk, revision, at, may_return=True)
+    await follow(exchange, pk, wording, at, may_return=True)
+
+
+async def _placed(exchange: Exchange, session: Session) -> Position:
+    """The same, for a client that may leave before it is known. Raises ``Refused``."""
+    place = asyncio.ensure_future(_place(exchange, session))
+    try:
+        return await asyncio.shield(place)
+    except asyncio.CancelledError:
+        docket().spawn(_left_behind(session.pk, place))
+        raise
+
+
+async def _left_behind(session: int, place: asyncio.Future[Position]) -> None:
+    with suppress(Refused, Busy):
+        at = await place
+        if at.has_news:
+            await left(session, at.stream, at.number, unread=True)
 
 
 async def _place(exchange: Exchange, session: Session) -> Position:
     """Where to begin. Raises ``Refused``."""
     cursor = exchange.headers.get(http.LAST_EVENT_ID)
+    server, nonce = exchange.server, uuid.uuid4().hex
     try:
         if cursor is None:
-            return await surely(anew, exchange.server, session)
-        at = await surely(resumed, exchange.server, session, exchange.principal, cursor)
+            return await surely(anew, server, session, nonce, again=False)
+        who = exchange.principal
+        at = await surely(resumed, server, session, who, cursor, nonce, again=False)
     except sessions.Gone:
         raise Refused(404, GONE) from None
     if at is None:
@@ -112,9 +124,12 @@ async def delete(exchange: Exchange) -> None:
     await exchange.json(204)
 
 
-def _attend() -> None:
-    """From now on this process looks after sessions, and after calls that others leave behind."""
-    docket()
+def attend() -> None:
+    """From now on this process looks after sessions, and after calls that others leave behind.
+
+    Unless it is about to end: then it finishes what it has begun.
+    """
+    docket().is_ending |= draining().ending
     news.follow()
 
 
@@ -133,6 +148,17 @@ def _check_revision(exchange: Exchange, message: object = None) -> None:
 
 
 # What a client sends.
+
+
+async def heard(exchange: Exchange, session: Session, events: Sequence[Event]) -> list[Call]:
+    """What of it is to be answered; the rest is acted on, but for nothing of what is refused."""
+    asked = [event for event in events if isinstance(event, Call)]
+    for call in asked:
+        check_names(exchange, call)
+        draining().check(call.id)
+    for event in events:
+        await _told(session, exchange.principal, event)
+    return asked
 
 
 async def _told(session: Session, principal: Principal, event: Event) -> None:
@@ -157,9 +183,9 @@ async def _acknowledge(
 async def _answer(exchange: Exchange, reply: Reply, *, batch: bool) -> None:
     if await reply.answered:
         assert reply.stream is not None
-        session, revision = reply.session.pk, reply.connection.revision
+        session, returns = reply.session.pk, reply.connection.revision.priming
         at = Position(reply.stream)  # an older client does not come back for an answer
-        await _follow(exchange, session, revision, at, may_return=revision.priming)
+        await follow(exchange, session, Numbered(primed=returns), at, may_return=returns)
     elif reply.is_gone:
         raise Refused(404, GONE)
     elif reply.responses:
@@ -196,88 +222,49 @@ async def _initialize(exchange: Exchange, message: object) -> None:
     call = next(iter(received.events), None)
     if not isinstance(call, Call) or call.method != "initialize":
         raise Refused(400, "The header Mcp-Session-Id is needed.")
-    state = connection.state
-    if len(encode([state.client_info, state.capabilities])) > MOST_TOLD:
-        raise Refused(413, "clientInfo and capabilities are too large.")
-    who = Caller.of(exchange.principal)
-    serving = Serving(exchange.server, connection, who, Nobody(), host=exchange.host)
-    response = await serving.response(Active(call, lambda said: None))
-    assert response is not None
-    headers = await _begun(exchange, connection, who) if "result" in response else ()
+    response = await greeted(exchange, connection, call)
+    headers = await _begun(exchange, connection) if "result" in response else ()
     await exchange.json(200, response, headers)
 
 
-async def _begun(exchange: Exchange, connection: Connection, who: Caller) -> Pairs:
+async def greeted(exchange: Exchange, connection: Connection, call: Call) -> JSON:
+    """The response to ``initialize``."""
+    state, who = connection.state, Caller.of(exchange.principal)
+    if len(encode([state.client_info, state.capabilities])) > MOST_TOLD:
+        raise Refused(413, "clientInfo and capabilities are too large.")
+    serving = Serving(exchange.server, connection, who, Nobody(), host=exchange.host)
+    response = await serving.response(Active(call, lambda said: None))
+    assert response is not None
+    return response
+
+
+async def _begun(exchange: Exchange, connection: Connection) -> Pairs:
     """A session, as the header that names it."""
-    state = connection.state
+    state, who = connection.state, Caller.of(exchange.principal)
     id, _ = await surely(
         sessions.create, server=exchange.server.name, owner=exchange.principal.key,
         user=who.user, scopes=who.scopes, revision=state.revision, client_info=state.client_info,
-        capabilities=state.capabilities,
+        capabilities=state.capabilities, host=exchange.host,
     )  # fmt: skip
     return ((http.SESSION_ID.encode(), id.encode()),)
-
-
-# Streams.
-
-
-async def _follow(
-    exchange: Exchange, session: int, revision: Revision, at: Position, *, may_return: bool
-) -> None:
-    """Pass a stream on, from a place in it, until there is no more for this connection."""
-    exchange.headers, exchange.session, exchange.principal = {}, None, NOBODY
-    await exchange.start_sse()
-    if revision.priming:
-        await exchange.write(sse.priming(sse.event_id(at.stream, at.after), RETRY))
-    if at.given is not None:
-        await exchange.write(_written(at.stream, at.given))
-    else:
-        with Tail(session, at.stream, at.number, at.after, may_return=may_return) as tail:
-            if draining().ending and may_return:
-                tail.release()
-            ending = await _passed_on(exchange, tail, at)
-        if ending is Ending.RELEASED and revision.priming:
-            await exchange.write(sse.priming(sse.event_id(at.stream, tail.after), RETRY))
-    await exchange.end()
-
-
-async def _passed_on(exchange: Exchange, tail: Tail, at: Position) -> Ending:
-    try:
-        while not isinstance(found := await tail.events(), Ending):
-            await exchange.write(_written(tail.stream, found) or ALIVE)
-    except (Left, asyncio.CancelledError):
-        if at.has_news:
-            docket().spawn(_left(tail))
-        raise
-    return found
-
-
-async def _left(tail: Tail) -> None:
-    with suppress(sessions.Gone):
-        await surely(streams.leave, tail.session, tail.stream, tail.number)
-
-
-def _written(stream: int, events: Iterable[tuple[int, str]]) -> bytes:
-    return b"".join(sse.event(data, sse.event_id(stream, seq)) for seq, data in events)
 
 
 # The end of the process.
 
 
 def drain() -> None:
-    """End every connection whose client comes back; calls may go on for a while."""
-    if docket().is_busy:
-        remaining = Remaining()
-        draining().open.add(remaining)  # before the last connection ends
-        remaining.task = asyncio.get_running_loop().create_task(remaining.wait())
-    for tail in doorbell():
-        if tail.may_return:
-            tail.release()
+    """Wait for the calls, which may go on for a while; and look after sessions no more."""
+    if poller().runner is None:  # nobody has had a session here
+        return
+    remaining = Remaining()
+    draining().open.add(remaining)  # before the last connection ends
+    remaining.task = asyncio.get_running_loop().create_task(remaining.wait())
 
 
 class Remaining:
     """The calls that are worked on when the process is about to end."""
 
+    owner = ""
     task: asyncio.Task[None]
 
     async def wait(self) -> None:
@@ -286,6 +273,12 @@ class Remaining:
 
     def end(self) -> None:
         """They have their time."""
+
+    def late(self) -> None:
+        """They are answered, if any, each to its connection."""
+
+    def revoke(self) -> None:
+        """Each has an owner of its own."""
 
     def cut(self) -> None:
         """What is not done is left to others."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...dispatch.active import Active
@@ -65,7 +66,7 @@ async def post(exchange: Exchange, message: Any) -> None:
     if call.method == "subscriptions/listen" and exchange.size > MAX_SIZE:
         raise Refused(413, "This is too much to listen to.")
     check_names(exchange, call)
-    draining().check()
+    draining().check(call.id)
     await Answering(exchange, connection, call, headers).run()
 
 
@@ -142,15 +143,19 @@ class Answering:
     async def set_log_level(self, level: str) -> None:
         raise Stopped  # no revision without a handshake has these methods
 
-    subscribe = unsubscribe = set_log_level
+    unsubscribe = set_log_level
 
-    async def listen(self, id: Id, wanted: JSON) -> None:
+    async def subscribe(self, uri: str, place: str) -> None:
+        raise Stopped
+
+    async def listen(self, id: Id, wanted: JSON, places: Mapping[str, str]) -> None:
         listens = Listens(self._exchange, self._connection, self._who, self._outbox.say)
-        self._outbox.when_full = self._exchange.when_ending = listens.end
+        exchange, self._outbox.when_full = self._exchange, listens.end
+        exchange.when_ending = exchange.when_revoked = listens.end
         try:
-            await listens.listen(id, wanted)
+            await listens.listen(id, wanted, places)
         finally:  # a circle would keep the request in memory
-            self._outbox.when_full = self._exchange.when_ending = None
+            self._outbox.when_full = exchange.when_ending = exchange.when_revoked = None
 
 
 def _status(message: JSON) -> tuple[int, tuple[tuple[bytes, bytes], ...]]:
