@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from .declare.servers import Server as Server
     from .declare.servers import default_server as server  # noqa: F401
     from .declare.tools import Tool as Tool
-    from .dispatch.announcements import notify_changed as notify_changed
-    from .dispatch.announcements import notify_elicitation_complete as notify_elicitation_complete
-    from .dispatch.announcements import notify_list_changed as notify_list_changed
+    from .dispatch.notices import notify_changed as notify_changed
+    from .dispatch.notices import notify_elicitation_complete as notify_elicitation_complete
+    from .dispatch.notices import notify_list_changed as notify_list_changed
     from .exceptions import ClientError as ClientError
     from .exceptions import Declined as Declined
     from .exceptions import TimedOut as TimedOut
@@ -72,7 +72,7 @@ _PUBLIC = {
     "declare.resources": ["Resource"],
     "declare.servers": ["Server"],
     "declare.tools": ["Tool"],
-    "dispatch.announcements": [
+    "dispatch.notices": [
         "notify_changed", "notify_elicitation_complete", "notify_list_changed",
     ],
     "exceptions": [

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings as django_settings
-from django.core.checks import CheckMessage, Error, Warning
+from django.core.checks import CheckMessage, Error, Info, Warning
 from django.db import DEFAULT_DB_ALIAS, connections, router
 from django.utils.module_loading import import_string
 
@@ -27,6 +27,10 @@ KINDS: dict[type, str] = {
 }  # fmt: skip
 # As MariaDB's OPTIONS say it, and PostgreSQL's, where it is a number.
 READ_COMMITTED = frozenset((None, "read committed", 2))
+IN_MEMORY = "channels.layers.InMemoryChannelLayer"
+POOL = 4  # connections that psycopg's has, unless it is told otherwise
+OWN = 11  # threads that look, log, let in, beat and follow changes; beside those of tools
+SILENCE = 60  # seconds after which proxies end a connection, unless they are told otherwise
 RATE = re.compile(r"[1-9][0-9]*/[1-9][0-9]*\Z")
 
 
@@ -153,11 +157,19 @@ def _bad_isolation(alias: str) -> Iterator[CheckMessage]:
 def check_deployment(**kwargs: Any) -> Sequence[CheckMessage]:
     """Of ``check --deploy``: what works, and not well."""
     alias = _log()
-    if alias is None or alias not in connections or not _shares_its_file(alias):
+    if alias is None or alias not in connections:
         return []
+    found = (_shared_file, _one_machine, _no_line, _connections, _small_pool)
+    messages = [message for look in found for message in look(alias)]
+    return [*messages, *_any_host(), *_long_silence()]
+
+
+def _shared_file(alias: str) -> Iterator[CheckMessage]:
+    if not _shares_its_file(alias):
+        return
     message = "Sessions and their log share a SQLite file with the project, and it has one writer."
     hint = 'Give them their own: DATABASES["mcp"] = django_mcp.delivery.sqlite("mcp.sqlite3").'
-    return [Warning(message, hint=hint, id="django_mcp.W100")]
+    yield Warning(message, hint=hint, id="django_mcp.W100")
 
 
 def _shares_its_file(alias: str) -> bool:
@@ -165,6 +177,94 @@ def _shares_its_file(alias: str) -> bool:
     name = str(connections[alias].settings_dict["NAME"])
     shared = alias == DEFAULT_DB_ALIAS or name in map(str, others)
     return shared and connections[alias].vendor == "sqlite"
+
+
+def _one_machine(alias: str) -> Iterator[CheckMessage]:
+    if connections[alias].vendor == "sqlite":
+        message = "Sessions are kept in a SQLite file: all workers are on the machine that has it."
+        hint = "For several machines use PostgreSQL or MariaDB."
+        yield Info(message, hint=hint, id="django_mcp.I161")
+
+
+def _no_line(alias: str) -> Iterator[CheckMessage]:
+    """What rings at other workers, if anything does."""
+    named = (getattr(django_settings, "CHANNEL_LAYERS", None) or {}).get("default") or {}
+    if named.get("BACKEND") == IN_MEMORY:
+        message = "The channel layer is in memory, and reaches no other worker."
+        hint = "Use channels_redis; on PostgreSQL name none, and the database rings."
+        yield Warning(message, hint=hint, id="django_mcp.W160")
+    elif not named and connections[alias].vendor != "postgresql":
+        message = "Nothing rings between workers: each looks six times a second."
+        hint = "For several workers a channel layer is quicker, and costs less: channels_redis."
+        yield Info(message, hint=hint, id="django_mcp.I162")
+
+
+def _connections(alias: str) -> Iterator[CheckMessage]:
+    """Of a server: kept, and looked at before they are used again."""
+    given = connections[alias].settings_dict
+    if connections[alias].vendor == "sqlite" or given["OPTIONS"].get("pool"):
+        return
+    named = f"Connections to the database {alias!r}"
+    if given["CONN_MAX_AGE"] == 0:
+        hint = 'Set CONN_MAX_AGE with CONN_HEALTH_CHECKS, or OPTIONS["pool"] on PostgreSQL.'
+        message = f"{named} are made anew for each look at a session."
+        yield Warning(message, hint=hint, id="django_mcp.W163")
+    elif not given["CONN_HEALTH_CHECKS"]:
+        message = f"{named} are used again unseen: after its restart, work fails first."
+        hint = "Set CONN_HEALTH_CHECKS = True."
+        yield Warning(message, hint=hint, id="django_mcp.W164")
+
+
+def _small_pool(alias: str) -> Iterator[CheckMessage]:
+    """Who waits for a connection too long is taken for dead."""
+    pool = connections[alias].settings_dict["OPTIONS"].get("pool")
+    if not pool or connections[alias].vendor != "postgresql":
+        return
+    given = pool if isinstance(pool, dict) else {}
+    size = given.get("max_size") or given.get("min_size", POOL)
+    needed = OWN + (settings.THREADS if alias == DEFAULT_DB_ALIAS else 0)
+    if size < needed:
+        message = f"The pool of the database {alias!r} has {size} connections for {needed} threads."
+        hint = f'OPTIONS["pool"] = {{"min_size": 2, "max_size": {needed}}}, or more.'
+        yield Warning(message, hint=hint, id="django_mcp.W165")
+
+
+def _any_host() -> Iterator[CheckMessage]:
+    if "*" in django_settings.ALLOWED_HOSTS:
+        message = "ALLOWED_HOSTS takes any host: a page may reach a server under a name of its own."
+        hint = "Name the hosts of the site."
+        yield Warning(message, hint=hint, id="django_mcp.W166")
+
+
+def _long_silence() -> Iterator[CheckMessage]:
+    if settings.KEEPALIVE >= SILENCE:
+        message = f"Streams are silent for {settings.KEEPALIVE} seconds, and proxies end them."
+        hint = f"Let KEEPALIVE be well below {SILENCE} seconds, after which nginx does."
+        yield Warning(message, hint=hint, id="django_mcp.W167")
+
+
+def check_changes(databases: Sequence[str] | None = None, **kwargs: Any) -> Sequence[CheckMessage]:
+    """Of ``check --database``: what is saved there can be told of."""
+    from .delivery import changes
+
+    return [_no_changes(alias) for alias in databases or () if _lacks_changes(changes, alias)]
+
+
+def _lacks_changes(changes: Any, alias: str) -> bool:
+    """Migrated, before a model was registered whose rows are there."""
+    from django.db.migrations.recorder import MigrationRecorder
+
+    if alias not in changes.aliases() or changes.has_table(alias):
+        return False
+    applied = MigrationRecorder(connections[alias]).applied_migrations()
+    return any(app == "django_mcp" and name.startswith("0004") for app, name in applied)
+
+
+def _no_changes(alias: str) -> CheckMessage:
+    message = f"The database {alias!r} has rows of registered models, and no table of changes."
+    migrate = f"manage.py migrate --database {alias} django_mcp"
+    hint = f"{migrate} --fake 0003; then {migrate}"
+    return Warning(message, hint=hint, id="django_mcp.W145")
 
 
 def check_declarations(**kwargs: Any) -> Sequence[CheckMessage]:

@@ -8,11 +8,17 @@ user that is not active is nobody.
 from __future__ import annotations
 
 import hashlib
+import inspect
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
-from urllib.parse import quote
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+from urllib.parse import quote, unquote
+
+from django.utils.module_loading import import_string
 
 from . import threads
+from .conf import settings
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -76,6 +82,20 @@ class TokenVerifier(Protocol):
         ...
 
 
+@runtime_checkable
+class Revoking(Protocol):
+    """A ``TokenVerifier`` that can tell which of its tokens were taken back."""
+
+    def standing(self, keys: Collection[str]) -> Mapping[str, bool]:
+        """Of these ``Principal.key``, those that are its own: whether what each names still holds.
+
+        Not if its token was revoked or its user may not sign in; that a token has expired is no
+        matter here. Called in a thread that may ask the database, every few seconds and for all
+        that is open at once: it should take one query.
+        """
+        ...
+
+
 class LookupVerifier:
     """A ``TokenVerifier`` that only asks the database: ``lookup`` is all there is to write.
 
@@ -89,6 +109,27 @@ class LookupVerifier:
 
     async def verify(self, token: str, server: Any) -> Principal | None:
         return await threads.lookups.run(self.lookup, token, server)
+
+
+# Asked before the project's own: those of the testing kit, which knows whom its clients act as.
+acting: list[TokenVerifier] = []
+
+
+def verifiers() -> tuple[TokenVerifier, ...]:
+    """Who is asked about tokens, in this order."""
+    return (*acting, *_made(tuple(settings.VERIFIERS)))
+
+
+@lru_cache(maxsize=8)
+def _made(paths: tuple[str, ...]) -> tuple[TokenVerifier, ...]:
+    found: list[Any] = [import_string(path) for path in paths]
+    return tuple(cast(TokenVerifier, one() if inspect.isclass(one) else one) for one in found)
+
+
+def key_parts(key: str) -> tuple[str, str, str] | None:
+    """The user, the application and the token that a key names; None where it names no user."""
+    parts = [unquote(part) for part in key.split(":")]
+    return (parts[0], parts[1], parts[2]) if len(parts) == 3 else None
 
 
 def _name(*parts: Any) -> str:

@@ -29,13 +29,21 @@ def as_asgi(server: Server) -> Application:
     return made
 
 
-def mount(django: Application) -> Application:
+def mount(django: Application, *, health: str | None = None) -> Application:
     """``django``, with every MCP server at its path: the ``application`` of ``asgi.py``.
 
     Call it when the apps are loaded, that is after ``get_asgi_application()``.
-    Answers ``lifespan``. Raises ``Misdeclared`` with all that is wrong.
+    Answers ``lifespan``. ``health="health"`` has ``/health/live`` and ``/health/ready`` tell those
+    who watch the process how it is. Raises ``Misdeclared`` with all that is wrong.
     """
-    endpoints = {server.path: as_asgi(server) for server in servers()}
+    endpoints: dict[str, Application] = {}
+    for server in servers():
+        endpoints |= dict.fromkeys(server.paths, as_asgi(server))
+
+    if health is not None:
+        from .web.health import addresses  # who does not ask for it pays nothing
+
+        endpoints = addresses(health) | endpoints
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
@@ -64,4 +72,5 @@ async def _lifespan(receive: Any, send: Any) -> None:
             await draining().finish()
             await send({"type": "lifespan.shutdown.complete"})
             return
+        draining()  # from before the first request on, a signal is heard here
         await send({"type": "lifespan.startup.complete"})

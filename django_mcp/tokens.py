@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -27,13 +27,14 @@ from django.utils.translation import gettext_lazy as _
 from . import threads
 from .exceptions import Busy
 from .models import Token
-from .principal import Auth, LookupVerifier, Principal
+from .principal import Auth, LookupVerifier, Principal, key_parts
 
 if TYPE_CHECKING:
     from .declare.servers import Server
 
 SECRET = re.compile(r"mcp_[A-Za-z0-9_-]{43}")
 SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # scope-token of RFC 6749, section 3.3
+KEY = re.compile(r"token-([1-9][0-9]{0,17})")
 VALID = "valid"
 PAUSE = 60  # seconds between two notes of the use of one token
 AT_ONCE = 500  # rows in one UPDATE: databases limit what a statement may hold
@@ -55,14 +56,35 @@ class PersonalAccessTokens(LookupVerifier):
         auth = Auth(frozenset(row.scopes), key=f"token-{row.pk}", expires=row.expires)
         return Principal(row.user, auth)
 
+    def standing(self, keys: Collection[str]) -> dict[str, bool]:
+        """Of these principals, those of personal tokens: whether the token still is theirs."""
+        named = {key: found for key in keys if (found := _named(key))}
+        pks = sorted({pk for _, pk in named.values()})
+        rows = (row for at in range(0, len(pks), AT_ONCE) for row in _rows(pks[at : at + AT_ONCE]))
+        theirs = {(str(row.user_id), row.pk) for row in rows if row.user.is_active}
+        return {key: found in theirs for key, found in named.items()}
+
+
+def _named(key: str) -> tuple[str, int] | None:
+    """The user and the token that a principal's key names."""
+    user, application, token = key_parts(key) or ("", "", "")
+    found = KEY.fullmatch(token)
+    return (user, int(found[1])) if found and not application else None
+
+
+def _rows(pks: Collection[int]) -> QuerySet[Token]:
+    return _let_in(Token.objects.select_related("user").filter(pk__in=pks, revoked=None))
+
 
 def _row(secret: str) -> Token | None:
     """One query, with the user. Whom the project's default manager hides may not come in."""
     found = Token.objects.select_related("user").filter(digest=Token.digest_of(secret))
+    return next(iter(_let_in(found)[:1]), None)
+
+
+def _let_in(tokens: QuerySet[Token]) -> QuerySet[Token]:
     users = get_user_model()._default_manager.all()
-    if users.query.where:
-        found = found.filter(user__in=users)
-    return next(iter(found[:1]), None)
+    return tokens.filter(user__in=users) if users.query.where else tokens
 
 
 def _wrong(token: Token, server: Server, now: datetime) -> str | None:

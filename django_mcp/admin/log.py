@@ -31,14 +31,16 @@ class LogAdmin(ReadOnlyAdmin):
 
 
 class SessionAdmin(LogAdmin):
-    list_display = ("pk", "server", "user_key", "client", "revision", "created", "last_seen")
-    list_filter = ("server", "revision", "initialized")
+    list_display = (
+        "pk", "server", "user_key", "client", "revision", "transport", "created", "last_seen",
+    )  # fmt: skip
+    list_filter = ("server", "revision", "transport", "initialized")
     search_fields = ("=user",)
     search_help_text = _("The key of a user")
     fields = (
-        "server", "user_key", "owner", "client", "revision", "initialized", "log_level", "created",
-        "last_seen", "id_digest", "streams_link", "calls_link", "subscriptions",
-        "client_info_shown", "capabilities_shown", "news",
+        "server", "user_key", "owner", "client", "revision", "transport", "host",
+        "initialized", "log_level", "created", "last_seen", "id_digest", "streams_link",
+        "calls_link", "subscriptions", "client_info_shown", "capabilities_shown", "news",
     )  # fmt: skip
     private = {"news": "dirty"}
     actions = ("end",)

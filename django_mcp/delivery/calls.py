@@ -9,23 +9,22 @@ theirs alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
-from datetime import datetime
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from django.db.models import F
+from django.db.models import F, QuerySet
 
-from ..models import DONE, PARKED, RUNNING, Ask, Call, Session, Step, Stream
-from .events import enlarge, settled
+from ..models import DONE, PARKED, RUNNING, Ask, Call, Process, Session, Step, Stream
+from . import clock
+from .events import CLEARED, enlarge, settled
+from .patience import unlocked
 from .rows import digest_of, erase, one_transaction, rows
 from .sessions import Gone, lock
 
 ASK_ID = re.compile(r"[0-9a-f]{32}\Z")
 TOMBSTONES = 100  # cancels of a session that found no call
 SWEEP = 100  # calls looked at in one go
-
-# What a call that is over no longer keeps.
-CLEARED: dict[str, Any] = {"params": {}, "meta": {}, "known": {}}
 
 
 class Overdue(NamedTuple):
@@ -34,6 +33,14 @@ class Overdue(NamedTuple):
     stream: int | None
     asks: list[str]
     call: Call | None
+
+
+# What tells the client of a session that nobody waits for these answers any more.
+Words = Callable[[Session, Sequence[str]], Sequence[str]]
+
+
+def _silently(session: Session, asks: Sequence[str]) -> Sequence[str]:
+    return ()
 
 
 # Asking.
@@ -63,8 +70,9 @@ def park(
     if not enlarge(rows(Call).values_list("stream_id", flat=True).get(pk=call_id), messages):
         rows(Call).filter(pk=call_id).update(state=DONE, **CLEARED)  # its stream is closed
         return False
+    now = clock.now()
     for ask in asks:
-        ask.call_id = call_id
+        ask.call_id, ask.deadline = call_id, now + timedelta(seconds=ask.seconds)
     rows(Ask).bulk_create(asks)
     return True
 
@@ -82,11 +90,19 @@ def answer(
 ) -> Call | None:
     """Store an answer; None answers nothing, and the question will be asked anew.
 
-    The call is returned to who brings its last answer, as theirs to run. What
-    comes twice, late or unasked is ignored.
+    The call is returned to who brings its last answer, as theirs to run; where ``process`` is
+    "" it is anybody's. What comes twice, late or unasked is ignored.
     """
     ask = asked(session, ask_id)
     return None if ask is None else _answer(ask, answer, process)
+
+
+def answered(session: Session, ask_id: str, *, process: str) -> Call | None:
+    """The call that an answer made this process's, though the connection broke when it did."""
+    if not ASK_ID.match(ask_id):
+        return None
+    mine = rows(Call).filter(session=session.pk, process=process, state=RUNNING)
+    return mine.filter(ask=ask_id).first()
 
 
 @one_transaction
@@ -111,24 +127,24 @@ def _claim(call_id: int, process: str) -> Call | None:
     call = rows(Call).get(pk=call_id)
     answers = asks.exclude(answer=None).values_list("digest", "answer")
     call.known |= dict(answers)
-    call.state, call.process, call.fence = RUNNING, process, call.fence + 1
+    call.state, call.process, call.fence, call.runs = RUNNING, process, call.fence + 1, 0
     rows(Call).filter(pk=call_id).update(
-        known=call.known, state=call.state, process=call.process, fence=call.fence
+        known=call.known, state=call.state, process=call.process, fence=call.fence, runs=0
     )
     return call
 
 
-def overdue(now: datetime, process: str) -> list[Overdue]:
-    """Time out what nobody has answered; the calls that can go on are mine."""
+def overdue(now: datetime, process: str, words: Words = _silently) -> list[Overdue]:
+    """Time out what nobody has answered, and withdraw it; the calls that can go on are mine."""
     late = rows(Ask).filter(open=True, deadline__lte=now, call__state=PARKED)
     calls = late.order_by("deadline").values_list("call_id", flat=True)[:SWEEP]
-    found = [_time_out(call, now, process) for call in dict.fromkeys(calls)]
+    found = [_time_out(call, now, process, words) for call in dict.fromkeys(calls)]
     return [one for one in found if one is not None]
 
 
 @one_transaction
-def _time_out(call_id: int, now: datetime, process: str) -> Overdue | None:
-    if not _lock_parked(call_id):
+def _time_out(call_id: int, now: datetime, process: str, words: Words) -> Overdue | None:
+    if not (_seize(rows(Call).filter(pk=call_id)) and _lock_parked(call_id)):
         return None
     late = list(rows(Ask).filter(call=call_id, open=True, deadline__lte=now))
     for ask in late:
@@ -136,8 +152,10 @@ def _time_out(call_id: int, now: datetime, process: str) -> Overdue | None:
         rows(Ask).filter(pk=ask.pk).update(open=False, answer=timed_out)
     if not late:
         return None
-    stream = rows(Call).values_list("stream_id", flat=True).get(pk=call_id)
-    return Overdue(stream, [ask.pk for ask in late], _claim(call_id, process))
+    asks, claimed = [ask.pk for ask in late], _claim(call_id, process)
+    stream = rows(Stream).select_related("session").get(call=call_id)
+    enlarge(stream.pk, words(stream.session, asks))
+    return Overdue(stream.pk, asks, claimed)
 
 
 # Cancelling.
@@ -188,15 +206,8 @@ def _bury(session_id: int, request_id: str) -> None:
         erase(rows(Call).filter(pk__in=stale))
     rows(Call).create(
         session_id=session_id, request_id=request_id, request_digest=digest_of(request_id),
-        state=DONE, cancelled=True,
+        state=DONE, cancelled=True, created=clock.now(),
     )  # fmt: skip
-
-
-def is_cancelled(session: Session, request_id: str) -> bool:
-    """Whether a cancel came for a request, with or without a row of its call."""
-    digest = digest_of(request_id)
-    found = rows(Call).filter(session=session.pk, request_digest=digest, cancelled=True)
-    return found.exists()
 
 
 def cancelled_of(process: str, ids: Collection[int]) -> set[int]:
@@ -205,37 +216,79 @@ def cancelled_of(process: str, ids: Collection[int]) -> set[int]:
     return set(ids) - set(mine.values_list("pk", flat=True))
 
 
+def running(fences: Mapping[int, int]) -> set[int]:
+    """Those of these calls, by id with the fence, that still belong to who speaks for them."""
+    found = rows(Call).filter(pk__in=fences, state=RUNNING, cancelled=False)
+    return {pk for pk, fence in found.values_list("pk", "fence") if fences[pk] == fence}
+
+
 # Taking over.
 
 
-def orphans(dead: str, process: str, *, known: Collection[int] = ()) -> list[Call]:
-    """The running calls of a process that is dead; they are mine now.
+def claimed(process: str, known: Collection[int]) -> list[Call]:
+    """The running calls of my own process that it does not know.
 
-    Of my own process: those that I claimed and do not know, because the
-    connection broke when I did.
+    They were claimed, and the connection broke before I heard of it.
     """
-    running = rows(Call).filter(process=dead, state=RUNNING).exclude(pk__in=known).order_by("pk")
-    found = [_take_over(call, process) for call in running[:SWEEP]]
+    mine = rows(Call).filter(process=process, state=RUNNING).exclude(pk__in=known)
+    return list(mine.order_by("pk")[:SWEEP])
+
+
+def orphans(process: str) -> list[Call]:
+    """The running calls of processes that are no more, some at a time; they are mine now.
+
+    One whose last answer came to a process that was about to end is nobody's, and has no ``runs``.
+    """
+    left = rows(Call).filter(state=RUNNING).exclude(process__in=rows(Process).values("pk"))
+    # In no order: those that are locked for long keep no others waiting.
+    found = [_take_over(call, process) for call in left.order_by("?")[:SWEEP]]
     return [call for call in found if call is not None]
 
 
 @one_transaction
 def _take_over(call: Call, process: str) -> Call | None:
     same = rows(Call).filter(pk=call.pk, fence=call.fence, state=RUNNING)
-    if not same.update(fence=F("fence") + 1, runs=F("runs") + 1, process=process):
+    died = int(call.process != "")
+    if not _seize(same):
         return None
-    # Who still appends in its name holds the stream's lock: what it says comes before.
-    rows(Stream).filter(pk=call.stream_id or 0).update(owed=F("owed"))
-    call.fence, call.runs, call.process = call.fence + 1, call.runs + 1, process
+    if not same.update(fence=F("fence") + 1, runs=F("runs") + died, process=process):
+        return None
+    call.fence, call.runs, call.process = call.fence + 1, call.runs + died, process
     return call
+
+
+def _seize(call: QuerySet[Call]) -> bool:
+    """Lock a call and its stream, if nobody else has.
+
+    Who still appends in its name has the stream's lock: what it says comes before.
+    """
+    streams = rows(Stream).filter(pk__in=unlocked(call).values("stream"))
+    return bool(unlocked(streams).update(owed=F("owed")))
+
+
+def take_over(call: Call, process: str) -> Call | None:
+    """A running call, with a new fence, for another attempt at it; None if it is another's."""
+    return _take_over(call, process)
+
+
+def is_mine(call_id: int, fence: int) -> bool:
+    """Whether a call still belongs to who speaks for it; within a transaction, to its end."""
+    same = rows(Call).filter(pk=call_id, fence=fence, cancelled=False, state=RUNNING)
+    return bool(same.update(fence=fence))
+
+
+def are_running(stream_id: int) -> bool:
+    """Whether anything is being worked on that a stream answers, in any process."""
+    return bool(rows(Call).filter(stream=stream_id, state=RUNNING).exists())
 
 
 def scopes(stream_id: int) -> list[list[str] | None]:
     """With which scopes the calls began that a stream answers."""
-    return list(rows(Call).filter(stream=stream_id).values_list("scopes", flat=True))
+    found = rows(Call).filter(stream=stream_id).values_list("scopes", flat=True)
+    return list(found.distinct())
 
 
 def requests(stream_id: int) -> list[str]:
-    """The request ids, as JSON, that a stream answers."""
-    found = rows(Call).filter(stream=stream_id).order_by("pk")
+    """The request ids, as JSON, that a stream answers; a call that was cancelled is not."""
+    found = rows(Call).filter(stream=stream_id, cancelled=False).order_by("pk")
     return list(found.values_list("request_id", flat=True))

@@ -3,7 +3,8 @@ Who in this process follows which stream, and how they are woken.
 
 Rule: a ring says what was committed; it is never the truth. Who missed one is
 late, and loses nothing: the poller compares with the rows. Rings come from any
-thread; each event loop hears them in its own.
+thread; each event loop hears them in its own, and other processes by the
+project's channel layer, if there is one.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
+from . import layers
 from .jobs import PerLoop
 from .streams import StreamState
 
 Event = tuple[int, str]  # its number in the stream, and its message
+DOORBELL = 0  # as whose stream changes of the project's rows are rung
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ class Doorbell:
 
     def __init__(self) -> None:
         self._at: dict[int, tuple[Follows, ...]] = {}
-        self.looking = asyncio.Semaphore(4)  # at the rows, at once: the rest of the log goes on
+        self.looking = asyncio.Semaphore(3)  # at the rows, at once: of four threads one writes
 
     def __bool__(self) -> bool:
         return bool(self._at)
@@ -86,7 +89,7 @@ doorbell = PerLoop(Doorbell)
 
 
 def ring(*rings: Ring) -> None:
-    """Wake who follows these streams, in whichever loop of this process; from any thread."""
+    """Wake who follows these streams, in whichever loop, here or elsewhere; from any thread."""
     try:
         here: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
     except RuntimeError:
@@ -97,3 +100,14 @@ def ring(*rings: Ring) -> None:
         elif bell:
             with suppress(RuntimeError):  # that loop has ended
                 loop.call_soon_threadsafe(bell.rung, rings)
+    layers.tell([ring.stream for ring in rings], here)
+
+
+def ring_for_changes() -> None:
+    """The same for who follows what the project saves."""
+    from .watch import watch
+
+    for loop, one in watch.items():
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(one.wake)
+    ring(Ring(DOORBELL, changed=True))

@@ -11,18 +11,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from django.db.models import Case, F, Max, TextField, When
-from django.utils import timezone
+from django.db.models import Case, F, Max, Q, TextField, When
 
 from ..conf import settings
 from ..models import DONE, RUNNING, Ask, Call, Event, Stream
+from . import clock
+from .entries import Entry, entry, insert, size_of
 from .rows import erase, one_transaction, rows
 
 FULL: Final = 0  # the outcome of an append that found no room
-STATEMENT = 4_000_000  # bytes of events that go into one statement
-PAGE, SMALL = 200, 65_536
+PAGE, FEW = 200, 20
+# A reader may take its time with what it was given: bytes of a page, and of what is small in it.
+PAGE_SIZE, SMALL = 262_144, 2_048
+# What a call that is over no longer keeps.
+CLEARED: dict[str, Any] = {"params": {}, "meta": {}, "known": {}}
 
 
 class Address(NamedTuple):
@@ -45,10 +49,6 @@ class _Fenced(Exception):
         self.addresses = addresses
 
 
-def size_of(message: str) -> int:
-    return len(message) if message.isascii() else len(message.encode())
-
-
 # Appending.
 
 
@@ -66,11 +66,10 @@ def append_many(said: Said, nonce: str = "", *, again: bool = False) -> Outcomes
     ``nonce`` names this flush. When it is not known whether its commit came
     through, repeat it with ``again``: nothing is written twice.
     """
-    outcomes = _written(said, nonce) if again else {}
-    outcomes |= {address: FULL for address in said if not _are_events(said[address])}
+    outcomes: Outcomes = {to: FULL for to in said if not _are_events(said[to])}
     while left := {address: said[address] for address in said if address not in outcomes}:
         try:
-            return outcomes | _append_all(left, nonce)
+            return outcomes | _append_all(left, nonce, again=again)
         except _Fenced as fenced:
             outcomes |= dict.fromkeys(fenced.addresses)
     return outcomes
@@ -81,16 +80,20 @@ def _are_events(messages: Sequence[str]) -> bool:
 
 
 def _written(said: Said, nonce: str) -> Outcomes:
-    """What a flush of that nonce has written: all of it, or nothing."""
+    """What a flush of that nonce has written: all of it, or nothing. It may still be at it."""
     streams = {address.stream for address in said}
+    for stream in sorted(streams):
+        rows(Stream).filter(pk=stream).update(last=F("last"))  # its lock
     found = rows(Event).filter(stream__in=streams, nonce=nonce).order_by()
     ends = dict(found.values_list("stream_id").annotate(Max("seq")))
     return {address: ends[address.stream] for address in said if address.stream in ends}
 
 
 @one_transaction
-def _append_all(said: Said, nonce: str) -> Outcomes:
-    return append_here(said, nonce)
+def _append_all(said: Said, nonce: str, *, again: bool) -> Outcomes:
+    done = _written(said, nonce) if again else {}
+    left = {address: said[address] for address in said if address not in done}
+    return done | (append_here(left, nonce) if left else {})
 
 
 def append_here(said: Said, nonce: str = "") -> Outcomes:
@@ -100,7 +103,7 @@ def append_here(said: Said, nonce: str = "") -> Outcomes:
     ends, closed, owned = _ends(said)
     if fenced := [a for a in grown if a.call is not None and a not in owned]:
         raise _Fenced(fenced)
-    _insert(_numbered({address: said[address] for address in grown}, ends), nonce)
+    insert(_numbered({address: said[address] for address in grown}, ends), nonce)
     refused = {a: None if a.stream in closed or a.stream not in ends else FULL for a in said}
     return refused | {address: ends[address.stream] for address in grown}
 
@@ -111,7 +114,7 @@ def _grow(stream_id: int, messages: Sequence[str]) -> int:
     room = rows(Stream).filter(
         pk=stream_id,
         closed=False,
-        last__lte=settings.EVENTS - count,
+        last__lte=F("first") - 1 + settings.EVENTS - count,
         size__lte=most_bytes() - size,
     )
     return room.update(last=F("last") + count, size=F("size") + size)
@@ -145,7 +148,7 @@ def _ends(said: Iterable[Address]) -> tuple[dict[int, int], set[int], set[Addres
     return ends, closed, owned
 
 
-def _numbered(said: Said, ends: Mapping[int, int]) -> Iterator[Event]:
+def _numbered(said: Said, ends: Mapping[int, int]) -> Iterator[Entry]:
     """The events, numbered up to the ends of their streams."""
     counts: dict[int, int] = defaultdict(int)
     for address, messages in said.items():
@@ -154,38 +157,16 @@ def _numbered(said: Said, ends: Mapping[int, int]) -> Iterator[Event]:
     for address, messages in said.items():
         for message in messages:
             following[address.stream] += 1
-            yield event(address.stream, following[address.stream], message)
-
-
-def event(stream_id: int, seq: int, message: str, *, final: bool = False) -> Event:
-    return Event(stream_id=stream_id, seq=seq, data=message, size=size_of(message), final=final)
-
-
-def _insert(events: Iterable[Event], nonce: str = "") -> None:
-    """Insert events, not too many bytes at a time."""
-    waiting: list[Event] = []
-    size = 0
-    for one in events:
-        one.nonce = nonce
-        if waiting and size + one.size > STATEMENT:
-            rows(Event).bulk_create(waiting)
-            waiting, size = [], 0
-        waiting.append(one)
-        size += one.size
-    rows(Event).bulk_create(waiting)
+            yield entry(address.stream, following[address.stream], message)
 
 
 def begin(stream: Stream, messages: Sequence[str], finals: Sequence[str]) -> None:
     """The first events of a stream that nobody else knows yet, and that is saved with them."""
-    events = [
-        event(0, seq, message, final=seq > len(messages))
-        for seq, message in enumerate([*messages, *finals], 1)
-    ]
-    stream.last, stream.size = len(events), sum(one.size for one in events)
+    told = [*messages, *finals]
+    stream.last, stream.size = len(told), sum(map(size_of, told))
     stream.save(force_insert=True, using=settings.DATABASE)
-    for one in events:
-        one.stream_id = stream.pk
-    _insert(events)
+    numbered = enumerate(told, 1)
+    insert(entry(stream.pk, seq, text, final=seq > len(messages)) for seq, text in numbered)
 
 
 def enlarge(stream_id: int, messages: Sequence[str]) -> bool:
@@ -195,7 +176,7 @@ def enlarge(stream_id: int, messages: Sequence[str]) -> bool:
     if not open.update(last=F("last") + len(messages), size=F("size") + size):
         return False
     ends = {stream_id: stream.values_list("last", flat=True).get()}
-    _insert(_numbered({Address(stream_id): messages}, ends))
+    insert(_numbered({Address(stream_id): messages}, ends))
     return True
 
 
@@ -208,11 +189,24 @@ def finish(call_id: int, fence: int, message: str, stream_id: int, *, again: boo
 
     ``again`` asks after an unknown commit: True as well if it was done before.
     """
+    if _end(call_id, fence):
+        return _respond(stream_id, message)
     mine = rows(Call).filter(pk=call_id, fence=fence, cancelled=False)
-    if not mine.filter(state=RUNNING).update(state=DONE, params={}, meta={}, known={}):
-        return again and mine.filter(state=DONE).exists()
+    return again and mine.filter(state=DONE).exists()
+
+
+def finish_here(call_id: int, fence: int, message: str, stream_id: int) -> bool:
+    """The same within the caller's transaction, which is to be rolled back if this is False."""
+    return _end(call_id, fence) and _respond(stream_id, message)
+
+
+def _end(call_id: int, fence: int) -> bool:
+    """Take the lock of a call that may have an outcome, and clear what it no longer needs."""
+    mine = rows(Call).filter(pk=call_id, fence=fence, cancelled=False, state=RUNNING)
+    if not mine.update(state=DONE, **CLEARED):
+        return False
     erase(rows(Ask).filter(call=call_id))
-    return _respond(stream_id, message)
+    return True
 
 
 def _respond(stream_id: int, message: str) -> bool:
@@ -221,14 +215,14 @@ def _respond(stream_id: int, message: str) -> bool:
     if not stream.filter(closed=False).update(**settled(), **added):
         return False
     last = stream.values_list("last", flat=True).get()
-    _insert([event(stream_id, last, message, final=True)])
+    insert([entry(stream_id, last, message, final=True)])
     return True
 
 
 def settled() -> dict[str, object]:
     """The changes to a stream that owes one response less."""
     closing = When(owed__lte=1, then=True)
-    ending = When(owed__lte=1, then=timezone.now())
+    ending = When(owed__lte=1, then=clock.now())
     # MariaDB assigns one by one, and looks at what it has assigned: `owed` must be last.
     return {
         "closed": Case(closing, default=F("closed")),
@@ -241,15 +235,29 @@ def settled() -> dict[str, object]:
 
 
 def read(stream_id: int, after: int, limit: int = PAGE) -> list[tuple[int, str]]:
-    """The next events after a cursor, by number: as many as fit in memory, at least one."""
-    small = Case(When(size__lte=SMALL, then=F("data")), output_field=TextField())
+    """The next events after a cursor, by number: one, and as many more as are ``PAGE_SIZE``."""
+    with_data = When(Q(size__lte=SMALL) | Q(seq=after + 1), then=F("data"))
     found = rows(Event).filter(stream=stream_id, seq__gt=after).order_by("seq")
-    page: list[tuple[int, str]] = []
-    for seq, data in found.values_list("seq", small)[:limit]:
-        if data is None:
-            return page or list(found.filter(seq=seq).values_list("seq", "data"))
-        page.append((seq, data))
-    return page
+    columns = ("seq", "size", Case(with_data, output_field=TextField()))
+    page: dict[int, str | None] = {}
+    room = PAGE_SIZE
+    for seq, size, data in found.values_list(*columns)[:limit]:
+        room -= size if page else 0
+        if room < 0:
+            break
+        page[seq] = data
+    if large := [seq for seq, data in page.items() if data is None]:
+        page |= dict(found.filter(seq__in=large).values_list("seq", "data"))
+    return [(seq, data) for seq, data in page.items() if data is not None]
+
+
+def latest(stream_id: int, word: str) -> Iterator[str]:
+    """The events that hold a word, from the last one back."""
+    found = rows(Event).filter(stream=stream_id, data__contains=word).order_by("-seq")
+    before = 2**62
+    while page := list(found.filter(seq__lt=before).values_list("seq", "data")[:FEW]):
+        yield from (data for _, data in page)
+        before = page[-1][0]
 
 
 def finals(stream_id: int, after: int = 0) -> list[tuple[int, str]]:

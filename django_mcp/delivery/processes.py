@@ -20,8 +20,8 @@ def begin(id: str) -> None:
 
 
 def beat(id: str) -> bool:
-    """Count on; False when others have declared this process dead."""
-    return bool(rows(Process).filter(pk=id).update(beats=F("beats") + 1))
+    """Count on; False when others have declared this process dead, or it has said that it ends."""
+    return bool(rows(Process).filter(pk=id).exclude(beats=LEFT).update(beats=F("beats") + 1))
 
 
 def beats() -> dict[str, int]:

@@ -3,7 +3,8 @@ Which database holds what.
 
 Rule: sessions and their log live in ``DJANGO_MCP["DATABASE"]`` and nothing else
 does, so that the project's migrations run where its own tables are. Tokens stay
-with the users. A router before this one has the first word.
+with the users, and changes are where rows of registered models are, too. A
+router before this one has the first word.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from django.db import DEFAULT_DB_ALIAS, models
 
 from ..conf import settings
 
-APP, ELSEWHERE = "django_mcp", frozenset(("token",))
+APP, ELSEWHERE, EVERYWHERE = "django_mcp", frozenset(("token",)), "change"
 
 
 class DeliveryRouter:
@@ -34,9 +35,17 @@ class DeliveryRouter:
         here = db == settings.DATABASE
         if app_label == APP and model_name is None:
             return None
+        if app_label == APP and model_name == EVERYWHERE:
+            return here or db in _homes()
         if app_label == APP and model_name not in ELSEWHERE:
             return bool(here)
         return False if here and db != DEFAULT_DB_ALIAS else None
+
+
+def _homes() -> set[str]:
+    from .changes import homes  # models are not loaded yet when routers are
+
+    return homes()
 
 
 def _is_ours(model: models.Model | type[models.Model]) -> bool:

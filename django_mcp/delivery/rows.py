@@ -14,11 +14,13 @@ import random
 import time
 from collections.abc import Callable
 from functools import lru_cache, wraps
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from django.db import OperationalError, models, transaction
+from django.db import OperationalError, connections, models, transaction
 
 from ..conf import settings
+from . import patience
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -33,6 +35,16 @@ COLLISIONS = frozenset(("40001", "40P01", 1213, 1020))
 def rows(model: type[M]) -> models.QuerySet[M]:
     """The rows of a model, where the log is kept."""
     return model._default_manager.using(settings.DATABASE)
+
+
+def is_there(alias: str) -> bool:
+    """Whether there is such a database: to connect to a file makes it, which is for ``migrate``."""
+    connection: Any = connections[alias]
+    is_file = connection.vendor == "sqlite" and not connection.is_in_memory_db()
+    if not is_file or connection.connection is not None:
+        return True
+    name = str(connection.get_connection_params()["database"])
+    return name.startswith("file:") or Path(name).exists()  # by a URI a file need not be made
 
 
 def row_with(model: type[M], column: str, value: str) -> M | None:
@@ -56,15 +68,16 @@ def one_transaction(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        outermost = not transaction.get_connection(settings.DATABASE).in_atomic_block
-        for _ in range(ATTEMPTS - 1 if outermost else 0):
+        if transaction.get_connection(settings.DATABASE).in_atomic_block:
+            return _atomically(function, *args, **kwargs)
+        for _ in range(ATTEMPTS - 1):
             try:
-                return _atomically(function, *args, **kwargs)
+                return _alone(function, *args, **kwargs)
             except OperationalError as error:
                 if not _collided(error):
                     raise
                 time.sleep(random.uniform(0.5, 1.5) * PAUSE)
-        return _atomically(function, *args, **kwargs)
+        return _alone(function, *args, **kwargs)
 
     return run
 
@@ -74,10 +87,14 @@ def _atomically(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
         return function(*args, **kwargs)
 
 
+def _alone(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    with transaction.atomic(using=settings.DATABASE):
+        patience.limit_here(transaction.get_connection(settings.DATABASE))
+        return function(*args, **kwargs)
+
+
 def _collided(error: OperationalError) -> bool:
-    cause = error.__cause__
-    state = getattr(cause, "sqlstate", None) or (error.args[0] if error.args else None)
-    return state in COLLISIONS
+    return not COLLISIONS.isdisjoint(patience.codes(error))
 
 
 def erase(found: models.QuerySet[Any]) -> int:

@@ -15,12 +15,13 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.db import DatabaseError, transaction
-from django.db.models import F
-from django.utils import timezone
+from django.db.models import F, Q
 
 from ..conf import settings
 from ..exceptions import Busy
 from ..models import DONE, Ask, Call, Event, Session, Step, Stream, Subscription
+from . import clock
+from .patience import unlocked
 from .rows import digest_of, erase, one_transaction, row_with, rows
 
 logger = logging.getLogger("django_mcp")
@@ -46,22 +47,33 @@ def create(
     client_info: dict[str, Any],
     capabilities: dict[str, Any],
     scopes: list[str] | None = None,
+    transport: str = "http",
+    host: str | None = None,
+    id: str | None = None,
 ) -> tuple[str, Session]:
     """A session and its id. Raises ``Busy`` when the owner has too many."""
     if _has_too_many(owner) and not _reaped(owner):
         raise Busy("There are too many sessions. End one, or try again later.")
-    id = secrets.token_urlsafe(BYTES)
+    id, now = id or new_id(), clock.now()
     session = rows(Session).create(
         digest=digest_of(id),
         server=server,
+        transport=transport,
+        host=host or "",
         owner=owner,
         user=user,
         revision=revision,
         client_info=client_info,
         capabilities=capabilities,
         scopes=scopes,
+        created=now,
+        last_seen=now,
     )
     return id, session
+
+
+def new_id() -> str:
+    return secrets.token_urlsafe(BYTES)
 
 
 def _has_too_many(owner: str) -> bool:
@@ -77,7 +89,7 @@ def _reaped(owner: str) -> bool:
     one that has ended is told so, and opens another. A session in which a call is under way, or
     waits for an answer, does not rest.
     """
-    theirs, now = rows(Session).filter(owner=owner), timezone.now()
+    theirs, now = rows(Session).filter(owner=owner), clock.now()
     unfinished = theirs.filter(initialized=False, created__lt=now - UNFINISHED)
     left = unfinished | theirs.filter(last_seen__lt=oldest(now))
     ended = [end(session) for session in left.order_by("last_seen")[:100]]
@@ -96,7 +108,7 @@ def find(id: str) -> Session | None:
     """The session of an id, in one query; none is made for what cannot be one."""
     if not ID.match(id):
         return None
-    now = timezone.now()
+    now = clock.now()
     session = row_with(Session, "digest", digest_of(id))
     if session is None or session.last_seen < oldest(now):
         return None
@@ -118,8 +130,9 @@ def _touch(session: Session, now: datetime) -> None:
 @one_transaction
 def seen(session_ids: Collection[int]) -> None:
     """Their clients are connected, and so they are not idle."""
-    now = timezone.now()
-    rows(Session).filter(pk__in=session_ids, last_seen__lt=now - TOUCHED).update(last_seen=now)
+    now = clock.now()
+    idle = rows(Session).filter(pk__in=session_ids, last_seen__lt=now - TOUCHED)
+    unlocked(idle).update(last_seen=now)  # whom others have locked is not idle
 
 
 def initialize(session: Session) -> None:
@@ -146,6 +159,11 @@ def is_initialized(session: Session) -> bool:
     return session.initialized
 
 
+def is_there(session: Session) -> bool:
+    """Whether it has not ended since it was found."""
+    return bool(rows(Session).filter(pk=session.pk).exists())
+
+
 def of_stream(stream_id: int | None) -> Session | None:
     return rows(Session).filter(stream=stream_id or 0).first()
 
@@ -153,7 +171,7 @@ def of_stream(stream_id: int | None) -> Session | None:
 def living(server: str) -> list[int]:
     """The sessions of a server that have shaken hands, first those that were seen last."""
     found = rows(Session).filter(
-        server=server, initialized=True, last_seen__gte=oldest(timezone.now())
+        server=server, initialized=True, last_seen__gte=oldest(clock.now())
     )
     return list(found.order_by("-last_seen").values_list("pk", flat=True))
 
@@ -223,15 +241,15 @@ def _erase_steps(session_id: int) -> None:
 
 
 @one_transaction
-def subscribe(session: Session, uri: str) -> None:
-    """Raises ``Busy`` when there are too many."""
+def subscribe(session: Session, uri: str, place: str = "") -> None:
+    """``place`` is which row it is, if it is one. Raises ``Busy`` when there are too many."""
     lock(session.pk)
     digest, theirs = digest_of(uri), rows(Subscription).filter(session=session.pk)
-    if theirs.filter(digest=digest).update(visible=True):
+    if theirs.filter(digest=digest).update(visible=True, place=place):
         return
     if not _counted(session.pk):
         raise Busy(f"A session subscribes to at most {SUBSCRIPTIONS} resources.")
-    rows(Subscription).create(session_id=session.pk, digest=digest, uri=uri)
+    rows(Subscription).create(session_id=session.pk, digest=digest, uri=uri, place=place)
 
 
 def _counted(session_id: int) -> int:
@@ -260,7 +278,7 @@ def subscribers(server: str, uri: str) -> list[int]:
     found = rows(Subscription).filter(
         digest=digest_of(uri),
         session__server=server,
-        session__last_seen__gte=oldest(timezone.now()),
+        session__last_seen__gte=oldest(clock.now()),
     )
     return list(found.values_list("session_id", flat=True))
 
@@ -268,31 +286,65 @@ def subscribers(server: str, uri: str) -> list[int]:
 class Subscribed(NamedTuple):
     """That a living session wants to know of a URI, and whether its owner could see it."""
 
+    id: int
     session: int
     owner: str
     user: str | None
     scopes: list[str] | None
+    host: str
     uri: str
     visible: bool
+    place: str
 
 
-def subscribed(server: str, uris: Sequence[str]) -> list[Subscribed]:
+class Living(NamedTuple):
+    """A session that has shaken hands, whose it is, and at which host it began."""
+
+    session: int
+    owner: str
+    user: str | None
+    scopes: list[str] | None
+    host: str
+
+
+def subscribed(
+    server: str,
+    uris: Collection[str],
+    places: Collection[str] = (),
+    models: Collection[str] = (),
+    *,
+    every: bool = False,
+) -> list[Subscribed]:
     """Who subscribes to these. Sessions that are idle for too long do not."""
+    wanted = Q(digest__in=[digest_of(uri) for uri in uris]) | Q(place__in=list(places))
+    for model in models:
+        wanted |= Q(place__startswith=f"{model} ")
     found = rows(Subscription).filter(
-        digest__in=[digest_of(uri) for uri in uris],
+        Q() if every else wanted,
         session__server=server,
-        session__last_seen__gte=oldest(timezone.now()),
+        session__last_seen__gte=oldest(clock.now()),
     )
-    of = ("session__owner", "session__user", "session__scopes")
-    columns = ("session_id", *of, "uri", "visible")
-    return [Subscribed(*one) for one in found.order_by("pk").values_list(*columns)]
+    of = ("session__owner", "session__user", "session__scopes", "session__host")
+    columns = ("pk", "session_id", *of, "uri", "visible", "place")
+    return [Subscribed(*one) for one in found.order_by("session_id", "pk").values_list(*columns)]
 
 
-def saw(seen: Sequence[tuple[int, str, bool]]) -> None:
-    """Keep which sessions now see which URIs."""
-    for session_id, uri, visible in seen:
-        theirs = rows(Subscription).filter(session=session_id, digest=digest_of(uri))
-        theirs.update(visible=visible)
+def owners(server: str) -> list[Living]:
+    """The same sessions as ``living``, and whose they are."""
+    found = rows(Session).filter(
+        server=server, initialized=True, last_seen__gte=oldest(clock.now())
+    )
+    columns = ("pk", "owner", "user", "scopes", "host")
+    return [Living(*one) for one in found.order_by("pk").values_list(*columns)]
+
+
+def saw(seen: Sequence[tuple[int, bool, str]]) -> None:
+    """Keep of subscriptions whether they are seen now, and where."""
+    alike: dict[tuple[bool, str], list[int]] = {}
+    for id, visible, place in seen:
+        alike.setdefault((visible, place), []).append(id)
+    for (visible, place), ids in alike.items():
+        rows(Subscription).filter(pk__in=ids).update(visible=visible, place=place)
 
 
 def revisions(ids: Sequence[int]) -> dict[int, str]:

@@ -1,33 +1,43 @@
 """
 Steps that happen once in a call, remembered as rows: in every process, over a restart.
 
-Rule: a step is entered before it is done, so that no two do it; and one whose
-process died while it was at it is never done again, for nobody knows how far it
-came. What cannot be remembered is refused before it happens.
+Rule: a step is entered before it is done, so that no two do it. One whose process
+died while it was at it was rolled back with its entry, where both are in one
+transaction; elsewhere it is never done again, for nobody knows how far it came.
+What cannot be remembered is refused before it happens.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.db.models import Max, Min
-from django.utils import timezone
 
 from ..conf import settings
 from ..exceptions import ToolError
-from ..models import Step
+from ..models import DONE, Call, Step
+from . import clock
 from .rows import digest_of, erase, rows
 
 MAX_KEYS = 100  # of one call
 MAX_STEPS = 1_000_000  # of all
+CHUNK = 500  # calls whose steps are forgotten at once
+KEPT = re.compile(r"c([0-9]{1,18})\Z")  # the name of a call that is a row
 
 
 def of(call: str) -> dict[str, Any]:
     """What is remembered of a call."""
     done = rows(Step).filter(call=call, doing=False)
     return dict(done.values_list("key", "value"))
+
+
+def are_there(call: str) -> bool:
+    """Whether a call has done a step, or is at one."""
+    return rows(Step).filter(call=call).exists()
 
 
 def begin(call: str, key: str) -> bool:
@@ -57,8 +67,10 @@ def _refuse_too_many(count: int) -> None:
 def _entered(call: str, key: str) -> bool:
     try:
         with transaction.atomic(using=settings.DATABASE):
-            rows(Step).create(call=call, digest=digest_of(key), key=key)
-    except IntegrityError:
+            rows(Step).create(call=call, digest=digest_of(key), key=key, at=clock.now())
+    except IntegrityError:  # another was at it, and is done with it where this had to wait
+        if rows(Step).filter(call=call, digest=digest_of(key), doing=False).exists():
+            return False
         raise ToolError("This is being done already.") from None
     return True
 
@@ -66,7 +78,7 @@ def _entered(call: str, key: str) -> bool:
 def keep(call: str, key: str, value: Any) -> None:
     """The step is done."""
     step = rows(Step).filter(call=call, digest=digest_of(key))
-    step.update(value=value, doing=False, at=timezone.now())
+    step.update(value=value, doing=False, at=clock.now())
 
 
 def fail(call: str, key: str) -> None:
@@ -80,6 +92,19 @@ def forget(call: str) -> None:
 
 
 def expire() -> int:
-    """Forget the steps of calls that can no longer come back."""
+    """Forget the steps of calls that can no longer come back; how many there were."""
     oldest = max(2 * settings.STATE_LIFETIME, settings.SESSION_LIFETIME)
-    return erase(rows(Step).filter(at__lt=timezone.now() - timedelta(seconds=oldest)))
+    old = rows(Step).filter(at__lt=clock.now() - timedelta(seconds=oldest))
+    names = list(old.order_by("call").values_list("call", flat=True).distinct())
+    count = 0
+    for start in range(0, len(names), CHUNK):
+        some = names[start : start + CHUNK]
+        count += erase(old.filter(call__in=set(some) - _living(some)))
+    return count
+
+
+def _living(names: Sequence[str]) -> set[str]:
+    """Those of the calls that are rows, and not over: a question may wait for days."""
+    ids = [int(found[1]) for name in names if (found := KEPT.match(name))]
+    open_still = rows(Call).filter(pk__in=ids).exclude(state=DONE)
+    return {f"c{pk}" for pk in open_still.values_list("pk", flat=True)}

@@ -2,28 +2,32 @@
 Streams: opened for requests or for news, taken over by who resumes them, closed.
 
 Rule: a stream belongs to its session and is looked up within it. News go to the
-session's current stream alone; what none has taken is kept as a mark.
+session's current stream alone; what none has taken is kept as a mark. What was
+said where nothing was written yet is said again on the next: it may never get out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from django.db import connections
-from django.db.models import F
-from django.utils import timezone
+from django.db.models import F, Q, QuerySet
 
 from ..conf import settings
 from ..exceptions import Busy
 from ..models import DONE, Ask, Call, Event, Session, Stream
+from . import clock
 from .events import FULL, Address, append_here, begin
+from .pruning import KEPT
 from .rows import digest_of, erase, one_transaction, rows
 from .sessions import SUBSCRIPTIONS, Gone, lock
 
-STREAMS = 1_000  # that a session may have, with those that are closed
+STREAMS = 10_000  # that a session may have, with those that are closed
+FORGOTTEN = 100  # of them at once, where there are so many
 STANDALONES = 4  # that may be open
 MARKS = SUBSCRIPTIONS + 10
+UNBEGUN: dict[str, Any] = {"closed": True, "released": 1}  # left before anything was written
 Words = Callable[[Sequence[str]], Sequence[str]]
 
 
@@ -59,21 +63,24 @@ def open(
 
     It owes a response to each call. A call that was cancelled before comes back
     ``cancelled`` and is owed nothing. A standalone stream takes the session's
-    news from now on; it begins with ``words`` for what no stream has taken.
+    news from now on; it begins with what may not have been heard, and ``words``
+    for what no stream has taken.
     ``again``, with the same ``nonce``, after an unknown commit: there will be
     one stream. Raises ``Gone`` or ``Busy``.
     """
-    if again and (opened := _opened(session, calls, nonce)):
-        return opened
+    if again:
+        lock(session.pk)  # the attempt may still be at it
+        if opened := _opened(session, calls, nonce):
+            return opened
     _admit(session.pk)
-    marked = _marks(session.pk) if standalone else []
-    missed = words(marked) if words and marked else ()
+    if missed := _missed(session.pk, words) if standalone else ():
+        _told(session.pk, closed=True)
     stream = Stream(session_id=session.pk, standalone=standalone, nonce=nonce)
-    stream.owed = (len(calls) if owed is None else owed) - _bury(session.pk, calls)
+    stream.owed = (len(calls) if owed is None else owed) - bury(session.pk, calls)
     if not standalone and stream.owed <= 0:
-        stream.closed, stream.ended = True, timezone.now()
+        stream.closed, stream.ended = True, clock.now()
     begin(stream, [*missed, *messages], finals)
-    _enter(session.pk, stream, calls)
+    enter(session.pk, stream.pk, calls)
     if standalone:
         _seat(session, stream)
     return stream
@@ -86,35 +93,46 @@ def _opened(session: Session, calls: Sequence[Call], nonce: str) -> Stream | Non
         return None
     stored = {call.request_id: call for call in rows(Call).filter(stream=stream)}
     for call in calls:
-        one = stored[call.request_id]
-        call.pk, call.stream_id, call.session_id = one.pk, one.stream_id, session.pk
-        call.request_digest, call.state, call.cancelled = (
-            one.request_digest, one.state, one.cancelled
-        )  # fmt: skip
+        recall(call, stored[call.request_id])
     return stream
 
 
+def recall(call: Call, one: Call) -> None:
+    """Let a call be what it is in the database; one that others have taken over is over here."""
+    call.pk, call.stream_id, call.session_id = one.pk, one.stream_id, one.session_id
+    call.request_digest, call.cancelled = one.request_digest, one.cancelled
+    call.state = one.state if one.fence == call.fence else DONE
+
+
 def _admit(session_id: int) -> None:
-    """Count one more stream, or let the oldest that is over make room for it."""
+    """Count one more stream; where there are too many, those make room that are long over."""
     few = rows(Session).filter(pk=session_id, streams__lt=STREAMS)
     if few.update(streams=F("streams") + 1):
         return
     lock(session_id)
-    over = rows(Stream).filter(session=session_id, closed=True).order_by("pk").first()
-    if over is None:
-        raise Busy("Too many requests are being answered in this session.")
-    erase_stream(over.pk)
+    over = list(_long_over(session_id)[:FORGOTTEN])
+    if not over:
+        raise Busy(f"A session has at most {STREAMS:,} streams in an hour. Begin another session.")
+    erase_streams(over)
+    rows(Session).filter(pk=session_id).update(streams=F("streams") - len(over) + 1)
 
 
-def erase_stream(stream_id: int) -> None:
-    """Delete a stream that is closed, and all of it."""
-    erase(rows(Ask).filter(call__stream=stream_id))
-    erase(rows(Call).filter(stream=stream_id))
-    erase(rows(Event).filter(stream=stream_id))
-    erase(rows(Stream).filter(pk=stream_id))
+def _long_over(session_id: int) -> QuerySet[Stream, int]:
+    """The streams that nobody comes back for: those that were trimmed have no time of their end."""
+    old = Q(ended=None) | Q(ended__lt=clock.now() - KEPT)
+    found = rows(Stream).filter(old, session=session_id, closed=True)
+    return found.order_by("pk").values_list("pk", flat=True)
 
 
-def _bury(session_id: int, calls: Sequence[Call]) -> int:
+def erase_streams(ids: Sequence[int]) -> None:
+    """Delete streams that are closed, and all of them."""
+    erase(rows(Ask).filter(call__stream__in=ids))
+    erase(rows(Call).filter(stream__in=ids))
+    erase(rows(Event).filter(stream__in=ids))
+    erase(rows(Stream).filter(pk__in=ids))
+
+
+def bury(session_id: int, calls: Sequence[Call]) -> int:
     """Heed the cancels that came before their calls; how many calls they end."""
     for call in calls:
         call.request_digest = digest_of(call.request_id)
@@ -132,9 +150,9 @@ def _bury(session_id: int, calls: Sequence[Call]) -> int:
     return sum(call.cancelled for call in calls)
 
 
-def _enter(session_id: int, stream: Stream, calls: Sequence[Call]) -> None:
+def enter(session_id: int, stream_id: int, calls: Sequence[Call]) -> None:
     for call in calls:
-        call.pk, call.session_id, call.stream_id = None, session_id, stream.pk
+        call.pk, call.session_id, call.stream_id = None, session_id, stream_id
         call.save(force_insert=True, using=settings.DATABASE)
 
 
@@ -152,8 +170,32 @@ def _seat(session: Session, stream: Stream) -> None:
     session.current, session.dirty = stream.pk, []
 
 
-def _marks(session_id: int) -> list[str]:
-    return list(rows(Session).values_list("dirty", flat=True).get(pk=session_id))
+def _missed(session_id: int, words: Words | None, **which: Any) -> list[str]:
+    """What nobody may have heard: it waits for a stream, or for the first word of one."""
+    if words is None:
+        return []
+    theirs = _unread(session_id).filter(**which)
+    found = rows(Event).filter(stream__in=list(theirs.values_list("pk", flat=True)))
+    said = list(found.order_by("pk").values_list("data", flat=True))
+    marked = list(rows(Session).values_list("dirty", flat=True).get(pk=session_id))
+    told = words(marked) if marked else ()
+    return list(dict.fromkeys(reversed([*said, *told])))[:MARKS][::-1]
+
+
+def _told(session_id: int, **which: Any) -> None:
+    """What was missed was said on another stream; of these that is once for all."""
+    _unread(session_id).filter(**which).update(reader=F("reader") + 1)
+    rows(Session).filter(pk=session_id).update(dirty=[])
+
+
+def _unread(session_id: int) -> QuerySet[Stream]:
+    theirs = rows(Stream).filter(session=session_id, standalone=True, reader=1)
+    return theirs.exclude(nonce="")
+
+
+def begun(stream_id: int) -> None:
+    """Its client was told something: the attempt to open it is over."""
+    rows(Stream).filter(pk=stream_id, reader=1).update(nonce="")
 
 
 def current(session: Session) -> int | None:
@@ -161,27 +203,30 @@ def current(session: Session) -> int | None:
     return rows(Session).filter(pk=session.pk).values_list("current", flat=True).first()
 
 
-def announce(session_id: int, message: str, mark: str) -> int | None:
-    """Say it on the current stream, which is returned; or keep its mark, and None."""
-    return next(iter(announce_all([session_id], message, mark)), None)
-
-
-@one_transaction
-def announce_all(session_ids: Sequence[int], message: str, mark: str) -> list[int]:
-    """Say it to each session: the streams that took it. For the others the mark is kept.
+def announce_here(news: Mapping[int, Sequence[tuple[str, str]]]) -> list[int]:
+    """To each session its messages, with their marks, within the caller's transaction.
 
     What takes no stream, and is marked already, is not written: many are so.
     """
-    found = rows(Session).filter(pk__in=session_ids)
+    found = rows(Session).filter(pk__in=list(news))
     found.update(streams=F("streams"))  # their locks
     marked = {pk: (current, dirty) for pk, current, dirty in found.values_list(*_NEWS)}
     addresses = {pk: Address(current) for pk, (current, _) in marked.items() if current}
-    outcomes = append_here({to: [message] for to in addresses.values()})
+    outcomes = append_here({to: [text for text, _ in news[pk]] for pk, to in addresses.items()})
     for pk, (current, dirty) in marked.items():
         outcome = outcomes[addresses[pk]] if current else None
         if not outcome:
-            _mark(pk, current, dirty, mark, is_full=outcome == FULL)
+            _mark_all(pk, current, dirty, [mark for _, mark in news[pk]], is_full=outcome == FULL)
     return [to.stream for to in addresses.values() if outcomes[to]]
+
+
+def _mark_all(
+    session_id: int, current: int | None, dirty: list[str], marks: Sequence[str], *, is_full: bool
+) -> None:
+    for mark in dict.fromkeys(marks):
+        _mark(session_id, current, dirty, mark, is_full=is_full)
+        dirty = [*(one for one in dirty if one != mark), mark]
+        is_full = False
 
 
 _NEWS = ("pk", "current", "dirty")
@@ -190,12 +235,14 @@ _NEWS = ("pk", "current", "dirty")
 def _mark(
     session_id: int, current: int | None, dirty: list[str], mark: str, *, is_full: bool
 ) -> None:
-    """Keep for the session's next stream what the current one, if there is one, did not take."""
-    if current and is_full:
-        close(current)
+    """Keep for the session's next stream what the current one, if there is one, did not take.
+
+    A session's only stream stays: its next connection is told.
+    """
+    stays = current if is_full and not close(current or 0, owed=0) else None
     if mark not in dirty or current:
         kept = [*(one for one in dirty if one != mark), mark]
-        rows(Session).filter(pk=session_id).update(current=None, dirty=kept[-MARKS:])
+        rows(Session).filter(pk=session_id).update(current=stays, dirty=kept[-MARKS:])
 
 
 # Connections.
@@ -233,18 +280,18 @@ def _take(
 
 
 def _catch_up(session_id: int, stream_id: int, words: Words | None) -> None:
-    marked = _marks(session_id)
+    missed = _missed(session_id, words, **UNBEGUN)
     to = Address(stream_id)
-    if marked and words and append_here({to: words(marked)})[to]:
-        rows(Session).filter(pk=session_id).update(dirty=[])
+    if missed and append_here({to: missed})[to]:
+        _told(session_id, **UNBEGUN)
 
 
 @one_transaction
-def leave(session_id: int, stream_id: int, number: int) -> None:
+def leave(session_id: int, stream_id: int, number: int, *, unread: bool = False) -> None:
     """Connection ``number`` of a standalone stream broke, and nobody has taken it over since.
 
     Who comes back without a cursor never reads on: so news go to another stream of the session
-    that is read, or are kept as marks.
+    that is read, or are kept as marks. To one that was never begun nobody can come back.
     """
     lock(session_id)
     mine = rows(Stream).filter(pk=stream_id, session=session_id, reader=number)
@@ -253,6 +300,8 @@ def leave(session_id: int, stream_id: int, number: int) -> None:
     theirs = rows(Stream).filter(session=session_id, standalone=True, closed=False)
     read = theirs.filter(released__lt=F("reader")).order_by("-pk").values_list("pk", flat=True)
     rows(Session).filter(pk=session_id, current=stream_id).update(current=read.first())
+    if unread and number == 1:
+        close(stream_id)
 
 
 def release(stream_id: int) -> None:
@@ -260,9 +309,10 @@ def release(stream_id: int) -> None:
     rows(Stream).filter(pk=stream_id).update(released=F("reader"))
 
 
-def close(stream_id: int) -> None:
-    """Nothing more is said on it."""
-    rows(Stream).filter(pk=stream_id, closed=False).update(closed=True, ended=timezone.now())
+def close(stream_id: int, **which: Any) -> bool:
+    """Nothing more is said on it; False if it is none of ``which``."""
+    found = rows(Stream).filter(pk=stream_id, closed=False, **which)
+    return bool(found.update(closed=True, ended=clock.now()))
 
 
 def states(ids: Collection[int]) -> dict[int, StreamState]:
@@ -271,13 +321,29 @@ def states(ids: Collection[int]) -> dict[int, StreamState]:
 
 
 def look(ids: Collection[int]) -> Sequence[tuple[int, ...]]:
-    """The same as plain rows: asked every second, for thousands, it must take no time."""
+    """The same as plain rows: asked often, for thousands, it must take no time."""
+    connection = connections[settings.DATABASE]
+    columns = ", ".join(map(connection.ops.quote_name, StreamState._fields))
+    return _selected(columns, ids)
+
+
+def totals(ids: Collection[int]) -> tuple[Any, ...]:
+    """Equal to what it was if nothing has become of any of these streams.
+
+    What is added up never becomes less, so that no change makes up for another.
+    """
+    name = connections[settings.DATABASE].ops.quote_name
+    closed = f"SUM(CASE WHEN {name('closed')} THEN 1 ELSE 0 END)"
+    sums = ", ".join(f"SUM({name(one)})" for one in ("last", "first", "reader", "released"))
+    return _selected(f"COUNT(*), {closed}, {sums}", ids)[0]
+
+
+def _selected(columns: str, ids: Collection[int]) -> Sequence[tuple[Any, ...]]:
     connection = connections[settings.DATABASE]
     name = connection.ops.quote_name
-    columns = ", ".join(map(name, StreamState._fields))
     among = ", ".join(str(int(id)) for id in ids) or "NULL"
     table, key = name(Stream._meta.db_table), name("id")
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {columns} FROM {table} WHERE {key} IN ({among})")
-        found: Sequence[tuple[int, ...]] = cursor.fetchall()
+        found: Sequence[tuple[Any, ...]] = cursor.fetchall()
         return found

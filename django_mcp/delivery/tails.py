@@ -22,7 +22,7 @@ from .streams import StreamState
 
 PAGE = 200
 # Of what this process wrote, what is kept for a tail that does not come to take it.
-MOST_KEPT, MOST_KEPT_SIZE = 64, 262_144
+MOST_KEPT, MOST_KEPT_SIZE = 512, 262_144
 
 
 class Ending(enum.Enum):
@@ -31,7 +31,11 @@ class Ending(enum.Enum):
     FINISHED = "all that the stream had to say was given"
     TAKEN = "another connection has taken the stream over"
     RELEASED = "the client is to come back for the rest"
-    GONE = "the stream is no more"
+    EXPIRED = "the same, with another token: this one is told nothing more"
+    GONE = "the stream is no more, or no longer its client's"
+
+
+AT_ONCE = (Ending.TAKEN, Ending.EXPIRED, Ending.GONE)  # whatever there is still to give
 
 
 class Tail:
@@ -93,7 +97,7 @@ class Tail:
 
     def _given(self) -> Sequence[Event] | Ending | None:
         """What is known without a look at the rows."""
-        if self._ending in (Ending.TAKEN, Ending.GONE):
+        if self._ending in AT_ONCE:
             return self._ending
         if fresh := self._taken():
             return fresh
@@ -122,11 +126,12 @@ class Tail:
         async with self._bell.looking:
             state, found = await surely(_look, self.stream, self.after)
         self.see(state)
-        if state is None or self._ending is Ending.TAKEN:
+        if state is None or self._ending in AT_ONCE:
             return self._ending
-        if found and found[0][0] == self.after + 1:
-            self.after = found[-1][0]
-            return found
+        following = [one for number, one in enumerate(found, self.after + 1) if one[0] == number]
+        if following:
+            self.after = following[-1][0]
+            return following
         # What should follow is no more: it was trimmed under a reader this slow.
         return Ending.RELEASED if state.last > self.after else None
 
@@ -166,7 +171,7 @@ class Tail:
             self._ending = Ending.GONE
         elif state.reader > self.number:
             self._ending = Ending.TAKEN
-        else:
+        elif self._ending not in AT_ONCE:
             if self._last is not None:
                 self._last = max(self._last, state.last)
             if state.released >= self.number:
@@ -179,6 +184,11 @@ class Tail:
     def release(self) -> None:
         """Let this connection go; its client comes back for the rest, here or elsewhere."""
         self._ending = self._ending or Ending.RELEASED
+        self._wake()
+
+    def end(self, why: Ending) -> None:
+        """Give nothing more."""
+        self._ending = why
         self._wake()
 
     def nudge(self) -> None:

@@ -2,9 +2,10 @@
 What calls say while they work, on its way into the log.
 
 Rule: all that is said in a while is committed together, by one job at a time,
-and only then made known. It may be said from any thread, and none waits for it.
-What waits is bounded: a call that says more is told so. A call's outcome is
-written after all that it said.
+and only then made known. It may be said from any thread, and none waits for its
+commit; but who says more than is written is slowed down, so that little waits,
+and not for long. What waits is bounded: a call that says more is told so. A
+call's outcome is written after all that it said.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
@@ -27,6 +29,8 @@ logger = logging.getLogger("django_mcp")
 # What may wait for the log: for one call, and for all of a loop's.
 MOST, MOST_SIZE, MOST_IN_ALL = 20_000, 8_000_000, 64_000_000
 AT_ONCE, AT_ONCE_SIZE = 2_000, 4_000_000  # of one call, in one commit
+# After so many messages a call pauses: by the square of those that wait, and in no case for long.
+TURN, PAUSE, LONGEST_PAUSE = 64, 5e-8, 0.005
 
 
 class TooMuch(Exception):
@@ -54,6 +58,16 @@ class Lane:
         return taken
 
 
+def pace(waiting: int) -> None:
+    """Slow down who has said so much that is not written yet.
+
+    A thread that never waits lets others go on each five milliseconds (the interpreter's switch
+    interval), and a transaction has a dozen steps.
+    """
+    if waiting and waiting % TURN == 0:
+        time.sleep(min(waiting * waiting * PAUSE, LONGEST_PAUSE))
+
+
 class Writer:
     """Writes for one event loop."""
 
@@ -66,20 +80,27 @@ class Writer:
         self._told: asyncio.Future[None] = self._loop.create_future()  # at each commit
         self._is_called = False
 
-    def say(self, to: Address, text: str, refused: Callable[[int | None], None]) -> None:
-        """Have ``text`` written, soon; from any thread. Raises ``TooMuch``."""
+    def say(
+        self, to: Address, text: str, refused: Callable[[int | None], None], *, must: bool = False
+    ) -> int:
+        """Have ``text`` written, soon; from any thread: how many wait. Raises ``TooMuch``.
+
+        What ``must`` be taken was found to be not too much before.
+        """
         with self._lock:
             lane = self._lanes.get(to) or Lane(refused)
             full = len(lane.waiting) >= MOST or lane.size + len(text) > MOST_SIZE
-            if lane.waiting and (full or self._size + len(text) > MOST_IN_ALL):
+            if lane.waiting and not must and (full or self._size + len(text) > MOST_IN_ALL):
                 raise TooMuch("The call says more than can be passed on.")
             self._lanes[to] = lane
             lane.waiting.append(text)
             lane.size += len(text)
             self._size += len(text)
+            waiting = len(lane.waiting)
             called, self._is_called = self._is_called, True
         if not called:
             self._loop.call_soon_threadsafe(self._begin)
+        return waiting
 
     async def flush(self, to: Address) -> None:
         """Come back when all that was said there is committed, or refused."""

@@ -35,6 +35,7 @@ class Call(models.Model):
     runs = models.IntegerField(default=0)  # how often it was taken over from the dead
     state = models.CharField(max_length=8, default=RUNNING)
     cancelled = models.BooleanField(default=False)
+    atomic = models.BooleanField(default=False)  # its outcome comes in its tool's transaction
     high_water = models.FloatField(null=True)  # of its progress
     known = JSONText(default=dict)  # answers, by the digest of the question
     rounds = models.SmallIntegerField(default=0)

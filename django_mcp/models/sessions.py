@@ -35,10 +35,12 @@ class Session(models.Model):
 
     digest = models.CharField(max_length=64, unique=True)
     server = models.CharField(max_length=255)
+    transport = models.CharField(max_length=8, default="http")  # as the protocol names it
+    host = models.CharField(max_length=300, default="")  # at which it began; empty if none is known
     owner = models.CharField(max_length=255, db_index=True)  # Principal.key
     user = models.CharField(max_length=255, null=True)  # noqa: DJ001 - None is nobody
     scopes = JSONText(null=True)  # of the token that it began with
-    revision = models.CharField(max_length=16)
+    revision = models.CharField(max_length=16)  # over HTTP+SSE empty until it is initialized
     client_info = JSONText(default=dict)
     capabilities = JSONText(default=dict)
     initialized = models.BooleanField(default=False)
@@ -66,6 +68,8 @@ class Subscription(models.Model):
     digest = models.CharField(max_length=64, db_index=True)
     uri = JSONText()
     visible = models.BooleanField(default=True)  # to the session's owner, when last looked at
+    # Which row of which model it was then: "shop.invoice 5".
+    place = models.CharField(max_length=255, default="", db_index=True)
 
     class Meta:
         default_permissions = ()

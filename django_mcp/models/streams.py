@@ -14,6 +14,10 @@ from django.utils.translation import gettext_lazy as _
 
 from .sessions import Session
 
+# Owed by a stream that is the only one of its session: it never closes. It becomes less by one
+# with each call that is over, and more again when those are forgotten.
+ENDLESS = 2**31 - 1
+
 
 class Stream(models.Model):
     """The messages to one request, to a batch, or to nobody's in particular."""
@@ -28,7 +32,7 @@ class Stream(models.Model):
     ended = models.DateTimeField(null=True, db_index=True)
     reader = models.IntegerField(default=1)  # the number of its latest connection
     released = models.IntegerField(default=0)  # connections up to this number are to end
-    nonce = models.CharField(max_length=32, default="")  # of the attempt that opened it
+    nonce = models.CharField(max_length=32, default="")  # of the attempt that opens it
     created = models.DateTimeField(default=timezone.now)
 
     class Meta:

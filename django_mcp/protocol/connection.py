@@ -50,6 +50,7 @@ from .revisions import (
     encode_error,
     encode_result,
     negotiate,
+    over,
 )
 
 MAX_BATCH = 50
@@ -119,7 +120,7 @@ class Received:
 
 
 class Connection:
-    """One conversation; ``transport`` is ``"stdio"`` for any pipe, or ``"http"``."""
+    """One conversation; ``transport`` is ``"stdio"`` for any pipe, ``"http"`` or ``"sse"``."""
 
     def __init__(self, state: State | None = None, *, transport: str = "stdio") -> None:
         self.state = state or State()
@@ -129,7 +130,7 @@ class Connection:
     @property
     def revision(self) -> Revision:
         """The negotiated revision; before that, the newest that can be."""
-        return REVISIONS.get(self.state.revision, LATEST_HANDSHAKE)
+        return over(self.transport, REVISIONS.get(self.state.revision, LATEST_HANDSHAKE))
 
     def close(self) -> None:
         """Nothing that arrives from now on is legal."""
@@ -190,6 +191,8 @@ class Connection:
 
     def _is_stateless(self, request: Request, header: str | None) -> bool:
         """Whether the request speaks without a handshake."""
+        if self.revision.one_stream:
+            return False
         meta = request.params.get("_meta")
         keys = meta.keys() if isinstance(meta, dict) else frozenset[str]()
         if not keys.isdisjoint(STATELESS_KEYS):

@@ -34,6 +34,9 @@ JSON_TYPE = "application/json"
 SSE_TYPE = "text/event-stream"
 HTML_TYPE = "text/html"
 
+# What the address of HTTP+SSE says its session in.
+SESSION_PARAM = "session_id"
+
 # What a response begins with.
 JSON_HEADERS = ((b"content-type", b"application/json"),)
 SSE_HEADERS = (

@@ -11,7 +11,7 @@ written once and walked back, change by change, to the revision the client speak
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .changes.answers import ANSWERS
@@ -38,6 +38,7 @@ class Revision:
     batching: bool = False  # JSON-RPC arrays
     version_header: bool = True  # MCP-Protocol-Version is expected over HTTP
     priming: bool = False  # SSE streams open with an empty event that carries an id
+    one_stream: bool = False  # all that is said to a session goes on one stream
     null_ids: bool = False  # an error for an id that could not be read has "id": null on a pipe
     capability_features: bool = False  # a client's capabilities name features, such as "url"
     capability_errors: bool = False  # a missing capability is a JSON-RPC error, not a tool's
@@ -130,6 +131,15 @@ LATEST = _PUBLISHED[-1]
 LATEST_HANDSHAKE = [revision for revision in _PUBLISHED if revision.handshake][-1]
 # Newest first, as clients are told.
 SUPPORTED = tuple(REVISIONS)[::-1]
+# The facts that are others where a transport carries a revision that was not made for it: HTTP+SSE
+# opens its stream before there is a revision, and clients go on with it in all that shake hands.
+_OVER: dict[str, dict[str, Any]] = {"sse": {"one_stream": True, "priming": False}}
+_CARRIED = {
+    (transport, revision.name): replace(revision, **facts)
+    for transport, facts in _OVER.items()
+    for revision in _PUBLISHED
+    if revision.handshake
+}
 # Asking for one of these is speaking without a handshake.
 STATELESS_ONLY = LATEST.requests - LATEST_HANDSHAKE.requests
 
@@ -138,6 +148,11 @@ def negotiate(requested: str) -> Revision:
     """The revision with which to answer an ``initialize`` that asks for ``requested``."""
     revision = REVISIONS.get(requested, LATEST_HANDSHAKE)
     return revision if revision.handshake else LATEST_HANDSHAKE
+
+
+def over(transport: str, revision: Revision) -> Revision:
+    """A revision as that transport carries it."""
+    return _CARRIED.get((transport, revision.name), revision)
 
 
 # Out: from the newest vocabulary to a revision's.

@@ -19,10 +19,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..declare.headers import at
+from ..principal import acting
 from ..protocol import http
 from ..protocol.headers import NAMED
 from ..routing import as_asgi
-from ..transports.http import callers
 from .results import RpcError
 from .wires import IN_TESTS, JSON, Ends, Id, Wire, answered_to, public_host
 
@@ -67,7 +67,7 @@ class HttpWire(Wire):
     async def open(self) -> None:
         if (await self.ends.principal()).is_authenticated:
             self._acting = Acting(self.ends)
-            callers.acting.append(self._acting)
+            acting.append(self._acting)
 
     # What goes.
 
@@ -126,7 +126,7 @@ class HttpWire(Wire):
         if self.session is not None:
             await self._begin(Trip(self, "DELETE", self._headers()))
         if self._acting is not None:
-            callers.acting.remove(self._acting)
+            acting.remove(self._acting)
 
     def _begin(self, trip: Trip) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(trip.run())

@@ -21,7 +21,7 @@ from django.db import router, transaction
 from ...conf import settings
 from ...declare.servers import Server
 from ...models import Token
-from ...web.addresses import address
+from ...web.addresses import address, sse_address
 from ...web.clients import CLIENTS, NAME, PLACEHOLDER, Client, Entry, client, shell
 from ...web.connecting import is_open, short_name
 from .. import people
@@ -168,6 +168,8 @@ class Command(SpokenCommand):
             return
         if "URL" not in settings.given():
             self._warn(f'DJANGO_MCP["URL"] is not set, so the address is {wanted.url}.')
+        if old := sse_address(wanted.server):
+            self.note(f"A client that can only do HTTP+SSE takes {old}.")
         if token is None and not options["new_token"] and not wanted.client.advice:
             self._warn(self._tokenless(wanted, options))
 

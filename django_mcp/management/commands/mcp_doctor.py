@@ -19,7 +19,7 @@ from ...conf import settings
 from ...declare.servers import Server
 from ...web.addresses import address
 from .. import people
-from ..doctor import databases, inside, installation
+from ..doctor import databases, inside, installation, workers
 from ..doctor.findings import Finding, Findings, note, survived
 from ..doctor.live import Visit
 from ..doctor.wire import Unreachable, Wire
@@ -111,6 +111,7 @@ def all_of(
         ("the application", installation.application),
         ("the address", installation.address),
         ("the database", databases.databases),
+        ("between workers", workers.workers),
         ("in this process", lambda: inside.declared(server, user)),
         ("over stdio", lambda: inside.stdio(server, name)),
     ]

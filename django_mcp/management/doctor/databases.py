@@ -6,7 +6,6 @@ Rule: nothing is written, and what no database answers is told once.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from django.db import connections, router
@@ -15,6 +14,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.db.utils import DatabaseError
 
 from ...conf import settings
+from ...delivery.rows import is_there
 from ...models import Session, Token
 from .findings import Findings, note, ok, problem, warning
 
@@ -39,7 +39,7 @@ def uses() -> dict[str, list[str]]:
 def _database(alias: str, what: str) -> Findings:
     connection = connections[alias]
     named = f"The database {alias!r} ({connection.display_name}, {what})"
-    if connection.vendor == "sqlite" and not _is_there(connection):
+    if not is_there(alias):
         yield problem(f"{named} is not there yet.", migrate(alias))
         return
     try:
@@ -76,14 +76,6 @@ def _migrations(connection: Any, alias: str, named: str) -> Findings:
 
 def migrate(alias: str) -> str:
     return "manage.py migrate" + ("" if alias == "default" else f" --database {alias}")
-
-
-def _is_there(connection: Any) -> bool:
-    """To connect to a file makes it, which is not ours to do."""
-    return (
-        connection.is_in_memory_db()
-        or Path(connection.get_connection_params()["database"]).exists()
-    )
 
 
 def _sqlite(connection: Any, named: str) -> Findings:

@@ -14,6 +14,7 @@ from typing import Any
 from ...declare.servers import Server
 from ...exceptions import Misdeclared
 from ...protocol.revisions import REVISIONS
+from ...web.addresses import sse_address
 from ..own_command import own_command
 from .findings import Findings, note, ok, problem
 from .messages import INITIALIZE, counted, message, request
@@ -40,6 +41,8 @@ def declared(server: Server, user: Any) -> Findings:
     who = user.get_username() if user is not None else "whoever shows no token"
     number = max(counts.values())
     yield ok(f"{', '.join(counts)} are spoken; {who} is shown {counted(number)}.")
+    if old := sse_address(server):
+        yield note(f"HTTP+SSE is on: clients that can do nothing else take {old}.")
 
 
 def stdio(server: Server, user: str | None) -> Findings:

@@ -28,6 +28,7 @@ from .messages import (
     standing_alone,
     typed,
 )
+from .sse import older
 from .wire import Answer, Unreachable, Wire
 
 NO_TOKEN = "mcp_" + "0" * 43  # has the form of one, and is none
@@ -379,4 +380,4 @@ OUTSIDE: tuple[Look, ...] = (
     ("other addresses", schemes),
     ("browsers", page),
 )
-INSIDE: tuple[Look, ...] = (("tools", lists), ("sessions", sessions))
+INSIDE: tuple[Look, ...] = (("tools", lists), ("sessions", sessions), ("HTTP+SSE", older))
