@@ -31,11 +31,15 @@ COMMANDS = {
     "format": Command("formatting", "put the code into shape (ruff)"),
     "types": Command("typecheck", "check the types (mypy)"),
     "docs": Command("docs", "build the documentation, and check its links", extras=("docs",)),
+    "flows": Command("flows", "draw the message flows of the documentation", alone=True),
     "newcomer": Command("newcomer", "type what the README or the tutorial shows", alone=True),
     "requirements": Command("requirements", "list or compare the specification's requirements"),
     "databases": Command("databases", "tell which database servers answer"),
     "conformance": Command("conformance", "run the official conformance suite"),
     "benchmark": Command("benchmark", "run the benchmarks"),
+    "faults": Command(
+        "faults", "let faults strike real workers while clients watch", extras=("test", "redis")
+    ),
     "matrix": Command("matrix", "run the tests on other Pythons and Djangos", alone=True),
     "ci": Command("ci", "run everything, on servers of its own where none answer", alone=True),
     "atlas-data": Command(

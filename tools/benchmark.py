@@ -16,19 +16,25 @@ class Benchmark(NamedTuple):
 
     module: str
     short: tuple[str, ...] = ()
+    is_unasked: bool = True  # whether `--short` runs it where none is named: it is soon done
 
 
 BENCHMARKS = {
     "keyset": Benchmark("benchmarks.keyset", ("--rows", "200000")),
     "http": Benchmark("benchmarks.calls", ("--short",)),
-    "streams": Benchmark("benchmarks.streams", ("--short",)),
+    "streams": Benchmark("benchmarks.streams", ("--short",), is_unasked=False),
+    "doorbell": Benchmark("benchmarks.doorbell", ("--short",), is_unasked=False),
+    "burst": Benchmark("benchmarks.burst", ("--short", "--only", "sqlite")),
+    "saves": Benchmark("benchmarks.saves", ("--short",)),
+    "workers": Benchmark("benchmarks.workers", ("--short",), is_unasked=False),
 }
 WORDS = {0: "met", UNMET: "UNMET"}
 
 
 def main(arguments: list[str]) -> int:
-    wanted = [name for name in arguments if name in BENCHMARKS] or list(BENCHMARKS)
     short = "--short" in arguments
+    named = [name for name in arguments if name in BENCHMARKS]
+    wanted = named or [name for name, one in BENCHMARKS.items() if one.is_unasked or not short]
     options = [one for one in arguments if one not in BENCHMARKS and one != "--short"]
     codes = {name: run(BENCHMARKS[name], short, options) for name in wanted}
     told = (f"{name}: {WORDS.get(code, 'FAILED')}" for name, code in codes.items())

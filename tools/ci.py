@@ -45,6 +45,7 @@ def steps() -> Iterator[tuple[str, tuple[str, ...]]]:
     yield "tutorial", (sys.executable, "-m", "tools", "newcomer", "tutorial")
     yield "matrix", (sys.executable, "-m", "tools", "matrix")
     yield "benchmark", ("make", "benchmark", "ARGS=--short")
+    yield "faults", ("make", "faults", "SECONDS=60", "DATABASE=postgres")
     yield "test", ("make", "test")
 
 

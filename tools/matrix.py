@@ -2,8 +2,10 @@
 
 The rule: every interpreter that is found and is not this one, in an environment of its own, with
 every Django that supports it; on SQLite, without what is slow or drives other programs. The newest
-of both runs nearly all of that, the pair in the middle what is about Django, and every other pair,
-whose halves are tried elsewhere, leaves out what is mostly our own code as well.
+of both runs what is neither about words on a wire or a page nor about declarations, which the
+middle one runs, without what is mostly our own code; every other pair runs what of that needs a
+database: its Python and its Django are tried with others. One pair of each Python tries the
+example.
 """
 
 import os
@@ -24,19 +26,23 @@ DJANGOS = {
     (3, 12): ("5.2", "6.0", "6.1"),
     (3, 13): ("5.2", "6.0", "6.1"),
 }
-OTHER_PROGRAMS = ("tests/clients", "tests/restarts", "tests/spec/test_servers.py")
+OTHER_PROGRAMS = ("tests/clients", "tests/hosts", "tests/restarts", "tests/spec/test_servers.py")
 ABOUT_THE_PROJECT = ("tests/benchmarks", "tests/requirements", "tests/tools")
 OUR_OWN = ("tests/delivery", "tests/dispatch", "tests/security", "tests/transports")
-QUICK = ("--only", "sqlite,example", "-q", "-n", "2", "-m", "not slow")
+QUICK = ("-q", "-n", "2", "-m", "not slow")
 
 
 def without(*paths: str) -> tuple[str, ...]:
     return tuple(f"--ignore={path}" for path in paths)
 
 
-NEARLY_ALL = (*QUICK, *without(*OTHER_PROGRAMS, *ABOUT_THE_PROJECT))
-ABOUT_DJANGO = (*NEARLY_ALL, *NOT_AGAIN, *without("tests/spec"))
-AGAIN = (*ABOUT_DJANGO, *without(*OUR_OWN))
+QUICKLY = (*QUICK, *without(*OTHER_PROGRAMS, *ABOUT_THE_PROJECT))
+ON_WIRES = ("tests/protocol", "tests/spec", "tests/testing", "tests/test_oracle.py")
+ELSEWHERE = ("tests/declare", "tests/docs")
+NEARLY_ALL = ("--only", "sqlite,example", *QUICKLY, *without(*ELSEWHERE, *ON_WIRES))
+ABOUT_DJANGO = (*QUICKLY, *NOT_AGAIN, *without(*OUR_OWN))
+WITH_EXAMPLE = ("--only", "sqlite,example", *ABOUT_DJANGO)
+AGAIN = ("--only", "sqlite", *ABOUT_DJANGO, "-m", "not slow and django_db")
 NEWEST, MIDDLE = ((3, 13), "6.1"), ((3, 12), "6.0")
 
 
@@ -101,7 +107,7 @@ def works(path: str, version: tuple[int, int]) -> bool:
 
 def chosen(version: tuple[int, int], django: str) -> tuple[str, ...]:
     """What of the tests one Python runs with one Django."""
-    return {NEWEST: NEARLY_ALL, MIDDLE: ABOUT_DJANGO}.get((version, django), AGAIN)
+    return {NEWEST: NEARLY_ALL, MIDDLE: WITH_EXAMPLE}.get((version, django), AGAIN)
 
 
 def runs(python: Interpreter, arguments: list[str]) -> Iterator[Outcome]:

@@ -26,10 +26,17 @@ REPORT = ROOT / "build" / "tests.json"
 DATABASE_NEUTRAL = (
     "tests/benchmarks",
     "tests/docs",
+    "tests/hosts",
     "tests/management",
     "tests/protocol",
     "tests/requirements",
-    "tests/restarts",
+    "tests/restarts/test_owners.py",
+    "tests/restarts/test_readers.py",
+    "tests/restarts/test_restarts.py",
+    "tests/restarts/test_sse.py",
+    "tests/restarts/test_stuck.py",
+    "tests/restarts/test_subscriptions.py",
+    "tests/restarts/test_workers.py",
     "tests/security/test_canaries.py",
     "tests/spec",
     "tests/test_architecture.py",
@@ -58,7 +65,8 @@ class Suite:
         return {"TEST_DATABASE": self.server or "sqlite", "DJANGO_SETTINGS_MODULE": None}
 
 
-SPREAD = ("-n", "auto", "--dist", "loadscope")  # over the cores; a module stays on one
+# Two on each core, for many tests wait for a process; a module stays with one.
+SPREAD = ("-n", str(2 * (os.cpu_count() or 1)), "--dist", "loadscope")
 APART = (f"--ignore={BROWSER}", f"--ignore={CLIENTS}")
 NOT_AGAIN = (*APART, *(f"--ignore={path}" for path in DATABASE_NEUTRAL))
 SUITES = {

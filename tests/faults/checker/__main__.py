@@ -1,0 +1,245 @@
+"""`python -m tests.faults.checker`: keeps the load, judges all that comes, and prints one object.
+
+Rule: told to stop, by the time or by SIGTERM, it begins no more calls and waits for the end of
+every one that is open. The report is all there is on standard output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import json
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from . import control
+from .calls import AGAIN
+from .client import Address
+from .faults import Faults
+from .ledger import Ledger
+from .person import Person
+from .scenarios import SCENARIOS, Scenario
+from .sessions import Ended
+from .world import World
+
+ROOM, RESTING = 8.0, 15.0  # seconds without which no heavy one begins, and between two
+TRYING, FIRST = 25.0, 1_000  # seconds for that, and the number of the first who does it
+CALM, CALMING = 10.0, 60.0  # seconds since the last word of a fault, and for how long at most
+FEW, AFTER = 12, 2_000  # clients that do something when nothing strikes, and the first's number
+PARTS = 4  # each of them does so much of it
+QUIET = (
+    "each", "ask", "survey", "inquire", "steps", "recite", "cancel", "cancel late",
+    "news", "saved", "listen", "older", "doubted", "stateless", "rounds", "fail", "deleted",
+    "twins", "batch",
+)  # fmt: skip
+LATE = 150.0  # seconds after the end in which everything must have ended
+SHORT, PLAIN = 12.0, ["recite", "act"]  # seconds in which nothing but these is tried
+STATUSES = [f"status {status}" for status in (400, 401, 404, 500, 502, 503, 504)]
+TELLING = 5.0  # seconds between two lines of progress
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.checker", description=__doc__)
+    parser.add_argument("--front", required=True, help="URL of the endpoint, through what balances")
+    parser.add_argument("--worker", action="append", required=True, help="URL of one worker's")
+    parser.add_argument("--skewed", action="append", default=[], help="those without the time")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--clients", type=int, default=24)
+    parser.add_argument("--lease", type=float, default=2)
+    parser.add_argument("--database", default="sqlite")
+    parser.add_argument("--layer", default="none")
+    parser.add_argument("--only", action="append", help="scenarios, by name")
+    return parser.parse_args()
+
+
+def world_of(given: argparse.Namespace) -> World:
+    front, workers = Address.of(given.front), [Address.of(url) for url in given.worker]
+    return World(
+        front, workers, given.seed, given.lease, given.database, given.layer, given.seconds,
+        Ledger(given.seed), skewed=[Address.of(url) for url in given.skewed],
+        faults=Faults(given.database),
+    )  # fmt: skip
+
+
+class Campaign:
+    """All clients, and what they have still to try."""
+
+    def __init__(self, world: World, clients: int, only: list[str] | None) -> None:
+        self.world = world
+        self.people = [Person(world, number) for number in range(clients)]
+        self.scenarios = {n: s for n, s in SCENARIOS.items() if not only or n in only}
+        self.busy: Counter[str] = Counter()
+        ranks = sorted({one.heavy for one in self.scenarios.values() if one.heavy})
+        self.laborers = {rank: Person(world, clients + rank) for rank in ranks}
+        self.classes = sorted({c for one in self.scenarios.values() for c in one.classes.split()})
+        names = [name for name, one in self.scenarios.items() if one.weight]
+        self.first = names * 2  # each is tried twice before chance decides
+        world.rng("first").shuffle(self.first)
+
+    async def run(self) -> None:
+        faults = self.world.faults
+        aside = [faults.hear(), faults.look(), self._tell(), self._stop()]
+        tasks = [asyncio.create_task(work) for work in aside]
+        living = asyncio.create_task(self._everybody())
+        late = asyncio.create_task(self._late())
+        await asyncio.wait({living, late}, return_when=asyncio.FIRST_COMPLETED)
+        if not living.done():
+            self._tell_late()
+        for task in (living, late, *tasks):
+            task.cancel()
+        await asyncio.gather(living, late, *tasks, return_exceptions=True)
+        await self._settle()
+
+    def _tell_late(self) -> None:
+        """What is open, though nothing has begun for long."""
+        open_still = {name: count for name, count in self.busy.items() if count}
+        self.world.ledger.tell("hanging", f"{LATE} s after the end: {open_still}")
+        for state in self.world.open.values():
+            self.world.ledger.tell("hanging", state())
+        for task in asyncio.all_tasks():
+            task.print_stack(limit=8, file=sys.stderr)
+
+    async def _everybody(self) -> None:
+        lives = [self._life(person, self._live) for person in self.people]
+        toils = [
+            self._life(person, partial(self._toil, rank)) for rank, person in self.laborers.items()
+        ]
+        await asyncio.gather(*toils, *lives, self._last())
+        if self.world.seconds >= SHORT:
+            await self._quiet()
+
+    async def _quiet(self) -> None:
+        """Nothing strikes any more, and nothing is excused: all must go as it should."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.world.faults.calm(CALM), CALMING)
+        self.world.is_quiet = True
+        people = [Person(self.world, AFTER + number) for number in range(FEW)]
+        names = [name for name in QUIET if name in self.scenarios]
+        shares = [partial(self._each_of, names[number % PARTS :: PARTS]) for number in range(FEW)]
+        await asyncio.gather(*map(self._life, people, shares))
+
+    async def _each_of(self, names: list[str], person: Person) -> None:
+        for name in person.rng.sample(names, len(names)):
+            await self._counted(name, person)
+
+    async def _last(self) -> None:
+        """What chance did not bring is tried once more, when nothing strikes any more."""
+        await self.world.stopping.wait()
+        lacking = [name for name in self.classes if not self.world.ledger.classes[name]["observed"]]
+        end = time.monotonic() + TRYING
+        people = [Person(self.world, FIRST + number) for number in range(len(lacking))]
+        tries = [partial(self._try, name, end) for name in lacking]
+        await asyncio.gather(*map(self._life, people, tries))
+
+    async def _try(self, lacking: str, end: float, person: Person) -> None:
+        names = [name for name, one in self.scenarios.items() if lacking in one.classes.split()]
+        for name in itertools.cycle(names):
+            if time.monotonic() > end or self.world.ledger.classes[lacking]["observed"]:
+                return
+            await self._counted(name, person)
+
+    async def _stop(self) -> None:
+        await self._wait(self.world.seconds)
+        self.world.stopping.set()
+
+    async def _late(self) -> None:
+        await self.world.stopping.wait()
+        await asyncio.sleep(LATE)
+
+    async def _life(self, person: Person, live: Callable[[Person], Awaitable[None]]) -> None:
+        try:
+            await person.arrive()
+            await live(person)
+            await person.leave()
+        except control.Unreachable as error:
+            self.world.ledger.tell("hanging", f"client {person.number}: {error}")
+        except Exception as error:
+            self.world.ledger.tell("wrong", f"client {person.number}: {error!r}")
+
+    async def _live(self, person: Person) -> None:
+        while not self.world.stopping.is_set():
+            await self._one(person)
+
+    async def _one(self, person: Person) -> None:
+        await self._counted(self.first.pop() if self.first else self._drawn(person), person)
+
+    async def _counted(self, name: str, person: Person) -> None:
+        self.busy[name] += 1
+        try:
+            await self._tried(name, self.scenarios[name], person)
+            await person.tidy()
+        finally:
+            self.busy[name] -= 1
+
+    async def _toil(self, rank: int, person: Person) -> None:
+        """The heavy ones, one after the other, as long as there is time for them."""
+        heavy = [name for name, one in self.scenarios.items() if one.heavy == rank]
+        for number, name in enumerate(itertools.cycle(heavy)):
+            if number >= len(heavy):
+                await self._wait(RESTING)
+            if self.world.stopping.is_set() or self.world.left < ROOM:
+                break
+            await self._counted(name, person)
+
+    async def _wait(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.world.stopping.wait()
+
+    async def _tried(self, name: str, scenario: Scenario, person: Person) -> None:
+        try:
+            await scenario.run(person)
+        except Ended:
+            self.world.ledger.counts[f"{name} ended early"] += 1
+        except control.Unreachable:
+            raise
+        except Exception as error:
+            where = traceback.format_exc().strip().splitlines()[-3:]
+            self.world.ledger.tell("wrong", f"{name} of client {person.number}: {error!r} {where}")
+
+    def _drawn(self, person: Person) -> str:
+        names = [name for name, one in self.scenarios.items() if one.weight]
+        weights = [self.scenarios[name].weight for name in names]
+        return person.rng.choices(names, weights)[0]
+
+    async def _tell(self) -> None:
+        while True:
+            await asyncio.sleep(TELLING)
+            ledger, now = self.world.ledger, time.monotonic() - self.world.began
+            names = ("events", "calls", "resumes", "broken", *STATUSES)
+            counts = {name: ledger.counts[name] for name in names if ledger.counts[name]}
+            busy = {name: count for name, count in self.busy.items() if count}
+            print(f"{now:.0f}s {counts} {dict(ledger.totals)} {busy}", file=sys.stderr, flush=True)
+
+    async def _settle(self) -> None:
+        ledger = self.world.ledger
+        try:
+            happened = await control.effects(self.world, sorted(ledger.asked))
+        except control.Unreachable as error:
+            ledger.tell("hanging", f"effects: {error}")
+        else:
+            ledger.settle(happened)
+        ledger.weigh(self.world.lease, AGAIN)
+        ledger.counts["late"] = self.world.faults.counts["late"]
+
+
+async def main(given: argparse.Namespace) -> int:
+    world = world_of(given)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, world.stopping.set)
+    only = given.only or (PLAIN if given.seconds < SHORT else None)
+    await Campaign(world, given.clients, only).run()
+    print(json.dumps(world.ledger.report()), flush=True)
+    return 0 if world.ledger.is_clean else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(asyncio.run(main(arguments())))

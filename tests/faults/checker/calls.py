@@ -1,0 +1,306 @@
+"""One call: issued until a server takes it, read to its end, and judged.
+
+Rule: each attempt has a seed of its own. Of one whose connection broke before its stream had an
+id nobody knows whether it was worked on: it may have acted once, and never twice. From the first
+id on there is exactly one outcome.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from .client import Address, Answer, Broken
+from .expectation import JSON, Stream, Told, compare
+from .faults import COMMON
+from .ledger import Ledger
+from .reading import Ending, Plan, Reader
+from .sessions import Session
+from .words import AWAY, CUT_OFF, INTERNAL, LOST, MASKED, ROLLED_BACK, TRIMMED, spoken, word
+from .world import World, pause
+
+ASKING, ENDED = "elicitation/create", ("lost its process", "rolled back")
+WORDS = "2025-03-26"  # the first revision whose progress has words
+HELD = ("act", "transact")  # tools that are all in one transaction
+AGAIN = (
+    "recite",
+    "brood",
+    "dictate",
+    "fail",
+    "inquire",
+    "stick",
+    "announce",
+    "put",
+    "jot",
+)  # tools run again
+MOST_RUNS = 2  # of a call that may run again when its worker died, beside its first
+
+
+@dataclass
+class Wanted:
+    """What a call asks for, and what its client may expect."""
+
+    tool: str
+    seed: str
+    arguments: JSON = field(default_factory=dict)
+    count: int = 0  # messages of progress
+    effects: tuple[str, ...] = ()  # that it has, by the end of their names
+    final: str | Callable[[str], str] = "final"  # the word it ends with
+    is_error: bool = False  # whether its response is a JSON-RPC error
+    never: tuple[str, ...] = ()  # effects that it must not have, whatever comes
+
+    def answer(self, seed: str) -> str:
+        return word(seed, self.final) if isinstance(self.final, str) else self.final(seed)
+
+
+@dataclass
+class Issued:
+    """One attempt."""
+
+    wanted: Wanted
+    id: int
+    seed: str
+    stream: Stream
+    began: float = field(default_factory=time.monotonic)
+    plain: list[JSON] = field(default_factory=list)  # what was answered at once
+    reader: Reader | None = None
+    place: Address | None = None
+    kind: str = ""  # of its outcome
+    is_cancelled: bool = False
+    cancelled: float | None = None  # when a server had taken that
+
+    @property
+    def worker(self) -> Address | None:
+        """Who alone works on it; None: after a question, whoever got the last answer."""
+        asks = any(one.get("method") == ASKING for one in self.stream.messages())
+        return None if asks else self.place
+
+    @property
+    def label(self) -> str:
+        return f"{self.wanted.tool} {self.seed}"
+
+    def message(self) -> JSON:
+        arguments = {"seed": self.seed} | self.wanted.arguments
+        params = {
+            "name": self.wanted.tool, "arguments": arguments,
+            "_meta": {"progressToken": f"t{self.id}"},
+        }  # fmt: skip
+        return {"jsonrpc": "2.0", "id": self.id, "method": "tools/call", "params": params}
+
+    def expect(self, session: Session, least: int, most: int, why: str) -> None:
+        for effect in self.wanted.never:
+            session.world.ledger.expect(f"{self.seed}{effect}", 0, 0, why)
+        for effect in self.wanted.effects:
+            session.world.ledger.expect(f"{self.seed}{effect}", least, most, why)
+
+
+def made(session: Session, wanted: Wanted, attempt: int = 0) -> Issued:
+    seed = f"{wanted.seed}.{attempt}"
+    ledger = session.world.ledger
+    return Issued(wanted, session.next_id(), seed, Stream(ledger, f"{wanted.tool} {seed}"))
+
+
+async def perform(
+    session: Session,
+    wanted: Wanted,
+    plan: Plan | None = None,
+    *,
+    hear: Callable[[Issued, JSON], None] = lambda issued, message: None,
+    begun: Callable[[Issued], Any] = lambda issued: None,
+    to: Address | None = None,
+) -> tuple[Ending, Issued]:
+    """Have it done, and judge it. ``begun`` is told of each attempt before it is made."""
+    ledger, patience = session.world.ledger, session.world.patient()
+    plan = plan or Plan()
+    for attempt in range(1_000):
+        issued = made(session, wanted, attempt)
+        issued.place = to if to is not None and attempt < 3 else session.somewhere()
+        begun(issued)
+        ledger.counts["calls"] += 1
+        ending = await attempted(session, issued, plan, hear)
+        if ending is not None and ending is not Ending.NAMELESS:
+            judge(session, issued, ending)
+            return ending, issued
+        if ending is Ending.NAMELESS:
+            issued.expect(session, 0, 1, "a connection that broke before it had an id")
+        else:
+            issued.expect(session, 0, 0, "a refusal, or a connection that never was")
+        patience.strike()
+        if patience.is_over:
+            break
+        await pause(session.rng, attempt)
+    ledger.tell("hanging", f"{wanted.tool} {wanted.seed}: nobody takes it")
+    return Ending.HANGING, issued
+
+
+async def attempted(
+    session: Session, issued: Issued, plan: Plan, hear: Callable[[Issued, JSON], None]
+) -> Ending | None:
+    """How one attempt ended; None if it had no effect, and may be made again."""
+    try:
+        answer = await session.post(issued.message(), issued.place)
+    except Broken as broken:
+        return Ending.NAMELESS if broken.sent else None
+    if answer.status == 200 and answer.is_stream:
+        reader = Reader(
+            session, issued.stream, [issued.id], plan, hear=lambda message: hear(issued, message)
+        )
+        issued.reader = reader
+        return await reader.read(answer)
+    return await _at_once(session, issued, answer)
+
+
+async def _at_once(session: Session, issued: Issued, answer: Answer) -> Ending | None:
+    """An answer that is no stream: the response itself, or a refusal."""
+    try:
+        said = await answer.json()
+    except Broken:
+        return Ending.NAMELESS
+    if answer.status == 200 and isinstance(said, dict) and said.get("id") == issued.id:
+        issued.plain = [said]
+        return Ending.ANSWERED
+    await session.check(answer.status, said, f"POST of {issued.label}")
+    refused = answer.status in (429, 503) and isinstance(said, dict)
+    return None if refused else Ending.NAMELESS
+
+
+# Judging.
+
+
+def judge(session: Session, issued: Issued, ending: Ending) -> str:
+    """Whether what came is what had to come; the kind of outcome."""
+    messages = [*issued.stream.messages(), *issued.plain]
+    told = Told(messages, issued.id, f"t{issued.id}")
+    kind = _outcome(session, issued, told, ending)
+    _judge_words(session, issued, told, kind)
+    issued.kind = kind
+    session.world.ledger.outcomes[kind] += 1
+    if told.responses and not (issued.is_cancelled or session.is_ended):
+        is_quiet = session.world.is_quiet
+        session.world.ledger.ended(issued.wanted.tool, kind, is_quiet=is_quiet)
+    _judge_effects(session, issued, kind)
+    return kind
+
+
+def _outcome(session: Session, issued: Issued, told: Told, ending: Ending) -> str:
+    ledger = session.world.ledger
+    if not told.responses:
+        if ending is Ending.HANGING:
+            return "hanging"
+        if ending is Ending.OVER and not issued.is_cancelled:
+            ledger.tell("lost", f"{issued.label}: the stream is over without a response")
+        return "gone" if ending is Ending.GONE else "silence"
+    if len(told.responses) > 1:
+        ledger.tell("duplicated", f"{issued.label}: {len(told.responses)} responses")
+    if told.after:
+        ledger.tell("disordered", f"{issued.label}: {told.after} messages after the response")
+    return classified(session, issued, told.responses[0])
+
+
+KNOWN = {
+    LOST: "lost its process", ROLLED_BACK: "rolled back", AWAY: "away", MASKED: "masked",
+    CUT_OFF: "cut off", TRIMMED: "trimmed",
+}  # fmt: skip
+
+
+def classified(session: Session, issued: Issued, response: JSON) -> str:
+    """What a response means; what it may not be is told."""
+    text, world, ledger = _text(response), session.world, session.world.ledger
+    if text == issued.wanted.answer(issued.seed) and issued.wanted.is_error == (
+        "error" in response
+    ):
+        ledger.hit("c", observed=int(issued.stream.is_trimmed))
+        return "success"
+    kind = next((kind for part, kind in KNOWN.items() if part in text), "wrong")
+    if kind == "trimmed" and issued.stream.is_trimmed:
+        ledger.hit("c", observed=1)
+    elif is_excused(world, issued, kind):
+        ledger.excused[f"{issued.wanted.tool}: {kind}"] += 1
+        _note_takeover(world, issued, kind)
+    else:
+        runs = issued.reader.runs if issued.reader else []
+        ledger.tell("wrong", f"{issued.label}: answered by {text[:200]!r}, runs {runs}")
+    return kind
+
+
+def is_excused(world: World, issued: Issued, kind: str) -> bool:
+    """Whether what struck this call explains that it ended so."""
+    tool, since, place = issued.wanted.tool, issued.began, issued.worker
+    if kind in ("wrong", "trimmed"):
+        return False
+    if kind == "away" and not world.is_strict:
+        return True  # it has one writer, and who waits too long for another is told so
+    if world.is_quiet:
+        return False
+    if tool in AGAIN or (tool == "transact" and world.is_strict):
+        often = len(world.faults.deaths(since, world.worker(place))) > MOST_RUNS
+        return often if kind in ENDED else world.struck(since, kinds=COMMON)
+    if kind == "lost its process" and tool in HELD and world.is_strict:
+        return False  # what is told as unknown is known
+    return world.struck(since, place)
+
+
+def _note_takeover(world: World, issued: Issued, kind: str) -> None:
+    """How long it took, where one death alone may have been the cause."""
+    killed = world.faults.killed(issued.began, world.worker(issued.worker))
+    if kind in ENDED and killed is not None and killed > issued.began:
+        world.ledger.takeovers.append(time.monotonic() - killed)
+
+
+def outcome_of(
+    ledger: Ledger, label: str, response: JSON, final: str, *, acts: bool, struck: bool,
+    is_strict: bool,
+) -> str:  # fmt: skip
+    """The same of a call that has no session: where something struck, it may simply fail."""
+    text = _text(response)
+    if text == final and "error" not in response:
+        return "success"
+    kind = next((kind for part, kind in KNOWN.items() if part in text), "wrong")
+    if kind == "wrong" and text == INTERNAL:
+        kind = "internal error"
+    honest = kind == "internal error" or (acts and kind not in ("wrong", "trimmed"))
+    if honest and (struck or (kind == "away" and not is_strict)):
+        ledger.excused[f"without a session: {kind}"] += 1
+    else:
+        ledger.tell("wrong", f"{label}: answered by {text[:200]!r}")
+    return kind
+
+
+def _text(response: JSON) -> str:
+    result = response.get("result")
+    if not isinstance(result, dict):
+        return str((response.get("error") or {}).get("message"))
+    blocks = result.get("content") or [{}]
+    return str(blocks[0].get("text"))
+
+
+def _judge_words(session: Session, issued: Issued, told: Told, kind: str) -> None:
+    ledger, wanted = session.world.ledger, spoken(issued.seed, issued.wanted.count)
+    if session.revision < WORDS:  # there progress is numbers alone
+        told.said = [word(issued.seed, int(number) - 1) for number in told.progress]
+    if not told.rises:
+        ledger.tell("disordered", f"{issued.label}: progress does not rise")
+    if kind != "success" or issued.stream.is_trimmed:
+        wanted = wanted[: len(told.said)]
+    compare(ledger, f"{issued.label} ({kind})", wanted, told.said)
+
+
+# How often an effect may have happened, by what the client was told.
+EFFECTS = {
+    "success": (1, 1), "rolled back": (0, 0), "away": (0, 0), "lost its process": (0, 1),
+    "masked": (0, 1), "cut off": (0, 1), "trimmed": (0, 1), "silence": (0, 1), "gone": (0, 1),
+    "hanging": (0, 1), "wrong": (0, 1),
+}  # fmt: skip
+
+
+def _judge_effects(session: Session, issued: Issued, kind: str) -> None:
+    least, most = EFFECTS[kind]
+    if kind == "silence" and session.world.is_strict and issued.wanted.tool in HELD:
+        most = 0  # the cancel came before the commit of the outcome, and so of what was done
+    if issued.wanted.tool == "put":
+        most = max(most, 2)  # it says of itself that this does no harm
+    if issued.wanted.tool == "steps":
+        most = 1  # what was done by a step stays done
+    issued.expect(session, least, most, f"{kind} ({issued.label})")

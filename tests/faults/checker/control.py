@@ -1,0 +1,60 @@
+"""The views that are no part of the server: people and their tokens, and what tools have done.
+
+Rule: asked until they answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from .client import Address, Broken, request
+from .world import Patience, World, pause
+
+AT_ONCE, SPARING = 400, 5.0
+
+
+class Unreachable(Exception):
+    """No worker answers."""
+
+
+async def spare(world: World, worker: Address, seconds: float) -> None:
+    """Have nothing kill a worker for a while; if it is not there to hear that, so be it."""
+    with contextlib.suppress(Unreachable):
+        await ask(world, "spare", to=worker, within=SPARING, seconds=seconds)
+
+
+async def ask(
+    world: World, what: str, *, to: Address | None = None, within: float = 0.0, **given: Any
+) -> Any:
+    """POST to ``/control/<what>``, at any worker, or at that one."""
+    rng, patience, attempt = world.rng("control", what), Patience(within or world.patience), 0
+    body = json.dumps(given).encode()
+    wrong: Any = None
+    while not patience.is_over:
+        try:
+            place = to or rng.choice(world.workers)
+            path, headers = f"/control/{what}/", {"content-type": "application/json"}
+            answer = await request(place, "POST", headers, body, path=path)
+            said = await answer.json()
+        except Broken as error:
+            wrong = error
+        else:
+            if answer.status == 200:
+                return said
+            wrong = f"{answer.status} {str(said)[:200]}"
+            if answer.status in (400, 404):
+                break
+        attempt += 1
+        await pause(rng, attempt)
+    raise Unreachable(f"/control/{what}/: {wrong}")
+
+
+async def effects(world: World, keys: Sequence[str]) -> dict[str, int]:
+    """How often each of these has happened."""
+    found: dict[str, int] = {}
+    for start in range(0, len(keys), AT_ONCE):
+        found |= await ask(world, "effects", keys=keys[start : start + AT_ONCE])
+    return found

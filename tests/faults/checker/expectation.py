@@ -1,0 +1,191 @@
+"""What must be read, and in what order: by the ids of events, and by what they say.
+
+Rule: a stream is judged twice. Each connection by its ids: it begins at a cursor and goes on
+without a gap, a twin or a swap. All connections together by their words: a call says what its
+seed says, in order, and is answered once. Neither trusts the other.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from .ledger import Ledger
+from .sse import Event
+from .words import TRIMMED
+
+ID = re.compile(r"([0-9]+)(-)([0-9]+)\Z")
+OLD_ID = re.compile(r"([A-Za-z0-9_-]{43})(\.)([0-9]+)\Z")  # of HTTP+SSE
+JSON = dict[str, Any]
+
+
+class Stream:
+    """All that was read of one stream, by whatever connections."""
+
+    def __init__(self, ledger: Ledger, label: str, ids: re.Pattern[str] = ID) -> None:
+        self.ledger, self.label, self.began = ledger, label, time.monotonic()
+        self.id: str | None = None
+        self._ids, self._between = ids, "-"
+        self.texts: dict[int, str] = {}
+        self.last = 0
+        self.may_be_trimmed = False  # whether somebody forgot what is over, since it began
+        self.is_trimmed = False
+
+    def place(self, id: str | None) -> int | None:
+        """The number of an event's id; None, and told, where it is none of this stream's."""
+        found = self._ids.match(id or "")
+        if found is None:
+            self.ledger.tell("wrong", f"{self.label}: {id!r} is no event id")
+            return None
+        if self.id is None:
+            self.id, self._between = found[1], found[2]
+        if self.id != found[1]:
+            self.ledger.tell("wrong", f"{self.label}: event {id} on stream {self.id}")
+            return None
+        return int(found[3])
+
+    def keep(self, number: int, text: str) -> bool:
+        """Whether nobody has read it before."""
+        if number not in self.texts:
+            self.texts[number] = text
+            self.last = max(self.last, number)
+            return True
+        if self.texts[number] != text:
+            self.ledger.tell("wrong", f"{self.label}: event {number} says two things")
+        return False
+
+    def messages(self) -> list[JSON]:
+        """In the order of their numbers. A gap is told where its connection was read."""
+        texts = [json.loads(self.texts[number]) for number in sorted(self.texts)]
+        return [one for text in texts for one in (text if isinstance(text, list) else [text])]
+
+    @property
+    def cursor(self) -> str:
+        return self.cursor_at(self.last)
+
+    def cursor_at(self, number: int) -> str:
+        return f"{self.id}{self._between}{number}"
+
+
+class Reading:
+    """What one connection brings of a stream, after a cursor."""
+
+    def __init__(self, stream: Stream, after: int = 0, *, primes: bool = True) -> None:
+        self.stream, self.at, self.primes = stream, after, primes
+        self.began_at = after
+        self.retry: int | None = None
+        self.count = self.marks = 0  # of messages, and of empty events
+        self._missing: set[int] = set()
+        self._seen: set[int] = set()
+
+    def take(self, event: Event) -> tuple[int, JSON] | None:
+        """A message that nobody has read before, and its number."""
+        self.retry = event.retry if event.retry is not None else self.retry
+        number = self.stream.place(event.id)
+        if number is None:
+            return None
+        self.stream.ledger.counts["events"] += 1
+        if not event.data:
+            self._mark(number)
+            return None
+        if self.stream.may_be_trimmed and self._is_left(number, event.data):
+            self.at, self.stream.is_trimmed = number, True
+        else:
+            self._follow(number)
+        self.count += 1
+        if self.stream.keep(number, event.data):
+            return number, json.loads(event.data)
+        return None
+
+    def _is_left(self, number: int, text: str) -> bool:
+        """Whether it is what a stream keeps: its response, or the word that there is none."""
+        resumes = self.began_at == self.at < number - 1 and not self.count
+        return TRIMMED in text or (resumes and "method" not in json.loads(text))
+
+    @property
+    def is_released(self) -> bool:
+        """Whether it ended by a word that the client shall come back."""
+        return self.marks > 1
+
+    def _mark(self, number: int) -> None:
+        """An empty event, by which a connection begins or ends: it says where it is."""
+        self.marks += 1
+        if not self.primes:
+            self._tell("wrong", f"an empty event {number} to a client that takes it for a message")
+        if number > self.at:
+            self._missing.update(range(self.at + 1, number + 1))
+            self.at = number
+        elif number < self.at:
+            self._tell("wrong", f"a cursor back at {number} after {self.at}")
+
+    def _follow(self, number: int) -> None:
+        if number in self._seen:
+            self._tell("duplicated", f"event {number}")
+        elif number in self._missing:
+            self._missing.discard(number)
+            self._tell("disordered", f"event {number} after {self.at}")
+        elif number <= self.at:
+            self._tell("duplicated", f"event {number} after the cursor {self.at}")
+        self._seen.add(number)
+        if number > self.at:
+            self._missing.update(range(self.at + 1, number))
+            self.at = number
+
+    def end(self) -> None:
+        """The connection is over: what was missing then is lost."""
+        if self._missing:
+            first, last = min(self._missing), max(self._missing)
+            self._tell("lost", f"events {first} to {last} ({len(self._missing)})")
+            self._missing.clear()
+
+    def _tell(self, kind: str, what: str) -> None:
+        self.stream.ledger.tell(kind, f"{self.stream.label} stream {self.stream.id}: {what}")
+
+
+def compare(ledger: Ledger, label: str, wanted: Sequence[str], said: Sequence[str]) -> bool:
+    """Whether exactly ``wanted`` was said; every difference is told as what it is."""
+    if list(wanted) == list(said):
+        return True
+    places = {text: number for number, text in enumerate(wanted)}
+    unknown = [text for text in said if text not in places]
+    twins = [text for text, count in Counter(said).items() if count > 1 and text in places]
+    missing = [number for text, number in places.items() if text not in set(said)]
+    numbers = [places[text] for text in dict.fromkeys(said) if text in places]
+    swapped = [b for a, b in zip(numbers, numbers[1:], strict=False) if b < a]
+    for kind, found in (
+        ("wrong", unknown), ("duplicated", twins), ("lost", missing), ("disordered", swapped),
+    ):  # fmt: skip
+        if found:
+            what = f"{len(found)} of {len(wanted)} messages, first {found[0]}"
+            ledger.tell(kind, f"{label}: {what}")
+    return False
+
+
+class Told:
+    """What the messages of a stream say of one request."""
+
+    def __init__(self, messages: Sequence[JSON], id: Any, token: Any) -> None:
+        self.progress: list[float] = []
+        self.said: list[str] = []
+        self.responses: list[JSON] = []
+        self.after = 0  # messages about it that come after its response
+        for message in messages:
+            self._take(message, id, token)
+
+    def _take(self, message: JSON, id: Any, token: Any) -> None:
+        params = message.get("params") or {}
+        if message.get("method") == "notifications/progress":
+            if params.get("progressToken") == token:
+                self.progress.append(params["progress"])
+                self.said.append(params.get("message", ""))
+                self.after += bool(self.responses)
+        elif "method" not in message and message.get("id") == id:
+            self.responses.append(message)
+
+    @property
+    def rises(self) -> bool:
+        return all(a < b for a, b in zip(self.progress, self.progress[1:], strict=False))

@@ -1,0 +1,182 @@
+"""What strikes, as told by whoever strikes: lines of JSON on standard input.
+
+Rule: nothing is expected of it that would not be expected without. It excuses an outcome that is
+honest and no success, where it struck the worker of that call, or all of them, since the call
+began; and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import Any
+
+from .client import Address
+
+COMMON = frozenset(("database", "commit"))  # strike all workers
+HOLDING = frozenset(("pause", "suspend"))
+DEADLY = frozenset(
+    ("kill", "stop", "suspend", "database", "late")
+)  # a worker dies, or is thought dead
+# Seconds after its end in which it still has effects: until who was taken for dead is back, say.
+AFTER = {
+    "stop": 1.0,
+    "kill": 1.0,
+    "pause": 1.0,
+    "suspend": 8.0,
+    "database": 8.0,
+    "commit": 1.0,
+    "late": 8.0,
+}
+# A machine that is late as told here, by a process of which nothing is wanted, is so for workers.
+LOOKING, LATE = 0.1, 0.7  # seconds between two looks, and beyond them
+CROWD = 2.5  # programs that wait for each core: how long something takes is then theirs to say
+GRACE = 5.0  # seconds in which whoever was told to end has ended no call
+KEPT = 1_000  # ids of faults that are over: one may strike as it is forgotten
+
+
+@dataclass
+class Strike:
+    kind: str
+    began: float
+    worker: Address | None = None  # None: whichever
+    ended: float | None = None
+
+    def concerns(self, since: float, place: Address | None, now: float) -> bool:
+        """Whether what began then at that worker may have felt it by now."""
+        if self.kind == "stop" and now - self.began < GRACE:
+            return False
+        here = place is None or self.worker is None or place == self.worker
+        return here and (self.ended is None or self.ended + AFTER[self.kind] >= since)
+
+
+class Faults:
+    """What has struck so far."""
+
+    def __init__(self, database: str = "") -> None:
+        self.counts: Counter[str] = Counter()
+        self.last = 0.0  # when somebody said anything
+        self._is_single = database == "sqlite"  # who has its lock keeps it from all
+        self._strikes: list[Strike] = []
+        self._open: dict[Any, Strike] = {}
+        self._over: deque[Any] = deque(maxlen=KEPT)
+        self._pruning: set[Any] = set()
+        self._pruned = 0.0  # when what is over was last forgotten
+
+    @property
+    def prunes(self) -> int:
+        return self.counts["prune"]
+
+    # What it explains.
+
+    def forgot(self, since: float) -> bool:
+        """Whether anybody has forgotten what is over since then."""
+        return bool(self._pruning) or self._pruned >= since
+
+    def concern(
+        self, since: float, place: Address | None = None, kinds: Container[str] = AFTER
+    ) -> bool:
+        """Whether anything struck that worker, or all of them, since or shortly before."""
+        return any(one.kind in kinds for one in self._concerning(since, place))
+
+    def deaths(self, since: float, place: Address | None = None) -> list[float]:
+        """When workers died, or were thought dead, from the first time that it was this one."""
+        mine = [one for one in self._concerning(since, place) if one.kind in DEADLY]
+        first = min((one.began for one in mine), default=None)
+        if first is None:
+            return []
+        return [one.began for one in self._strikes if one.kind in DEADLY and one.began >= first]
+
+    def killed(self, since: float, place: Address | None = None) -> float | None:
+        """When its worker was killed, where that is all that concerned it."""
+        mine = self._concerning(since, place)
+        return mine[0].began if [one.kind for one in mine] == ["kill"] else None
+
+    def _concerning(self, since: float, place: Address | None) -> list[Strike]:
+        now = time.monotonic()
+        return [one for one in self._strikes if one.concerns(since, place, now)]
+
+    # What is told.
+
+    def take(self, line: bytes) -> None:
+        try:
+            told = json.loads(line)
+        except ValueError:
+            return
+        if isinstance(told, dict) and "fault" in told:
+            self.last = time.monotonic()
+            self._heard(told["fault"], told.get("at"), told)
+
+    def _heard(self, kind: str, at: object, told: dict[str, Any]) -> None:
+        """What was ordered excuses nothing; what struck somebody does, until its end."""
+        id = told.get("id")
+        if kind == "prune":
+            self._heard_of_prune(id, at)
+        elif at == "struck":
+            self._strikes.append(strike := Strike(kind, self.last, self._whom(kind, told)))
+            if kind == "kill" or id in self._over:
+                strike.ended = self.last
+            else:
+                self._open[id] = strike
+        elif at == "end":
+            self._over.append(id)
+            if (ended := self._open.pop(id, None)) is not None:
+                ended.ended = ended.ended or self.last
+        self.counts[kind] += at == "begin"
+
+    def _heard_of_prune(self, id: Any, at: object) -> None:
+        self._pruned = self.last
+        if at == "begin":
+            self._pruning.add(id)
+        elif at == "end":
+            self._pruning.discard(id)
+
+    def _whom(self, kind: str, told: dict[str, Any]) -> Address | None:
+        """Who stands still with SQLite's lock keeps it from all."""
+        is_common = kind in COMMON or (self._is_single and kind in HOLDING)
+        return None if is_common or not told.get("worker") else Address.of(told["worker"])
+
+    async def look(self) -> None:
+        """Notice where the machine stands still: whoever must say that it lives says it late."""
+        while True:
+            began = time.monotonic()
+            await asyncio.sleep(LOOKING)
+            self.noticed(began, time.monotonic())
+
+    def noticed(self, began: float, ended: float) -> None:
+        if ended - began >= LOOKING + LATE:
+            self._strikes.append(Strike("late", began, None, ended))
+            self.last = ended
+            self.counts["late"] += 1
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether others keep the machine from working on this."""
+        return os.getloadavg()[0] > CROWD * (os.cpu_count() or 1)
+
+    async def calm(self, seconds: float) -> None:
+        """Wait until nobody has said anything for so long."""
+        while True:
+            left = self.last + seconds - time.monotonic()
+            if left <= 0:
+                return
+            await asyncio.sleep(left)
+
+    async def hear(self) -> None:
+        """Take what comes, until nobody is there to say more."""
+        if os.isatty(sys.stdin.fileno()):
+            return
+        reader = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        try:
+            await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
+        except (OSError, ValueError):
+            return  # a file, say
+        while line := await reader.readline():
+            self.take(line)

@@ -1,0 +1,285 @@
+"""Reading one stream to its end, over connections that break or are cut.
+
+Rule: a reader has one cursor, the last id it read, and goes on from there, anywhere. It is done
+when every response it waits for came and the server has ended the stream; and it does not wait
+for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .client import Address, Answer, Broken
+from .expectation import JSON, Reading, Stream
+from .sessions import LATER, Ended, Session
+from .sse import Parser
+from .world import pause
+
+SNAPSHOT, FLOW, DENSE = 0.03, 0.15, 10  # seconds, of a connection at least; events in a second
+GOODBYE = 15.0  # seconds in which a stream ends after its last response
+
+
+class Ending(enum.Enum):
+    ANSWERED = "every response came"
+    OVER = "the stream is over, and a response did not come"
+    NAMELESS = "it broke before it had an id"
+    GONE = "the session is over"
+    TAKEN = "another connection took it over"
+    HANGING = "it has no end"
+    LEFT = "the reader had enough"
+
+
+@dataclass
+class Cut:
+    """To break a connection after so many bytes of its body, and come back after a while."""
+
+    after: int
+    reset: bool
+    rest: float
+
+
+@dataclass
+class Plan:
+    """How a stream is read: its cuts in turn, and where it is resumed."""
+
+    cuts: list[Cut] = field(default_factory=list)
+    place: Callable[[], Address] | None = None
+    leave: Callable[[], bool] | None = None  # whether the reader has had enough
+    yields: bool = False  # whether it gives way to another reader
+    crawl: float = 0.0  # seconds in which a byte a second is read, after the first cut
+
+    @classmethod
+    def drawn(cls, rng: random.Random, most: int = 3, size: int = 3_000) -> Plan:
+        """Some cuts: before the first byte, amid an event, or between two."""
+        cuts = [
+            Cut(rng.choice((0, rng.randrange(1, 200), rng.randrange(size))),
+                rng.random() < 0.5, rng.choice((0.0, rng.uniform(0, 0.3), rng.uniform(0, 1.5))))
+            for _ in range(rng.randrange(most + 1))
+        ]  # fmt: skip
+        return cls(cuts)
+
+
+class Reader:
+    """Of one stream; ``owed`` are the ids of the requests whose responses it brings."""
+
+    can_be_trimmed = True
+
+    def __init__(
+        self,
+        session: Session,
+        stream: Stream,
+        owed: Iterable[Any] = (),
+        plan: Plan | None = None,
+        *,
+        hear: Callable[[JSON], None] = lambda message: None,
+    ) -> None:
+        self.session, self.stream, self.plan, self.hear = session, stream, plan or Plan(), hear
+        self.world, self.rng = session.world, session.rng
+        self.owed = set(owed)
+        self.asked = frozenset(self.owed)  # what alone the stream is about
+        self.patience = self.world.patient()
+        self.at = 0
+        self.last: Reading | None = None
+        self.readings: list[Reading] = []
+        self.runs: list[Any] = []  # which processes said that they began to work on it
+        self._retry, self.began = 0.0, time.monotonic()
+        self.crawled = 0  # bytes, read one by one
+        self.is_refused = False  # told that the stream has ended, and nothing follows
+
+    @property
+    def state(self) -> str:
+        waited = time.monotonic() - self.began
+        where = f"at {self.stream.id}-{self.at} after {waited:.0f} s"
+        more = f"{self.patience.strikes} strikes, {len(self.readings)} connections"
+        return f"{self.stream.label} waits for {self.owed} {where}, {more}, runs {self.runs}"
+
+    async def read(self, answer: Answer | None) -> Ending:
+        """To the end, beginning with a connection that is open, or by resuming."""
+        with self.world.waiting(lambda: self.state):
+            return await self._read(answer)
+
+    async def _read(self, answer: Answer | None) -> Ending:
+        while True:
+            if answer is None:
+                found = await self._resumed()
+                if isinstance(found, Ending):
+                    return found
+                answer = found
+            how = await self._connection(answer)
+            answer = None
+            if not self.owed and how != "cut":
+                return Ending.ANSWERED
+            if how == "left":
+                return Ending.LEFT
+            if how == "ended" and self.plan.yields and self.last and not self.last.is_released:
+                return Ending.TAKEN
+            if self.patience.is_over:
+                return self._hangs()
+            if self.stream.id is None:
+                return Ending.NAMELESS
+            await asyncio.sleep(self._retry)
+
+    # One connection.
+
+    async def _connection(self, answer: Answer) -> str:
+        """Read it, and tell how it ended."""
+        reading = self._reading()
+        self.readings.append(reading)
+        cut = self.plan.cuts.pop(0) if self.plan.cuts else None
+        self._retry = 0.0 if cut is None else cut.rest
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(max(0.1, self.patience.left)) as timer:
+                how = await self._pieces(answer, reading, cut, timer)
+        except Broken:
+            self.patience.strike()
+            self.world.ledger.counts["broken"] += 1
+            how = "broken"
+        except TimeoutError:
+            how = self._silent(began)
+        finally:
+            reading.end()
+            self.last, self.at = reading, max(self.at, reading.at)
+            answer.cut(reset=cut is not None and cut.reset)
+        if how == "ended" and reading.retry is not None:
+            self._retry = min(reading.retry / 1000, 2.0)
+        return how
+
+    def _reading(self) -> Reading:
+        return Reading(self.stream, self.at, primes=self.session.primes)
+
+    async def _pieces(
+        self, answer: Answer, reading: Reading, cut: Cut | None, timer: asyncio.Timeout
+    ) -> str:
+        parser, left, moments = Parser(), cut.after if cut else -1, list[float]()
+        if left == 0:
+            return "cut"
+        if self.plan.crawl and len(self.readings) > 1:
+            return await self._crawl(answer, reading, timer)
+        async for piece in answer.pieces():
+            if self.can_be_trimmed:
+                self.stream.may_be_trimmed = self.world.faults.forgot(self.stream.began)
+            if left > 0:
+                piece, left = piece[:left], max(0, left - len(piece))
+            for event in parser.feed(piece):
+                self._take(reading, reading.take(event), timer)
+                moments.append(time.monotonic())
+            if left == 0:
+                self.world.ledger.counts["cuts amid an event"] += parser.is_amid
+                return "cut"
+            if self.plan.leave is not None and self.plan.leave():
+                return "left"
+        self._note(reading, moments)
+        return "ended"
+
+    async def _crawl(self, answer: Answer, reading: Reading, timer: asyncio.Timeout) -> str:
+        """Read a byte a second, for a while."""
+        parser, end = Parser(), time.monotonic() + self.plan.crawl
+        self.plan.crawl = 0.0
+        async for piece in answer.pieces(1):
+            for event in parser.feed(piece):
+                self._take(reading, reading.take(event), timer)
+            self.crawled += 1
+            if time.monotonic() >= end:
+                return "cut"
+            await asyncio.sleep(1)
+        return "ended"
+
+    def _take(self, reading: Reading, new: tuple[int, JSON] | None, timer: asyncio.Timeout) -> None:
+        if new is None:
+            return
+        for message in new[1] if isinstance(new[1], list) else [new[1]]:
+            self._heard(message, timer)
+
+    def _heard(self, message: JSON, timer: asyncio.Timeout) -> None:
+        if self.owed and self.patience.left < self.patience.seconds - 1:
+            self.patience.renew()
+            timer.reschedule(asyncio.get_running_loop().time() + max(0.1, self.patience.left))
+        if not self._is_ours(message):
+            self.world.ledger.tell("wrong", f"{self.stream.label}: of another call: {message}")
+        if "method" not in message:
+            self.owed.discard(message.get("id"))
+            if not self.owed:
+                timer.reschedule(asyncio.get_running_loop().time() + GOODBYE)
+        elif message["method"] == "notifications/message":
+            self.runs.append((message["params"].get("data") or {}).get("process"))
+        self.hear(message)
+
+    def _is_ours(self, message: JSON) -> bool:
+        """Whether it is about a request that was made here, or about none."""
+        if "method" not in message:
+            return message.get("id") in self.asked
+        if message["method"] != "notifications/progress":
+            return True
+        return message["params"].get("progressToken") in {f"t{id}" for id in self.asked}
+
+    def _note(self, reading: Reading, moments: Sequence[float]) -> None:
+        """What a resumed connection shows by how it went."""
+        if not reading.began_at or len(moments) < 3:
+            return
+        # What had been stored came at once, and then so much in each second that some of it was
+        # stored while that snapshot was taken and read.
+        span = moments[-1] - moments[0]
+        live = [moment for moment in moments[1:] if moment > moments[0] + SNAPSHOT]
+        flows = len(live) < len(moments) - 2 and span >= FLOW and len(live) >= DENSE * span
+        self.world.ledger.hit("a", injected=1, observed=int(flows))
+
+    def _silent(self, began: float) -> str:
+        if not self.owed:
+            waited = time.monotonic() - began
+            what = f"is open {GOODBYE} s after its last response ({waited:.0f} s in all)"
+            self.world.ledger.tell("wrong", f"{self.stream.label}: stream {self.stream.id} {what}")
+            return "ended"
+        return "silent"
+
+    # The next.
+
+    async def _resumed(self) -> Answer | Ending:
+        attempt = 0
+        while not self.patience.is_over:
+            place = self.plan.place or self.session.somewhere
+            try:
+                buffer = 4_096 if self.plan.crawl else None
+                cursor = self.stream.cursor_at(self.at)
+                answer = await self.session.resume(cursor, place(), buffer=buffer)
+            except Broken:
+                self.patience.strike()
+            else:
+                self.world.ledger.counts["resumes"] += 1
+                if answer.status == 200 and answer.is_stream:
+                    return answer
+                if answer.status == 405:
+                    answer.cut(reset=False)
+                    self.is_refused = True
+                    return Ending.OVER if self.owed else Ending.ANSWERED
+                if not await self._may_retry(answer):
+                    return Ending.GONE
+            attempt += 1
+            await pause(self.rng, attempt)
+        return self._hangs()
+
+    async def _may_retry(self, answer: Answer) -> bool:
+        try:
+            said = await answer.json()
+        except Broken:
+            said = None
+        if answer.status in LATER:
+            self.patience.strike()
+        try:
+            what = f"{self.stream.label}: GET after {self.stream.cursor_at(self.at)}"
+            await self.session.check(answer.status, said, what)
+        except Ended:
+            return False
+        return True
+
+    def _hangs(self) -> Ending:
+        if self.owed:
+            self.world.ledger.tell("hanging", self.state)
+            return Ending.HANGING
+        return Ending.ANSWERED

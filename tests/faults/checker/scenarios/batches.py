@@ -1,0 +1,70 @@
+"""Several requests in one POST (2025-03-26): one stream, which owes a response to each."""
+
+from __future__ import annotations
+
+from ..calls import Issued, Wanted, judge, made
+from ..client import Broken
+from ..person import Person
+from ..reading import Ending, Plan, Reader
+from ..sessions import Session
+from ..world import pause
+
+
+async def batch(person: Person) -> None:
+    rng, session = person.rng, await person.session("2025-03-26")
+    patience = person.world.patient()
+    calls = [_wanted(person) for _ in range(rng.choice((2, 3, 4)))]
+    attempt = 0
+    while not patience.is_over and not await _attempted(session, calls, attempt):
+        attempt += 1
+        patience.strike()
+        await pause(rng, attempt)
+    await session.close()
+
+
+def _wanted(person: Person) -> Wanted:
+    rng = person.rng
+    tool, count = rng.choice(("recite", "dictate", "act")), rng.choice((0, 4, 15))
+    arguments = {"count": count, "seconds": rng.choice((0.0, 0.5, 1.0))}
+    effects = ("",) if tool == "act" else ()
+    return Wanted(tool, person.seed(), arguments, count, effects)
+
+
+async def _attempted(session: Session, calls: list[Wanted], attempt: int) -> bool:
+    """Whether they came to an end."""
+    issued = [made(session, wanted, attempt) for wanted in calls]
+    for other in issued[1:]:
+        other.stream = issued[0].stream
+    session.world.ledger.counts["calls"] += len(issued)
+    try:
+        answer = await session.post([one.message() for one in issued])
+        if answer.status == 200 and not answer.is_stream:
+            return _judge_plain(session, issued, await answer.json())
+        if answer.status != 200:
+            await session.check(answer.status, await answer.json(), f"batch {issued[0].label}")
+            return _unknown(session, issued)
+    except Broken:
+        return _unknown(session, issued)
+    plan = Plan.drawn(session.rng, most=2)
+    reader = Reader(session, issued[0].stream, [one.id for one in issued], plan)
+    ending = await reader.read(answer)
+    if ending is Ending.NAMELESS:
+        return _unknown(session, issued)
+    for one in issued:
+        one.reader = reader
+        judge(session, one, ending)
+    return True
+
+
+def _judge_plain(session: Session, issued: list[Issued], said: object) -> bool:
+    responses = said if isinstance(said, list) else []
+    for one in issued:
+        one.plain = [response for response in responses if response.get("id") == one.id]
+        judge(session, one, Ending.OVER)
+    return True
+
+
+def _unknown(session: Session, issued: list[Issued]) -> bool:
+    for one in issued:
+        one.expect(session, 0, 1, "a batch whose connection broke")
+    return False

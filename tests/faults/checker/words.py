@@ -1,0 +1,26 @@
+"""What a tool of the campaign says, computed from the seed of its call.
+
+Rule: written a second time, apart from the tools: two mistakes alike are not made by chance.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+LOST = "may or may not have taken effect"
+ROLLED_BACK = "rolled back"
+MASKED = "Something went wrong on the server"
+AWAY = "The database is away."
+INTERNAL = "Internal error"
+CUT_OFF = "nobody knows how far it came"
+TRIMMED = "is no longer kept"
+
+
+def word(seed: str, part: int | str) -> str:
+    """The word number ``part`` of a seed, or the one of that name."""
+    return hashlib.sha256(f"{seed}:{part}".encode()).hexdigest()[:16]
+
+
+def spoken(seed: str, count: int) -> list[str]:
+    """The messages of a call's progress, in order."""
+    return [word(seed, number) for number in range(count)]

@@ -1,0 +1,294 @@
+"""How each fault is done, and how it is known that it really struck.
+
+The rule: injected is what was ordered; observed is what was seen to have happened, by the worker
+it happened to, by the proxy, or by a look from outside. Of what the checker does the checker tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+import time
+import urllib.request
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from . import zygote
+from .schedule import Fault, suspended_at
+from .workers import Worker
+
+if TYPE_CHECKING:
+    from .campaign import Campaign
+    from .services import Doorbell
+
+PATIENCE = 15.0  # seconds for a point to be reached
+LATE, TURN = 0.1, 0.5  # seconds
+MISSED = re.compile(r"OperationalError|InterfaceError|cannot be re|could not be written|is busy")
+STOPPED, SLOW = 25.0, 13.0  # seconds for a worker to end by itself, and when it is asked why not
+LOOKS = 6  # attempts
+BACK = 20.0  # seconds
+# Seconds by which a clock is wrong.
+CLOCKS = (-240.0, -60.0, -5.0, -0.9, 0.9, 5.0, 60.0, 240.0, 0.0)
+# More than any question or session has. Not with SQLite: there is no clock beside the workers'.
+FAR_OFF = (-2400.0, 2400.0, -1200.0, 1200.0)
+AWAKE = 6.0  # seconds in which a worker that goes on must have seen what time it is
+DOUBTS = re.compile(r"This process (was|may be) taken for dead")
+QUICK, WORDS = 12.0, 10  # seconds in which the layer must be used again, by so many commands
+NO_LAYER = re.compile("(?:channel layer|line through PostgreSQL) does not work")
+
+
+async def kill_at(campaign: Campaign, fault: Fault) -> None:
+    """Whoever reaches the point first dies there."""
+    tally = campaign.tally
+    tally.injected("k")
+    if fault.at == "outcome-committed":
+        tally.injected("f")
+    pid = await campaign.struck(fault, "kill", PATIENCE)
+    if pid is None:
+        return
+    tally.observed("k")
+    tally.points[fault.at] += 1
+    if fault.at == "outcome-committed":
+        tally.observed("f")
+
+
+async def hold(campaign: Campaign, fault: Fault) -> None:
+    """A transaction that has numbered its events commits late, and others are quicker.
+
+    Of SQLite, which has one writer, others read meanwhile.
+    """
+    campaign.tally.injected("h")
+    pid = await campaign.struck(fault, "pause", PATIENCE, fault.seconds)
+    if pid is None:
+        return
+    has_one_writer = campaign.options.database == "sqlite"
+    meanwhile = "session-found" if has_one_writer else "events-inserted"
+    if await campaign.passed(fault, meanwhile, fault.seconds - LATE, but=pid):
+        campaign.tally.observed("h")
+
+
+async def kill(campaign: Campaign, fault: Fault) -> None:
+    """One that is up dies, whatever it is doing."""
+    campaign.tally.injected("k")
+    worker = await campaign.living(fault.victim)
+    if worker is not None:
+        life = worker.life
+        assert life is not None
+        campaign.expect(worker, "kill")
+        campaign.has_struck(fault, worker)
+        worker.send(signal.SIGKILL)
+        await asyncio.wait([life], timeout=PATIENCE)
+        if life.done() and life.result() == -signal.SIGKILL:
+            campaign.tally.observed("k")
+            campaign.tally.points["anywhere"] += 1
+
+
+async def suspend(campaign: Campaign, fault: Fault) -> None:
+    """One stands still for longer than a lease, and goes on as if nothing had been."""
+    async with campaign.alone("suspend"):
+        at = suspended_at(campaign.options.database, fault.choice)
+        found = await _stand_still(campaign, fault._replace(at=at))
+        if found is None:
+            return
+        worker, pid = found
+        began, before = time.monotonic(), worker.log.stat().st_size
+        stands = fault.seconds * campaign.options.lease
+        worker.spared = began + stands
+        try:
+            await asyncio.sleep(stands)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT) if at else worker.send(signal.SIGCONT)
+            campaign.has_struck(fault, worker, "resumed")
+        campaign.tally.suspended[at] += 1
+    if await _has_outlived(campaign, worker, began, before):
+        campaign.tally.outlived += 1
+        campaign.tally.observed("suspended")
+
+
+async def _stand_still(campaign: Campaign, fault: Fault) -> tuple[Worker, int] | None:
+    if fault.at:
+        pid = await campaign.struck(fault, "suspend", PATIENCE)
+        return None if pid is None else (campaign.arms.worker_of(pid), pid)
+    worker = await campaign.living(fault.victim)
+    if worker is None:
+        return None
+    campaign.note(f"{worker.name} ({worker.kind}): suspend")
+    campaign.has_struck(fault, worker)
+    worker.send(signal.SIGSTOP)
+    return worker, worker.pid
+
+
+async def _has_outlived(campaign: Campaign, worker: Worker, began: float, before: int) -> bool:
+    """Whether others took over while it stood still, and it has seen so."""
+    until = time.monotonic() + AWAKE
+    while time.monotonic() < until:
+        taken = [by for by, at in campaign.arms.takeovers if by != worker.name and at > began]
+        said = worker.log.read_bytes()[before:].decode(errors="replace")
+        if taken and DOUBTS.search(said):
+            return True
+        await asyncio.sleep(LATE)
+    return False
+
+
+async def stop(campaign: Campaign, fault: Fault) -> None:
+    """One that is up and at work is told to end, and ends by itself."""
+    worker = await campaign.living(fault.victim)
+    if worker is None or worker.life is None:
+        return
+    campaign.tally.injected("v")
+    campaign.expect(worker, "stop")
+    life, kind = worker.life, worker.kind
+    if fault.choice % 2:  # else it may be killed while it ends
+        worker.hear(spare=STOPPED)
+    busy = await _at_work(campaign, worker, fault)
+    if life.done():  # it died meanwhile, and another is in its place
+        return
+    campaign.has_struck(fault, worker)
+    worker.send(signal.SIGTERM)
+    if await _has_ended(worker, life):
+        if life.result() != -signal.SIGKILL:
+            campaign.tally.stopped[kind] += 1
+            campaign.arms.hear()
+            campaign.tally.counts["v"]["observed"] += busy in campaign.arms.left
+        return
+    campaign.tally.wrong.append(f"{fault}: {worker.name} ({kind}) did not end within {STOPPED} s")
+    worker.send(signal.SIGKILL)
+
+
+async def _has_ended(worker: Worker, life: asyncio.Future[int]) -> bool:
+    """Whether it did so in time. What keeps it is asked before."""
+    done, _ = await asyncio.wait([life], timeout=SLOW)
+    if not done and worker.kind != "granian":
+        worker.send(zygote.TELL)
+    return bool(done or (await asyncio.wait([life], timeout=STOPPED - SLOW))[0])
+
+
+async def _at_work(campaign: Campaign, worker: Worker, fault: Fault) -> int:
+    """The process of a worker, once it has requests at work; 0 if it has none for long."""
+    for look in range(LOOKS):
+        if await campaign.arms.open_in(worker, f"{fault.id}-{look}"):
+            return campaign.arms.pids[worker.name]
+        await asyncio.sleep(LATE)
+    return 0
+
+
+async def database(campaign: Campaign, fault: Fault) -> None:
+    """The database is gone, and comes back."""
+    async with campaign.alone("database"):
+        campaign.tally.injected("o")
+        before = campaign.words()
+        campaign.has_struck(fault)
+        await asyncio.to_thread(campaign.database.fail)
+        await asyncio.sleep(fault.seconds)
+        await asyncio.to_thread(campaign.database.recover)
+        await asyncio.sleep(1.0)
+    if campaign.has_said(MISSED, before):
+        campaign.tally.outages["database"] += 1
+        campaign.tally.observed("o")
+
+
+async def commit(campaign: Campaign, fault: Fault) -> None:
+    """A connection breaks when a commit's answer is on its way, or just before."""
+    campaign.tally.injected("o")
+    if await campaign.cut(fault, happens=fault.choice % 3 > 0, patience=PATIENCE):
+        campaign.tally.observed("o")
+        campaign.tally.outages["commit"] += 1
+
+
+async def redis(campaign: Campaign, fault: Fault) -> None:
+    """The layer is gone, or silent; those who serve notice, go on, and find it again."""
+    service = campaign.redis
+    assert service is not None
+    async with campaign.alone("redis"):
+        campaign.tally.injected("p")
+        killed, before = fault.choice % 2 == 0, campaign.words()
+        await asyncio.to_thread(service.kill if killed else service.freeze)
+        went_on = await asyncio.gather(
+            campaign.passed(fault, "events-inserted", fault.seconds), asyncio.sleep(fault.seconds)
+        )
+        await asyncio.to_thread(service.start if killed else service.thaw)
+        is_used = await _is_used(service)
+    if campaign.has_said(NO_LAYER, before):
+        campaign.tally.outages["redis"] += 1
+        if went_on[0] and is_used:
+            campaign.tally.observed("p")
+
+
+async def _is_used(service: Doorbell) -> bool:
+    """Whether workers speak to it again."""
+    first, until = await asyncio.to_thread(service.commands), time.monotonic() + QUICK
+    while time.monotonic() < until:
+        await asyncio.sleep(TURN)
+        if await asyncio.to_thread(service.commands) - first > WORDS:
+            return True
+    return False
+
+
+async def clock(campaign: Campaign, fault: Fault) -> None:
+    """A worker's time of day is wrong from now on, by another amount than before."""
+    wrong = [worker for worker in campaign.workers if worker.clock is not None]
+    worker = wrong[fault.victim % len(wrong)]
+    assert worker.clock is not None
+    before = campaign.clocks.get(worker.name, 0.0)
+    by = offset(fault, before, campaign.options.database)
+    campaign.tally.injected("q")
+    if by < before:
+        campaign.tally.injected("e")
+    campaign.clocks[worker.name] = by
+    worker.clock.write_text(f"{by:+}\n")
+    for _ in range(LOOKS):  # it may be down just now
+        await asyncio.sleep(1.2)
+        told = await asyncio.to_thread(clock_of, worker)
+        if told is not None and abs(told - by) < 0.6:
+            campaign.tally.observed("q")
+            return
+
+
+def offset(fault: Fault, before: float, database: str) -> float:
+    """By how much a clock is to be wrong: another amount than before."""
+    if fault.at == "back":
+        return before - BACK
+    clocks = [one for one in CLOCKS + (() if database == "sqlite" else FAR_OFF) if one != before]
+    return clocks[fault.choice % len(clocks)]
+
+
+async def prune(campaign: Campaign, fault: Fault) -> None:
+    """What is over is made older, by SQL, and then forgotten as it always is."""
+    campaign.tally.injected("c")
+    async with campaign.alone("prune"):
+        for _ in range(LOOKS):  # the database may be gone just now
+            if await campaign.prune() == 0:
+                campaign.tally.outages["prune"] += 1
+                return
+            await asyncio.sleep(1.0)
+
+
+KINDS: dict[str, Callable[[Campaign, Fault], Awaitable[None]]] = {
+    "kill-at": kill_at,
+    "kill": kill,
+    "suspend": suspend,
+    "stop": stop,
+    "hold": hold,
+    "database": database,
+    "commit": commit,
+    "redis": redis,
+    "clock": clock,
+    "prune": prune,
+}
+
+
+# Looks from outside.
+
+
+def clock_of(worker: Worker) -> float | None:
+    """By how much a worker's time of day is wrong."""
+    with contextlib.suppress(OSError, ValueError):
+        address = f"http://127.0.0.1:{worker.port}/clock"
+        with urllib.request.urlopen(address, timeout=3) as answer:
+            return float(json.load(answer)["now"]) - time.time()
+    return None

@@ -1,0 +1,19 @@
+"""The endpoint, in a process whose lease is short and in which faults strike."""
+
+import os
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.faults.project.settings")
+
+from django.core.asgi import get_asgi_application  # noqa: E402
+
+django = get_asgi_application()
+
+from django_mcp.delivery import leases  # noqa: E402
+from django_mcp.routing import mount  # noqa: E402
+
+from . import mutants, sabotage  # noqa: E402
+
+leases.LEASE = float(os.environ.get("FAULTS_LEASE", leases.LEASE))
+application = mutants.mutated(sabotage.watched(mount(django)), os.environ.get("FAULTS_MUTANT", ""))
+if "FAULTS_GRANIAN" in os.environ:  # no zygote has begun it
+    sabotage.begin()

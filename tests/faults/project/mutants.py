@@ -1,0 +1,174 @@
+"""Servers that break the promise: each loses, repeats or swaps an event, or a change of a row.
+
+The rule: what is wrong is wrong in one place: on the wire, where ids go with what they name; in
+the log, below the ids, which are all there and in order; or in the changes, of which nobody knows
+but who saves. The checker must find it all the same, by nothing but what the seeds and the saves
+say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+EVERY = 25  # messages of a process, of which one suffers
+EVENT = re.compile(rb".*?\n\n", re.DOTALL)
+
+
+class Stream:
+    """The events of one connection on their way."""
+
+    def __init__(self, wrong: OnTheWire, count: Callable[[], int]) -> None:
+        self._wrong, self._count, self._rest = wrong, count, b""
+        self.held = b""
+
+    def pass_on(self, body: bytes) -> bytes:
+        whole = self._rest + body
+        events = EVENT.findall(whole)
+        self._rest = whole[sum(map(len, events)) :]
+        return b"".join(map(self._one, events))
+
+    def _one(self, event: bytes) -> bytes:
+        if self._wrong.word in event and self._count() % self._wrong.every == 0:
+            return self._wrong.suffer(self, event)
+        held, self.held = self.held, b""
+        return event + held
+
+
+def drop(stream: Stream, event: bytes) -> bytes:
+    return b""
+
+
+def twice(stream: Stream, event: bytes) -> bytes:
+    return 2 * event
+
+
+def swap(stream: Stream, event: bytes) -> bytes:
+    """It comes after the next."""
+    stream.held += event
+    return b""
+
+
+class OnTheWire(NamedTuple):
+    """How what suffers: of the messages with a word every so many, in answers to such requests."""
+
+    suffer: Callable[[Stream, bytes], bytes]
+    word: bytes = b"notifications/"
+    every: int = EVERY
+    method: str = ""
+
+
+ON_THE_WIRE = {
+    "drop": OnTheWire(drop),
+    "twice": OnTheWire(twice),
+    "swap": OnTheWire(swap),
+    "resume": OnTheWire(drop, every=1, method="GET"),
+    "told-twice": OnTheWire(twice, word=b"resources/updated", every=1, method="POST"),
+}
+
+
+def mutated(application: Any, name: str) -> Any:
+    if name not in ON_THE_WIRE:
+        return application
+    counted, wrong = iter(range(1, 2**62)).__next__, ON_THE_WIRE[name]
+
+    async def served(scope: Any, receive: Any, send: Any) -> None:
+        if wrong.method not in ("", scope.get("method")):
+            return await application(scope, receive, send)
+        stream = Stream(wrong, counted)
+        is_stream = False
+
+        async def sent(message: Any) -> None:
+            nonlocal is_stream
+            if message["type"] == "http.response.start":
+                is_stream = any(b"event-stream" in value for _, value in message["headers"])
+            elif message["type"] == "http.response.body" and is_stream:
+                message = {**message, "body": stream.pass_on(message.get("body", b""))}
+            await send(message)
+
+        await application(scope, receive, sent)
+
+    return served
+
+
+# In the log.
+
+OFTEN = 2  # of the statements that hold two words of one stream, of which one suffers
+EVENTS = re.compile(r"INSERT INTO \S*django_mcp_event\W")
+PLACE = re.compile(r"\((\d+), \d+, %s,")  # of each row: its stream
+WORD, NOTHING = (
+    '"notifications/progress"',
+    ('{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"debug","data":0}}'),
+)
+Texts = tuple[str, str]
+
+
+def among_statements(name: str) -> list[Any]:
+    """What wraps the statements of a connection, so that what is kept is wrong."""
+    if name in IN_CHANGES:
+        return [forgetting]
+    return [Maiming(IN_THE_LOG[name])] if name in IN_THE_LOG else []
+
+
+class Maiming:
+    """Gives two events that follow each other other texts, and leaves their numbers alone."""
+
+    statements = iter(range(1, 2**62))
+
+    def __init__(self, maim: Callable[[str, str], Texts]) -> None:
+        self._maim = maim
+
+    def __call__(self, execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
+        if EVENTS.match(str(sql)[:80]):
+            params = list(params)
+            rows = [row[2] for row in params] if many else params
+            streams = [row[0] for row in params] if many else PLACE.findall(sql)
+            self._change(params, list(zip(streams, rows, strict=True)), many=many)
+        return execute(sql, params, many, context)
+
+    def _change(self, params: list[Any], rows: list[tuple[Any, str]], *, many: bool) -> None:
+        at = next(_said_together(rows), None)
+        if at is None or next(self.statements) % OFTEN:
+            return
+        for row, text in enumerate(self._maim(rows[at][1], rows[at + 1][1]), at):
+            params[row] = (*params[row][:2], text, *params[row][3:]) if many else text
+
+
+def _said_together(rows: list[tuple[Any, str]]) -> Iterator[int]:
+    """Where a word of a stream is followed by another of the same."""
+    for at, ((stream, text), (following, next_text)) in enumerate(pairwise(rows)):
+        if stream == following and WORD in text and WORD in next_text:
+            yield at
+
+
+IN_THE_LOG: dict[str, Callable[[str, str], Texts]] = {
+    "log-drop": lambda one, other: (one, NOTHING),
+    "log-twice": lambda one, other: (one, one),
+    "log-swap": lambda one, other: (other, one),
+}
+
+
+# In the changes.
+
+CHANGES = re.compile(r"INSERT INTO \S*django_mcp_change\W")
+IN_CHANGES = ("untold",)
+
+
+def forgetting(execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
+    """A change of a row is written down, and whose row it is is not."""
+    if CHANGES.match(str(sql)[:80]):
+        params = tuple("{}" if str(one).startswith("{") else one for one in params)
+    return execute(sql, params, many, context)
+
+
+# Each, and what the checker must call it.
+MUTANTS = {
+    "drop": "lost", "twice": "duplicated", "swap": "disordered", "resume": "lost",
+    "log-drop": "lost", "log-twice": "duplicated", "log-swap": "disordered",
+    "untold": "lost", "told-twice": "duplicated",
+}  # fmt: skip
+# What is tried of each: what it does wrong.
+CALLS, SAVES = ("recite", "act"), ("saved", "listen")
+TRIED = dict.fromkeys(MUTANTS, CALLS) | {"untold": SAVES, "told-twice": SAVES}

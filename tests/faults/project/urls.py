@@ -1,0 +1,17 @@
+"""What is served beside MCP: how tests steer the project, and what this process takes for now."""
+
+import time
+from importlib.util import find_spec
+from typing import Any
+
+from django.http import HttpRequest, JsonResponse
+from django.urls import include, path
+
+
+def clock(request: HttpRequest) -> JsonResponse:
+    return JsonResponse({"now": time.time()})
+
+
+urlpatterns: list[Any] = [path("clock", clock)]
+if find_spec("tests.faults.project.control"):
+    urlpatterns.append(path("control/", include("tests.faults.project.control")))

@@ -1,0 +1,472 @@
+"""The checker itself: whatever is wrong with a stream is told, as what it is, and nothing else."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .checker.calls import Issued, Wanted, judge
+from .checker.client import Address, Broken, request
+from .checker.expectation import Reading, Stream, Told, compare
+from .checker.faults import Faults
+from .checker.ledger import Ledger
+from .checker.reading import Ending, Reader
+from .checker.scenarios import SCENARIOS
+from .checker.sessions import Session
+from .checker.sse import Event
+from .checker.words import LOST, ROLLED_BACK, TRIMMED, spoken, word
+from .checker.world import Patience, World
+from .project import words as others
+
+CHECKER = Path(__file__).parent / "checker"
+COUNT, SEED = 5, "1-2-3.0"
+JSON = dict[str, Any]
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    return Ledger(7)
+
+
+@pytest.fixture
+def session(ledger) -> Session:
+    here = Address("127.0.0.1", 1, "/mcp")
+    return Session(World(here, [here], 7, 2.0, "postgres", "none", 1.0, ledger), "one")
+
+
+def wrong(ledger: Ledger) -> dict[str, int]:
+    return {kind: count for kind, count in ledger.totals.items() if count}
+
+
+def progress(number: int, token: str = "t1", seed: str = SEED) -> JSON:
+    params = {"progressToken": token, "progress": number + 1, "message": word(seed, number)}
+    return {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
+
+
+def response(text: str, id: int = 1) -> JSON:
+    return {"jsonrpc": "2.0", "id": id, "result": {"content": [{"type": "text", "text": text}]}}
+
+
+def whole(final: str | None = None) -> list[JSON]:
+    said = [progress(number) for number in range(COUNT)]
+    return [*said, response(word(SEED, "final") if final is None else final)]
+
+
+def strike(session: Session, kind: str, worker: str = "http://127.0.0.1:1/mcp") -> None:
+    told = {"fault": kind, "at": "struck", "worker": worker, "id": f"f{time.monotonic()}"}
+    session.world.faults.take(json.dumps(told).encode())
+
+
+def events(messages: Sequence[JSON], first: int = 1) -> list[Event]:
+    return [
+        Event(json.dumps(message), f"4-{number}") for number, message in enumerate(messages, first)
+    ]
+
+
+def read(stream: Stream, found: Sequence[Event], after: int = 0) -> Reading:
+    """By one connection."""
+    reading = Reading(stream, after)
+    for event in found:
+        reading.take(event)
+    reading.end()
+    return reading
+
+
+def judged(
+    session: Session, stream: Stream, *, ending: Ending = Ending.ANSWERED, **wanted: Any
+) -> str:
+    asked = Wanted(**{"tool": "recite", "seed": "1-2-3", "count": COUNT} | wanted)
+    return judge(session, Issued(asked, 1, SEED, stream), ending)
+
+
+# By the ids.
+
+
+def test_a_whole_stream_is_right(ledger):
+    stream = Stream(ledger, "x")
+    read(stream, [Event("", "4-0", retry=500), *events(whole())])
+    assert wrong(ledger) == {} and stream.messages() == whole()
+    assert ledger.counts["events"] == COUNT + 2
+
+
+def test_a_stream_over_several_connections(ledger):
+    stream, found = Stream(ledger, "x"), events(whole())
+    read(stream, [Event("", "4-0"), *found[:2]])
+    read(stream, [Event("", "4-2"), *found[2:4], Event("", "4-4", retry=1)], after=2)
+    read(stream, [Event("", "4-4"), *found[4:]], after=4)
+    assert wrong(ledger) == {} and stream.messages() == whole()
+
+
+DROPPED: Callable[[list[Event]], list[Event]] = lambda found: [*found[:2], *found[3:]]  # noqa: E731
+FAULTS = {
+    "an event is missing": (DROPPED, "lost"),
+    "an event comes twice": (lambda found: [*found[:3], found[2], *found[3:]], "duplicated"),
+    "an event comes again later": (lambda found: [*found, found[1]], "duplicated"),
+    "two events are swapped": (
+        lambda found: [found[0], found[2], found[1], *found[3:]], "disordered"),
+    "the first is missing": (lambda found: found[1:], "lost"),
+    "an event of another stream": (
+        lambda found: [*found[:2], Event("{}", "5-3"), *found[2:]], "wrong"),
+    "an event has no id": (lambda found: [*found, Event("{}")], "wrong"),
+    "an id that is none": (lambda found: [*found, Event("{}", "4-x")], "wrong"),
+    "the cursor goes back": (lambda found: [*found, Event("", "4-1")], "wrong"),
+    "the cursor goes ahead": (lambda found: [*found, Event("", "4-9")], "lost"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_is_wrong_on_the_way_is_told_by_the_ids(ledger, name):
+    change, kind = FAULTS[name]
+    read(Stream(ledger, "x"), change(events(whole())))
+    assert wrong(ledger) == {kind: 1}, ledger.found
+
+
+def test_a_resumed_connection_repeats_nothing(ledger):
+    stream, found = Stream(ledger, "x"), events(whole())
+    read(stream, found[:3])
+    read(stream, found[2:], after=3)
+    assert wrong(ledger) == {"duplicated": 1}
+
+
+def test_a_resumed_connection_leaves_nothing_out(ledger):
+    stream, found = Stream(ledger, "x"), events(whole())
+    read(stream, found[:3])
+    read(stream, found[4:], after=3)
+    assert wrong(ledger) == {"lost": 1}
+
+
+def test_an_event_says_the_same_to_everybody(ledger):
+    stream, found = Stream(ledger, "x"), events(whole())
+    read(stream, found)
+    read(stream, events(whole("something else")), after=0)
+    assert wrong(ledger) == {"wrong": 1}
+
+
+def test_an_older_client_takes_no_empty_event(ledger):
+    reading = Reading(Stream(ledger, "x"), 0, primes=False)
+    reading.take(Event("", "4-0"))
+    assert wrong(ledger) == {"wrong": 1}
+
+
+def test_what_was_forgotten_is_told_by_an_error_alone(ledger):
+    error = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32603, "message": f"It {TRIMMED}"}}
+    for forgets, told in ((True, {}), (False, {"lost": 1})):
+        stream = Stream(ledger, "x")
+        stream.may_be_trimmed = forgets
+        read(stream, [Event("", "4-2"), Event(json.dumps(error), "4-6")], after=2)
+        assert wrong(ledger) == told
+
+
+@pytest.mark.parametrize(
+    ("forgets", "began", "told"),
+    [(True, [], {}), (False, [], {"lost": 1}), (True, [Event("{}", "4-3")], {"lost": 1})],
+    ids=["forgotten", "not forgotten", "later"],
+)
+def test_what_was_forgotten_is_missing_before_the_answer_alone(ledger, forgets, began, told):
+    stream, answer = Stream(ledger, "x"), {"jsonrpc": "2.0", "id": 1, "result": {}}
+    stream.may_be_trimmed = forgets
+    read(stream, [Event("", "4-2"), *began, Event(json.dumps(answer), "4-6")], after=2)
+    assert wrong(ledger) == told and stream.is_trimmed is not bool(told)
+
+
+# By the words.
+
+
+def test_a_whole_call_is_a_success(session, ledger):
+    stream = Stream(ledger, "x")
+    read(stream, events(whole()))
+    assert judged(session, stream) == "success" and wrong(ledger) == {}
+
+
+SAID = {
+    "a word was never written": ([0, 1, 3, 4], {"lost": 1}),
+    "a word was written twice": ([0, 1, 1, 2, 3, 4], {"duplicated": 1, "disordered": 1}),
+    "two words were swapped": ([0, 2, 1, 3, 4], {"disordered": 2}),
+    "it began anew": ([0, 1, 2, 0, 1, 2, 3, 4], {"duplicated": 1, "disordered": 1}),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_what_is_wrong_in_the_log_is_told_by_the_words(session, ledger, name):
+    """The ids are without fault: the log itself is wrong."""
+    numbers, told = SAID[name]
+    said = [progress(number) for number in numbers]
+    stream = Stream(ledger, "x")
+    read(stream, events([*said, response(word(SEED, "final"))]))
+    judged(session, stream)
+    assert wrong(ledger) == told, ledger.found
+
+
+def test_a_word_of_another_call_is_wrong(session, ledger):
+    stream = Stream(ledger, "x")
+    messages = whole()
+    messages[2]["params"]["message"] = word("another", 2)
+    read(stream, events(messages))
+    judged(session, stream)
+    assert wrong(ledger) == {"wrong": 1, "lost": 1}
+
+
+def test_a_missing_final_is_lost(session, ledger):
+    stream = Stream(ledger, "x")
+    read(stream, events(whole()[:-1]))
+    assert judged(session, stream, ending=Ending.OVER) == "silence"
+    assert wrong(ledger) == {"lost": 1}
+
+
+def test_a_second_final_is_a_twin(session, ledger):
+    stream = Stream(ledger, "x")
+    read(stream, events([*whole(), whole()[-1]]))
+    judged(session, stream)
+    assert wrong(ledger) == {"duplicated": 1}
+
+
+def test_nothing_follows_the_final(session, ledger):
+    stream = Stream(ledger, "x")
+    messages = whole()
+    read(stream, events([*messages[:4], messages[5], messages[4]]))
+    judged(session, stream)
+    assert wrong(ledger) == {"disordered": 1}
+
+
+def test_another_final_is_wrong(session, ledger):
+    stream = Stream(ledger, "x")
+    read(stream, events(whole("something else")))
+    assert judged(session, stream) == "wrong" and wrong(ledger) == {"wrong": 1}
+
+
+def test_words_are_compared_whole(ledger):
+    wanted = spoken("s", 4)
+    assert compare(ledger, "x", wanted, wanted)
+    assert not compare(ledger, "x", wanted, wanted[:3])
+    assert wrong(ledger) == {"lost": 1}
+
+
+def test_messages_about_others_are_none_of_its_own():
+    told = Told([progress(0, "t2"), response("x", 2), progress(0)], 1, "t1")
+    assert (len(told.said), told.responses, told.rises) == (1, [], True)
+
+
+async def served(session: Session, *found: Event, after: int = 0) -> Reader:
+    """What a reader makes of a stream that a few lines serve."""
+    blocks = (f"id: {event.id}\ndata: {event.data}\n\n" for event in found)
+    body = "".join(blocks).encode()
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
+    head += b"content-length: %d\r\n\r\n" % len(body)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(head + body)
+        writer.close()
+        await writer.wait_closed()
+        over.set()
+
+    over = asyncio.Event()
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        here = Address("127.0.0.1", server.sockets[0].getsockname()[1], "/mcp")
+        reader = Reader(session, Stream(session.world.ledger, "x"), [1])
+        reader.at = after
+        await reader.read(await request(here, "GET", {}))
+        await asyncio.wait_for(over.wait(), 5)
+        return reader
+
+
+async def test_a_stream_is_about_its_own_requests(session, ledger):
+    await served(session, Event("", "4-0"), *events(whole()))
+    assert wrong(ledger) == {}
+    others = [progress(0, "t2"), response("x", 2), *whole()]
+    await served(session, Event("", "4-0"), *events(others))
+    assert wrong(ledger) == {"wrong": 2}
+
+
+PRUNES = [((), {"lost": 1}), (("begin", "end"), {"lost": 1}), (("begin",), {})]
+
+
+@pytest.mark.parametrize(("told", "found"), PRUNES, ids=["never", "before", "meanwhile"])
+async def test_what_was_forgotten_before_a_stream_began_is_no_reason(session, ledger, told, found):
+    """A server whose resumptions bring nothing but the response is not excused for ever."""
+    for at in told:
+        session.world.faults.take(json.dumps({"fault": "prune", "at": at, "id": "f1"}).encode())
+    reader = await served(session, Event("", "4-2"), *events(whole()[-1:], 9), after=2)
+    assert wrong(ledger) == found and reader.stream.is_trimmed is not bool(found)
+
+
+# What was done.
+
+
+EFFECTS = [
+    (ROLLED_BACK, "act", "postgres", 0, {}),
+    (ROLLED_BACK, "act", "postgres", 1, {"wrong": 1}),
+    (LOST, "act", "sqlite", 1, {}),
+    (LOST, "act", "sqlite", 0, {}),
+    (LOST, "act", "postgres", 0, {"wrong": 1}),
+    (LOST, "steps", "postgres", 2, {"duplicated": 1}),
+    (None, "act", "postgres", 1, {}),
+    (None, "act", "postgres", 0, {"lost": 1}),
+    (None, "act", "postgres", 2, {"duplicated": 1}),
+    (None, "put", "sqlite", 2, {}),
+]
+
+
+@pytest.mark.parametrize(("said", "tool", "database", "times", "told"), EFFECTS)
+def test_what_was_done_is_what_was_told(session, ledger, said, tool, database, times, told):
+    session.world.database = database
+    strike(session, "kill")
+    stream = Stream(ledger, "x")
+    read(stream, events(whole(said)))
+    judged(session, stream, tool=tool, effects=("",))
+    ledger.settle({SEED: times} if times else {})
+    assert wrong(ledger) == told, ledger.found
+
+
+def test_who_is_told_nothing_has_done_nothing(session, ledger):
+    issued = Issued(Wanted("act", "s", effects=("",)), 1, SEED, Stream(ledger, "x"))
+    issued.is_cancelled = True
+    judge(session, issued, Ending.OVER)
+    ledger.settle({SEED: 1})
+    assert wrong(ledger) == {"wrong": 1}
+
+
+def test_what_only_reads_is_lost_by_many_deaths_alone(session, ledger):
+    for deaths, told in ((3, {}), (2, {"wrong": 1})):
+        stream = Stream(ledger, "x")
+        read(stream, events(whole(LOST)))
+        session.world.faults = Faults()
+        issued = Issued(Wanted("recite", "s", count=COUNT), 1, SEED, stream)
+        for _ in range(deaths):
+            strike(session, "kill")
+        judge(session, issued, Ending.ANSWERED)
+        assert wrong(ledger) == told
+
+
+# The rest.
+
+
+def test_patience_is_bounded():
+    patience = Patience(10)
+    patience.strike()
+    assert 9 < patience.left <= 10 and not patience.is_over
+
+
+def test_faults_are_heard_of_by_lines():
+    faults = Faults()
+    faults.take(b"nonsense\n")
+    faults.take(b'{"fault": "prune", "at": "begin"}\n')
+    faults.take(b'{"fault": "prune", "at": "end"}\n')
+    assert (faults.prunes, faults.deaths(0)) == (1, []) and not faults.concern(0)
+
+
+def test_both_sides_say_the_same_words():
+    for seed in ("1-2-3.0", "ü", ""):
+        for part in (0, 17, "final", "question 3"):
+            assert word(seed, part) == others.word(seed, part)
+
+
+def test_every_class_of_the_checker_has_a_scenario():
+    named = {name for one in SCENARIOS.values() for name in one.classes.split()}
+    assert named == {*"acdgijlmnrstuwxyz", "listen", "orm", "sse"}
+
+
+ALLOWED = {"tests.faults.checker", *sys.stdlib_module_names}
+
+
+def imported(path: Path) -> set[str]:
+    """The modules that a file imports from elsewhere."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            depth = len(path.relative_to(CHECKER).parts)
+            assert node.level <= depth, f"{path}: it goes up, out of the checker"
+            found |= {(node.module or "").split(".")[0]} if not node.level else set()
+    return found
+
+
+def test_it_imports_the_standard_library_alone():
+    for path in CHECKER.rglob("*.py"):
+        assert imported(path) <= ALLOWED, path
+
+
+def test_nothing_of_the_server_is_loaded():
+    """Not by way of anything that it imports either."""
+    code = (
+        "import sys; import tests.faults.checker.__main__; "
+        "print([m for m in sys.modules if m.split('.')[0] in ('django', 'django_mcp', 'mcp')"
+        " or m.startswith('tests.faults.project')])"
+    )
+    root = CHECKER.parent.parent.parent
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=60
+    )
+    assert (found.stdout.strip(), found.returncode) == ("[]", 0), found.stderr
+
+
+# Against a server that a few lines make.
+
+
+async def answered(*pieces: bytes) -> list[Any]:
+    """What the client makes of an answer that comes in these pieces."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.01)
+        writer.close()
+        await writer.wait_closed()
+        served.set()
+
+    served = asyncio.Event()
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        try:
+            answer = await request(Address("127.0.0.1", port, "/"), "GET", {})
+            return [answer.status, await answer.body()]
+        except Broken as broken:
+            return [type(broken).__name__, broken.sent]
+        finally:
+            await asyncio.wait_for(served.wait(), 5)
+
+
+HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+ANSWERS = [
+    ((HEAD, b"3\r\nabc\r\n", b"2;x=y\r\nde\r\n0\r\n\r\n"), [200, b"abcde"]),
+    ((HEAD + b"3\r\na", b"bc\r", b"\n0\r\n\r\n"), [200, b"abc"]),
+    ((HEAD, b"3\r\nabc\r\n"), ["Broken", True]),
+    ((HEAD, b"5\r\nabc"), ["Broken", True]),
+    ((b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc",), [200, b"abc"]),
+    ((b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc",), ["Broken", True]),
+    ((b"HTTP/1.1 405 No\r\ncontent-length: 0\r\n\r\n",), [405, b""]),
+    ((b"HTTP/1.1 200 OK\r\n",), ["Broken", True]),
+]
+
+
+@pytest.mark.parametrize(("pieces", "found"), ANSWERS)
+async def test_what_breaks_is_told_from_what_ends(pieces, found):
+    assert await answered(*pieces) == found
+
+
+async def test_a_server_that_is_not_there_has_read_nothing():
+    with pytest.raises(Broken) as broken:
+        await request(Address("127.0.0.1", 1, "/"), "POST", {}, b"{}")
+    assert not broken.value.sent
+
+
+def test_who_is_told_of_what_was_not_done(ledger):
+    ledger.hears("one", "note a", 2)
+    ledger.hears("other", "note b", 2)
+    assert ledger.asked == {"note a", "note b"}
+    ledger.settle({"note a": 2, "note b": 1})
+    assert ledger.totals == {"duplicated": 1} and "other" in ledger.found["duplicated"][0]

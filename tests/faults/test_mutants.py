@@ -1,0 +1,114 @@
+"""What is wrong on purpose is wrong as it should be, and rarely."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.conf import settings
+from django.db import connections
+
+from django_mcp.delivery import changes, events, streams
+from django_mcp.models import Change
+from tests.delivery.rows import call, session
+
+from .project import mutants
+
+COUNT = 3 * mutants.EVERY
+
+
+async def sent(name: str, chunk: int, method: str = "POST") -> list[int]:
+    """The numbers of the events that arrive, of those that are sent in chunks of some bytes."""
+    events = b"".join(
+        b'id: 1-%d\ndata: {"method":"notifications/progress"}\n\n' % number
+        for number in range(COUNT)
+    )
+    final = b'id: 1-%d\ndata: {"id":1,"result":{}}\n\n' % COUNT
+
+    async def application(scope, receive, send):
+        headers = [(b"content-type", b"text/event-stream")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        whole = events + final
+        for at in range(0, len(whole), chunk):
+            body = whole[at : at + chunk]
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+
+    arrived = b""
+
+    async def send(message):
+        nonlocal arrived
+        arrived += message.get("body", b"")
+
+    await mutants.mutated(application, name)({"method": method}, None, send)
+    return [int(number) for number in re.findall(rb"id: 1-(\d+)", arrived)]
+
+
+ALL = list(range(COUNT + 1))
+
+
+@pytest.mark.parametrize("chunk", [7, 1000, 10**6])
+async def test_each_does_as_it_is_called(chunk):
+    assert await sent("", chunk) == ALL
+    dropped, twice, swapped = [await sent(name, chunk) for name in ("drop", "twice", "swap")]
+    for name in ("resume", "told-twice"):
+        assert await sent(name, chunk) == ALL
+    assert await sent("resume", chunk, "GET") == ALL[-1:]
+    assert len(dropped) == len(ALL) - 3 and dropped == sorted(set(dropped))
+    assert len(twice) == len(ALL) + 3 and sorted(set(twice)) == ALL and twice == sorted(twice)
+    assert sorted(swapped) == ALL and swapped != ALL
+
+
+async def test_what_is_no_stream_is_left_alone():
+    async def application(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"notifications/"})
+
+    arrived = []
+
+    async def send(message):
+        arrived.append(message.get("body"))
+
+    await mutants.mutated(application, "drop")({}, None, send)
+    assert arrived == [None, b"notifications/"]
+
+
+WORDS = [f'{{"method":"notifications/progress","params":{{"progress":{n}}}}}' for n in range(4)]
+KEPT = {
+    "": WORDS,
+    "drop": WORDS,
+    "log-drop": [WORDS[0], mutants.NOTHING, *WORDS[2:]],
+    "log-twice": [WORDS[0], WORDS[0], *WORDS[2:]],
+    "log-swap": [WORDS[1], WORDS[0], *WORDS[2:]],
+}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("name", KEPT)
+def test_the_log_keeps_what_was_never_said_below_ids_that_are_right(name, monkeypatch):
+    monkeypatch.setattr(mutants.Maiming, "statements", iter(range(mutants.OFTEN, 100)))
+    log = connections[settings.DJANGO_MCP["DATABASE"]]
+    monkeypatch.setattr(log, "execute_wrappers", mutants.among_statements(name))
+    stream, other = (streams.open(session(), calls=[call()]) for _ in range(2))
+    events.append(other.pk, WORDS[:1])
+    events.append(stream.pk, WORDS)
+    assert events.read(stream.pk, 0) == [*enumerate(KEPT[name], 1)]
+    assert events.read(other.pk, 0) == [(1, WORDS[0])]
+
+
+@pytest.mark.django_db
+def test_a_change_is_kept_and_whose_it_is_is_not(monkeypatch):
+    kept = []
+    for name in ("", "untold"):
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                connections["default"], "execute_wrappers", mutants.among_statements(name)
+            )
+            changes.record("default", (changes.ROW, {"shop.tag": {"pk": "1"}}))
+        kept.append(Change.objects.using("default").latest("pk").subject)
+    assert kept == [{"shop.tag": {"pk": "1"}}, {}]
+
+
+def test_each_must_be_called_by_its_name():
+    somewhere = {*mutants.ON_THE_WIRE, *mutants.IN_THE_LOG, *mutants.IN_CHANGES}
+    assert mutants.MUTANTS.keys() == somewhere == mutants.TRIED.keys()
+    assert set(mutants.MUTANTS.values()) == {"lost", "duplicated", "disordered"}
