@@ -3,7 +3,12 @@
 import asyncio
 import time
 
+from django.contrib.auth.models import Group
+from django.db import transaction
+
 import django_mcp as mcp
+
+mcp.server.sse = True
 
 
 @mcp.tool(permission=mcp.PUBLIC, read_only=True)
@@ -15,6 +20,15 @@ async def look(request, seconds: float, steps: int = 0) -> str:
     if not steps:
         await asyncio.sleep(seconds)
     return "looked"
+
+
+@mcp.tool(permission=mcp.PUBLIC, read_only=True)
+async def speak(request, times: int) -> str:
+    """Say much: 100,000 characters each time."""
+    for _ in range(times):
+        await request.alog("info", "x" * 100_000)
+        await asyncio.sleep(0.02)
+    return "said"
 
 
 @mcp.tool(permission=mcp.PUBLIC)
@@ -43,3 +57,103 @@ def change(request) -> str:
     """Announce that a list has changed."""
     mcp.notify_list_changed("tools")
     return "changed"
+
+
+def written(request, name: str) -> str:
+    """Write, and take a while before it is committed, once: who does it again is quick."""
+    begun = Group.objects.using("mcp").filter(name=f"{name} was begun").exists()
+    Group.objects.create(name=name)
+    if not begun:
+        Group.objects.using("mcp").create(name=f"{name} was begun")  # on another connection
+        time.sleep(60)
+    return "written"
+
+
+@mcp.tool(permission=mcp.PUBLIC)
+def write(request, name: str) -> str:
+    """Write."""
+    request.progress(1)
+    return written(request, name)
+
+
+class Pure(mcp.Tool):
+    """Write, and do nothing else."""
+
+    permission = mcp.PUBLIC
+    transactional = True
+    durable = True
+
+    def handle(self, request, name: str) -> str:
+        request.progress(1)
+        request.progress(2)
+        return written(request, name)
+
+
+class InSteps(Pure):
+    """Write in a step, and then once more."""
+
+    name = "in_steps"
+
+    def handle(self, request, name: str) -> str:
+        found = request.once("step", lambda: written(request, name))
+        Group.objects.create(name=f"{name} after the step")
+        return found
+
+
+@mcp.tool(permission=mcp.PUBLIC)
+def hook(request, name: str) -> str:
+    """Write, and take a while after that is committed."""
+    request.progress(1)
+    Group.objects.create(name=name)
+    transaction.on_commit(lambda: time.sleep(60))
+    return "written"
+
+
+@mcp.tool(permission=mcp.PUBLIC, read_only=True)
+def find(request, name: str) -> int:
+    """How often it was written."""
+    return Group.objects.filter(name=name).count()
+
+
+mcp.register(Pure)
+mcp.register(InSteps)
+
+
+@mcp.tool
+async def private(request, seconds: float, steps: int = 0) -> str:
+    """Take a while, for users."""
+    for step in range(steps):
+        await request.aprogress(step + 1, steps)
+        await asyncio.sleep(seconds / steps)
+    return f"done for {request.user}"
+
+
+@mcp.resource("broken://one", permission=mcp.PUBLIC)
+async def broken(request) -> str:
+    """Speak, and fail: the answer is an error, at the end of a stream."""
+    await request.aprogress(1)
+    await asyncio.sleep(0.5)
+    raise RuntimeError("It is broken.")
+
+
+@mcp.register(Group)
+class Groups(mcp.ModelResource):
+    permission = mcp.PUBLIC
+    fields = ["name"]
+    listed = True
+
+    def get_queryset(self, request):
+        return super().get_queryset(request).exclude(name__startswith="hidden")
+
+
+@mcp.tool(permission=mcp.PUBLIC)
+def make_groups(request, names: list[str]) -> list[int]:
+    """Write groups, by one statement."""
+    return [group.pk for group in Group.objects.bulk_create(Group(name=name) for name in names)]
+
+
+@mcp.tool(permission=mcp.PUBLIC)
+def save_group(request, key: int, name: str) -> str:
+    """Save one as any code would."""
+    Group(pk=key, name=name).save()
+    return "saved"

@@ -1,5 +1,9 @@
-"""A project whose processes are killed: two SQLite files in a folder that a test names."""
+"""A project whose processes are killed: two SQLite files in a folder that a test names.
 
+Or one database that it names, of the server that the tests use.
+"""
+
+import json
 import os
 from pathlib import Path
 
@@ -10,6 +14,11 @@ DATABASES = {
     "default": {"ENGINE": "django.db.backends.sqlite3", "NAME": FOLDER / "db.sqlite3"},
     "mcp": sqlite(FOLDER / "mcp.sqlite3"),
 }
+if shared := os.environ.get("RESTARTS_DATABASE"):
+    from tests import settings as tests
+
+    server = tests.DATABASES["default"] | {"NAME": shared}
+    DATABASES = {"default": server, "mcp": server}
 DATABASE_ROUTERS = ["django_mcp.delivery.router.DeliveryRouter"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 INSTALLED_APPS = [
@@ -18,4 +27,9 @@ INSTALLED_APPS = [
 SECRET_KEY = "only for the tests"
 ALLOWED_HOSTS = ["127.0.0.1"]
 USE_TZ = True
-DJANGO_MCP = {"DATABASE": "mcp", "JSON_GRACE": 0.2}
+DJANGO_MCP = {
+    "DATABASE": "default" if shared else "mcp", "JSON_GRACE": 0.2,
+    "THREADS": int(os.environ.get("THREADS", 10)),
+}  # fmt: skip
+if layers := os.environ.get("LAYERS"):
+    CHANNEL_LAYERS = json.loads(layers)

@@ -2,51 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
 import pytest
 
-from django_mcp.dispatch.durable import LOST
+from django_mcp.dispatch.takeovers import LOST
 
-from .wire import Client, Process, migrate, text
+from .wire import text
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("restarts")
-    migrate(folder)
-    return folder
-
-
-@pytest.fixture
-def begin(tables: Path) -> Iterator[Callable[..., Process]]:
-    """Begins processes, and kills those that are left."""
-    begun: list[Process] = []
-
-    def made(**options: float) -> Process:
-        begun.append(Process(tables, **options))
-        return begun[-1]
-
-    yield made
-    for process in begun:
-        process.kill()
-
-
-@pytest.fixture
-def connect() -> Iterator[Callable[[int], Client]]:
-    """Makes clients, and closes all of their connections."""
-    made: list[Client] = []
-
-    def connected(port: int) -> Client:
-        made.append(Client(port))
-        return made[-1]
-
-    yield connected
-    for client in made:
-        client.close()
 
 
 def numbers(*ids: str) -> list[int]:
@@ -132,8 +94,8 @@ def test_two_streams_of_news_leave_each_other_alone(begin, connect):
 # Two processes.
 
 
-def test_any_process_will_do(begin, connect):
-    here, there = begin().port, begin().port
+def test_any_process_will_do(pair, connect):
+    here, there = pair
     client = connect(here)
     # An answer brought to the other one goes on there, on the stream that is read here.
     asking = client.call("ask")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -16,6 +17,13 @@ from typing import Any
 ROOT = Path(__file__).parent.parent.parent
 SECONDS = 40
 JSON = dict[str, Any]
+Place = int | tuple[str, int]  # a port of this machine, or one elsewhere
+SERVERS = {
+    "uvicorn": "uvicorn tests.restarts.asgi:application --port {port} --log-level warning",
+    "daphne": "daphne -v 0 -p {port} tests.restarts.asgi:application",
+    "granian": "granian --interface asgi --port {port} --log-level warning"
+    " tests.restarts.asgi:application",
+}
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
@@ -32,23 +40,30 @@ def migrate(folder: Path) -> None:
 class Process:
     """One process that serves."""
 
-    def __init__(self, folder: Path, *, lease: float = 15.0) -> None:
+    def __init__(
+        self, folder: Path, *, lease: float = 15.0, server: str = "uvicorn", **more: str
+    ) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.log = (folder / f"{self.port}.log").open("wb")
-        options = ["--port", str(self.port), "--log-level", "warning"]
+        command = SERVERS[server].format(port=self.port).split()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "uvicorn", "tests.restarts.asgi:application", *options],
-            cwd=ROOT, env=environment(folder, LEASE=str(lease)),
+            [sys.executable, "-m", *command], cwd=ROOT,
+            env=environment(folder, LEASE=str(lease), **more),
             stdout=self.log, stderr=subprocess.STDOUT,
         )  # fmt: skip
         self._wait()
 
+    @property
+    def words(self) -> str:
+        """All that it has said."""
+        return Path(self.log.name).read_text()
+
     def _wait(self) -> None:
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:
-            assert self._process.poll() is None, Path(self.log.name).read_text()
+            assert self._process.poll() is None, self.words
             try:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
                 return
@@ -62,6 +77,13 @@ class Process:
         self._process.wait()
         self.log.close()
 
+    def stop(self) -> None:
+        """Have it stand still; it notices nothing."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
     def terminate(self) -> float:
         """As by a deployment; how long it took."""
         began = time.monotonic()
@@ -73,8 +95,11 @@ class Process:
 class Answer:
     """An answer, as it comes."""
 
-    def __init__(self, port: int, method: str, headers: dict[str, str], body: bytes = b"") -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+    def __init__(
+        self, place: Place, method: str, headers: dict[str, str], body: bytes = b""
+    ) -> None:
+        host, port = place if isinstance(place, tuple) else ("127.0.0.1", place)
+        self._connection = http.client.HTTPConnection(host, port, timeout=SECONDS)
         self._connection.request(method, "/mcp", body, headers)
         self._response = self._connection.getresponse()
         self.status, self.headers = self._response.status, self._response.headers
@@ -107,6 +132,11 @@ class Answer:
         found: JSON = json.loads(self._response.read())
         return found
 
+    def said(self) -> str:
+        """What a tool says, whether it was quick enough for plain JSON or not."""
+        is_plain = "json" in self.headers["content-type"]
+        return text(self.json() if is_plain else list(self)[-1])
+
     @property
     def last(self) -> str:
         return [id for id, _ in self.events if id][-1]
@@ -120,23 +150,31 @@ class Answer:
 class Client:
     """A client of one session, which may talk to any process."""
 
-    def __init__(self, port: int) -> None:
+    token = 0  # its key, where it has one
+
+    def __init__(
+        self, port: Place, *, token: str = "", revision: str = "2025-11-25", host: str = ""
+    ) -> None:
         self.port, self.count = port, 0
         self.answers: list[Answer] = []
         self.headers = {
             "accept": "application/json, text/event-stream", "content-type": "application/json",
         }  # fmt: skip
+        if host:
+            self.headers["host"] = host
+        if token:
+            self.headers["authorization"] = f"Bearer {token}"
         params = {
-            "protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}},
+            "protocolVersion": revision, "capabilities": {"elicitation": {}},
             "clientInfo": {"name": "restarts", "version": "1"},
         }  # fmt: skip
         answer = self.post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
         self.headers["mcp-session-id"] = answer.headers["mcp-session-id"]
-        self.headers["mcp-protocol-version"] = "2025-11-25"
+        self.headers["mcp-protocol-version"] = revision
         answer.json()
         self.notify("notifications/initialized")
 
-    def post(self, message: JSON, port: int | None = None) -> Answer:
+    def post(self, message: JSON, port: Place | None = None) -> Answer:
         body = json.dumps(message).encode()
         return self._kept(Answer(port or self.port, "POST", self.headers, body))
 
@@ -148,7 +186,7 @@ class Client:
         for answer in self.answers:
             answer.cut()
 
-    def notify(self, method: str, port: int | None = None, **params: Any) -> None:
+    def notify(self, method: str, port: Place | None = None, **params: Any) -> None:
         message = {"jsonrpc": "2.0", "method": method, "params": params}
         assert self.post(message, port).status == 202
 
@@ -158,11 +196,14 @@ class Client:
         message = {"jsonrpc": "2.0", "id": self.count, "method": "tools/call", "params": params}
         return self.post(message)
 
-    def get(self, last: str | None = None, port: int | None = None) -> Answer:
+    def get(self, last: str | None = None, port: Place | None = None) -> Answer:
         more = {} if last is None else {"last-event-id": last}
         return self._kept(Answer(port or self.port, "GET", {**self.headers, **more}))
 
-    def answer(self, asked: JSON, port: int | None = None) -> None:
+    def delete(self, port: Place | None = None) -> Answer:
+        return self._kept(Answer(port or self.port, "DELETE", self.headers))
+
+    def answer(self, asked: JSON, port: Place | None = None) -> None:
         result = {"action": "accept", "content": {"answer": True}}
         message = {"jsonrpc": "2.0", "id": asked["id"], "result": result}
         assert self.post(message, port).status == 202

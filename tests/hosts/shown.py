@@ -1,0 +1,66 @@
+"""The files that the guide shows, as the tests use them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SHOWN = ROOT / "docs/deploy"
+UNIT, SITE, CONTAINER = SHOWN / "shop@.service", SHOWN / "nginx.conf", SHOWN / "Containerfile"
+APPLICATION = "tests.hosts.asgi:application"
+
+
+def env() -> dict[str, str]:
+    """What ``shop.env`` sets."""
+    lines = (SHOWN / "shop.env").read_text("utf-8").splitlines()
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
+def service() -> list[tuple[str, str]]:
+    """The lines of the unit."""
+    pairs = re.findall(r"^(\w+)=(.*)$", UNIT.read_text("utf-8"), re.M)
+    assert pairs
+    return pairs
+
+
+def by_systemd(address: str, port: int) -> list[str]:
+    """What systemd would start at an address of ours."""
+    (line,) = [value for name, value in service() if name == "ExecStart"]
+    program, *words = shlex.split(line.replace("${BIND}", address).replace("%i", str(port)))
+    return _ours(Path(program).name, words)
+
+
+def by_container(port: int) -> list[str]:
+    """What a container would start."""
+    found = re.search(r"^CMD \[(.*)\]$", CONTAINER.read_text("utf-8"), re.M)
+    assert found is not None
+    program, *words = re.findall(r'"([^"]*)"', found[1])
+    return _ours(program, [str(port) if word == "8000" else word for word in words])
+
+
+def _ours(program: str, words: list[str]) -> list[str]:
+    """With this Python, and the project of these tests."""
+    assert words[-1] == "shop.asgi:application"
+    return [sys.executable, "-m", program, *words[:-1], APPLICATION]
+
+
+# Around the site, what Debian's own nginx.conf has around it.
+NGINX = """\
+daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/nginx.log warn;
+events {{ worker_connections 1000; }}
+http {{
+  access_log off; client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
+  fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
+  include {site};
+}}
+"""
+
+
+def nginx(folder: Path) -> Path:
+    """A configuration of nginx that includes the site as it is."""
+    made = folder / "nginx.conf"
+    made.write_text(NGINX.format(folder=folder, site=SITE))
+    return made

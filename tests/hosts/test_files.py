@@ -1,0 +1,185 @@
+"""The files of a deployment: those who read them take them, and they agree with each other."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.restarts.wire import environment, migrate
+from tools.servers import free_port, program
+
+from . import shown
+
+SECONDS = 60
+COMPOSE = yaml.safe_load((shown.SHOWN / "compose.yaml").read_text("utf-8"))
+SERVICES = COMPOSE["services"]
+
+
+# Those who read them.
+
+
+def test_systemd_takes_the_unit(tmp_path):
+    if shutil.which("systemd-analyze") is None and not os.environ.get("CI"):
+        pytest.skip("There is no systemd-analyze.")
+    unit = shown.UNIT.read_text("utf-8").replace("/srv/shop/venv/bin/uvicorn", sys.executable)
+    copied = tmp_path / shown.UNIT.name
+    copied.write_text(unit)
+    command = [program("systemd-analyze", "systemd"), "verify", str(copied)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_nginx_takes_the_site(tmp_path):
+    command = [program("nginx", "nginx-light"), "-t", "-p", str(tmp_path)]
+    done = subprocess.run(
+        [*command, "-c", str(shown.nginx(tmp_path))], capture_output=True, text=True
+    )
+    assert done.returncode == 0 and "warn" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("redis", ["redis://10.0.0.10:6379", ""])
+def test_django_finds_nothing_lacking(redis):
+    given = {"DJANGO_SETTINGS_MODULE": "tests.hosts.settings", "REDIS_URL": redis}
+    command = [sys.executable, "-m", "django", "check", "--deploy", "--tag", "django_mcp"]
+    done = subprocess.run(
+        [*command, "--fail-level", "INFO"], cwd=shown.ROOT, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(shown.ROOT), **shown.env(), **given},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_container_is_of_instructions_that_there_are():
+    lines = shown.CONTAINER.read_text("utf-8").replace("\\\n", " ").splitlines()
+    steps = [line.split(maxsplit=1) for line in lines if line and not line.startswith("#")]
+    names = [name for name, _ in steps]
+    assert names[0] == "FROM" and ":" in steps[0][1] and not steps[0][1].endswith(":latest")
+    assert set(names) <= {
+        *("FROM", "RUN", "WORKDIR", "COPY", "ENV", "USER", "EXPOSE"),
+        *("HEALTHCHECK", "STOPSIGNAL", "CMD"),
+    }
+    assert names.index("USER") < names.index("CMD") and dict(steps)["USER"] == "shop"
+    assert names.count("CMD") == 1 and names[-1] == "CMD"
+
+
+# What they start.
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Callable[[list[str]], subprocess.Popen[bytes]]]:
+    """Starts a worker, with a database that is a file."""
+    migrate(tmp_path)
+    begun = []
+
+    def started(command: list[str]) -> subprocess.Popen[bytes]:
+        running = subprocess.Popen(command, cwd=shown.ROOT, env=environment(tmp_path))
+        begun.append(running)
+        return running
+
+    yield started
+    for running in begun:
+        running.kill()
+        running.wait()
+
+
+def asked(port: int, which: str) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", f"/health/{which}")
+        return connection.getresponse().status
+    except OSError:
+        return 0
+    finally:
+        connection.close()
+
+
+def healthcheck(port: int) -> int:
+    """What the container's own check says."""
+    found = re.search(r'^ +CMD \["python", "-c", "(.*)"\]$', shown.CONTAINER.read_text(), re.M)
+    assert found is not None
+    command = [sys.executable, "-c", found[1].replace("8000", str(port))]
+    return subprocess.run(command, stderr=subprocess.DEVNULL).returncode
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", ["systemd", "container"])
+def test_a_worker_starts_is_healthy_and_ends_in_time(begin, by):
+    port = free_port()
+    command = shown.by_container(port) if by == "container" else shown.by_systemd("127.0.0.1", port)
+    assert healthcheck(port) != 0
+    running = begin(command)
+    end = time.monotonic() + SECONDS
+    while asked(port, "ready") != 200:
+        assert running.poll() is None and time.monotonic() < end
+        time.sleep(0.1)
+    assert healthcheck(port) == 0
+    running.terminate()
+    limit = int(dict(shown.service())["TimeoutStopSec"])
+    running.wait(limit)
+    assert healthcheck(port) != 0
+
+
+# What they say of each other.
+
+
+def address(service: str) -> str:
+    return str(SERVICES[service]["networks"]["shop"]["ipv4_address"])
+
+
+def test_nginx_knows_the_workers():
+    site = shown.SITE.read_text("utf-8")
+    upstream = re.findall(r"^ +server ([\d.]+):8000 ", site, re.M)
+    assert upstream == [address("web1"), address("web2")]
+    assert shown.env()["BIND"] in upstream
+
+
+def test_the_workers_know_the_database_and_redis():
+    assert shown.env()["PGHOST"] == address("db")
+    assert SERVICES["web1"]["environment"]["REDIS_URL"] == f"redis://{address('redis')}:6379"
+
+
+def test_whatever_the_settings_ask_the_environment_is_set():
+    settings = (shown.SHOWN / "settings.py").read_text("utf-8")
+    asked_for = set(re.findall(r'os\.environ(?:\.get\(|\[)"(\w+)"', settings))
+    assert asked_for == shown.env().keys() - {"BIND"}
+    used = re.findall(r"\$\{(\w+)", (shown.SHOWN / "compose.yaml").read_text("utf-8"))
+    assert set(used) <= shown.env().keys()
+
+
+def test_nobody_is_killed_before_calls_had_their_time():
+    from django_mcp.transports.http.draining import ANSWER, CUT, GRACE
+
+    needed = GRACE["SIGTERM"] + ANSWER + 2 * CUT
+    assert int(dict(shown.service())["TimeoutStopSec"]) > needed
+    for worker in ("web1", "web2"):
+        assert int(SERVICES[worker]["stop_grace_period"].removesuffix("s")) > needed
+
+
+def test_a_proxy_gives_up_its_connections_first():
+    """Else a request may come to a worker that has just hung up."""
+    site = shown.SITE.read_text("utf-8")
+    (kept,) = re.findall(r"keepalive_timeout (\d+)s;", site)
+    line = dict(shown.service())["ExecStart"]
+    words = shlex.split(line)
+    assert int(words[words.index("--timeout-keep-alive") + 1]) > int(kept)
+    (waits,) = re.findall(r"proxy_read_timeout (\d+)s;", site)
+    from django_mcp.conf import DEFAULTS
+
+    assert int(waits) > 2 * DEFAULTS["KEEPALIVE"]
+
+
+def test_the_tables_are_there_before_anybody_is_served():
+    for worker in ("web1", "web2"):
+        waited = SERVICES[worker]["depends_on"]["migrate"]["condition"]
+        assert waited == "service_completed_successfully"
+    assert SERVICES["migrate"]["depends_on"]["db"]["condition"] == "service_healthy"
