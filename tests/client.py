@@ -20,7 +20,7 @@ from django.contrib.auth.models import AnonymousUser
 from django_mcp.declare.servers import Server, default_server
 from django_mcp.dispatch.conversations import Conversation
 from django_mcp.principal import Principal
-from django_mcp.protocol.revisions import LATEST, REVISIONS
+from django_mcp.protocol.revisions import LATEST, REVISIONS, Revision
 from django_mcp.testing.options import EVERYTHING
 from django_mcp.testing.results import RpcError
 
@@ -32,7 +32,99 @@ JSON = dict[str, Any]
 T = TypeVar("T")
 
 
-class Client:
+def result_of(response: JSON) -> JSON:
+    """What a response brings. Raises ``RpcError``."""
+    if "error" in response:
+        raise RpcError(response["error"])
+    result: JSON = response["result"]
+    return result
+
+
+class Speaker:
+    """What every client says in the same words, whatever carries them."""
+
+    revision: Revision
+    capabilities: JSON
+    answers: dict[str, Callable[[JSON], JSON]]
+    asked: list[JSON]  # requests of the server's
+    log_level: str | None = None
+
+    def result(self, method: str, params: JSON) -> JSON:
+        """What the response to one request brings. Raises ``RpcError``."""
+        raise NotImplementedError
+
+    def notify(self, method: str, **params: Any) -> Any:
+        raise NotImplementedError
+
+    @property
+    def introduction(self) -> JSON:
+        """The params of ``initialize``."""
+        return {
+            "protocolVersion": self.revision.name,
+            "capabilities": self.capabilities,
+            "clientInfo": {"name": "tests", "version": "1"},
+        }
+
+    def envelope(self) -> JSON:
+        """What every request of a revision without a handshake says of its client."""
+        level = {PREFIX + "logLevel": self.log_level} if self.log_level else {}
+        return {
+            PREFIX + "protocolVersion": self.revision.name,
+            PREFIX + "clientInfo": {"name": "tests", "version": "1"},
+            PREFIX + "clientCapabilities": self.capabilities,
+        } | level
+
+    def initialize(self, **params: Any) -> JSON:
+        """Shake hands."""
+        result = self.request("initialize", **(self.introduction | params))
+        self.notify("notifications/initialized")
+        return result
+
+    def request(self, method: str, **params: Any) -> JSON:
+        """The result of a request, with every question answered. Raises ``RpcError``."""
+        while True:
+            result = self.result(method, params)
+            if result.get("resultType") != "input_required" or not self.answers:
+                return result
+            params = params | self._retry(result)
+
+    def _retry(self, result: JSON) -> JSON:
+        asked = result.get("inputRequests", {})
+        self.asked += asked.values()
+        given = {
+            key: self.answers[one["method"]](one.get("params", {})) for key, one in asked.items()
+        }
+        return {"inputResponses": given, "requestState": result["requestState"]}
+
+    def reply_to(self, message: JSON) -> JSON | None:
+        """The response to a request of the server's, if it is one that gets any."""
+        answer = self.answers.get(message["method"])
+        if answer is None and message["method"] == "ping":
+            answer = lambda params: {}  # noqa: E731
+        if answer is None:
+            return None
+        reply = answer(message.get("params", {}))
+        member = "error" if "code" in reply else "result"
+        return {"jsonrpc": "2.0", "id": message["id"], member: reply}
+
+    def call(self, tool: str, /, **arguments: Any) -> JSON:
+        """The result of a tool."""
+        return self.request("tools/call", name=tool, arguments=arguments)
+
+    def text(self, tool: str, /, **arguments: Any) -> str:
+        """The text of a tool's result, which must not be an error."""
+        result = self.call(tool, **arguments)
+        assert not result.get("isError"), result
+        return str(result["content"][0]["text"])
+
+    def failure(self, tool: str, /, **arguments: Any) -> str:
+        """The words of a tool's failure."""
+        result = self.call(tool, **arguments)
+        assert result["isError"], result
+        return str(result["content"][0]["text"])
+
+
+class Client(Speaker):
     """Speaks ``revision`` to ``server`` as ``user``; ``answers`` maps methods to functions."""
 
     def __init__(
@@ -52,7 +144,6 @@ class Client:
         self.asked: list[JSON] = []  # requests of the server's
         self.received: list[Any] = []
         self.problems: list[Exception] = []  # with what came
-        self.log_level: str | None = None
         self._ids = itertools.count(1)
         self._methods: dict[Any, str] = {}
         self._responses: dict[Any, asyncio.Future[JSON]] = {}
@@ -122,13 +213,8 @@ class Client:
             self.notes.append(message)
 
     def _reply(self, message: JSON) -> None:
-        answer = self.answers.get(message["method"])
-        if answer is None and message["method"] == "ping":
-            answer = lambda params: {}  # noqa: E731
-        if answer is not None:
-            reply = answer(message.get("params", {}))
-            member = "error" if "code" in reply else "result"
-            self.send({"jsonrpc": "2.0", "id": message["id"], member: reply})
+        if (reply := self.reply_to(message)) is not None:
+            self.send(reply)
 
     # What goes.
 
@@ -145,15 +231,6 @@ class Client:
         if not self.revision.handshake:
             params = params | {"_meta": self.envelope() | params.get("_meta", {})}
         return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
-
-    def envelope(self) -> JSON:
-        """What every request of a revision without a handshake says of its client."""
-        level = {PREFIX + "logLevel": self.log_level} if self.log_level else {}
-        return {
-            PREFIX + "protocolVersion": self.revision.name,
-            PREFIX + "clientInfo": {"name": "tests", "version": "1"},
-            PREFIX + "clientCapabilities": self.capabilities,
-        } | level
 
     def start(self, method: str, *, id: Any = None, **params: Any) -> Any:
         """Send a request and do not wait; returns its id."""
@@ -193,51 +270,8 @@ class Client:
         message = {"jsonrpc": "2.0", "method": method}
         self._runner.run(self._send(message | ({"params": params} if params else {})))
 
-    def initialize(self, **params: Any) -> JSON:
-        """Shake hands."""
-        given = {
-            "protocolVersion": self.revision.name,
-            "capabilities": self.capabilities,
-            "clientInfo": {"name": "tests", "version": "1"},
-        }
-        result = self.request("initialize", **(given | params))
-        self.notify("notifications/initialized")
-        return result
-
-    def request(self, method: str, **params: Any) -> JSON:
-        """The result of a request, with every question answered. Raises ``RpcError``."""
-        while True:
-            response = self.wait(self.start(method, **params))
-            if "error" in response:
-                raise RpcError(response["error"])
-            result: JSON = response["result"]
-            if result.get("resultType") != "input_required" or not self.answers:
-                return result
-            params = params | self._retry(result)
-
-    def _retry(self, result: JSON) -> JSON:
-        self.asked += result.get("inputRequests", {}).values()
-        responses = {
-            key: self.answers[asked["method"]](asked.get("params", {}))
-            for key, asked in result.get("inputRequests", {}).items()
-        }
-        return {"inputResponses": responses, "requestState": result["requestState"]}
-
-    def call(self, tool: str, /, **arguments: Any) -> JSON:
-        """The result of a tool."""
-        return self.request("tools/call", name=tool, arguments=arguments)
-
-    def text(self, tool: str, /, **arguments: Any) -> str:
-        """The text of a tool's result, which must not be an error."""
-        result = self.call(tool, **arguments)
-        assert not result.get("isError"), result
-        return str(result["content"][0]["text"])
-
-    def failure(self, tool: str, /, **arguments: Any) -> str:
-        """The words of a tool's failure."""
-        result = self.call(tool, **arguments)
-        assert result["isError"], result
-        return str(result["content"][0]["text"])
+    def result(self, method: str, params: JSON) -> JSON:
+        return result_of(self.wait(self.start(method, **params)))
 
     def all(self, method: str, member: str) -> list[JSON]:
         """Every item of a list, over all its pages."""

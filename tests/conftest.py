@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from django.db import connection, connections
 from django.db.backends.signals import connection_created
+from django.db.models.signals import post_delete
 from django.dispatch import receiver
 
+from django_mcp import apps as the_app
 from django_mcp import threads
 from django_mcp.declare import servers as declared_servers
 from django_mcp.declare.servers import Server
@@ -23,6 +25,8 @@ from django_mcp.testing.peers import Peer
 
 from . import kit
 from .client import Client
+from .delivery.rows import given
+from .http import HttpClient
 
 # A shell starts what is in the background deaf to Ctrl-C, and so would be every process of a test.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -55,6 +59,36 @@ def _the_tests_connections(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     request.getfixturevalue("db")
     with threads.adopt():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _the_projects_servers() -> Iterator[None]:
+    """What a test registers is its own: no other finds its servers, or what they listen to."""
+    servers, version = dict(declared_servers._servers), declared_servers.version()
+    heard = set(the_app._heard)
+    yield
+    declared_servers._servers.clear()
+    declared_servers._servers.update(servers)
+    if declared_servers.version() != version:
+        declared_servers._version += 1  # what was known of the models is known no longer
+    for model in set(the_app._heard) - heard:
+        the_app._heard.discard(model)
+        post_delete.disconnect(sender=model, dispatch_uid="django_mcp.deleted")
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    """What tools wait for, in a thread or in the loop; open when the test is over."""
+    found = threading.Event()
+    yield found
+    found.set()
+
+
+@pytest.fixture
+def short_grace() -> Iterator[None]:
+    """Calls soon have a stream, and are written down."""
+    with given(JSON_GRACE=0.15):
         yield
 
 
@@ -97,7 +131,7 @@ def shared_db(transactional_db: None, tmp_path: Any) -> Iterator[None]:
 
 def _let_threads_go() -> None:
     """They have connections to what was the database before."""
-    for pool in (threads.tools, threads.lookups, threads.log, threads.notes, threads.verifiers):
+    for pool in (*threads.POOLS, threads.changes, threads.interests, threads.notes):
         pool.shutdown()
 
 
@@ -161,6 +195,17 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Callable[..., Client]]:
 
         def made(*args: Any, **options: Any) -> Client:
             return stack.enter_context(Client(*args, **options))
+
+        yield made
+
+
+@pytest.fixture
+def http(db: None) -> Iterator[Callable[..., HttpClient]]:
+    """Makes clients that come over HTTP, and closes them."""
+    with ExitStack() as stack:
+
+        def made(*args: Any, **options: Any) -> HttpClient:
+            return stack.enter_context(HttpClient(*args, **options))
 
         yield made
 

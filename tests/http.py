@@ -23,16 +23,15 @@ from django_mcp.protocol.revisions import LATEST, REVISIONS
 from django_mcp.routing import mount
 from django_mcp.testing.http import encoded
 
-from .client import EVERYTHING, PREFIX, RpcError
+from .client import EVERYTHING, JSON, Speaker, result_of
 from .delivery.loops import jobs_ended
 from .oracle import message_conforms
 
-JSON = dict[str, Any]
 T = TypeVar("T")
 Headers = Mapping[str, str | bytes | None] | list[tuple[bytes, bytes]]
 BOTH = "application/json, text/event-stream"
 ELSEWHERE = 418  # the status of what is not MCP's
-SECONDS = 10
+SECONDS = 30
 
 
 async def elsewhere(scope: Any, receive: Any, send: Any) -> None:
@@ -168,7 +167,7 @@ class Talk:
         return found
 
     def _take(self, event: Event) -> None:
-        if event.data:
+        if event.data and event.event in (None, "message"):
             self._said(json.loads(event.data))
 
     def _end(self) -> None:
@@ -352,7 +351,7 @@ def written(headers: Headers) -> Iterator[tuple[bytes, bytes]]:
 # MCP.
 
 
-class HttpClient(Site):
+class HttpClient(Speaker, Site):
     """Speaks ``revision`` to ``server``, as whom ``token`` speaks for.
 
     ``answers`` maps the methods of what it is asked to functions; ``more`` are headers of every
@@ -376,7 +375,6 @@ class HttpClient(Site):
         self.capabilities = EVERYTHING if capabilities is None else capabilities
         self.answers, self.more = answers or {}, dict(more or {})
         self.path, self.session = f"/{server.path}", None  # type: str, str | None
-        self.log_level: str | None = None
         self.notes: list[JSON] = []  # notifications
         self.asked: list[JSON] = []  # requests of the server's
         self._ids, self._methods = itertools.count(1), {}  # type: Any, dict[Any, str]
@@ -409,14 +407,8 @@ class HttpClient(Site):
             self.notes.append(message)
             return
         self.asked.append(message)
-        answer = self.answers.get(message["method"])
-        if answer is None and message["method"] == "ping":
-            answer = lambda params: {}  # noqa: E731
-        if answer is not None:
-            reply = answer(message.get("params", {}))
-            member = "error" if "code" in reply else "result"
-            body = {"jsonrpc": "2.0", "id": message["id"], member: reply}
-            self.loop.call_soon(self._reply, body)
+        if (reply := self.reply_to(message)) is not None:
+            self.loop.call_soon(self._reply, reply)
 
     def _reply(self, body: JSON) -> None:
         talk = Talk(self, self._scope(body), [json.dumps(body).encode()], more=False)
@@ -460,15 +452,6 @@ class HttpClient(Site):
                 found[f"mcp-param-{header}"] = encoded(value)
         return found
 
-    def envelope(self) -> JSON:
-        """What every request of a revision without a handshake says of its client."""
-        level = {PREFIX + "logLevel": self.log_level} if self.log_level else {}
-        return {
-            PREFIX + "protocolVersion": self.revision.name,
-            PREFIX + "clientInfo": {"name": "tests", "version": "1"},
-            PREFIX + "clientCapabilities": self.capabilities,
-        } | level
-
     def message(self, method: str, params: JSON, *, id: Any = None) -> JSON:
         """A request; its id is counted unless one is given."""
         id = next(self._ids) if id is None else id
@@ -502,12 +485,7 @@ class HttpClient(Site):
 
     def initialize(self, **params: Any) -> JSON:
         """Shake hands."""
-        given = {
-            "protocolVersion": self.revision.name,
-            "capabilities": self.capabilities,
-            "clientInfo": {"name": "tests", "version": "1"},
-        }
-        talk = self.start("initialize", **(given | params)).wait()
+        talk = self.start("initialize", **(self.introduction | params)).wait()
         result = response(talk)
         self.session = talk.headers.get("mcp-session-id")
         self.notify("notifications/initialized")
@@ -518,38 +496,12 @@ class HttpClient(Site):
         headers = self.headers(accept="text/event-stream", content_type=None, **changed)
         return self.open("GET", self.path, headers=headers | {"last-event-id": last})
 
-    def request(self, method: str, **params: Any) -> JSON:
-        """The result of a request, with every question answered. Raises ``RpcError``."""
-        while True:
-            result = response(self.start(method, **params).wait())
-            if result.get("resultType") != "input_required" or not self.answers:
-                return result
-            params = params | self._retry(result)
-
-    def _retry(self, result: JSON) -> JSON:
-        asked = result.get("inputRequests", {})
-        self.asked += asked.values()
-        given = {
-            key: self.answers[one["method"]](one.get("params", {})) for key, one in asked.items()
-        }
-        return {"inputResponses": given, "requestState": result["requestState"]}
-
-    def call(self, tool: str, /, **arguments: Any) -> JSON:
-        """The result of a tool."""
-        return self.request("tools/call", name=tool, arguments=arguments)
-
-    def text(self, tool: str, /, **arguments: Any) -> str:
-        """The text of a tool's result, which must not be an error."""
-        result = self.call(tool, **arguments)
-        assert not result.get("isError"), result
-        return str(result["content"][0]["text"])
+    def result(self, method: str, params: JSON) -> JSON:
+        return response(self.start(method, **params).wait())
 
 
 def response(talk: Talk) -> JSON:
     """The result that an answer brings. Raises ``RpcError``."""
     last = talk.messages[-1] if talk.messages else None
     assert isinstance(last, dict) and "method" not in last, talk
-    if "error" in last:
-        raise RpcError(last["error"])
-    result: JSON = last["result"]
-    return result
+    return result_of(last)

@@ -50,6 +50,10 @@ if LOG == "mcp":
     file = Path(tempfile.gettempdir(), f"django_mcp_{os.getpid()}.sqlite3")
     DATABASES["mcp"] = sqlite(file) | {"TEST": {"NAME": file}}
 
+if DATABASE == "postgres":
+    # Which would ring by itself: a test says so where it is to.
+    CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
+
 SECRET_KEY = "only for the tests"
 USE_TZ = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

@@ -19,7 +19,7 @@ PACKAGE = ROOT / "django_mcp"
 # Rooms, by level. What stands on one line is one party: its rooms may import each other.
 LEVELS: list[list[set[str]]] = [
     [{"protocol"}],
-    [{"exceptions", "conf", "threads", "principal"}],
+    [{"exceptions", "conf", "adoption", "pools", "threads", "principal"}],
     [{"declare"}, {"models", "delivery", "migrations"}],
     [{"dispatch"}],
     [
@@ -57,6 +57,7 @@ STANDARD_LIBRARY_ALONE = {
             "clean",
             "clients",
             "conformance",
+            "flows",
             "install",
             "matrix",
             "newcomer",

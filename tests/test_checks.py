@@ -243,7 +243,59 @@ def test_one_writer_is_not_for_two(alias, engine, name, found):
     shared = {"ENGINE": "django.db.backends.sqlite3", "NAME": "shared"}
     own = database("log" if alias == "nowhere" else alias, **described)
     with database("other", **shared), own, override_settings(DJANGO_MCP={"DATABASE": alias}):
+        assert [one for one in ids(check_deployment()) if one == "W100"] == found
+
+
+# Deployments.
+
+SQLITE = {"ENGINE": "django.db.backends.sqlite3", "NAME": "own"}
+POSTGRES = {"ENGINE": "django.db.backends.postgresql", "NAME": "x"}
+KEPT = POSTGRES | {"CONN_MAX_AGE": 600, "CONN_HEALTH_CHECKS": True}
+REDIS = {"default": {"BACKEND": "channels_redis.core.RedisChannelLayer"}}
+MEMORY = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
+
+
+def pool(**options):
+    return POSTGRES | {"OPTIONS": {"pool": options or True}}
+
+
+@pytest.mark.parametrize(
+    ("described", "layers", "more", "found"),
+    [
+        (KEPT, {}, {}, []),
+        (KEPT, REDIS, {}, []),
+        (KEPT, {"other": {}}, {}, []),
+        (KEPT, MEMORY, {}, ["W160"]),
+        (SQLITE, {}, {}, ["I161", "I162"]),
+        (SQLITE, REDIS, {}, ["I161"]),
+        (SQLITE, MEMORY, {}, ["I161", "W160"]),
+        (POSTGRES | {"CONN_MAX_AGE": 0}, {}, {}, ["W163"]),
+        (POSTGRES | {"CONN_MAX_AGE": 60, "CONN_HEALTH_CHECKS": False}, {}, {}, ["W164"]),
+        (POSTGRES | {"CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": False}, {}, {}, ["W164"]),
+        (pool(), {}, {}, ["W165"]),
+        (pool(min_size=30), {}, {}, []),
+        (pool(min_size=2, max_size=11), {}, {}, []),  # the log alone: the tools' is another
+        (pool(min_size=2, max_size=10), {}, {}, ["W165"]),
+        (KEPT, {}, {"ALLOWED_HOSTS": ["shop.example", "*"]}, ["W166"]),
+    ],
+)
+def test_what_a_deployment_lacks(described, layers, more, found):
+    with database("log", **described), override_settings(CHANNEL_LAYERS=layers, **more):
         assert ids(check_deployment()) == found
+
+
+@pytest.mark.parametrize(("size", "found"), [(20, ["W165"]), (21, [])])
+def test_a_pool_that_tools_share_has_room_for_them(size, found):
+    with database("default", **pool(max_size=size)), override_settings(CHANNEL_LAYERS={}):
+        assert ids(check_deployment()) == found
+
+
+@pytest.mark.parametrize(("keepalive", "found"), [(15, []), (60, ["W167"]), (90, ["W167"])])
+def test_streams_are_not_silent_for_longer_than_proxies_wait(keepalive, found):
+    with database("log", **KEPT), override_settings(CHANNEL_LAYERS={}):
+        given = {"DATABASE": "log", "KEEPALIVE": keepalive}
+        with override_settings(DJANGO_MCP=given):
+            assert ids(check_deployment()) == found
 
 
 # Declarations.
@@ -293,7 +345,7 @@ def of_call(node: ast.Call) -> str | None:
     """`Error(..., id="django_mcp.E001")`, `thing.error(message, 1, hint)`, `Problem` likewise."""
     named = {keyword.arg: keyword.value for keyword in node.keywords}
     if isinstance(named.get("id"), ast.Constant):
-        match = re.fullmatch(r"django_mcp\.([EW]\d{3})", str(named["id"].value))
+        match = re.fullmatch(r"django_mcp\.([EWI]\d{3})", str(named["id"].value))
         return match and match[1]
     number = getattr(node.args[1], "value", None) if len(node.args) > 1 else None
     called = getattr(node.func, "attr", getattr(node.func, "id", ""))
@@ -303,7 +355,7 @@ def of_call(node: ast.Call) -> str | None:
 
 def documented():
     page = (ROOT / "docs/reference/checks.md").read_text(encoding="utf-8")
-    return re.findall(r"^\| `django_mcp\.([EW]\d{3})` \| (.+) \| (.+) \|$", page, re.M)
+    return re.findall(r"^\| `django_mcp\.([EWI]\d{3})` \| (.+) \| (.+) \|$", page, re.M)
 
 
 def test_every_message_has_an_id_of_its_own():
@@ -335,3 +387,17 @@ def test_every_number_is_written_out():
             if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "error":
                 logged = ast.unparse(node.func).startswith("logger.")
                 assert logged or of_call(node), f"{path}:{node.lineno}"
+
+
+@pytest.mark.django_db
+def test_a_database_that_lacks_changes(monkeypatch):
+    from django_mcp.checks import check_changes
+    from django_mcp.delivery import changes
+
+    assert check_changes(databases=["default"]) == check_changes() == []
+    monkeypatch.setattr(changes, "has_table", lambda alias: False)
+    (warning,) = check_changes(databases=["default"])
+    assert warning.id == "django_mcp.W145"
+    assert "--database default django_mcp --fake 0003; then" in warning.hint
+    monkeypatch.setattr(changes, "aliases", set)
+    assert check_changes(databases=["default"]) == []

@@ -22,7 +22,7 @@ from django.db.backends.signals import connection_created
 from django.test import TestCase, TransactionTestCase, override_settings
 from django.utils import timezone, translation
 
-from django_mcp import threads
+from django_mcp import adoption, threads
 from django_mcp.exceptions import Asked, Busy, Stopped, Unwound
 
 from .shop.models import Note, Tag
@@ -574,7 +574,7 @@ def test_adopting_twice_ends_twice(db):
 
 
 def test_a_test_must_not_end_before_its_jobs(pool, transactional_db, monkeypatch):
-    monkeypatch.setattr(threads, "PATIENCE", 0.01)
+    monkeypatch.setattr(adoption, "PATIENCE", 0.01)
     begun, let_go = threading.Event(), threading.Event()
 
     def job() -> None:

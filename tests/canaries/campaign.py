@@ -21,16 +21,17 @@ from unittest import mock
 from django.apps import apps
 from django.contrib.admin.models import LogEntry
 from django.db import connection, reset_queries
+from django.test import TestCase
 from django.test.utils import CaptureQueriesContext
 
-from django_mcp.dispatch.announcements import Announcement, announce
 from tests.client import RpcError
 
 from .attempts import Attempt
 from .clients import FRAMING, MADE_UP, visited
 from .exposed import BUGS
 from .models import Paper
-from .world import BELL, CANARIES, whole, without
+from .news import held, tell, tell_of_attempt
+from .world import BELL, CANARIES, HIDDEN, VISIBLE, whole, without
 
 JSON = dict[str, Any]
 CORE = re.compile(rf"(?:{'|'.join(CANARIES)})[\w-]*")
@@ -89,7 +90,9 @@ def _tell(attempt: Attempt, what: str, ours: list[str], theirs: list[str]) -> No
 
 def _tried(connected: Connected, attempts: Sequence[Attempt]) -> list[Seen]:
     """What came of each attempt, once the rows that were written have been looked at."""
-    with connected() as client:
+    with connected() as client, held():
+        if client.revision.handshake:
+            client.request("resources/subscribe", uri=BELL)
         seen = [_observed(client, attempt) for attempt in attempts]
     said = "".join(attempt.text for attempt in attempts)
     for row in _stored():
@@ -111,6 +114,7 @@ def _observed(client: Any, attempt: Attempt) -> Seen:
     reset_queries()  # of which only so many are kept
     with _log(seen.logged), CaptureQueriesContext(connection) as captured:
         TRIED[attempt.kind](client, attempt)
+        tell_of_attempt(client)
     seen.sent = client.received[before:]
     asked = (query["sql"] for query in captured)
     seen.queries = [_plain(sql) for sql in asked if not OWN.search(sql)]
@@ -209,26 +213,30 @@ def _cursor(client: Any, attempt: Attempt) -> None:
 
 
 def _listen(client: Any, attempt: Attempt) -> None:
-    """Subscribe, let everything change, and hear what is told."""
-    uris, told = [*attempt.params["uris"], BELL], len(client.notes)
-    if client.revision.handshake:
+    """Subscribe, let everything change, what is hidden before the rest, and hear what is told."""
+    with _subscribed(client, attempt.params["uris"]):
+        for keys in (HIDDEN, VISIBLE):
+            with TestCase.captureOnCommitCallbacks(execute=True):
+                for paper in Paper.objects.filter(pk__in=keys).order_by("pk"):
+                    paper.save()
+            tell(client)
+
+
+@contextmanager
+def _subscribed(client: Any, uris: Sequence[str]) -> Iterator[None]:
+    if client.revision.handshake:  # whoever has shaken hands is told of lists, and of the bell
         for uri in uris:
             _request(client, "resources/subscribe", {"uri": uri})
-    else:
-        started = client.start(
-            "subscriptions/listen", notifications={"resourceSubscriptions": uris}
-        )
-        client.until(lambda: len(client.notes) > told)
-    for paper in Paper.objects.order_by("pk"):
-        for resource in client.server.catalog.models[Paper]:
-            announce(Announcement("updated", resource.uri_of(paper), client.server.name))
-    announce(Announcement("updated", BELL, client.server.name))
-    client.until(lambda: any(note["params"].get("uri") == BELL for note in client.notes[told:]))
-    if client.revision.handshake:
+        yield
         for uri in uris:
             _request(client, "resources/unsubscribe", {"uri": uri})
-    else:
-        client.stop(started)
+        return
+    told = len(client.notes)
+    wanted = {"resourceSubscriptions": [*uris, BELL], "resourcesListChanged": True}
+    started = client.start("subscriptions/listen", notifications=wanted)
+    client.until(lambda: len(client.notes) > told)
+    yield
+    client.stop(started)
 
 
 def _asked(client: Any, attempt: Attempt) -> None:

@@ -24,6 +24,7 @@ from django_mcp.declare.rows.entries import Column
 from django_mcp.declare.rows.fields import FieldSet
 from django_mcp.declare.rows.keyset import Keyset
 from django_mcp.declare.rows.searching import Search
+from django_mcp.dispatch.listening import Listening
 from django_mcp.dispatch.usable import Usable
 from django_mcp.exceptions import InvalidArguments
 
@@ -36,7 +37,7 @@ def everything(self: Any, request: Any) -> Any:
     return self.model._default_manager.all()
 
 
-def bound_from_everything(self: Any, request: Any, keys: Any, *, write: bool = False) -> Any:
+def bound_from_everything(self: Any, request: Any, keys: Any, **options: bool) -> Any:
     rows = self.model._default_manager.filter(**{f"{self.lookup}__in": list(keys)})
     return {getattr(row, self._key): row for row in rows}
 
@@ -96,8 +97,8 @@ def completed_from_everything(self: Any, request: Any, text: str, context: Any =
     return [str(row.pk) for row in self.search.completions(everything(self, request), text)]
 
 
-def seen_by_everybody(request: Any, uris: Any) -> set[str]:
-    return set(uris)
+def seen_by_everybody(request: Any, uris: Any) -> dict[str, str]:
+    return dict.fromkeys(uris, "")
 
 
 def held_from_everything(resource: Any, request: Any, name: Any, verb: str) -> Any:
@@ -135,6 +136,10 @@ GATES: dict[str, list[Patch]] = {
     "what subscribers may see": [
         ("django_mcp.dispatch.methods", "visible", seen_by_everybody),
         ("django_mcp.dispatch.listening", "visible", seen_by_everybody),
+        ("django_mcp.dispatch.subscribers", "visible", seen_by_everybody),
+    ],
+    "lists of what they may see": [
+        (Listening, "_saw_listed", lambda self, news, seen: bool(news.listed))
     ],
     "permission": [(Declaration, "admits", lambda self, request: True)],
     "rows to write through the resource": [

@@ -16,9 +16,9 @@ import pytest
 
 from tests.servers import Served
 
-from .rows import HERE, ROOT, ROWS, SERVERS, STDIO, Row
+from .rows import HERE, ROOT, ROWS, STDIO, Row
 
-APPLICATION = "example_project.asgi:application"
+APPLICATION = "tests.clients.asgi:application"
 CITIES, DATABASE, TOKEN = 300, "atlas.sqlite3", "atlas.sqlite3.token"
 AT_ONCE = 4
 FEATURES = (
@@ -83,8 +83,9 @@ def converse(row: Row, atlas: Path, folder: Path) -> Told:
     if row.server == STDIO:
         return drive(row, environ, folder / "log.txt")
     with Served(row.server, folder, application=APPLICATION, **environ) as server:
-        endpoint = f"http://127.0.0.1:{server.port}/mcp"
+        endpoint = f"http://127.0.0.1:{server.port}/mcp{'/sse' if row.sse else ''}"
         environ |= {"ATLAS_ENDPOINT": endpoint, "ATLAS_TOKEN": (folder / TOKEN).read_text()}
+        environ |= {"ATLAS_SSE": "1"} if row.sse else {}
         told = drive(row, environ, server.log)
         server.terminate()
         assert server.ended() in server.exit_codes, server.told()
@@ -143,10 +144,9 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    for server in (STDIO, *SERVERS):
-        if rows := [row for row in ROWS if row.server == server and (row, "list") in cells]:
-            over = server if server == STDIO else f"HTTP, under {server}"
-            terminalreporter.section(f"clients and the atlas, over {over}")
+    for way in dict.fromkeys(row.way for row in ROWS):
+        if rows := [row for row in ROWS if row.way == way and (row, "list") in cells]:
+            terminalreporter.section(f"clients and the atlas, over {way}")
             for line in table(rows):
                 terminalreporter.write_line(line)
     if cells:

@@ -13,8 +13,13 @@ import mcp_types as types
 import scenario
 from fastmcp import Client
 from fastmcp.client.elicitation import ElicitResult
-from fastmcp.client.transports import ClientTransport, StdioTransport, StreamableHttpTransport
-from scenario import ASKED, COMMAND, JSON, SERVER_LOG, Door, Heard, dumped, person
+from fastmcp.client.transports import (
+    ClientTransport,
+    SSETransport,
+    StdioTransport,
+    StreamableHttpTransport,
+)
+from scenario import ASKED, COMMAND, JSON, SERVER_LOG, SSE, Door, Heard, dumped, person
 
 MODE = sys.argv[3]
 
@@ -110,7 +115,8 @@ async def logged(params: types.LoggingMessageNotificationParams) -> None:
 def way(door: Door) -> ClientTransport:
     """The transport of the client."""
     if door.url:
-        return StreamableHttpTransport(door.url, auth=door.token or None)
+        way = SSETransport if SSE else StreamableHttpTransport
+        return way(door.url, auth=door.token or None)
     return StdioTransport(
         COMMAND[0],
         COMMAND[1:],

@@ -14,9 +14,10 @@ import mcp.client.session as session_module
 import mcp_types as types
 import scenario
 from mcp import Client, StdioServerParameters
+from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from scenario import ASKED, COMMAND, JSON, SERVER_LOG, Door, Heard, dumped, person
+from scenario import ASKED, COMMAND, JSON, SERVER_LOG, SSE, Door, Heard, dumped, person
 
 MODE = sys.argv[3]
 
@@ -113,6 +114,8 @@ async def way(door: Door, stack: AsyncExitStack) -> Any:
             command=COMMAND[0], args=COMMAND[1:], env=scenario.environment()
         )
         return stdio_client(command, errlog=server_log)
+    if SSE:
+        return sse_client(door.url, door.headers)
     http = await stack.enter_async_context(httpx2.AsyncClient(headers=door.headers, timeout=30))
     return streamable_http_client(door.url, http_client=http)
 

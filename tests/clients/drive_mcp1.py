@@ -11,10 +11,11 @@ import httpx
 import mcp.types as types
 import scenario
 from mcp import ClientSession, StdioServerParameters, stdio_client
+from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.version import SUPPORTED_PROTOCOL_VERSIONS
 from pydantic import AnyUrl
-from scenario import ASKED, COMMAND, JSON, SERVER_LOG, Door, Heard, dumped, person
+from scenario import ASKED, COMMAND, JSON, SERVER_LOG, SSE, Door, Heard, dumped, person
 
 
 class Driven:
@@ -98,6 +99,8 @@ async def way(door: Door, stack: AsyncExitStack) -> Any:
             command=COMMAND[0], args=COMMAND[1:], env=scenario.environment()
         )
         return await stack.enter_async_context(stdio_client(command, errlog=server_log))
+    if SSE:
+        return await stack.enter_async_context(sse_client(door.url, door.headers))
     http = await stack.enter_async_context(httpx.AsyncClient(headers=door.headers, timeout=30))
     client = streamable_http_client(door.url, http_client=http)
     return (await stack.enter_async_context(client))[:2]

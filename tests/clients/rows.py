@@ -1,6 +1,7 @@
 """
 The rows of the table: every client, in every revision that it can be brought to speak, over stdio
-and over HTTP from two servers.
+and over HTTP from two servers; and over HTTP+SSE from three, in the first revision, and in a later
+one than the transport is of.
 
 A client that opens by a handshake asks for one revision, which is a constant of its own; the
 driver sets it (``asks``), as a release of that time would have had it.
@@ -22,6 +23,7 @@ OLDER = ("2025-06-18", "2025-03-26", "2024-11-05")
 NEWEST = "2026-07-28"
 LAST_HANDSHAKE = "2025-11-25"
 STDIO, SERVERS = "stdio", ("daphne", "uvicorn")
+FIRST, SSE_SERVERS = "2024-11-05", ("daphne", "granian", "uvicorn")
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Row:
     revision: str
     asks: str = ""  # the revision its handshake is made to ask for
     server: str = STDIO  # or what serves it over HTTP
+    sse: bool = False  # by the first revision's transport
 
     def __str__(self) -> str:
         how = f"asks for {self.asks}" if self.asks else self.mode or "as it is"
@@ -42,7 +45,15 @@ class Row:
     @property
     def id(self) -> str:
         """The row in the name of a test."""
-        return "-".join([self.server, *str(self).replace(",", "").replace(":", "").split()])
+        words = str(self).replace(",", "").replace(":", "").split()
+        return "-".join([self.server, *(["sse"] if self.sse else []), *words])
+
+    @property
+    def way(self) -> str:
+        """Its section of the table."""
+        if self.server == STDIO:
+            return STDIO
+        return f"HTTP{'+SSE' if self.sse else ''}, under {self.server}"
 
     @property
     def python(self) -> str:
@@ -74,9 +85,19 @@ DRIVEN = [
     *(Row("mcp 1", "drive_mcp1.py", "", revision, revision) for revision in OLDER),
     Row("mcp 1", "drive_mcp1.py", "", LAST_HANDSHAKE, NEWEST),  # offered what it has
 ]
-ROWS = [replace(row, server=server) for server in (STDIO, *SERVERS) for row in DRIVEN]
-OVER_HTTP = [row for row in ROWS if row.server != STDIO]
+# A client that would rather not shake hands comes to that as well.
+AUTO = Row("mcp 2", "drive_mcp.py", "auto", LAST_HANDSHAKE)
+OVER_SSE = [
+    replace(row, server=server, sse=True)
+    for server in SSE_SERVERS
+    for row in (AUTO, *DRIVEN)
+    if row.asks == FIRST or (server == "uvicorn" and row == AUTO)
+]
+ROWS = [
+    *(replace(row, server=server) for server in (STDIO, *SERVERS) for row in DRIVEN), *OVER_SSE,
+]  # fmt: skip
+OVER_HTTP = [row for row in ROWS if row.server != STDIO and not row.sse]
 
 
 def rows_of(client: str, server: str = STDIO) -> list[Row]:
-    return [row for row in ROWS if (row.client, row.server) == (client, server)]
+    return [row for row in ROWS if (row.client, row.server) == (client, server) and not row.sse]

@@ -2,27 +2,10 @@
 
 import pytest
 
-import django_mcp as mcp
 from django_mcp.exceptions import AlreadyRegistered
 from tests.shop.models import Customer, Invoice
 
-from .world import ids, only, right
-
-
-class Rows(mcp.ModelResource):
-    fields = ["name"]
-
-
-class Do(mcp.Tool):
-    """Do it."""
-
-    def handle(self, request) -> str:
-        return "done"
-
-
-def nothing(request) -> str:
-    """Do nothing."""
-    return "nothing"
+from .world import Do, Rows, ids, nothing, only, right
 
 
 @pytest.mark.parametrize(

@@ -10,23 +10,7 @@ from django_mcp.declare.servers import Server, default_server, server_named, ser
 from django_mcp.exceptions import AlreadyRegistered, Misdeclared
 from tests.shop.models import Company, Customer
 
-from .world import ids, only, right
-
-
-class Rows(mcp.ModelResource):
-    fields = ["name"]
-
-
-class Do(mcp.Tool):
-    """Do it."""
-
-    def handle(self, request) -> str:
-        return "done"
-
-
-def nothing(request) -> str:
-    """Do nothing."""
-    return "nothing"
+from .world import Do, Rows, ids, nothing, only, right
 
 
 @pytest.fixture
@@ -87,6 +71,24 @@ def test_two_servers_on_one_path(another):
     assert message.id == "django_mcp.E004"
     assert repr(first) in message.msg and repr(second) in message.msg
     assert ids(first) == []
+
+
+def test_a_server_in_the_place_of_anothers_sse(another):
+    first, second = another("a", path="x", sse=True), another("b", path="x/sse")
+    for server in (first, second):
+        server.tool(nothing)
+    message = only(second)
+    assert message.id == "django_mcp.E150" and "/x/sse" in message.msg
+    assert repr(first) in message.msg and ids(first) == []
+    first.sse = False
+    second.forget()
+    assert ids(second) == []
+
+
+def test_sse_is_on_or_off(another):
+    server = another("a", sse="yes")
+    server.tool(nothing)
+    assert only(server).id == "django_mcp.E151"
 
 
 def test_icons_of_a_server(another):

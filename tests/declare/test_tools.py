@@ -4,6 +4,7 @@ from decimal import Decimal
 from typing import Annotated
 
 import pytest
+from django.db import connection
 from pydantic import Field
 
 import django_mcp as mcp
@@ -204,3 +205,38 @@ def test_a_tool_may_be_durable(server):
 
     server.register(Slow)
     assert right(server).tools["slow"].durable
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"atomic": False}, {"read_only": True, "destructive": None}, {"transactional": "yes"}],
+)
+def test_what_is_all_in_its_transaction_has_one(server, options):
+    server.register(type("Pure", (Refund,), {"transactional": True, **options}))
+    assert only(server).id == "django_mcp.E029"
+
+
+def test_an_async_tool_has_no_transaction(server):
+    class Pure(Refund):
+        transactional = True
+
+        async def handle(self, request) -> str:
+            return "x"
+
+    server.register(Pure)
+    assert only(server).id == "django_mcp.E029"
+
+
+@pytest.mark.parametrize("log", ["default", "another"])
+def test_what_is_all_in_its_transaction_is_beside_the_log(server, settings, log):
+    """On SQLite it cannot be: nothing is said there, for it may be that only of a developer."""
+
+    class Pure(Refund):
+        transactional = True
+
+    server.register(Pure)
+    settings.DJANGO_MCP = {"DATABASE": log}
+    if log == "default" or connection.vendor == "sqlite":
+        assert right(server).tools["pure"].transactional
+    else:
+        assert only(server).id == "django_mcp.W029"

@@ -6,9 +6,26 @@ from typing import Any
 
 from django.core.checks import CheckMessage
 
+import django_mcp as mcp
 from django_mcp.declare.requests import Request
 from django_mcp.declare.servers import Server, default_server
 from django_mcp.principal import Principal, anonymous
+
+
+class Rows(mcp.ModelResource):
+    fields = ["name"]
+
+
+class Do(mcp.Tool):
+    """Do it."""
+
+    def handle(self, request: Request) -> str:
+        return "done"
+
+
+def nothing(request: Request) -> str:
+    """Do nothing."""
+    return "nothing"
 
 
 def asked(user: Any = None, server: Server = default_server, **options: Any) -> Request:

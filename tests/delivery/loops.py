@@ -15,13 +15,13 @@ from django_mcp.delivery import leases, poller
 from django_mcp.delivery.tails import Ending, Tail
 
 T = TypeVar("T")
-SECONDS = 10
+SECONDS = 30
 
 
 def jobs_ended(*also: threads.Pool) -> None:
     """Wait until no job of ours is on a connection; a tool may still be stuck."""
     end = time.monotonic() + SECONDS
-    while any(pool._pending for pool in (threads.log, threads.lookups, *also)):
+    while any(pool._pending for pool in (threads.log, threads.looks, threads.lookups, *also)):
         assert time.monotonic() < end
         time.sleep(0.0005)
 
@@ -85,6 +85,13 @@ def a_loop(monkeypatch: pytest.MonkeyPatch, period: float = 0.02) -> Iterator[Lo
     finally:
         loop.close()
         leases.lease.end()
+
+
+@pytest.fixture
+def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loop]:
+    """One for the test."""
+    with a_loop(monkeypatch) as made:
+        yield made
 
 
 class Reader:

@@ -8,19 +8,19 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from django.conf import settings
 from django.db import connections
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
-from django.utils import timezone
 
-from django_mcp.delivery import sessions
+from django_mcp.delivery import sessions, streams
+from django_mcp.delivery.rows import digest_of, one_transaction
 from django_mcp.models import Ask, Call, Session
 
 PATIENCE = 60
+T = TypeVar("T")
 
 
 def session(**options: Any) -> Session:
@@ -46,9 +46,20 @@ def ask(digest: str = "d", seconds: float = 600, **options: Any) -> Ask:
     """A question that is no row yet."""
     given = {
         "id": uuid.uuid4().hex, "key": "ask-1", "wire": {"method": "roots/list", "params": {}},
-        "deadline": timezone.now() + timedelta(seconds=seconds),
     }  # fmt: skip
     return Ask(digest=digest, seconds=seconds, **(given | options))
+
+
+@one_transaction
+def announced(session_id: int, message: str, mark: str) -> int | None:
+    """Say it on the session's current stream, which is returned; or keep its mark, and None."""
+    return next(iter(streams.announce_here({session_id: [(message, mark)]})), None)
+
+
+def is_cancelled(made: Session, request_id: str) -> bool:
+    """Whether a cancel came for a request, with or without a row of its call."""
+    digest = digest_of(request_id)
+    return Call.objects.filter(session=made, request_digest=digest, cancelled=True).exists()
 
 
 def given(**keys: Any) -> override_settings:
@@ -70,6 +81,12 @@ def together(*functions: Callable[[], Any]) -> list[Any]:
     with ThreadPoolExecutor(len(functions)) as pool:
         futures = [pool.submit(one, function) for function in functions]
         return [future.result(PATIENCE) for future in futures]
+
+
+def elsewhere(function: Callable[..., T], *args: Any) -> T:
+    """What it returns on another connection, as in another process."""
+    found: T = together(lambda: function(*args))[0]
+    return found
 
 
 @contextmanager

@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from django_mcp.delivery import calls, events, sessions, streams
+from django_mcp.delivery import calls, events, processes, sessions, streams
 from django_mcp.models import DONE, PARKED, RUNNING, Ask, Call, Session, Stream
 
-from .rows import ask, call, queries, session, together
+from .rows import ask, call, is_cancelled, queries, session, together
 
 pytestmark = pytest.mark.django_db
 
@@ -54,7 +54,7 @@ def test_a_parked_call_says_nothing_and_has_no_outcome():
     _, stream, one = parked(ask())
     assert events.append(stream.pk, ["late"], call=(one.pk, 0)) is None
     assert not events.finish(one.pk, 0, "{}", stream.pk)
-    assert calls.orphans("mine", "other") == []
+    assert calls.orphans("other") == []
 
 
 @pytest.mark.parametrize("change", [{"fence": 1}, {"cancelled": True}, {"state": DONE}])
@@ -170,6 +170,27 @@ def test_a_question_that_nobody_answers_times_out():
     assert calls.overdue(now + timedelta(seconds=60), "p") == []
 
 
+def test_a_question_that_times_out_is_withdrawn_in_the_same_breath():
+    made, stream, _ = parked(late := ask("d1", 5), ask("d2", 50))
+    told, later = [], timezone.now() + timedelta(seconds=10)
+
+    def words(session, asks):
+        told.append((session, asks))
+        return [f"{len(told)}: no longer"]
+
+    calls.overdue(later, "p", words)
+    calls.overdue(later, "p", words)
+    assert told == [(made, [late.pk])]
+    assert events.read(stream.pk, 0)[-1] == (fresh(stream).last, "1: no longer")
+
+
+def test_a_question_that_cannot_be_withdrawn_has_not_timed_out():
+    parked(late := ask("d1", 5))
+    with pytest.raises(ZeroDivisionError):
+        calls.overdue(timezone.now() + timedelta(seconds=10), "p", lambda session, asks: 1 / 0)
+    assert fresh(late).open
+
+
 def test_an_answer_to_a_question_that_timed_out_is_ignored():
     made, _, _ = parked(late := ask("d1", 5))
     calls.overdue(timezone.now() + timedelta(seconds=10), "p")
@@ -185,7 +206,7 @@ def test_a_cancel_stops_a_running_call_and_ends_its_stream():
     assert (fresh(one).state, one.cancelled, one.params) == (DONE, True, {})
     assert fresh(stream).closed and stream.ended and said(stream) == []
     assert calls.cancelled_of("mine", [one.pk]) == {one.pk}
-    assert calls.is_cancelled(made, "1") and not calls.is_cancelled(made, '"1"')
+    assert is_cancelled(made, "1") and not is_cancelled(made, '"1"')
     assert calls.cancel(made, "1") is None and Call.objects.count() == 1
 
 
@@ -207,15 +228,15 @@ def test_a_cancel_that_comes_after_the_answer_does_nothing():
     made, stream, one = started()
     events.finish(one.pk, 0, "{}", stream.pk)
     assert calls.cancel(made, "1") is None
-    assert not fresh(one).cancelled and not calls.is_cancelled(made, "1")
+    assert not fresh(one).cancelled and not is_cancelled(made, "1")
     assert Call.objects.count() == 1
 
 
 def test_a_cancel_for_a_call_without_a_row_is_kept():
     made = session()
-    assert calls.cancel(made, '"\\u0000"') is None and calls.is_cancelled(made, '"\\u0000"')
+    assert calls.cancel(made, '"\\u0000"') is None and is_cancelled(made, '"\\u0000"')
     assert calls.cancel(made, '"\\u0000"') is None and Call.objects.count() == 1
-    assert not calls.is_cancelled(session(), '"\\u0000"')
+    assert not is_cancelled(session(), '"\\u0000"')
 
 
 def test_cancels_without_a_call_are_bounded(monkeypatch):
@@ -224,14 +245,14 @@ def test_cancels_without_a_call_are_bounded(monkeypatch):
     calls.cancel(other, "0")
     for id in range(5):
         calls.cancel(made, str(id))
-    assert [calls.is_cancelled(made, str(id)) for id in range(5)] == [
+    assert [is_cancelled(made, str(id)) for id in range(5)] == [
         False,
         False,
         True,
         True,
         True,
     ]
-    assert calls.is_cancelled(other, "0")
+    assert is_cancelled(other, "0")
 
 
 def test_a_request_id_of_any_length():
@@ -264,15 +285,17 @@ def test_which_calls_a_process_must_stop():
 
 
 def test_the_calls_of_the_dead_are_taken_over():
+    processes.begin("mine")
+    processes.begin("alive")
     made, stream, one = started(process="dead")
     _, _, alive = started(made, id=2, process="alive")
     _, _, cancelled = started(made, id=3, process="dead")
     calls.cancel(made, "3")
-    (taken,) = calls.orphans("dead", "mine")
+    (taken,) = calls.orphans("mine")
     assert taken == one and (taken.fence, taken.runs, taken.process) == (1, 1, "mine")
     assert (fresh(one).fence, one.runs, one.process, one.state) == (1, 1, "mine", RUNNING)
     assert fresh(alive).process == "alive" and fresh(cancelled).state == DONE
-    assert calls.orphans("dead", "mine") == []
+    assert calls.orphans("mine") == []
     assert not events.finish(one.pk, 0, "{}", stream.pk)
     assert events.finish(one.pk, 1, "{}", stream.pk)
 
@@ -280,8 +303,17 @@ def test_the_calls_of_the_dead_are_taken_over():
 def test_what_i_claimed_without_knowing():
     made, _, known = started()
     _, _, unknown = started(made, id=2)
-    (found,) = calls.orphans("mine", "mine", known=[known.pk])
-    assert found == unknown and found.fence == 1 and fresh(known).fence == 0
+    assert calls.claimed("mine", [known.pk]) == [unknown]
+    assert fresh(known).fence == fresh(unknown).fence == fresh(unknown).runs == 0
+
+
+def test_those_of_a_dead_process_are_many(monkeypatch):
+    monkeypatch.setattr(calls, "SWEEP", 2)
+    processes.begin("mine")
+    made = session()
+    for id in range(3):
+        started(made, id=id, process="dead")
+    assert [len(calls.orphans("mine")) for _ in range(3)] == [2, 1, 0]
 
 
 # At once.
@@ -333,9 +365,11 @@ def test_an_answer_a_deadline_and_a_cancel():
 @pytest.mark.django_db(transaction=True)
 def test_the_dead_have_one_heir_for_each_call():
     made = session()
+    for name in "abc":
+        processes.begin(name)
     for id in range(4):
         started(made, id=id, process="dead")
-    heirs = together(*[lambda name=name: calls.orphans("dead", name) for name in "abc"])
+    heirs = together(*[lambda name=name: calls.orphans(name) for name in "abc"])
     taken = [call.pk for each in heirs for call in each]
     assert sorted(taken) == sorted(Call.objects.values_list("pk", flat=True))
     assert set(Call.objects.values_list("fence", flat=True)) == {1}

@@ -49,7 +49,7 @@ def counters():
 
 @pytest.mark.django_db(transaction=True)
 def test_a_process_beats_on_its_own(lease, monkeypatch):
-    monkeypatch.setattr(leases, "LEASE", 0.06)
+    monkeypatch.setattr(leases, "LEASE", 1.5)
     mine = lease.hold()
     assert lease.hold() == mine and list(counters()) == [mine]
     until(lambda: counters()[mine] >= 3)
@@ -64,6 +64,30 @@ def test_who_leaves_something_behind_says_so(lease):
     mine = lease.hold()
     lease.end(holding=True)
     assert counters() == {mine: processes.LEFT} and Observer().dead(counters()) == [mine]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_could_not_be_said_in_leaving_is_said_again(lease, monkeypatch):
+    mine, leave = lease.hold(), processes.leave
+    errors = [OperationalError("database is locked")]
+
+    def broken(id):
+        if errors:
+            raise errors.pop()
+        leave(id)
+
+    monkeypatch.setattr(processes, "leave", broken)
+    with pytest.raises(OperationalError):
+        lease.end(holding=True)
+    lease.end(holding=True)
+    assert counters() == {mine: processes.LEFT}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_last_beat_does_not_take_back_that_it_ends(lease):
+    mine = lease.hold()
+    processes.leave(mine)
+    assert not processes.beat(mine) and counters() == {mine: processes.LEFT}
 
 
 @pytest.mark.django_db(transaction=True)
@@ -118,7 +142,50 @@ def test_a_child_of_a_process_holds_nothing_of_it(lease):
     assert lease._thread is None and lease.hold() != mine
 
 
+@pytest.mark.django_db(transaction=True)
+def test_who_is_in_doubt_claims_nothing_until_it_has_another_name(lease, monkeypatch):
+    mine = lease.hold()
+    lease._beaten -= leases.LEASE
+    with pytest.raises(leases.Doubtful):
+        lease.hold()
+    stuck = lease._thread
+    lease.abandon()
+    assert lease.hold() != mine and lease._thread is not stuck
+    until(lambda: not stuck.is_alive())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_beat_counts_from_before_it_was_sent(lease, monkeypatch):
+    lease.hold()
+    beat = processes.beat
+    monkeypatch.setattr(processes, "beat", lambda id: time.sleep(0.2) or beat(id))
+    began = time.monotonic()
+    assert lease._beat() and began <= lease._beaten < began + 0.2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_late_beat_under_a_name_that_was_given_up_means_nothing(lease, monkeypatch):
+    lease.hold()
+
+    def given_up(id):
+        lease.abandon()
+        new.append(lease.hold())
+        return False
+
+    new: list[str] = []
+    monkeypatch.setattr(processes, "beat", given_up)
+    assert lease._beat() and lease.hold() == new[0]
+
+
 # Watching.
+
+
+def test_an_answer_that_comes_late_proves_no_more(clock):
+    observer = Observer()
+    observer.dead({"a": 7})
+    asked = clock[0] + leases.LEASE / 2
+    clock[0] += leases.LEASE * 2  # this process stood still meanwhile
+    assert observer.dead({"a": 7}, asked) == []
 
 
 def test_a_counter_that_moves_is_a_life(clock):

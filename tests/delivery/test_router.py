@@ -9,16 +9,20 @@ from django.core.management import call_command
 from django.db import connections, router
 from django.utils.functional import SimpleLazyObject
 
+from django_mcp.delivery import changes
 from django_mcp.delivery.router import DeliveryRouter
-from django_mcp.models import Session, Stream, Token
+from django_mcp.models import Change, Session, Stream, Token
 from tests.shop.models import Company
 
 from .rows import given
 
 LOG = sorted(
     model._meta.model_name for model in apps.get_app_config("django_mcp").get_models()
-    if model is not Token
+    if model not in (Token, Change)
 )  # fmt: skip
+
+
+ALIASES, CHANGES = ("default", "elsewhere", "shop"), "django_mcp_change"
 
 
 def test_the_log_goes_where_the_setting_says():
@@ -49,6 +53,15 @@ def test_what_is_migrated_where():
         assert ours.allow_migrate("default", "django_mcp", "token") is None
 
 
+def test_changes_are_where_rows_are_that_are_registered(monkeypatch):
+    ours = DeliveryRouter()
+    monkeypatch.setattr(changes, "sources", [lambda: [Company]])
+    monkeypatch.setattr(router, "db_for_write", lambda model: "shop")
+    with given(DATABASE="elsewhere"):
+        migrated = {a: ours.allow_migrate(a, "django_mcp", "change") for a in ALIASES}
+    assert migrated == {"default": False, "elsewhere": True, "shop": True}
+
+
 def test_relations():
     ours = DeliveryRouter()
     assert ours.allow_relation(Stream(), Session()) is True
@@ -69,7 +82,8 @@ def test_the_tables_are_there():
     ours = {f"django_mcp_{name}" for name in LOG}
     assert ours <= log and "django_mcp_token" in users
     if log != users:
-        assert log == ours | {"django_migrations", *_own_tables(log)} and not ours & users
+        assert log == ours | {CHANGES, "django_migrations", *_own_tables(log)}
+        assert not ours & users and CHANGES in users
 
 
 def _tables(alias: str) -> list[str]:

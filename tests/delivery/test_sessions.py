@@ -13,7 +13,7 @@ from django_mcp.delivery.rows import rows
 from django_mcp.exceptions import Busy
 from django_mcp.models import Ask, Call, Event, Session, Step, Stream, Subscription
 
-from .rows import ask, call, given, opened, queries, session, together
+from .rows import announced, ask, call, given, opened, queries, session, together
 
 pytestmark = pytest.mark.django_db
 
@@ -214,7 +214,7 @@ def test_what_comes_after_the_end_finds_nothing():
         with pytest.raises(sessions.Gone):
             late()
     assert streams.take(made, stream.pk) is None and streams.current(made) is None
-    assert streams.announce(made.pk, "{}", "tools") is None
+    assert announced(made.pk, "{}", "tools") is None
     assert calls.cancel(made, "1") is None
     assert not Session.objects.exists() and not Call.objects.exists()
 

@@ -9,9 +9,9 @@ from django.utils import timezone
 
 from django_mcp.delivery import steps
 from django_mcp.exceptions import ToolError
-from django_mcp.models import Step
+from django_mcp.models import DONE, PARKED, Call, Step
 
-from .rows import given, together
+from .rows import given, session, together
 
 pytestmark = pytest.mark.django_db
 
@@ -89,6 +89,16 @@ def test_what_cannot_come_back_is_forgotten():
     assert Step.objects.get().call == "young"
     with given(STATE_LIFETIME=60, SESSION_LIFETIME=7200):
         assert steps.expire() == 1
+
+
+def test_the_steps_of_a_call_that_waits_are_kept():
+    """A question may wait for longer than anything else is remembered."""
+    said = {"session": session(), "request_id": "1", "method": "tools/call"}
+    waiting, over = (Call.objects.create(state=state, **said) for state in (PARKED, DONE))
+    for name in (f"c{waiting.pk}", f"c{over.pk}", "c" + 30 * "1", "of a state"):
+        steps.begin(name, "x")
+    Step.objects.update(at=timezone.now() - timedelta(days=30))
+    assert steps.expire() == 3 and Step.objects.get().call == f"c{waiting.pk}"
 
 
 @pytest.mark.django_db(transaction=True)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
+import threading
+import time
+from datetime import timedelta
 
-from django_mcp.delivery import calls, events, sessions, streams
+import pytest
+from django.conf import settings
+from django.db import transaction
+
+from django_mcp.delivery import calls, clock, events, pruning, sessions, streams
 from django_mcp.delivery.streams import StreamState
 from django_mcp.exceptions import Busy
 from django_mcp.models import DONE, Ask, Call, Event, Session, Stream
 
-from .rows import ask, call, given, queries, session, together
+from .rows import announced, ask, call, given, queries, session, together
 
 pytestmark = pytest.mark.django_db
 
@@ -100,22 +106,28 @@ def test_an_attempt_that_came_through_is_not_made_again():
 # How many.
 
 
-def test_the_oldest_that_is_over_makes_room(monkeypatch):
-    monkeypatch.setattr(streams, "STREAMS", 3)
+def test_those_that_are_long_over_make_room(monkeypatch):
+    monkeypatch.setattr(streams, "STREAMS", 4)
+    monkeypatch.setattr(streams, "FORGOTTEN", 2)
     made = session()
-    first = streams.open(made, calls=[one := call(1)])
-    second = streams.open(made, calls=[two := call(2)])
-    calls.park(two.pk, 0, [ask()], ["q"], known={}, high_water=None, rounds=1)
-    calls.cancel(made, "2")
-    third = streams.open(made, calls=[call(3)])
-    fourth = streams.open(made, calls=[call(4)])
-    assert set(streams.states([first.pk, second.pk, third.pk])) == {first.pk, third.pk}
-    assert Ask.objects.count() == 0 and Event.objects.count() == 0 and Call.objects.count() == 3
-    with pytest.raises(Busy):
+    ours = [streams.open(made, calls=[one := call(n)]) for n in range(4)]
+    calls.park(one.pk, 0, [ask()], ["q"], known={}, high_water=None, rounds=1)
+    for n in (3, 1, 0):
+        calls.cancel(made, str(n))
+    with pytest.raises(Busy, match="in an hour"):  # the client may be on its way back
         streams.open(made, calls=[call(5)])
-    assert events.finish(one.pk, 0, "{}", first.pk)
-    streams.open(made, calls=[call(5)])
-    assert fresh(made).streams == 3 and fourth.pk in streams.states([fourth.pk])
+    ended = clock.now() - pruning.KEPT
+    Stream.objects.filter(pk=ours[0].pk).update(ended=ended + timedelta(minutes=1))
+    Stream.objects.filter(pk=ours[1].pk).update(ended=None)  # trimmed
+    Stream.objects.filter(pk=ours[3].pk).update(ended=ended - timedelta(minutes=1))
+    fifth = streams.open(made, calls=[call(5)])
+    assert set(Stream.objects.values_list("pk", flat=True)) == {ours[0].pk, ours[2].pk, fifth.pk}
+    assert Ask.objects.count() == 0 and Event.objects.count() == 0 and Call.objects.count() == 3
+    assert fresh(made).streams == 3
+    streams.open(made, calls=[call(6)])
+    with pytest.raises(Busy):
+        streams.open(made, calls=[call(7)])
+    assert fresh(made).streams == 4
 
 
 # Standalone streams.
@@ -128,14 +140,14 @@ def test_the_latest_is_the_current_one():
     second = streams.open(made, standalone=True)
     assert streams.current(made) == made.current == second.pk
     assert not fresh(first).closed and not second.closed
-    assert streams.announce(made.pk, "hi", "tools") == second.pk
+    assert announced(made.pk, "hi", "tools") == second.pk
     assert (said(first), said(second)) == ([], ["hi"])
 
 
 def test_what_nobody_took_is_where_the_next_begins():
     made = session()
     for mark in ("tools", "prompts", "tools"):
-        assert streams.announce(made.pk, "hi", mark) is None
+        assert announced(made.pk, "hi", mark) is None
     assert fresh(made).dirty == ["tools", "prompts"]
     stream = streams.open(made, standalone=True, messages=["missed"], words=words)
     assert said(stream) == ["changed tools", "changed prompts", "missed"]
@@ -143,12 +155,68 @@ def test_what_nobody_took_is_where_the_next_begins():
     assert said(streams.open(made, standalone=True, words=words)) == []
 
 
+def test_what_was_said_where_nothing_was_written_is_said_again():
+    """The process may have died, or the connection broken, before any of it got out."""
+    made = session()
+    announced(made.pk, "changed tools", "tools")
+    first = streams.open(made, standalone=True, words=words, nonce="a")
+    for mark in ("prompts", "tools"):
+        announced(made.pk, f"changed {mark}", mark)
+    streams.close(first.pk)
+    announced(made.pk, "changed resources", "resources")
+    second = streams.open(made, standalone=True, words=words, nonce="b")
+    assert said(second) == ["changed prompts", "changed tools", "changed resources"]
+    announced(made.pk, "changed tools", "tools")
+    third = streams.open(made, standalone=True, words=words, nonce="c")
+    assert said(third) == ["changed prompts", "changed resources", "changed tools"]
+    streams.take(made, second.pk, words)
+    streams.begun(third.pk)
+    assert said(streams.open(made, standalone=True, words=words, nonce="d")) == []
+
+
+def test_news_of_a_stream_that_was_never_begun_go_to_the_one_that_is_resumed():
+    made = session()
+    first = streams.open(made, standalone=True, words=words, nonce="a")
+    streams.begun(first.pk)
+    announced(made.pk, "a", "a")
+    streams.leave(made.pk, first.pk, 1)
+    announced(made.pk, "changed tools", "tools")
+    second = streams.open(made, standalone=True, words=words, nonce="b")
+    announced(made.pk, "changed prompts", "prompts")
+    streams.leave(made.pk, second.pk, 1, unread=True)
+    assert fresh(second).closed and not fresh(first).closed
+    streams.close(streams.open(made, standalone=True, messages=["others"], nonce="c").pk)
+    for _ in range(2):
+        streams.take(made, first.pk, words)
+    assert said(first) == ["a", "changed tools", "changed prompts"]
+
+
+def test_who_has_a_cursor_can_come_back_to_what_was_not_begun_again():
+    stream = streams.open(made := session(), standalone=True)
+    streams.take(made, stream.pk, words)
+    streams.leave(made.pk, stream.pk, 2, unread=True)
+    assert not fresh(stream).closed and fresh(stream).released == 2
+
+
+def test_what_finds_no_room_on_a_stream_that_is_resumed_waits():
+    with given(EVENTS=1):
+        made = session()
+        first, second = (streams.open(made, standalone=True, nonce=n) for n in "ab")
+        announced(made.pk, "changed tools", "tools")
+        streams.leave(made.pk, second.pk, 1, unread=True)
+        announced(made.pk, "a", "a")
+        assert said(first) == ["a"]
+        streams.take(made, first.pk, words)
+        assert said(first) == ["a"]
+        assert "changed tools" in said(streams.open(made, standalone=True, words=words))
+
+
 def test_a_stream_that_is_full_is_closed_and_nothing_is_lost():
     with given(EVENTS=1):
         made = session()
         stream = streams.open(made, standalone=True)
-        assert streams.announce(made.pk, "a", "tools") == stream.pk
-        assert streams.announce(made.pk, "b", "uri:a://b") is None
+        assert announced(made.pk, "a", "tools") == stream.pk
+        assert announced(made.pk, "b", "uri:a://b") is None
     assert fresh(stream).closed and said(stream) == ["a"]
     assert fresh(made).current is None and made.dirty == ["uri:a://b"]
 
@@ -156,7 +224,7 @@ def test_a_stream_that_is_full_is_closed_and_nothing_is_lost():
 def test_news_for_a_stream_that_was_closed_are_kept():
     made = session()
     streams.close(streams.open(made, standalone=True).pk)
-    assert streams.announce(made.pk, "a", "tools") is None
+    assert announced(made.pk, "a", "tools") is None
     assert fresh(made).current is None and made.dirty == ["tools"]
 
 
@@ -164,7 +232,7 @@ def test_marks_are_bounded(monkeypatch):
     monkeypatch.setattr(streams, "MARKS", 2)
     made = session()
     for mark in "abcb":
-        streams.announce(made.pk, "hi", mark)
+        announced(made.pk, "hi", mark)
     assert set(fresh(made).dirty) == {"b", "c"}
 
 
@@ -184,8 +252,8 @@ def test_opening_is_few_statements():
         streams.open(made, calls=[call()], messages=["a", "b"])
     assert len(done()) == 5, done()
     with queries() as done:
-        streams.open(made, standalone=True)
-    assert len(done()) == 5, done()
+        streams.open(made, standalone=True, words=words)
+    assert len(done()) == 6, done()
 
 
 # Connections.
@@ -233,7 +301,7 @@ def test_it_is_told_what_nobody_took():
     made = session()
     first, second = (streams.open(made, standalone=True) for _ in range(2))
     streams.close(second.pk)
-    streams.announce(made.pk, "a", "tools")
+    announced(made.pk, "a", "tools")
     assert streams.take(made, first.pk, words).last == 1
     assert said(first) == ["changed tools"] and fresh(made).dirty == []
 
@@ -244,9 +312,9 @@ def test_news_for_a_stream_that_was_left_go_to_one_that_is_read():
     streams.leave(made.pk, second.pk, 1)
     assert streams.current(made) == third.pk
     streams.leave(made.pk, third.pk, 1)
-    assert streams.announce(made.pk, "m", "tools") == first.pk
+    assert announced(made.pk, "m", "tools") == first.pk
     streams.leave(made.pk, first.pk, 1)
-    assert streams.announce(made.pk, "m", "prompts") is None
+    assert announced(made.pk, "m", "prompts") is None
     assert fresh(made).dirty == ["prompts"]
     state = streams.take(made, second.pk, words)
     assert state is not None and streams.current(made) == second.pk
@@ -303,7 +371,7 @@ def test_news_while_streams_come_and_go_reach_one_stream_or_the_next():
 
     def announce(kind: str) -> None:
         for number in range(15):
-            streams.announce(made.pk, f"changed {kind}{number}", f"{kind}{number}")
+            announced(made.pk, f"changed {kind}{number}", f"{kind}{number}")
 
     def reconnect() -> None:
         for _ in range(8):
@@ -344,3 +412,42 @@ def test_no_stream_is_opened_in_a_session_that_has_ended():
     with pytest.raises(sessions.Gone):
         streams.open(made, calls=[call()], nonce="n", again=True)
     assert not Stream.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_attempt_that_is_still_at_its_commit_is_waited_for():
+    made = session()
+    begun = threading.Event()
+
+    def first():
+        with transaction.atomic(using=settings.DJANGO_MCP["DATABASE"]):
+            stream = streams.open(made, calls=[call()], nonce="n")
+            begun.set()
+            time.sleep(0.3)
+            return stream
+
+    def again():
+        begun.wait(10)
+        return streams.open(made, calls=[call()], nonce="n", again=True)
+
+    assert len(set(together(first, again))) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda one: events.append(one.pk, ["a"]),
+        lambda one: streams.close(one.pk),
+        lambda one: streams.take(one.session, one.pk),
+        lambda one: streams.release(one.pk),
+        lambda one: streams.erase_streams([one.pk]),
+    ],
+    ids=["said", "closed", "taken", "released", "gone"],
+)
+def test_whatever_becomes_of_a_stream_is_in_the_totals(change):
+    made = session()
+    one, other = (streams.open(made, calls=[call(id)]) for id in (1, 2))
+    before = streams.totals([one.pk, other.pk])
+    assert streams.totals([one.pk, other.pk]) == before != streams.totals([one.pk])
+    change(one)
+    assert streams.totals([one.pk, other.pk]) != before

@@ -17,12 +17,6 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def loop(monkeypatch):
-    with a_loop(monkeypatch) as made:
-        yield made
-
-
-@pytest.fixture
 def slow(monkeypatch):
     """A loop whose poller does not look."""
     with a_loop(monkeypatch, period=60) as made:
@@ -216,7 +210,7 @@ def test_a_stream_that_is_no_more(loop):
     reader = Reader(loop, stream)
     reader.until(1)
     streams.close(stream.pk)
-    streams.erase_stream(stream.pk)
+    streams.erase_streams([stream.pk])
     assert reader.ended() in (Ending.GONE, Ending.FINISHED)
 
 
@@ -237,6 +231,13 @@ def test_what_was_trimmed_under_a_slow_reader_is_not_passed_over(slow, monkeypat
     reader.until(2)
     Event.objects.filter(stream=stream, seq=3).delete()
     slow.do(reader.open.set)
+    assert reader.ended() is Ending.RELEASED and reader.seqs == [1, 2]
+
+
+def test_of_a_page_that_was_trimmed_in_its_middle_comes_what_follows_on(slow):
+    stream = opened(messages=["a", "b", "c", "d", "e"])
+    Event.objects.filter(stream=stream, seq__in=[3, 4]).delete()
+    reader = Reader(slow, stream)
     assert reader.ended() is Ending.RELEASED and reader.seqs == [1, 2]
 
 

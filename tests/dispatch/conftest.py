@@ -5,14 +5,28 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import connection, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 from django.test.utils import CaptureQueriesContext
 
-from . import around
+from django_mcp import threads
+from django_mcp.declare.servers import Server
+from django_mcp.delivery import changes, interests, poller
+from django_mcp.delivery.interests import watched
+from django_mcp.dispatch import hearing, news
+from django_mcp.models import Change
+from tests.shop.models import Badge
+
+from ..delivery import loops
+from ..delivery.loops import loop
+from . import around, shops
+
+__all__ = ["loop"]
 
 
 @pytest.fixture
@@ -69,5 +83,93 @@ def in_transaction() -> Callable[[], bool]:
 
 
 @pytest.fixture
+def unwatched(shared_db: None) -> Iterator[None]:
+    """Nobody has asked before what is watched."""
+    watched.__init__()  # type: ignore[misc]
+    yield
+    watched.__init__()  # type: ignore[misc]
+
+
+@pytest.fixture
+def at_once(unwatched: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What changes is told at once, and what is watched is asked every time."""
+    monkeypatch.setattr(interests, "FRESH", 0.0)
+    monkeypatch.setattr(interests, "MARGIN", 0.0)
+    monkeypatch.setattr(hearing, "LISTING", 0.0)
+    monkeypatch.setattr(news, "LISTING", 0.0)
+    monkeypatch.setattr(poller, "LONGEST", 0.02)
+
+
+@pytest.fixture
+def shop(server: Server) -> Server:
+    return shops.exposed(server)
+
+
+@pytest.fixture
+def people() -> Callable[..., Any]:
+    """Companies and the user of each, by their number."""
+    return shops.members
+
+
+@pytest.fixture
+def real_threads(shared_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads have connections of their own, and a tool may wait for the loop."""
+    monkeypatch.setattr(loops, "jobs_ended", lambda *pools: None)
+
+
+@pytest.fixture
+def runs() -> list[str]:
+    """What tools have done."""
+    return []
+
+
+@pytest.fixture
 def threads_before() -> set[threading.Thread]:
     return set(threading.enumerate())
+
+
+def connected(self: Any) -> None:
+    """Django's own, in whose place is one that knows of no database that came after the test."""
+    if self.connection is None:
+        with self.wrap_database_errors:
+            self.connect()
+
+
+class Away:
+    """A database that cannot be opened, until it is ``back``: that of badges."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir()
+
+    def db_for_read(self, model: type[Any], **hints: Any) -> str | None:
+        return "away" if model is Badge else None
+
+    db_for_write = db_for_read
+
+    def back(self) -> None:
+        self.path.rmdir()
+        self.path.touch()
+        with connections["away"].schema_editor() as editor:
+            for model in (Badge, Change):
+                editor.create_model(model)
+
+
+@pytest.fixture
+def away(shared_db: None, settings: Any, tmp_path: Path, monkeypatch: Any) -> Iterator[Away]:
+    made = Away(tmp_path / "away.sqlite3")
+    connections.settings["away"] = connections.configure_settings(
+        {"default": {}, "away": {"ENGINE": "django.db.backends.sqlite3", "NAME": made.path}}
+    )["away"]
+    settings.DATABASE_ROUTERS = [made, *settings.DATABASE_ROUTERS]
+    monkeypatch.setattr(BaseDatabaseWrapper, "ensure_connection", connected)
+    for pause in ("AWAY", "AGAIN"):
+        monkeypatch.setattr(changes, pause, 0.05)
+    yield made
+    for pool in (*threads.POOLS, threads.changes, threads.interests, threads.notes):
+        pool.shutdown()
+    connections["away"].close()
+    del connections["away"], connections.settings["away"]
+    for known in (changes._ready, changes._away):
+        known.pop("away", None)
+    changes._lacking.discard("away")

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from django.contrib.auth.models import AnonymousUser
 
-from django_mcp.delivery import sessions
-from django_mcp.dispatch.durable import connection_of, docket
+from django_mcp.delivery import processes, sessions, streams
+from django_mcp.dispatch.durable import docket
+from django_mcp.dispatch.recalled import connection_of
 from django_mcp.dispatch.replies import Reply
-from django_mcp.models import Call, Event, Session
+from django_mcp.models import Call, Event, Session, Stream
 from django_mcp.principal import Principal
 from django_mcp.protocol.events import Answered, Cancelled
 
 from ..delivery.loops import Loop, Reader
+from ..delivery.rows import call
 
 JSON = dict[str, Any]
 EVERYTHING = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
@@ -119,6 +122,29 @@ class Reading:
         written = Event.objects.filter(stream=self.row).order_by("seq")
         assert self.reader.events == list(written.values_list("seq", "data"))
         return self.messages
+
+
+def dead(stream: Stream, **changes: Any) -> Call:
+    """Make the stream's call one of a process that has died."""
+    processes.begin("dead")
+    processes.leave("dead")
+    Call.objects.filter(stream=stream).update(process="dead", **changes)
+    return Call.objects.get(stream=stream)
+
+
+def left_behind(desk: Desk, tool: str, _said: Sequence[JSON] = (), **changes: Any) -> Reading:
+    """A call whose process died, and a connection that has come back for it."""
+    made = call(1, params={"name": tool, "arguments": {}}, meta={"progressToken": "t"})
+    stream = streams.open(desk.fresh(), calls=[made], messages=[json.dumps(one) for one in _said])
+    dead(stream, **changes)
+    desk.loop.do(docket)
+    return reading(desk, stream)
+
+
+def reading(desk: Desk, stream: Stream) -> Reading:
+    """As by a connection that has come back for a stream."""
+    reply = type("Reply", (), {"session": desk.session, "stream": stream.pk})()
+    return Reading(desk, reply)
 
 
 def text(response: JSON) -> str:

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import pytest
 from django.contrib.auth.models import AnonymousUser
+from django.db import OperationalError, connection
 
 from django_mcp.dispatch.callers import Caller
 from django_mcp.models import Call, Session
 from django_mcp.principal import Auth, Principal
 
-from ..delivery.loops import a_loop
-
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def loop(monkeypatch):
-    with a_loop(monkeypatch) as made:
-        yield made
 
 
 def asked(loop, caller) -> Principal:
@@ -69,3 +62,17 @@ def test_a_row_of_nobody(loop):
 @pytest.mark.parametrize("key", ["no number", "", "9" * 30])
 def test_a_key_that_is_none_is_nobodys(loop, key):
     assert not asked(loop, Caller(key, None)).is_authenticated
+
+
+def test_a_database_that_is_away_for_a_moment_makes_nobody_of_no_one(loop, alice):
+    caller = Caller.kept(str(alice.pk), ["read"], Principal(alice).key)
+    broken = iter([OperationalError("The server is gone.")])
+
+    def away(execute, *statement):
+        for error in broken:
+            raise error
+        return execute(*statement)
+
+    with connection.execute_wrapper(away):
+        assert asked(loop, caller).user == alice
+    assert next(broken, None) is None

@@ -18,10 +18,10 @@ from django.db import OperationalError
 import django_mcp as mcp
 from django_mcp import threads
 from django_mcp.dispatch.active import Active
-from django_mcp.dispatch.announcements import Announcement, announce
 from django_mcp.dispatch.conversations import Conversation
 from django_mcp.exceptions import Busy, Stopped
 from django_mcp.principal import Principal
+from tests.announcing import Announcement, announce
 from tests.client import RpcError
 from tests.shop.models import Tag
 
@@ -170,12 +170,15 @@ def test_listens_do_not_count_as_calls(connect, server, work, settings):
     assert client.text("quick", name="x") == "quick x"
 
 
+SHARE = 7  # of the ten threads, that one caller's jobs have at once
+
+
 def test_more_than_the_threads_take_wait_their_turn(connect, server, work, settings):
     settings.DJANGO_MCP = {"QUEUE": 100}
     client = connect(server=server)
     ids = [start(client, "hold", str(number)) for number in range(30)]
-    begun(client, work, 10)
-    assert len(work.begun) == 10
+    begun(client, work, SHARE)
+    assert len(work.begun) == SHARE
     work.go.set()
     assert [text(client.wait(id)) for id in ids] == [f"held {number}" for number in range(30)]
 
@@ -183,8 +186,8 @@ def test_more_than_the_threads_take_wait_their_turn(connect, server, work, setti
 def test_beyond_the_queue_a_tool_says_so_without_effect(connect, server, work, settings):
     settings.DJANGO_MCP = {"QUEUE": 1}
     client = connect(server=server)
-    ids = [start(client, "hold", "in") for _ in range(11)]
-    begun(client, work, 10)
+    ids = [start(client, "hold", "in") for _ in range(SHARE + 1)]
+    begun(client, work, SHARE)
     with pytest.raises(RpcError, match="more work than it accepts") as refused:
         client.call("hold", name="out")
     assert refused.value.code == -32603
@@ -252,10 +255,10 @@ def test_a_batch_of_which_nothing_is_served_is_answered_at_once(batching, settin
     batching.settle()
     answers = [message for message in batching.received[before:] if isinstance(message, list)]
     assert [[answer["error"]["code"] for answer in one] for one in answers] == [[-32603, -32603]]
-    (answers,) = sent(batching, 1, {"jsonrpc": "2.0", "method": "notifications/unknown"})
-    assert [answer["error"]["code"] for answer in answers] == [-32600]
     work.go.set()
     batching.wait(id)
+    (answers,) = sent(batching, 1, {"jsonrpc": "2.0", "method": "notifications/unknown"})
+    assert [answer["error"]["code"] for answer in answers] == [-32600]
 
 
 @pytest.mark.parametrize("size", [0, 51])
@@ -312,17 +315,17 @@ def test_a_call_that_waits_for_a_thread_never_begins_once_cancelled(
     connect, server, work, settings
 ):
     client = connect(server=server)
-    for _ in range(10):
+    for _ in range(SHARE):
         start(client, "hold", "in")
-    begun(client, work, 10)
+    begun(client, work, SHARE)
     queued = start(client, "hold", "queued")
     client.settle()
     cancel(client, queued)
     client.settle()
-    assert len(client.conversation._active) == 10
+    assert len(client.conversation._active) == SHARE
     work.go.set()
     finish(client)
-    assert work.begun == ["in"] * 10 and len(responses(client)) == 10
+    assert work.begun == ["in"] * SHARE and len(responses(client)) == SHARE
 
 
 def test_a_call_that_asks_is_cancelled_with_its_question(connect, server, work, handshake):

@@ -4,48 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
+from contextlib import suppress
 
 import pytest
+from django.db import OperationalError
 
 import django_mcp as mcp
-from django_mcp.delivery import calls, leases, poller, processes, sessions, streams
+from django_mcp.delivery import calls, leases, poller, processes, sessions, streams, writer
 from django_mcp.delivery.tails import Ending
-from django_mcp.dispatch.durable import LOST, docket
+from django_mcp.dispatch.durable import docket
+from django_mcp.dispatch.outcomes import beside
+from django_mcp.dispatch.replies import Reply
 from django_mcp.models import DONE, PARKED, RUNNING, Ask, Call, Event, Session, Step, Stream
 
-from ..delivery.loops import a_loop
-from ..delivery.rows import call, given
+from ..delivery.rows import given
 from .desk import Desk, Reading, text
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("short_grace")]
 PUBLIC = {"permission": mcp.PUBLIC}
-
-
-@pytest.fixture(autouse=True)
-def _grace():
-    with given(JSON_GRACE=0.15):
-        yield
-
-
-@pytest.fixture
-def loop(monkeypatch):
-    with a_loop(monkeypatch) as made:
-        yield made
-
-
-@pytest.fixture
-def gate():
-    """What tools wait for, in a thread or in the loop."""
-    found = threading.Event()
-    yield found
-    found.set()
-
-
-@pytest.fixture
-def runs():
-    """What tools have done."""
-    return []
 
 
 @pytest.fixture
@@ -110,6 +86,14 @@ def server(server, gate, runs):
         return f"{number} {request.elicit('Go on?', bool)}"
 
     @server.tool(**PUBLIC)
+    async def once_and_wait(request) -> str:
+        """Do a step, then wait."""
+        await request.aonce("step", lambda: 1)
+        runs.append("after the step")
+        await passed()
+        return "done"
+
+    @server.tool(**PUBLIC)
     async def release(request) -> str:
         """Let the connection go."""
         request.progress(1)
@@ -121,6 +105,34 @@ def server(server, gate, runs):
     def broken(request) -> set:
         """Return what is no JSON."""
         return {1}
+
+    @server.tool(idempotent=True, **PUBLIC)
+    async def linger(request) -> str:
+        """Take a cancel for nothing, as a thread does."""
+        runs.append("linger")
+        while not gate.is_set():
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.002)
+        return "lingered"
+
+    @server.tool(**PUBLIC)
+    def say_and_ask(request, count: int) -> str:
+        """Speak before a question and after it."""
+        for n in range(count):
+            request.progress(n + 1)
+        request.elicit("Go on?", bool)
+        for n in range(count, 2 * count):
+            request.progress(n + 1)
+        return "said"
+
+    @server.tool(**PUBLIC)
+    async def wait_and_step(request) -> str:
+        """Do a step when it may."""
+        request.progress(1)
+        runs.append("begun")
+        await passed()
+        await request.aonce("step", lambda: runs.append("step") or 1)
+        return "stepped"
 
     class Kept(mcp.Tool):
         """Written down before it runs."""
@@ -250,12 +262,46 @@ def desk_messages(desk, stream):
     return [json.loads(data) for data in found.values_list("data", flat=True)]
 
 
+def test_a_call_that_others_have_taken_over_before_its_commit_was_known_is_theirs(
+    desk, runs, monkeypatch
+):
+    insert, tried = Reply._insert, []
+
+    def inserting(self, *args, again):
+        stream = insert(self, *args, again=again)
+        tried.append(again)
+        if not again:
+            Call.objects.update(process="taker", fence=1)
+            raise OperationalError("The connection is gone.")
+        return stream
+
+    monkeypatch.setattr(Reply, "_insert", inserting)
+    desk.server.durable = True
+    desk.start(desk.call("look"))
+    desk.loop.until(lambda: tried == [False, True] and not docket()._requests)
+    assert not runs and Call.objects.get().process == "taker"
+
+
 def test_who_says_too_much_is_told_by_an_error(desk):
     with given(EVENTS=20):
         reading = desk.streamed(desk.call("count", "t", to=2000))
         *said, response = reading.all()
     assert response["result"]["isError"] and "more than" in text(response)
     assert len(said) <= 20 and [progress(one) for one in said] == list(range(1, len(said) + 1))
+
+
+def test_what_is_said_while_rows_are_made_is_not_too_much_for_the_log(desk, monkeypatch):
+    insert = Reply._insert
+
+    def inserting(self, *args, **options):
+        for n in range(1, 4):
+            self.kept[0].send({"jsonrpc": "2.0", "method": "notifications/message", "params": n})
+        return insert(self, *args, **options)
+
+    monkeypatch.setattr(Reply, "_insert", inserting)
+    monkeypatch.setattr(writer, "MOST_IN_ALL", 1)
+    *said, response = desk.streamed(desk.call("kept")).all()
+    assert [one["params"] for one in said] == [1, 2, 3] and text(response) == "kept"
 
 
 def test_what_holds_no_json_is_an_error(desk, monkeypatch):
@@ -293,7 +339,21 @@ def test_a_cancelled_call_in_memory_is_not_answered(desk, runs, gate):
     desk.loop.until(lambda: runs)
     desk.cancel(1)
     assert desk.loop.run(asyncio.wait_for(asyncio.shield(reply.answered), 5)) is False
-    assert reply.responses == [] and not Stream.objects.exists() and not Call.objects.exists()
+    assert reply.responses == [] and not Stream.objects.exists()
+    assert not Call.objects.exclude(state=DONE, cancelled=True, stream=None).exists()
+
+
+def test_what_was_cancelled_before_it_was_a_row_does_not_come_back(desk, runs, gate):
+    """Its thread goes on, and the grace ends; nobody runs it again, and nothing is answered."""
+    reply = desk.start(desk.call("linger"))
+    desk.loop.until(lambda: runs)
+    desk.cancel(1)
+    desk.loop.until(lambda: reply.stream is not None)
+    row = Call.objects.get(stream=reply.stream)
+    assert (row.state, row.cancelled) == (DONE, True)
+    gate.set()
+    desk.loop.until(lambda: not docket().held())
+    assert Reading(desk, reply).all() == [] and runs == ["linger"]
 
 
 def test_a_cancelled_call_ends_its_stream_without_an_event(desk, gate):
@@ -454,7 +514,7 @@ def test_a_step_happens_once_however_often_the_call_runs(desk, runs):
     assert not Step.objects.exists()
 
 
-def test_another_user_may_be_nobody_by_the_time_of_the_answer(loop, server, alice):
+def test_who_may_not_sign_in_by_the_time_of_the_answer_gets_none(loop, server, alice):
     @server.tool
     def private(request) -> str:
         """For users."""
@@ -468,64 +528,33 @@ def test_another_user_may_be_nobody_by_the_time_of_the_answer(loop, server, alic
     reading = desk.streamed(desk.call("private"))
     alice.is_active = False
     alice.save()
-    desk.answer(reading.until(1)[0], yes)
-    assert "error" in reading.all()[-1]
+    desk.answer(asked := reading.until(1)[0], yes)
+    assert reading.all() == [asked]  # and nothing more is said
+    assert Call.objects.latest("pk").cancelled
 
 
 # Taking over.
 
 
-def dead(stream: Stream, **changes) -> Call:
-    """Make the stream's call one of a process that has died."""
-    processes.begin("dead")
-    processes.leave("dead")
-    Call.objects.filter(stream=stream).update(process="dead", **changes)
-    return Call.objects.get(stream=stream)
-
-
-def left_behind(desk, tool: str, **changes) -> Reading:
-    """A call whose process died, and a connection that has come back for it."""
-    made = call(1, params={"name": tool, "arguments": {}})
-    stream = streams.open(desk.fresh(), calls=[made])
-    dead(stream, **changes)
-    reply = type("Reply", (), {"session": desk.session, "stream": stream.pk})()
-    desk.loop.do(docket)
-    return Reading(desk, reply)
-
-
-def test_a_call_that_only_reads_runs_again(desk, runs, gate):
-    reading = left_behind(desk, "look")
-    desk.loop.until(lambda: runs)
-    gate.set()
-    assert text(reading.all()[-1]) == "looked" and Call.objects.get().runs == 1
-
-
-def test_one_that_acts_is_not_done_twice(desk, runs):
-    (response,) = left_behind(desk, "wait").all()
-    assert response["result"]["isError"] and text(response) == LOST and runs == []
-
-
-def test_one_that_kills_its_process_is_not_run_for_ever(desk, runs):
-    (response,) = left_behind(desk, "look", runs=2).all()
-    assert text(response) == LOST and runs == []
-
-
-def test_what_is_no_tool_runs_again(desk):
-    stream = streams.open(desk.fresh(), calls=[call(1, method="tools/list", params={})])
-    dead(stream)
-    desk.loop.do(docket)
-    reply = type("Reply", (), {"session": desk.session, "stream": stream.pk})()
-    (response,) = Reading(desk, reply).all()
-    assert {tool["name"] for tool in response["result"]["tools"]} >= {"add", "look"}
-
-
 def test_who_was_taken_for_dead_has_no_outcome(desk, gate):
     reading = desk.streamed(desk.call("wait"))
+    processes.begin("another")
     Call.objects.update(fence=5, process="another")
     gate.set()
     desk.loop.until(lambda: not docket().held())
     row = Call.objects.get()
     assert (row.state, row.fence) == (RUNNING, 5) and reading.messages == []
+
+
+def test_who_was_taken_for_dead_forgets_no_steps(desk, runs, gate):
+    """Whoever has the call now may run it again."""
+    found = desk.streamed(desk.call("once_and_wait"))
+    desk.loop.until(lambda: runs)
+    processes.begin("another")
+    Call.objects.update(fence=5, process="another")
+    gate.set()
+    desk.loop.until(lambda: not (docket().held() or docket()._tasks))
+    assert found.messages == [] and Step.objects.get().value == 1
 
 
 def test_a_session_that_ends_stops_its_calls(desk, gate):
@@ -581,3 +610,22 @@ def test_nothing_is_left_when_all_is_done(desk, gate):
     desk.loop.until(idle)
     task = desk.loop.do(lambda: poller.poller()._task)
     assert task is None or task.done()
+
+
+def test_a_call_that_is_no_longer_mine_does_no_step(desk, runs, gate):
+    reading = desk.streamed(desk.call("wait_and_step", "t"))
+    desk.loop.until(lambda: runs)
+    Call.objects.filter(stream=reading.row).update(fence=7, process="another's")
+    gate.set()
+    desk.loop.until(lambda: not docket().held())
+    assert not Step.objects.exists() and (runs == ["begun"] or beside(True))
+
+
+def test_what_does_not_fit_after_a_question_is_no_success(desk):
+    with given(EVENTS=10):
+        reading = desk.streamed(desk.call("say_and_ask", "t", count=6))
+        *said, asked = reading.until(7)
+        desk.answer(asked, {"action": "accept", "content": {"answer": True}})
+        *said, response = reading.all()
+    assert "more than its client can be told" in json.dumps(response)
+    assert "error" in response or response["result"]["isError"]

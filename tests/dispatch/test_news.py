@@ -6,27 +6,29 @@ import asyncio
 import json
 
 import pytest
+from django.db import InterfaceError, OperationalError
 
 import django_mcp as mcp
 from django_mcp.delivery import sessions, streams
-from django_mcp.dispatch import news, pages
-from django_mcp.dispatch.announcements import Announcement, announce
+from django_mcp.dispatch import news, pages, subscribers
+from django_mcp.dispatch.announcements import spread
+from django_mcp.dispatch.bulletins import Bulletin
 from django_mcp.exceptions import Busy
 from django_mcp.models import Event, Session, Stream, Subscription
 from django_mcp.protocol.jsonrpc import decode
+from tests.announcing import Announcement, announce
 from tests.shop.models import Company, Invoice
 
-from ..delivery.loops import Reader, a_loop
+from ..delivery.loops import Reader
 from .desk import Desk, text
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def loop(monkeypatch):
-    with a_loop(monkeypatch) as made:
-        made.do(news.follow)
-        yield made
+def loop(loop):
+    loop.do(news.follow)
+    return loop
 
 
 @pytest.fixture
@@ -197,8 +199,8 @@ def test_a_user_who_may_no_longer_sign_in_sees_nothing(loop, server, alice, invo
 
 def test_one_look_for_all_sessions_of_a_user(loop, server, alice, invoice, monkeypatch):
     looks = []
-    visible = news.visible
-    monkeypatch.setattr(news, "visible", lambda *a: looks.append(1) or visible(*a))
+    visible = subscribers.visible
+    monkeypatch.setattr(subscribers, "visible", lambda *a: looks.append(1) or visible(*a))
     desks = [Desk(loop, server, alice) for _ in range(3)]
     for desk in desks:
         subscribe(desk, "invoice://A-1")
@@ -208,41 +210,67 @@ def test_one_look_for_all_sessions_of_a_user(loop, server, alice, invoice, monke
     assert len(looks) == 1
 
 
-def test_what_cannot_be_looked_at_is_not_told_after_all(desk, monkeypatch, caplog):
+def failing(monkeypatch, *errors):
+    """The next looks at what is visible raise these."""
+    left, surrounded_job = list(errors), subscribers.surrounded_job
+
+    async def fails(*args):
+        if left:
+            raise left.pop(0)
+        return await surrounded_job(*args)
+
+    monkeypatch.setattr(subscribers, "surrounded_job", fails)
+    monkeypatch.setattr(subscribers, "BUSY_PAUSE", 0.001)
+
+
+def test_what_cannot_be_looked_at_is_told_by_what_is_seen_at_last(
+    loop, server, alice, invoice, monkeypatch, caplog
+):
+    desk = Desk(loop, server, alice)
+    subscribe(desk, "invoice://A-1")
+    stream = seat(desk)
+    failing(monkeypatch, RuntimeError("a bug in get_queryset"))
+    tell(desk, "updated", "invoice://A-1")
+    assert told(stream) == [] and "Nobody knows" in caplog.text
+    assert Subscription.objects.get().visible
+    invoice.delete()
+    tell(desk, "updated", "invoice://A-1")
+    assert told(stream) == ["resources/updated invoice://A-1"]
+    assert not Subscription.objects.get().visible
+
+
+def test_a_list_that_changed_by_itself_is_told_whoever_sees_what(desk, monkeypatch, caplog):
+    subscribe(desk, "note://a")
+    stream = seat(desk)
+    failing(monkeypatch, RuntimeError("a bug in get_queryset"))
+    news_ = Bulletin(uris={"note://a": None}, lists={"tools": None}, listed={"note://a": "a.note"})
+    desk.loop.do(spread, desk.server.name, news_)
+    desk.loop.until(lambda: news._news._telling is None or news._news._telling.done())
+    assert told(stream) == ["tools/list_changed"] and "Nobody knows" in caplog.text
+
+
+def test_a_database_that_is_away_is_waited_for(desk, monkeypatch, caplog):
     subscribe(desk, "note://a")
     Subscription.objects.update(visible=False)
     stream = seat(desk)
-
-    async def fails(*args):
-        raise RuntimeError("a bug in get_queryset")
-
-    monkeypatch.setattr(news, "surrounded_job", fails)
+    failing(monkeypatch, OperationalError("gone"), InterfaceError("closed"))
     tell(desk, "updated", "note://a")
-    assert told(stream) == [] and "Nobody knows" in caplog.text
+    assert told(stream) == ["resources/updated note://a"] and "gone" in caplog.text
 
 
 def test_a_busy_moment_is_waited_for(desk, monkeypatch):
     subscribe(desk, "note://a")
-    stream, looked = seat(desk), []
-    surrounded_job = news.surrounded_job
-
-    async def busy(*args):
-        looked.append(1)
-        if len(looked) < 3:
-            raise Busy
-        return await surrounded_job(*args)
-
-    monkeypatch.setattr(news, "surrounded_job", busy)
-    monkeypatch.setattr(news, "BUSY_PAUSE", 0.001)
+    stream = seat(desk)
+    failing(monkeypatch, Busy(), Busy())
     tell(desk, "updated", "note://a")
     assert told(stream) == ["resources/updated note://a"]
 
 
 def test_a_failure_is_logged_and_the_next_is_told(desk, monkeypatch, caplog):
-    stream, living = seat(desk), sessions.living
-    monkeypatch.setattr(sessions, "living", lambda name: 1 / 0)
+    stream, owners = seat(desk), sessions.owners
+    monkeypatch.setattr(sessions, "owners", lambda name: 1 / 0)
     tell(desk, "list_changed", "tools")
-    monkeypatch.setattr(sessions, "living", living)
+    monkeypatch.setattr(sessions, "owners", owners)
     tell(desk, "list_changed", "resources")
     assert told(stream) == ["resources/list_changed"] and "were not told" in caplog.text
 

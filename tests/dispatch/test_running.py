@@ -17,8 +17,8 @@ from django.utils import translation
 
 import django_mcp as mcp
 from django_mcp.dispatch import running
-from django_mcp.dispatch.announcements import Announcement, announce
 from django_mcp.protocol.revisions import REVISIONS
+from tests.announcing import Announcement, announce
 from tests.client import RpcError
 from tests.shop.models import Customer, Invoice, Tag
 
@@ -29,6 +29,16 @@ ASKED = {"elicitation/create": lambda params: {"action": "accept", "content": {"
 
 def labels() -> set[str]:
     return set(Tag.objects.values_list("label", flat=True))
+
+
+def cancelled(client, tool, begun, go=None):
+    """Call a tool, and cancel it when it has ``begun``; it may ``go`` on once that is said."""
+    id = client.start("tools/call", name=tool)
+    client._run(asyncio.to_thread(begun.wait, 60))
+    client.notify("notifications/cancelled", requestId=id)
+    if go is not None:
+        go.set()
+    client._run(client.conversation.finish(60))
 
 
 # The transaction of a synchronous tool.
@@ -96,12 +106,7 @@ def test_cancelling_rolls_back_and_lets_the_rollback_pass(connect, server, db):
         request.progress(1)
         return "never"
 
-    client = connect(server=server)
-    id = client.start("tools/call", name="write")
-    client._run(asyncio.to_thread(written.wait, 60))
-    client.notify("notifications/cancelled", requestId=id)
-    go.set()
-    client._run(client.conversation.finish(60))
+    cancelled(connect(server=server), "write", written, go)
     assert labels() == set()
 
 
@@ -120,12 +125,7 @@ def test_a_cancelled_call_stops_at_its_next_query_and_not_in_its_rollback(connec
         steps.append("ate it")
         return "never"
 
-    client = connect(server=server)
-    id = client.start("tools/call", name="write")
-    client._run(asyncio.to_thread(reached.wait, 60))
-    client.notify("notifications/cancelled", requestId=id)
-    go.set()
-    client._run(client.conversation.finish(60))
+    cancelled(connect(server=server), "write", reached, go)
     assert steps == ["queries"] and labels() == set()
 
 
@@ -142,12 +142,7 @@ def test_until_the_commit_the_cancel_wins(connect, server, db):
             request.log("info", "still here")
         return "never"
 
-    client = connect(server=server)
-    id = client.start("tools/call", name="write")
-    client._run(asyncio.to_thread(reached.wait, 60))
-    client.notify("notifications/cancelled", requestId=id)
-    go.set()
-    client._run(client.conversation.finish(60))
+    cancelled(connect(server=server), "write", reached, go)
     assert labels() == set()
 
 
@@ -488,11 +483,7 @@ def test_the_managers_see_a_cancel(connect, server, db, surrounded):
         await asyncio.Event().wait()
         return "never"
 
-    client = connect(server=server)
-    id = client.start("tools/call", name="tool")
-    client._run(asyncio.to_thread(begun.wait, 60))
-    client.notify("notifications/cancelled", requestId=id)
-    client._run(client.conversation.finish(60))
+    cancelled(connect(server=server), "tool", begun)
     assert isinstance(surrounded[0].error, asyncio.CancelledError)
     assert surrounded[0].left == surrounded[0].thread
 

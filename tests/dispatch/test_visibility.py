@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 from django.contrib.auth.models import AnonymousUser
+from django.db.utils import ConnectionDoesNotExist
 
 import django_mcp as mcp
 from django_mcp.declare.requests import Request
+from django_mcp.dispatch import places
 from django_mcp.dispatch.visibility import visible
 from django_mcp.principal import Principal
 from tests.client import RpcError
@@ -18,7 +20,7 @@ def seen(server):
     """What of some URIs a user sees."""
 
     def asked(user, *uris):
-        return visible(Request(Principal(user), server), uris)
+        return set(visible(Request(Principal(user), server), uris))
 
     return asked
 
@@ -115,6 +117,72 @@ def test_the_rows_in_a_template_must_be_seen(db, server, seen, alice, bob, invoi
     uris = ["report://A-1", "invoice://A-1"]
     assert seen(alice, *uris) == set(uris)
     assert seen(bob, *uris) == seen(AnonymousUser(), *uris) == set()
+
+
+def test_whichever_rows_there_are_are_one_query_and_no_client_can_ask_for_them(
+    db, server, seen, tags, queries
+):
+    rows, before = places.AnyRow("shop.tag"), len(queries)
+    assert seen(AnonymousUser(), rows) == set() and len(queries) - before == 0  # none is listed
+    server.catalog.models[Tag][0].listed = True
+    assert seen(AnonymousUser(), rows) == set() and len(queries) - before == 1
+    Tag.objects.create(label="secret")
+    assert seen(AnonymousUser(), rows) == set()
+    Tag.objects.create(label="one")
+    assert seen(AnonymousUser(), rows, "shop.tag ") == {rows}
+    assert seen(AnonymousUser(), "shop.tag") == set()
+
+
+class Replica:
+    """For a router: badges and tags are read where none has arrived yet."""
+
+    def db_for_read(self, model, **hints):
+        return "behind" if model in (Badge, Tag) else None
+
+    def db_for_write(self, model, **hints):
+        return "default" if model in (Badge, Tag) else None
+
+
+@pytest.fixture
+def behind(db, server, settings):
+    """From when it is called. There is no such connection: to be asked is to fail."""
+
+    def made():
+        assert server.catalog.messages == []
+        settings.DATABASE_ROUTERS = [Replica(), *settings.DATABASE_ROUTERS]
+
+    return made
+
+
+def test_a_row_is_looked_for_where_it_was_written(server, seen, behind):
+    @server.register(Tag)
+    class TagResource(mcp.ModelResource):
+        permission = mcp.PUBLIC
+        fields = ["label"]
+        listed = True
+        get_queryset = everything
+
+    behind()
+    tag = Tag.objects.using("default").create(label="one")
+    uri, rows = f"model://shop/tag/{tag.pk}", places.AnyRow("shop.tag")
+    assert seen(AnonymousUser(), uri, rows) == {uri, rows}
+
+
+def test_what_a_queryset_names_has_the_last_word(db, server, seen, behind):
+    @server.register(Badge)
+    class BadgeResource(mcp.ModelResource):
+        permission = mcp.PUBLIC
+        fields = ["code"]
+        listed = True
+
+        def get_queryset(self, request):
+            return super().get_queryset(request).using("behind")
+
+    behind()
+    Badge.objects.using("default").create(code="A", colour="red")
+    for one in ("model://shop/badge/A", places.AnyRow("shop.badge")):
+        with pytest.raises(ConnectionDoesNotExist, match="behind"):
+            seen(AnonymousUser(), one)
 
 
 @pytest.mark.parametrize("who", ["alice", "bob", None])

@@ -23,11 +23,13 @@ from tools.__main__ import COMMANDS
 from .pages import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
+MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
+TARGETS = set(re.findall(r"^([\w-]+):", MAKEFILE, re.M))
+VARIABLES = set(re.findall(r"\$\((\w+)\)", MAKEFILE))
 OPERATORS = {"&&", "||", ";", "|"}
 REDIRECTIONS = {"<", ">", ">>"}
 BUILTINS = {"cd", "export", "mkdir", "source", "cat"}
-ANOTHER = {"mcp", "fastmcp"}  # what pages install besides the project
+ANOTHER = {"mcp", "fastmcp", "uvicorn", "psycopg"}  # what pages install besides the project
 Words = list[str]
 
 
@@ -78,7 +80,7 @@ def manage(words: Words) -> str:
 
 def make(words: Words) -> str:
     target, *rest = words
-    if target not in TARGETS or not all(word.startswith("ARGS=") for word in rest):
+    if target not in TARGETS or not {word.partition("=")[0] for word in rest} <= VARIABLES:
         return "there is no such target"
     return ""
 
@@ -92,7 +94,9 @@ def install(words: Words) -> str:
     for word in words:
         name, _, extras = word.rstrip("]").partition("[")
         known = name == PROJECT["name"] or name in ANOTHER
-        there = set(extras.split(",")) - {""} <= set(PROJECT["optional-dependencies"])
+        there = name in ANOTHER or set(extras.split(",")) - {""} <= set(
+            PROJECT["optional-dependencies"]
+        )
         if not word.startswith("-") and not (known and there):
             return f"{word} is nothing to install"
     return ""

@@ -68,20 +68,23 @@ def test_the_ideas_run(server):
 
 
 def test_the_settings_for_sessions_are_right():
-    (code,) = blocks(ROOT / "docs/how-to/sessions.md", "python")
     given: dict[str, Any] = {}
-    exec(code, given)
+    for code in blocks(ROOT / "docs/how-to/sessions.md", "python"):
+        exec(code, given)
     program = f"""
         from django.conf import settings
         settings.configure(
             INSTALLED_APPS=["django.contrib.contenttypes", "django.contrib.auth", "django_mcp"],
             SECRET_KEY="x", USE_TZ=True, DATABASES={given["DATABASES"]!r},
             DATABASE_ROUTERS={given["DATABASE_ROUTERS"]!r}, DJANGO_MCP={given["DJANGO_MCP"]!r},
+            CHANNEL_LAYERS={given["CHANNEL_LAYERS"]!r},
         )
         import django
         django.setup()
         from django.core.management import call_command
         call_command("check", tags=["django_mcp"], deploy=True, fail_level="WARNING")
+        from channels.layers import get_channel_layer
+        assert type(get_channel_layer()).__name__ == "RedisChannelLayer"
     """
     done = subprocess.run(
         [sys.executable, "-c", dedent(program)], cwd=ROOT, capture_output=True, text=True

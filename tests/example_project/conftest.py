@@ -5,6 +5,8 @@ from datetime import date
 import pytest
 from django.conf import settings
 
+from django_mcp import threads
+
 if settings.SETTINGS_MODULE != "example_project.settings":
     collect_ignore_glob = ["test_*.py"]
 
@@ -16,6 +18,17 @@ def django_db_setup(django_db_setup, django_db_blocker):
 
     with django_db_blocker.unblock():
         load(largest=3_000)
+
+
+@pytest.fixture(autouse=True)
+def _the_tests_connections(request):
+    """Jobs run on the test's own connections: no thread could close one to a database in memory."""
+    if "db" not in request.fixturenames and not request.node.get_closest_marker("django_db"):
+        yield
+        return
+    request.getfixturevalue("db")
+    with threads.adopt():
+        yield
 
 
 @pytest.fixture

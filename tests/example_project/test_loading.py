@@ -12,7 +12,6 @@ from example_project.atlas.models import City, Continent, Country, Stop
 
 ROOT = Path(__file__).parents[2]
 MOST_MEMORY = 300 * 1024  # KiB
-MOST_SECONDS = 60
 
 
 @pytest.fixture
@@ -95,20 +94,17 @@ def test_the_command_can_be_silent(atlas, capsys):
 
 
 FULL = """
-import sys, time
 from django.core.management import call_command, execute_from_command_line
-began = time.monotonic()
 execute_from_command_line(["manage.py", "load_atlas"])
-seconds = time.monotonic() - began
 peak = next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))
 from example_project.atlas.models import City
-print(City.objects.count(), round(seconds), peak)
+print(City.objects.count(), peak)
 """
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is told by /proc")
-def test_the_whole_world_loads_in_little_memory_and_time(tmp_path):
+def test_the_whole_world_loads_in_little_memory(tmp_path):
     """The peak is VmHWM: getrusage would tell that of the process that started this one, too."""
     environ = os.environ | {
         "ATLAS_DATABASE": str(tmp_path / "atlas.sqlite3"),
@@ -118,9 +114,8 @@ def test_the_whole_world_loads_in_little_memory_and_time(tmp_path):
     subprocess.run([*manage, "migrate", "-v0"], env=environ, check=True)
     full = [sys.executable, "-c", FULL]
     done = subprocess.run(full, env=environ, cwd=ROOT, capture_output=True, text=True, check=True)
-    count, seconds, peak = map(int, done.stdout.splitlines()[-1].split())
+    count, peak = map(int, done.stdout.splitlines()[-1].split())
     assert count == 234_908
-    assert seconds < MOST_SECONDS
     assert peak < MOST_MEMORY
     again = subprocess.run([*manage, "load_atlas"], env=environ, capture_output=True, text=True)
     assert "already loaded: 234,908 cities" in again.stdout

@@ -14,14 +14,6 @@ from tests.client import RpcError
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture(autouse=True)
-def connections():
-    from django_mcp import threads
-
-    with threads.adopt():
-        yield
-
-
 @pytest.fixture
 def planned(trip, city):
     add_stop(trip, city("Tokyo"), date(2027, 4, 1))

@@ -15,7 +15,8 @@ class Proxy:
     """Listens on ``port`` and asks ``upstream``. Names of headers are in lower case.
 
     ``drops`` are headers of requests that do not get there, ``loses`` of answers; ``buffers``
-    hands on an answer when it is whole; ``moves`` answers whatever is at that path by a redirect.
+    hands on an answer when it is whole; ``moves`` answers whatever is at that path by a redirect;
+    ``strips`` takes away what follows the path.
     """
 
     def __init__(
@@ -28,10 +29,11 @@ class Proxy:
         refuses: Iterable[str] = (),
         buffers: bool = False,
         moves: dict[str, str] | None = None,
+        strips: bool = False,
     ) -> None:
         self.upstream, self.buffers, self.moves = upstream, buffers, moves or {}
         self.drops, self.loses, self.adds = set(drops), set(loses), adds or {}
-        self.refuses = set(refuses)
+        self.refuses, self.strips = set(refuses), strips
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -73,7 +75,8 @@ class Proxy:
         headers = {k: v for k, v in asked.headers.items() if k.lower() not in self.drops}
         connection = http.client.HTTPConnection("127.0.0.1", self.upstream, timeout=20)
         try:
-            connection.request(asked.command, asked.path, body, headers | self.adds)
+            path = asked.path.partition("?")[0] if self.strips else asked.path
+            connection.request(asked.command, path, body, headers | self.adds)
             self._hand_on(asked, connection.getresponse())
         except OSError:
             pass  # one of both has left

@@ -119,6 +119,12 @@ def test_the_default_address_is_told(run, settings):
     assert 'DJANGO_MCP["URL"] is not set, so the address is http://localhost/mcp.' in err
 
 
+def test_where_http_sse_is_is_told_if_it_is_on(run, monkeypatch):
+    assert "SSE" not in run("cursor")[1]
+    monkeypatch.setattr(django_mcp.server, "sse", True)
+    assert f"A client that can only do HTTP+SSE takes {URL}/sse." in run("cursor")[1]
+
+
 def test_a_token_may_come_through_a_pipe(run, monkeypatch, tmp_path):
     (tmp_path / "pipe").write_text(f"{GIVEN}\n")
     with (tmp_path / "pipe").open() as pipe:

@@ -108,14 +108,29 @@ def test_all_is_well_under_every_server(folder, token, server):
         assert words(visit(url(running.port), token), "warning", "problem") == []
 
 
-def test_it_leaves_no_session_behind(served, folder):
-    def count():
-        with closing(sqlite3.connect(folder / "mcp.sqlite3")) as database:
-            return database.execute("SELECT count(*) FROM django_mcp_session").fetchone()
+def sessions_in(folder):
+    with closing(sqlite3.connect(folder / "mcp.sqlite3")) as database:
+        return database.execute("SELECT count(*) FROM django_mcp_session").fetchone()
 
-    before = count()
+
+def test_it_leaves_no_session_behind(served, folder):
+    before = sessions_in(folder)
     assert not words(visit(url(served.port)), "problem")
-    assert count() == before
+    assert sessions_in(folder) == before
+
+
+def test_over_sse_all_is_well_or_the_address_leads_astray(folder, token):
+    with Served("uvicorn", folder, application="tests.management.older:application") as running:
+        before = sessions_in(folder)
+        for shown in (token, None):
+            found = visit(url(running.port), shown)
+            assert words(found, "warning", "problem") == []
+            assert any(one.startswith("HTTP+SSE is on") for one in words(found, "ok"))
+        assert sessions_in(folder) == before
+        with Proxy(running.port, strips=True) as proxy:
+            wrong = only(visit(proxy.url, token))
+    assert re.search(r"HTTP\+SSE names /mcp to post to, .* by 40\d", wrong.words), wrong
+    assert "the query" in wrong.hint and wrong.part == "HTTP+SSE"
 
 
 def test_a_token_that_is_not_valid_is_told(served):

@@ -15,7 +15,7 @@ from tests.spec.process import ROOT, Asking, Noisy, command, environment
 SETTINGS = "tests.management.stuck.settings"
 SOON = 3.5  # two seconds are promised, on a machine that has nothing else to do
 WAYS = [
-    ["sleep"] * 10, ["to_thread"] * 10, ["to_sync"] * 3, ["swallow"], ["block"], ["spin"],
+    ["sleep"] * 6, ["to_thread"] * 10, ["to_sync"] * 3, ["swallow"], ["block"], ["spin"],
     ["leave_a_task"], ["leave_a_thread"], ["leave_a_hook"],
 ]  # fmt: skip
 EVERY_WAY = ["leave_a_thread", "leave_a_task", "sleep", "to_thread", "to_sync", "swallow", "block"]
@@ -130,12 +130,17 @@ def test_a_failure_is_a_failure(stuck, tmp_path):
     """Also where something is stuck: the exit code says so."""
     (tmp_path / "broken.py").write_text(
         "import threading, time\n"
-        "from django_mcp.dispatch.conversations import Conversation\n"
+        "from django.apps import AppConfig\n"
+        "from tests.management.stuck.settings import *\n"
         "async def finish(self, seconds):\n"
         "    threading.Thread(target=time.sleep, args=(60,)).start()\n"
         "    raise OSError('broken')\n"
-        "Conversation.finish = finish\n"
-        "from tests.management.stuck.settings import *\n"
+        "class Broken(AppConfig):\n"
+        "    name, path = 'broken', '.'\n"
+        "    def ready(self):\n"
+        "        from django_mcp.dispatch.conversations import Conversation\n"
+        "        Conversation.finish = finish\n"
+        "INSTALLED_APPS = [*INSTALLED_APPS, 'broken.Broken']\n"
     )
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
     environ = environment(tmp_path / "db", DJANGO_SETTINGS_MODULE="broken") | {"PYTHONPATH": path}

@@ -8,14 +8,29 @@ from django.contrib.auth.models import Permission
 from django.db import models
 
 from django_mcp import models as ours
-from django_mcp.models import Ask, Call, Event, Process, Session, Step, Stream, Subscription, Token
+from django_mcp.models import (
+    Ask,
+    Call,
+    Change,
+    Event,
+    Interest,
+    Process,
+    Session,
+    Sight,
+    Step,
+    Stream,
+    Subscription,
+    Telling,
+    Token,
+)
 from tests.delivery.rows import call, session
 
 MODELS = list(apps.get_app_config("django_mcp").get_models())
 
 
 def test_every_model_is_public_in_its_room():
-    assert {model.__name__ for model in MODELS} | {"DONE", "PARKED", "RUNNING"} == set(ours.__all__)
+    states = {"DONE", "ENDLESS", "PARKED", "RUNNING"}
+    assert {model.__name__ for model in MODELS} | states == set(ours.__all__)
 
 
 def test_no_row_of_the_log_points_at_another_database():
@@ -25,7 +40,7 @@ def test_no_row_of_the_log_points_at_another_database():
 
 
 def test_keys_do_not_depend_on_the_project():
-    numbered = [model for model in MODELS if model not in (Process, Ask)]
+    numbered = [model for model in MODELS if model not in (Process, Ask, Sight, Telling)]
     assert {type(model._meta.pk) for model in numbered} == {models.BigAutoField}
 
 
@@ -48,4 +63,7 @@ def test_names_give_nothing_away():
     assert str(Process(id="a" * 32)) == "a" * 32 and str(Ask(id="b" * 32)) == "b" * 32
     assert str(Step(call="c1", key="pay", value="secret")) == "c1 pay"
     assert str(Subscription(uri="a://b")) == "a://b" and str(Call(method="x", pk=1)) == "x #1"
+    assert str(Change(pk=1, kind="row", subject="secret")) == "row #1"
+    assert str(Interest(model="shop.tag")) == "shop.tag" and str(Telling(name="x")) == "x"
+    assert str(Sight(name="x")) == "x"
     assert made.digest not in repr(made) and Session.objects.get() == made

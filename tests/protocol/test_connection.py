@@ -435,6 +435,14 @@ def test_a_batch_has_its_bounds(opened):
 # Refusals.
 
 
+def test_over_sse_every_request_is_of_the_session():
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
+    alone = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}}
+    pair = Pipe(transport="sse")
+    assert pair.code(alone) == -32600  # before initialize
+    assert pair.open(FIRST).call(alone | {"id": 2}).revision.name == FIRST.name
+
+
 @pytest.mark.parametrize("opened", [None, *HANDSHAKES], ids=str)
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 def test_whom_a_refusal_is_for(opened, transport):

@@ -25,6 +25,7 @@ from django_mcp.protocol.revisions import (
     encode_request,
     encode_result,
     negotiate,
+    over,
 )
 
 from ..oracle import REVISIONS as PUBLISHED
@@ -37,6 +38,15 @@ def test_revisions_are_all_that_were_published_oldest_first():
     assert (LATEST, LATEST_HANDSHAKE) == (FIFTH, FOURTH)
     assert (str(FIRST), repr(FIRST)) == ("2024-11-05", "<Revision 2024-11-05>")
     assert {"server/discover", "subscriptions/listen"} == STATELESS_ONLY
+
+
+@pytest.mark.parametrize("revision", [FIRST, SECOND, THIRD, FOURTH], ids=str)
+def test_what_is_fact_of_a_revision_may_be_another_over_an_older_transport(revision):
+    carried = over("sse", revision)
+    assert (carried.name, carried.one_stream, carried.priming) == (revision.name, True, False)
+    assert (carried.requests, carried.batching) == (revision.requests, revision.batching)
+    assert over("http", revision) is over("stdio", revision) is revision
+    assert over("sse", FIFTH) is FIFTH and not revision.one_stream
 
 
 @pytest.mark.parametrize(

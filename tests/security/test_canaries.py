@@ -14,6 +14,7 @@ from tests.canaries.clients import Pipe, Web, visited
 from tests.canaries.exposed import expose
 from tests.canaries.gates import GATES, removed
 from tests.canaries.world import fill
+from tests.delivery.rows import given as configured
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db, pytest.mark.urls("tests.canaries.site")]
 REVISIONS = ["2026-07-28", "2025-11-25"]
@@ -91,7 +92,9 @@ def test_nothing_hidden_comes_out_over_http(server, revision):
         for attempts in rounds:
             campaign(lambda: Web(alice, exposed, revision, token), attempts)
 
-    tried()
+    # What takes long is answered by a stream, and a machine may be busy in one of the worlds.
+    with configured(JSON_GRACE=60):
+        tried()
 
 
 @pytest.mark.parametrize("gate", GATES)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
-
-from tests.http import HttpClient
 
 
 @pytest.fixture
@@ -16,14 +13,3 @@ def committed(django_capture_on_commit_callbacks: Any) -> AbstractContextManager
     """A block whose end is a commit to what waits for one."""
     made: AbstractContextManager[Any] = django_capture_on_commit_callbacks(execute=True)
     return made
-
-
-@pytest.fixture
-def http(db: None) -> Iterator[Callable[..., HttpClient]]:
-    """Makes clients that come over HTTP, and closes them."""
-    with ExitStack() as stack:
-
-        def made(*args: Any, **options: Any) -> HttpClient:
-            return stack.enter_context(HttpClient(*args, **options))
-
-        yield made

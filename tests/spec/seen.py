@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import django_mcp as mcp
 from django_mcp.declare.servers import Server
 from django_mcp.exceptions import Misdeclared
 from tests.client import Client, RpcError
@@ -18,6 +19,26 @@ LISTS = {
     "resources": ("resources/list", "resources"),
     "templates": ("resources/templates/list", "resourceTemplates"),
 }
+
+
+def declare(
+    server: Server, kind: str, name: str, *, permission: Any = mcp.PUBLIC, asks: bool = False
+) -> None:
+    """Declare the least thing of a kind."""
+
+    def thing(request: mcp.Request) -> str:
+        return str(request.elicit("Sure?", bool)) if asks else name
+
+    def things(request: mcp.Request, id: str) -> str:
+        return id
+
+    options: JSON = {"name": name, "permission": permission}
+    if kind in ("tools", "prompts"):
+        getattr(server, kind.removesuffix("s"))(**options)(thing)
+    elif kind == "resources":
+        server.resource(f"thing://{name}", **options)(thing)
+    else:
+        server.resource(f"thing://{name}/{{id}}", **options)(things)
 
 
 def introduced(client: Client) -> JSON:

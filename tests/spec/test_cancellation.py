@@ -10,7 +10,7 @@ import time
 import pytest
 
 import django_mcp as mcp
-from django_mcp.dispatch.announcements import notify_list_changed
+from django_mcp.dispatch.notices import notify_list_changed
 from django_mcp.protocol.revisions import REVISIONS
 from tests.shop.models import Company
 

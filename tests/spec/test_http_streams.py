@@ -455,6 +455,7 @@ def test_whoever_still_listens_is_told(join, handshake):
     client.sleep(0.05)
     start(client, "announce", what="tools").wait()
     first.until(lambda: first.messages)
+    client.sleep(0.05)
     again = client.listen()
     again.until(lambda: again.status)
     client.sleep(0.05)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import django_mcp as mcp
-from django_mcp.dispatch.announcements import notify_list_changed
+from django_mcp.dispatch.notices import notify_list_changed
 from django_mcp.protocol.revisions import LATEST_HANDSHAKE, REVISIONS
 
 from .talk import answer, error, eventually, said

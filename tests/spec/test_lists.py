@@ -8,28 +8,10 @@ from django.contrib.auth.models import Permission, User
 import django_mcp as mcp
 from django_mcp.protocol.revisions import LATEST
 
-from .seen import LISTS, introduced, listed, names, refusal, retry
+from .seen import LISTS, declare, introduced, listed, names, refusal, retry
 
 pytestmark = pytest.mark.django_db
 KINDS = ("tools", "prompts", "resources")
-
-
-def declare(server, kind, name, *, permission=mcp.PUBLIC, asks=False):
-    """Declare the least thing of a kind."""
-
-    def thing(request) -> str:
-        return str(request.elicit("Sure?", bool)) if asks else name
-
-    def things(request, id: str) -> str:
-        return id
-
-    options = {"name": name, "permission": permission}
-    if kind in ("tools", "prompts"):
-        getattr(server, kind.removesuffix("s"))(**options)(thing)
-    elif kind == "resources":
-        server.resource(f"thing://{name}", **options)(thing)
-    else:
-        server.resource(f"thing://{name}/{{id}}", **options)(things)
 
 
 @pytest.fixture(params=KINDS)

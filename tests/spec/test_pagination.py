@@ -5,7 +5,7 @@ import pytest
 import django_mcp as mcp
 from tests.shop.models import Company
 
-from .seen import LISTS, refusal
+from .seen import LISTS, declare, refusal
 
 pytestmark = pytest.mark.django_db
 
@@ -13,20 +13,6 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(autouse=True)
 def short_pages(settings):
     settings.DJANGO_MCP = {"PAGE_SIZE": 3}
-
-
-def declare(server, kind, name, permission=mcp.PUBLIC):
-    def thing(request) -> str: ...
-
-    def things(request, id: str) -> str: ...
-
-    options = {"name": name, "permission": permission}
-    if kind in ("tools", "prompts"):
-        getattr(server, kind.removesuffix("s"))(**options)(thing)
-    elif kind == "resources":
-        server.resource(f"thing://{name}", **options)(thing)
-    else:
-        server.resource(f"thing://{name}/{{id}}", **options)(things)
 
 
 def page(client, kind, cursor=None):

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import django_mcp as mcp
-from django_mcp.dispatch.announcements import Announcement, announce
+from tests.announcing import Announcement, announce
 
 from .talk import is_response
 

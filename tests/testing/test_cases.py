@@ -16,8 +16,8 @@ import django_mcp as mcp
 from django_mcp import threads
 from django_mcp.conf import settings
 from django_mcp.models import Session
+from django_mcp.principal import acting
 from django_mcp.testing import MCPTestCase, MCPTestMixin, MCPTransactionTestCase
-from django_mcp.transports.http import callers
 from tests.shop.models import Company, Customer, Invoice
 
 
@@ -130,4 +130,4 @@ def test_a_path_is_relative_to_the_file_of_the_test(monkeypatch, db):
 
 
 def test_nothing_is_left_of_a_case():
-    assert callers.acting == [] and not threads.is_adopted()
+    assert acting == [] and not threads.is_adopted()

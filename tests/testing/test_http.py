@@ -12,9 +12,9 @@ from django.contrib.auth.models import User
 
 import django_mcp as mcp
 from django_mcp.models import Event, Session
+from django_mcp.principal import acting
 from django_mcp.routing import mount
 from django_mcp.testing import Client, Dropped, RpcError
-from django_mcp.transports.http import callers
 
 
 @pytest.fixture
@@ -124,8 +124,8 @@ def test_each_user_has_a_way_in_for_as_long_as_the_client_is_open(alice, bob, re
         second = first.acting_as(bob)
         assert "reminder" in first.prompts() and "reminder" in second.prompts()
         assert "refund" in first.tools() and "refund" not in second.tools()
-        assert len(callers.acting) == 2
-    assert callers.acting == []
+        assert len(acting) == 2
+    assert acting == []
 
 
 def test_who_may_not_sign_in_is_nobody(alice, revision):

@@ -126,7 +126,7 @@ def test_jobs_are_waited_for(loop, db):
 
     loop.run(begin())
     assert done and threads.at_rest()
-    loop.run(asyncio.wait_for(loop.background, 5))
+    loop.run(asyncio.wait_for(loop.background, 30))
 
 
 def test_but_not_for_ever(db):

@@ -28,6 +28,14 @@ def test_all_are_run_or_those_that_are_named(codes):
     assert benchmark.main([]) == 0
     assert [name for name, _ in codes["ran"]] == [b.module for b in benchmark.BENCHMARKS.values()]
     codes["ran"].clear()
+    assert benchmark.main(["--short"]) == 0
+    assert [name for name, _ in codes["ran"]] == [
+        one.module for one in benchmark.BENCHMARKS.values() if one.is_unasked
+    ]
+    codes["ran"].clear()
+    assert benchmark.main(["workers", "--short"]) == 0
+    assert codes["ran"] == [("benchmarks.workers", ("--short",))]
+    codes["ran"].clear()
     assert benchmark.main(["http", "--short", "--only", "mcp"]) == 0
     assert codes["ran"] == [("benchmarks.calls", ("--short", "--only", "mcp"))]
 

@@ -11,7 +11,7 @@ def test_the_tests_come_last():
     labels = [label for label, command in ci.steps()]
     assert labels[-1] == "test"
     assert labels[0] == "install"
-    assert {"clients", "lint", "types", "demo", "matrix"} <= set(labels)
+    assert {"clients", "lint", "types", "demo", "matrix", "faults"} <= set(labels)
 
 
 def test_the_requirements_are_compared_where_there_is_a_specification(monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 from django.urls import set_script_prefix
 
 from django_mcp.declare.servers import default_server
-from django_mcp.web.addresses import address
+from django_mcp.web.addresses import address, sse_address
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,10 @@ def test_it_is_below_the_public_origin(settings, url, prefix, expected):
         assert address(default_server) == expected
     finally:
         set_script_prefix("/")
+
+
+def test_where_http_sse_is_if_it_is_on(monkeypatch, settings):
+    settings.DJANGO_MCP = {"URL": "https://shop.example"}
+    assert sse_address(default_server) is None
+    monkeypatch.setattr(default_server, "sse", True)
+    assert sse_address(default_server) == "https://shop.example/mcp/sse"

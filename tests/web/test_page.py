@@ -224,6 +224,12 @@ def test_a_newcomer_is_told_which_setting_is_missing(browse, settings, debug, ur
     assert is_told or "127.0.0.1" not in seen.html
 
 
+def test_where_http_sse_is_if_it_is_on(server, browse):
+    assert "HTTP+SSE" not in browse().visit(server).text
+    server.sse = True
+    assert "/mcp/a%20test's%20own/sse" in browse().visit(server).text
+
+
 # Whom it is for.
 
 

@@ -333,8 +333,10 @@ def test_fields_of_several_widgets(settings):
 def rows(invoice, bob):
     """Customers of Acme: one to be seen, one that nobody may, and one of another company."""
     acme, bolts = Company.objects.get(name="Acme"), Company.objects.get(name="Bolts")
-    forbidden = Customer.objects.create(company=acme, name="Forbidden")
-    return invoice.customer, forbidden, Customer.objects.create(company=bolts, name="Hidden")
+    # Keys that no other number of a query has.
+    forbidden = Customer.objects.create(pk=999_997, company=acme, name="Forbidden")
+    hidden = Customer.objects.create(pk=999_998, company=bolts, name="Hidden")
+    return invoice.customer, forbidden, hidden
 
 
 class Pick(forms.Form):
@@ -370,9 +372,7 @@ def test_a_hidden_row_and_a_missing_one_are_the_same(find, rows, alice, form):
     told = set()
     for key in (forbidden.pk, hidden.pk, 999_999):
         given = key if form is Pick else [key]
-        with CaptureQueriesContext(
-            connection,
-        ) as queries:
+        with CaptureQueriesContext(connection) as queries:
             (line,) = wrong(form, {"whom": given}, alice, find)
         told.add(
             (

@@ -74,3 +74,42 @@ def busy(request: mcp.Request) -> list[str]:
 @mcp.tool
 def whoami(request: mcp.Request) -> str:
     return str(request.user.get_username())
+
+
+@mcp.tool(permission=mcp.PUBLIC, read_only=True)
+async def retry(request: mcp.Request, name: str, say: bool = False) -> str:
+    """Never come to an end the first time, and at once when run again."""
+    if say:
+        await request.aprogress(1)
+    if (settings.FOLDER / name).exists():
+        return "done at last"
+    trace(name)
+    await asyncio.sleep(600)
+    return "never"
+
+
+@mcp.tool(permission=mcp.PUBLIC)
+async def risk(request: mcp.Request, name: str) -> str:
+    """Never come to an end, and do who knows what."""
+    trace(name)
+    await asyncio.sleep(600)
+    return "never"
+
+
+@mcp.tool(permission=mcp.PUBLIC, read_only=True)
+async def babble(request: mcp.Request, to: int, size: int, pause: float = 0.01) -> str:
+    """Say so much that who reads it slowly has it in front of it for a long time."""
+    for step in range(to):
+        await request.aprogress(step + 1, to, "x" * size)
+        if step % 50 == 0:
+            await asyncio.sleep(pause)
+    trace("babbled")
+    return f"said {to}"
+
+
+@mcp.resource("broken://one", permission=mcp.PUBLIC)
+async def broken(request: mcp.Request) -> str:
+    """Speak, and fail: the answer is an error, at the end of a stream."""
+    await request.aprogress(1)
+    await asyncio.sleep(0.2)
+    raise RuntimeError("It is broken.")

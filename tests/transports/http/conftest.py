@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Annotated, Any
 
@@ -13,19 +11,7 @@ import pytest
 
 import django_mcp as mcp
 from django_mcp.models import Token
-from tests.http import HttpClient
 from tests.shop.models import Company
-
-
-@pytest.fixture
-def http(db: None) -> Iterator[Callable[..., HttpClient]]:
-    """Makes clients, and closes them."""
-    with ExitStack() as stack:
-
-        def made(*args: Any, **options: Any) -> HttpClient:
-            return stack.enter_context(HttpClient(*args, **options))
-
-        yield made
 
 
 @pytest.fixture

@@ -80,9 +80,9 @@ def jobs(monkeypatch):
     hops = []
     submit = threads.Pool._submit
 
-    def counted(self, job):
+    def counted(self, job, owner=""):
         hops.append(self.name)
-        return submit(self, job)
+        return submit(self, job, owner)
 
     monkeypatch.setattr(threads.Pool, "_submit", counted)
     return hops

@@ -13,6 +13,8 @@ import time
 import pytest
 
 import django_mcp as mcp
+from django_mcp.models import RUNNING, Call, Process
+from django_mcp.routing import mount
 from django_mcp.transports.http import draining as module
 from django_mcp.transports.http.draining import Draining, Heard, draining
 from tests.http import HttpClient
@@ -26,6 +28,8 @@ GRACE = 0.2
 class Open:
     """An answer that is being made, until it is ended or cut."""
 
+    owner = ""
+
     def __init__(self, *, ends: bool = True, yields: int = 1) -> None:
         self.ends, self.yields, self.cuts = ends, yields, 0
         self.over = asyncio.Event()
@@ -33,6 +37,9 @@ class Open:
     def end(self) -> None:
         if self.ends:
             self.over.set()
+
+    def late(self) -> None:
+        self.cut()
 
     def cut(self) -> None:
         self.cuts += 1
@@ -48,6 +55,7 @@ class Open:
 def _soon(monkeypatch):
     """Ends come soon, and by a signal that means nothing to the tests."""
     monkeypatch.setattr(module, "GRACE", {"SIGUSR1": GRACE, "SIGUSR2": GRACE})
+    monkeypatch.setattr(module, "ANSWER", 0.1)
     monkeypatch.setattr(module, "CUT", 0.1)
 
 
@@ -102,7 +110,7 @@ async def test_what_nothing_ends_is_not_waited_for_for_ever():
     work = Open(ends=False, yields=100)
     (task,) = await started(work)
     await draining().finish(GRACE)
-    assert work.cuts == 2 and not task.done()
+    assert work.cuts == 3 and not task.done()
     work.over.set()
     await task
 
@@ -137,7 +145,7 @@ async def test_a_signal_goes_on_when_all_has_ended(heard):
 
 
 async def until(condition):
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110 - a signal tells no event
             await asyncio.sleep(0.005)
 
@@ -163,7 +171,7 @@ async def test_at_a_second_signal_calls_get_no_more_time(heard, monkeypatch):
     signal.raise_signal(NUMBER)
     await asyncio.sleep(0.05)
     signal.raise_signal(NUMBER)
-    await asyncio.wait_for(task, 5)
+    await asyncio.wait_for(task, 30)
     assert work.cuts == 1 and heard == [NUMBER] * 2
 
 
@@ -213,6 +221,8 @@ import asyncio, os, signal, sys
 sys.path.insert(0, os.getcwd())
 os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
 import django; django.setup()
+from django_mcp.models import RUNNING, Call, Process
+from django_mcp.routing import mount
 from django_mcp.transports.http import draining as module
 async def main():
     module.draining()
@@ -226,7 +236,7 @@ asyncio.run(main())
     try:
         assert process.stdout.readline() == b"ready\n"
         process.terminate()
-        assert process.wait(5) == -signal.SIGTERM
+        assert process.wait(30) == -signal.SIGTERM
     finally:
         process.kill()
         process.stdout.close()
@@ -330,6 +340,55 @@ def test_nothing_new_is_begun(http, revision, server, work):
     assert talk.status == 503 and talk.headers["retry-after"] == "1"
     assert talk.headers["connection"] == "close"
     assert work.runs == 0
+
+
+def test_an_answer_is_kept_for_others_to_go_on_with(http, server, work):
+    @server.tool(permission=mcp.PUBLIC)
+    def ask(request: mcp.Request) -> str:
+        work.runs += 1
+        return f"answer: {request.elicit('Really?', bool)}"
+
+    client = http(server=server, revision="2025-11-25")
+    talk = client.start("tools/call", name="ask")
+    talk.until(lambda: talk.messages)
+    ended(client)
+    yes = {"action": "accept", "content": {"answer": True}}
+    answer = {"jsonrpc": "2.0", "id": talk.messages[0]["id"], "result": yes}
+    assert client.post(answer).wait().status == 202
+    row = Call.objects.get()
+    assert (row.state, row.process, row.runs, work.runs) == (RUNNING, "", 0, 1)
+    assert list(row.known.values()) == [{"result": yes}] and not Process.objects.exists()
+
+
+async def test_a_signal_is_heard_before_there_was_a_request(heard):
+    """A server that is told to end as it begins still serves who is connected by then."""
+
+    async def receive():
+        if messages:
+            return {"type": messages.pop()}
+        await asyncio.Event().wait()
+
+    async def send(message):
+        up.set()
+
+    messages, up = ["lifespan.startup"], asyncio.Event()
+    lifespan = asyncio.create_task(mount(None)({"type": "lifespan"}, receive, send))
+    await up.wait()
+    signal.raise_signal(NUMBER)
+    await asyncio.wait_for(_told(heard), LONG)
+    assert draining().ending
+    lifespan.cancel()
+
+
+async def _told(heard):
+    while not heard:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.01)
+
+
+def test_where_there_is_no_lifespan_the_first_request_is_enough(http, server, heard):
+    client: HttpClient = http(server=server)
+    assert client.open("GET", headers=[("host", "elsewhere.example")]).wait().status == 400
+    assert isinstance(signal.getsignal(NUMBER), Heard)
 
 
 def test_the_lifespan_ends_them_too(http, server, work):

@@ -350,4 +350,4 @@ def test_what_is_still_sent_is_not_read_for_ever(call, monkeypatch):
     assert not talk._inbox.empty()
     monkeypatch.setattr("django_mcp.transports.http.exchanges.SKIPPED", 0.05)
     talk = client.open("POST", "/mcp", [b"x"], refused, more=True)
-    assert talk.wait(2).status == 401
+    assert talk.wait().status == 401

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 import django_mcp as mcp
-from django_mcp.dispatch.announcements import Announcement, announce
 from django_mcp.transports.http import outbox as module
 from django_mcp.transports.http.exchanges import Left
 from django_mcp.transports.http.outbox import Outbox
+from tests.announcing import Announcement, announce
 
 pytestmark = pytest.mark.django_db
 NOTE = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "x" * 1_000}}

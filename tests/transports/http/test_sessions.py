@@ -8,41 +8,32 @@ import threading
 from datetime import timedelta
 
 import pytest
+from django.db import OperationalError
 from django.utils import timezone
 
 import django_mcp as mcp
 from django_mcp import threads
-from django_mcp.delivery import pruning
-from django_mcp.dispatch.announcements import Announcement, announce
+from django_mcp.delivery import pruning, streams
+from django_mcp.dispatch import news
 from django_mcp.exceptions import Busy
 from django_mcp.models import Call, Event, Session, Stream, Token
+from django_mcp.transports.http import resuming
+from django_mcp.transports.http import sessions as transport
 from django_mcp.transports.http.draining import draining
+from django_mcp.transports.http.exchanges import Exchange, Left
+from tests.announcing import Announcement, announce
 from tests.client import RpcError
 from tests.delivery.rows import given
 from tests.http import response
 
-pytestmark = pytest.mark.django_db
+from ..tools import offer
 
-
-@pytest.fixture(autouse=True)
-def _grace():
-    with given(JSON_GRACE=0.15):
-        yield
-
-
-@pytest.fixture
-def gate():
-    found = threading.Event()
-    yield found
-    found.set()
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("short_grace")]
 
 
 @pytest.fixture
 def server(server, gate):
-    @server.tool(permission=mcp.PUBLIC)
-    async def add(request, a: int, b: int) -> int:
-        """Add."""
-        return a + b
+    offer(server)
 
     @server.tool(permission=mcp.PUBLIC)
     async def wait(request) -> str:
@@ -52,13 +43,6 @@ def server(server, gate):
             await asyncio.sleep(0.002)
         request.progress(2)
         return "waited"
-
-    @server.tool(permission=mcp.PUBLIC)
-    def count(request, to: int) -> str:
-        """Count."""
-        for n in range(1, to + 1):
-            request.progress(n, to)
-        return "counted"
 
     @server.tool(permission=mcp.PUBLIC)
     async def release(request) -> str:
@@ -73,11 +57,6 @@ def server(server, gate):
         """Write to the client's log."""
         request.log(level, "words")
         return "logged"
-
-    @server.tool(permission=mcp.PUBLIC)
-    def ask(request) -> str:
-        """Ask."""
-        return f"answer: {request.elicit('Really?', bool)}"
 
     @server.tool
     def whoami(request) -> str:
@@ -127,6 +106,7 @@ def test_a_session_begins_with_initialize(client):
     assert client.session and client.session.isascii() and client.session not in str(row.__dict__)
     assert row.revision == client.revision.name and row.initialized
     assert (row.owner, row.user) == ("", None) and row.server == client.server.name
+    assert row.host == "testserver"
 
 
 def test_a_wrong_initialize_begins_none(http, server):
@@ -264,7 +244,7 @@ def test_a_full_house_says_when_to_come_back(newest, monkeypatch):
     async def full(*args, **options):
         raise Busy("full")
 
-    monkeypatch.setattr(threads.tools, "run", full)
+    monkeypatch.setattr(threads.tools, "run_for", full)
     talk = newest.start("tools/call", name="count", arguments={"to": 1}).wait()
     assert talk.status == 503 and talk.headers["retry-after"] == "1"
 
@@ -455,6 +435,75 @@ def test_a_closed_stream_of_news_is_followed_by_another(newest):
     talk.wait()
     again = listening(newest, ids(talk)[-1])
     assert again.status == 200 and ids(again)[0].split("-")[0] != ids(talk)[0].split("-")[0]
+
+
+def test_news_of_a_client_that_left_before_it_had_a_stream(newest, gate, monkeypatch):
+    talk = listening(newest)
+    talk.leave()
+    newest.sleep(0.05)
+    changed(newest, "tools")
+    begun = threading.Event()
+
+    def slow(*args, **kwargs):
+        stream = resuming.anew(*args, **kwargs)
+        begun.set()
+        gate.wait(1)  # leaving waits for jobs, and less long than they may take
+        return stream
+
+    monkeypatch.setattr(transport, "anew", slow)
+    second = newest.listen()
+    second.until(begun.is_set)
+    second.leave()
+    gate.set()
+    newest.sleep(0.2)
+    assert Stream.objects.filter(closed=True).count() == 1
+    again = listening(newest, ids(talk)[-1])
+    again.until(lambda: again.messages)
+    assert again.messages[0]["method"] == "notifications/tools/list_changed"
+
+
+def test_news_that_could_not_be_begun_are_told_to_who_comes_next(newest, monkeypatch):
+    changed(newest, "tools")
+
+    async def left(exchange, data):
+        newest.talks[-1].left = True
+        raise Left
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Exchange, "write", left)
+        talk = newest.listen()
+        newest.sleep(0.2)
+    assert talk.messages == [] and Stream.objects.get().closed
+    again = listening(newest)
+    again.until(lambda: again.messages)
+    assert again.messages[0]["method"] == "notifications/tools/list_changed"
+
+
+def test_whose_process_died_before_it_was_told_hears_it_from_another(newest):
+    changed(newest, "tools")
+    newest.sleep(0.1)
+    words = news.speaking(session := Session.objects.get())
+    streams.open(session, standalone=True, words=words, nonce="a")
+    talk = listening(newest)
+    talk.until(lambda: talk.messages)
+    assert talk.messages[0]["method"] == "notifications/tools/list_changed"
+
+
+def test_a_stream_of_news_is_opened_once_whatever_becomes_of_its_commit(newest, monkeypatch):
+    changed(newest, "tools")
+    attempts = []
+
+    def broken(*args, **kwargs):
+        attempts.append(kwargs["again"])
+        stream = resuming.anew(*args, **kwargs)
+        if len(attempts) == 1:
+            raise OperationalError("nobody knows")
+        return stream
+
+    monkeypatch.setattr(transport, "anew", broken)
+    talk = listening(newest)
+    talk.until(lambda: talk.messages)
+    assert attempts == [False, True] and len(talk.messages) == Stream.objects.count() == 1
 
 
 def test_at_most_four_streams_of_news(newest):

@@ -549,12 +549,12 @@ def test_a_listen_is_acknowledged_and_then_told(
         mcp.notify_changed("open://a", server=server)
         mcp.notify_changed("open://b", server=server)
     client.until(lambda: len(talk.messages) == 3)
-    assert told(talk)[1:] == ["tools/list_changed", "resources/updated"]
+    assert sorted(told(talk)[1:]) == ["resources/updated", "tools/list_changed"]
     tag = PREFIX + "subscriptionId"
     assert {m["params"]["_meta"][tag] for m in talk.messages} == {1}
     talk.leave()
     talk.wait()
-    assert told(talk)[-1] == "resources/updated"
+    assert len(talk.messages) == 3
 
 
 def test_who_no_longer_listens_is_forgotten(http, server, work):

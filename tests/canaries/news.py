@@ -1,0 +1,58 @@
+"""
+When news come: not when a thread has the time, but when an attempt is over.
+
+Rule: nothing that is saved is kept from anybody: it is told as one, to clients that hear a bell
+after it. So the two worlds can be held against each other, the number of news included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from django_mcp.dispatch.announcements import spread
+from django_mcp.dispatch.bulletins import Bulletin
+from tests.announcing import Announcement, announce
+
+from .world import BELL
+
+_held: dict[str, Bulletin] = {}
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Keep what is saved until it is ``told``."""
+    with mock.patch("django_mcp.dispatch.saves.spread", _keep):
+        try:
+            yield
+        finally:
+            _held.clear()
+
+
+def _keep(server: str, news: Bulletin) -> None:
+    _held.setdefault(server, Bulletin()).add(news)
+
+
+def tell(client: Any) -> None:
+    """Tell it, and wait until ``client``, who subscribed to the bell, has heard all of it.
+
+    The first bell may be told together with what is before it, in any order; not so the second.
+    """
+    spread(client.server.name, _held.pop(client.server.name, Bulletin()))
+    for _ in range(2):
+        told = len(client.notes)
+        announce(Announcement("updated", BELL, client.server.name))
+        client.until(lambda told=told: any(map(_is_bell, client.notes[told:])))
+
+
+def tell_of_attempt(client: Any) -> None:
+    """Where nobody listens, nobody is told."""
+    if _held and client.revision.handshake:
+        tell(client)
+    _held.clear()
+
+
+def _is_bell(note: dict[str, Any]) -> bool:
+    return bool(note["params"].get("uri") == BELL) if "params" in note else False

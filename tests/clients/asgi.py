@@ -1,0 +1,9 @@
+"""The atlas, over HTTP+SSE too."""
+
+import django_mcp
+
+django_mcp.server.sse = True
+
+from example_project.asgi import application  # noqa: E402
+
+__all__ = ["application"]

@@ -1,0 +1,38 @@
+"""The page on HTTP+SSE: what it shows switches it on, and what comes looks as it shows."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import django_mcp as mcp
+from tests.sse import SseClient
+
+from .pages import ROOT, blocks, text
+
+PAGE = ROOT / "docs/how-to/sse.md"
+NAMED = "docs/how-to/sse.md"
+FIELD = re.compile(r"^    (event|id|retry|data): ", re.M)
+
+
+@pytest.fixture
+def on(monkeypatch):
+    monkeypatch.setattr(mcp.server, "sse", False)
+    (code,) = blocks(PAGE, "python")
+    exec(compile(code, NAMED, "exec", dont_inherit=True), {})
+    assert mcp.server.sse is True
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("on")
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/sse"])
+def test_what_is_shown_switches_it_on(path, alice):
+    with SseClient(server=mcp.server, path=path, initialize=False) as client:
+        raw = client.streams[0].body.decode()
+        assert client.address.startswith(f"{path}?session_id=")
+        assert [line.partition(":")[0] for line in raw.splitlines() if line] == FIELD.findall(
+            text(PAGE)
+        )
+        client.initialize()
+        assert client.request("tools/list")["tools"] is not None

@@ -1,0 +1,62 @@
+"""The page on subscriptions: what it shows is told as it says."""
+
+from __future__ import annotations
+
+import unittest
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from django_mcp.declare import decorators, servers
+from django_mcp.declare.servers import Server
+from django_mcp.dispatch import saves
+from tests.shop.models import Company, Invoice
+
+from .pages import ROOT, blocks
+from .test_testing import make_invoice, make_user
+
+PAGE = ROOT / "docs/how-to/subscriptions.md"
+
+
+@pytest.fixture
+def shown(monkeypatch) -> Any:
+    """What the page's code declares, on a server of its own."""
+    server = Server("of subscriptions")
+    monkeypatch.setattr(decorators, "default_server", server)
+    module = ModuleType("tests.shop.shown_subscriptions")
+    module.__package__ = "tests.shop"
+    for code in blocks(PAGE, "python"):
+        code = code.replace("billing/invoice", "shop/invoice")
+        exec(compile(code, str(PAGE), "exec", dont_inherit=True), module.__dict__)
+    module.__dict__["server"] = server
+    yield module
+    servers._servers.pop("of subscriptions", None)
+
+
+def test_its_test_passes(shown, django_db_blocker, django_db_setup):
+    class Tests(shown.SubscriptionTests):
+        mcp_options = {"server": shown.server}
+
+        @classmethod
+        def setUpTestData(cls) -> None:
+            cls.alice = make_user("alice")
+            make_invoice("A-1", cls.alice)
+
+    with django_db_blocker.unblock():
+        suite = unittest.defaultTestLoader.loadTestsFromTestCase(Tests)
+        result = unittest.TextTestRunner(verbosity=0).run(suite)
+    assert result.testsRun == 1 and result.wasSuccessful(), result.failures + result.errors
+
+
+@pytest.mark.django_db
+def test_what_is_written_by_hand_is_told(shown, monkeypatch, django_capture_on_commit_callbacks):
+    told: list[Any] = []
+    monkeypatch.setattr(saves, "tell_here", told.extend)
+    invoice = make_invoice("A-1", make_user("alice"))
+    Invoice.objects.update(status=Invoice.Status.DRAFT)
+    with django_capture_on_commit_callbacks(execute=True):
+        shown.close(Company.objects.get())
+    assert Invoice.objects.get().status == Invoice.Status.OPEN
+    ((kind, subject),) = told
+    assert kind == "row" and subject["shop.invoice"]["pk"] == str(invoice.pk)

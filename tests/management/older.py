@@ -1,0 +1,9 @@
+"""The served project, with HTTP+SSE switched on."""
+
+import django_mcp
+
+django_mcp.server.sse = True
+
+from tests.spec.served.asgi import application  # noqa: E402
+
+__all__ = ["application"]

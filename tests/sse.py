@@ -1,0 +1,133 @@
+"""A client over HTTP+SSE, in this process, that believes nothing it is told."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Any
+from urllib.parse import unquote
+
+from .client import Speaker, result_of
+from .http import JSON, HttpClient, Talk
+
+STREAM = {"accept": "text/event-stream"}
+ADDRESS = re.compile(r"(/\S*)\?session_id=([A-Za-z0-9_-]{43})\Z")
+ID = re.compile(r"[A-Za-z0-9_-]{43}\.[0-9]+\Z")
+
+
+class SseClient(HttpClient):
+    """Opens a stream, and posts to the address that comes first of it.
+
+    Other processes and loops may have the same session: ``join`` is for them.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        path: str = "/mcp/sse",
+        revision: str = "2024-11-05",
+        initialize: bool = True,
+        opens: bool = True,
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, revision=revision, initialize=False, **options)
+        self.path, self.streams = path, []  # type: str, list[Talk]
+        self.address = self.query = ""
+        try:
+            if opens:
+                self.open_stream()
+            if initialize:
+                self.initialize()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+
+    # The stream.
+
+    def open_stream(self, last: str | None = None, *, path: str | None = None) -> Talk:
+        """Open the stream, or go on after the event ``last``; the address is the same."""
+        headers = self._around() | STREAM | {"last-event-id": last}
+        talk = self.open("GET", path or self.path, headers=headers)
+        talk.until(lambda: talk.over or talk.sse.found)
+        if talk.is_stream:
+            self.streams.append(talk)
+            self._named(talk)
+        return talk
+
+    def _named(self, talk: Talk) -> None:
+        first = talk.sse.found[0]
+        assert first.event == "endpoint" and first.retry is not None
+        assert first.id is not None and ID.match(first.id)
+        found = ADDRESS.match(first.data)
+        assert found, first.data
+        assert not self.address or self.address == first.data, "it has changed"
+        self.address = first.data
+        self.post_path, self.query = unquote(found[1]), f"session_id={found[2]}"
+
+    @property
+    def last(self) -> str:
+        """The id of the last event that came."""
+        ids = [event.id for talk in self.streams for event in talk.sse.found]
+        assert ids[-1] is not None
+        return ids[-1]
+
+    @property
+    def messages(self) -> list[JSON]:
+        """All that came, over all connections."""
+        return [one for talk in self.streams for one in talk.messages]
+
+    def seqs(self) -> list[int]:
+        """The numbers of the messages, as they came."""
+        found = (event for talk in self.streams for event in talk.sse.found)
+        assert all(event.event in ("endpoint", "message") for event in found)
+        told = (event for talk in self.streams for event in talk.sse.found)
+        return [int(e.id.split(".")[1]) for e in told if e.event == "message" and e.id]
+
+    # What goes.
+
+    def _around(self) -> dict[str, str | None]:
+        return {"authorization": self.token and f"Bearer {self.token}"} | self.more
+
+    def headers(self, message: Any = None, **changed: str | None) -> dict[str, str | None]:
+        found = self._around() | {"content-type": "application/json"}
+        return found | {name.replace("_", "-"): v for name, v in changed.items()}
+
+    def post(self, message: Any, **changed: Any) -> Talk:
+        scope = {"query_string": self.query.encode()} | changed.pop("scope", {})
+        path = changed.pop("path", self.post_path)
+        return super().post(message, path=path, scope=scope, **changed)
+
+    def _scope(self, body: JSON) -> JSON:
+        return super()._scope(body) | {
+            "path": self.post_path, "query_string": self.query.encode(),
+        }  # fmt: skip
+
+    def accepted(self, message: Any, **changed: Any) -> None:
+        talk = self.post(message, **changed).wait()
+        assert (talk.status, talk.body) == (202, b""), talk
+
+    def ask(self, method: str, *, id: Any = None, **params: Any) -> Any:
+        """Send a request, which is accepted; its id."""
+        message = self.message(method, params, id=id)
+        self.accepted(message)
+        return message["id"]
+
+    def answer_to(self, id: Any) -> JSON:
+        """The response to a request, when it has come."""
+
+        def came() -> JSON | None:
+            return next((m for m in self.messages if "method" not in m and m["id"] == id), None)
+
+        found: JSON = self.until(came)
+        return found
+
+    def result(self, method: str, params: JSON) -> JSON:
+        return result_of(self.answer_to(self.ask(method, **params)))
+
+    # The session is that of the stream, and not of an answer.
+    initialize = Speaker.initialize
+
+
+def gapless(client: SseClient) -> bool:
+    """Whether each message came once, in order."""
+    return client.seqs() == list(itertools.islice(itertools.count(1), len(client.seqs())))
