@@ -15,7 +15,7 @@ from benchmarks.places import place, version
 from benchmarks.running import Running, free_port, running
 from benchmarks.wires import SESSION, STATELESS
 
-OURS = ("-e", ".[daphne]")
+OURS = ("-e", ".[daphne,redis]", "psycopg[binary]==3.*")
 UVICORN = "-m uvicorn --no-access-log --log-level warning --port {port} {how} {application}"
 # As `pip install uvicorn` leaves it, which is what the peers bring; and as uvicorn[standard] does.
 SERVERS = {"plain": "--loop asyncio --http h11", "fast": "--loop uvloop --http httptools"}

@@ -2,7 +2,8 @@
 The project that is measured: `uvicorn benchmarks.server:application`, and `/mcp` answers.
 
 The rule: it makes what it needs when it starts, under a lock, so that several workers may start at
-once. With `BENCHMARK_COUNT` in the environment `/queries` tells how many statements were executed.
+once. With `BENCHMARK_COUNT` in the environment `/queries` tells how many statements were executed,
+and with `BENCHMARK_WITNESS` there are the pages of `benchmarks.witness`.
 """
 
 from __future__ import annotations
@@ -75,3 +76,7 @@ from django_mcp.routing import mount  # noqa: E402
 application = mount(django)
 if os.environ.get("BENCHMARK_COUNT"):
     application = counting(application)
+if os.environ.get("BENCHMARK_WITNESS"):
+    from benchmarks.witness import witnessed
+
+    application = witnessed(application)

@@ -1,6 +1,8 @@
 """Settings of the project that is measured: two SQLite files in a folder of its own.
 
-`BENCHMARK_FOLDER` names another folder than `build/benchmark`.
+`BENCHMARK_FOLDER` names another folder than `build/benchmark`. With `BENCHMARK_DATABASE=postgres`
+all is in a PostgreSQL database instead, of the server that `PGHOST` and `PGPORT` name.
+`BENCHMARK_REDIS` is the address of a Redis for the channel layer.
 """
 
 import os
@@ -20,10 +22,18 @@ INSTALLED_APPS = [
     "django_mcp",
     "benchmarks",
 ]
-DATABASES = {
+FILES = {
     "default": sqlite(FOLDER / "db.sqlite3"),
     "mcp": sqlite(FOLDER / "mcp.sqlite3"),
 }
+POSTGRES = {
+    "default": {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": os.environ.get("PGDATABASE", "postgres"),
+        "CONN_MAX_AGE": None,
+    }
+}
+DATABASES = POSTGRES if os.environ.get("BENCHMARK_DATABASE") == "postgres" else FILES
 DATABASE_ROUTERS = ["django_mcp.delivery.router.DeliveryRouter"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 ROOT_URLCONF = "benchmarks.settings"
@@ -33,8 +43,15 @@ USE_TZ = True
 # A stream that is idle belongs to a session of its own, and there are thousands of them.
 DJANGO_MCP = {
     "URL": "http://localhost",
-    "DATABASE": "mcp",
+    "DATABASE": list(DATABASES)[-1],
     "SESSIONS": 10_000,
-    # Everybody is the same nobody here, and calls as fast as they can.
-    "RATES": {"calls": None},
+    # Everybody is the same nobody here, who calls as fast as they can, and says more than others.
+    "RATES": {"calls": None, "progress": "10000000/10"},
 }
+if redis := os.environ.get("BENCHMARK_REDIS"):
+    CHANNEL_LAYERS = {
+        "default": {
+            "BACKEND": "channels_redis.core.RedisChannelLayer",
+            "CONFIG": {"hosts": [redis]},
+        }
+    }

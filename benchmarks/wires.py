@@ -79,6 +79,7 @@ ACCEPTED = {
 EXPECTED: dict[str, Callable[[int], str]] = {
     "add": lambda number: str(number + 1),
     "add_sync": lambda number: str(number + 1),
+    "add_told": lambda number: str(number + 1),
     "city": lambda number: '{"name": "City 7", "population": 7000}',
 }
 

@@ -1,0 +1,189 @@
+"""
+How soon a client at one worker hears what a tool says at another, and what the waiting costs.
+
+    python -m tools benchmark doorbell [--short] [--only sqlite,postgres] [--layers none,redis]
+
+Two workers of uvicorn share a database, and Redis where the layer is one. A tool of the first
+speaks now and then; its client reads at the second. In the same run each worker has 10 idle
+streams, and then 500: its share of a core and its queries a second are taken while nothing is
+said, and the doorbell is heard with both. Exits with 3 if a figure is not met.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import itertools
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
+
+from benchmarks.contenders import BY_NAME
+from benchmarks.following import Reader
+from benchmarks.running import Running, free_port, pinned, stop
+from benchmarks.streams import open_streams, raise_limit
+from benchmarks.wires import JSON, Wrong, begin
+from tools.benchmark import UNMET
+from tools.servers import postgres, program, wait_for
+
+FEW, MANY = 10, 500  # idle streams at each worker
+DATABASES = {"sqlite": nullcontext, "postgres": postgres}
+# At most: milliseconds for half of all messages, and for 19 of 20.
+PROMPT = {"none": (150.0, 300.0), "redis": (20.0, float("inf"))}
+MOST_CPU = 2.0  # per cent of a core, of each worker that is idle
+MOST_MORE = 1.2  # times the queries of few streams, for many
+SETTLED = 5.0  # seconds until what was opened has come to rest, a layer included
+IDS = itertools.count(1)
+
+
+@dataclass
+class Idle:
+    """A worker while nothing is said."""
+
+    cpu: float  # per cent of a core
+    queries: float  # a second
+
+
+@dataclass
+class Lane:
+    """A database and a channel layer, and what was measured with few streams and with many."""
+
+    database: str
+    layer: str
+    heard: dict[int, list[float]] = field(default_factory=dict)  # milliseconds, by streams
+    idle: dict[int, list[Idle]] = field(default_factory=dict)
+
+    def figures(self) -> Iterator[tuple[bool, str]]:
+        half, most = PROMPT[self.layer]
+        for streams, took in self.heard.items():
+            median, late = statistics.median(took), sorted(took)[int(len(took) * 0.95)]
+            told = f"median {median:.1f} ms (less than {half:g}), p95 {late:.1f} ms"
+            told += f" (less than {most:g})" if most < float("inf") else ""
+            yield median < half and late < most, f"{told}, {len(took)} messages, {streams} streams"
+        for streams, workers in self.idle.items():
+            cpu = max(one.cpu for one in workers)
+            shares = ", ".join(f"{one.cpu:.2f} %" for one in workers)
+            yield cpu < MOST_CPU, f"idle with {streams} streams: {shares} (less than {MOST_CPU:g})"
+        few, many = ([one.queries for one in self.idle[n]] for n in (FEW, MANY))
+        rates = ", ".join(f"{a:.1f} and {b:.1f}" for a, b in zip(few, many, strict=True))
+        yield sum(many) <= MOST_MORE * sum(few), f"queries a second with {FEW} and {MANY}: {rates}"
+
+    def __str__(self) -> str:
+        lines = [f"{self.database}, layer: {self.layer}"]
+        lines += [f"  {'met' if is_met else 'UNMET'}: {told}" for is_met, told in self.figures()]
+        return "\n".join(lines)
+
+
+def measure(database: str, layer: str, messages: int, seconds: float) -> Lane:
+    lane, streams = Lane(database, layer), []
+    with workers(database, layer) as (first, second), pinned():
+        headers = begin(first.address)
+        for number in (FEW, MANY):
+            for one in (first, second):
+                streams += open_streams(one, "", number - len(lane.idle) * FEW)
+            time.sleep(SETTLED)
+            lane.idle[number] = idling([first, second], seconds)
+            lane.heard[number] = heard(first, second, headers, messages)
+    for stream in streams:
+        stream.close()
+    print(lane, flush=True)
+    return lane
+
+
+def idling(started: list[Running], seconds: float) -> list[Idle]:
+    def now() -> list[tuple[float, int, float]]:
+        return [(one.cpu(), queries(one), time.monotonic()) for one in started]
+
+    before = now()
+    time.sleep(seconds)
+    return [
+        Idle((cpu - was) / (at - then) * 100, (count - had) / (at - then))
+        for (was, had, then), (cpu, count, at) in zip(before, now(), strict=True)
+    ]
+
+
+def heard(first: Running, second: Running, headers: JSON, messages: int) -> list[float]:
+    """In how many milliseconds each message, said at the first, was read at the second."""
+    arguments = {"name": "tick", "arguments": {"count": messages}}
+    params = arguments | {"_meta": {"progressToken": "tick"}}
+    call = {"jsonrpc": "2.0", "id": next(IDS), "method": "tools/call", "params": params}
+    speaking = Reader(first.address, headers, call)
+    cursor = next(iter(speaking)).id
+    speaking.cut()
+    came = list(Reader(second.address, headers | {"Last-Event-ID": cursor}))
+    said = [json.loads(one.data).get("params", {}).get("message") for one in came]
+    if len(came) != messages or said.pop() is not None:
+        raise Wrong(f"Of {messages} messages came {len(came)}: {came[-1:]}")
+    return [(one.at - float(at)) * 1000 for one, at in zip(came, said, strict=False)][1:]
+
+
+def queries(started: Running) -> int:
+    connection = http.client.HTTPConnection(*started.address, timeout=60)
+    connection.request("GET", "/queries")
+    found = int(connection.getresponse().read())
+    connection.close()
+    return found
+
+
+@contextmanager
+def workers(database: str, layer: str) -> Iterator[tuple[Running, Running]]:
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark-"))
+        environ = dict(stack.enter_context(DATABASES[database]()) or {})
+        environ |= stack.enter_context(LAYERS[layer](folder))
+        environ |= {"BENCHMARK_DATABASE": database, "BENCHMARK_COUNT": "1"}
+        environ |= {"BENCHMARK_FOLDER": folder}
+        first, second = (
+            stack.enter_context(BY_NAME["django_mcp"].running(**environ)) for _ in range(2)
+        )
+        yield first, second
+
+
+@contextmanager
+def redis(folder: str) -> Iterator[dict[str, str]]:
+    """A Redis of our own, and the variable that names it."""
+    port = free_port()
+    kept = ["--save", "", "--appendonly", "no", "--dir", folder, "--bind", "127.0.0.1"]
+    process = subprocess.Popen(
+        [program("redis-server", "redis-server"), "--port", str(port), *kept],
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        wait_for(port, process)
+        yield {"BENCHMARK_REDIS": f"redis://127.0.0.1:{port}"}
+    finally:
+        stop(process)
+
+
+def none(folder: str) -> nullcontext[dict[str, str]]:
+    return nullcontext({})
+
+
+LAYERS = {"none": none, "redis": redis}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
+    parser.add_argument("--short", action="store_true", help="fewer messages, not idle long")
+    parser.add_argument("--only", default=",".join(DATABASES), help="sqlite, postgres, or both")
+    parser.add_argument("--layers", default=",".join(LAYERS), help="none, redis, or both")
+    options = parser.parse_args()
+    messages, seconds = (60, 8.0) if options.short else (200, 20.0)
+    raise_limit(4 * MANY)
+    found = [
+        measure(database, layer, messages, seconds)
+        for database in options.only.split(",")
+        for layer in options.layers.split(",")
+    ]
+    met = (is_met for lane in found for is_met, _ in lane.figures())
+    return 0 if all(met) else UNMET
+
+
+if __name__ == "__main__":
+    sys.exit(main())
