@@ -1,9 +1,9 @@
 # Every target is `python -m tools TARGET`, which is what to type where there is no make.
-# make test ARGS="-k keyset" hands arguments on.
+# make test ARGS="-k keyset" hands arguments on; make faults SECONDS=60 SEED=7 names four of them.
 PYTHON ?= python3
 ARGS ?=
 
-.PHONY: help install demo visit test clients lint format types docs newcomer requirements databases conformance benchmark matrix ci atlas-data clean
+.PHONY: help install demo visit test clients lint format types docs flows newcomer requirements databases conformance benchmark faults matrix ci atlas-data clean
 
 help:         ; @$(PYTHON) -m tools help $(ARGS)
 install:      ; @$(PYTHON) -m tools install $(ARGS)
@@ -15,12 +15,17 @@ lint:         ; @$(PYTHON) -m tools lint $(ARGS)
 format:       ; @$(PYTHON) -m tools format $(ARGS)
 types:        ; @$(PYTHON) -m tools types $(ARGS)
 docs:         ; @$(PYTHON) -m tools docs $(ARGS)
+flows:        ; @$(PYTHON) -m tools flows $(ARGS)
 newcomer:     ; @$(PYTHON) -m tools newcomer $(ARGS)
 requirements: ; @$(PYTHON) -m tools requirements $(ARGS)
 databases:    ; @$(PYTHON) -m tools databases $(ARGS)
 conformance:  ; @$(PYTHON) -m tools conformance $(ARGS)
 benchmark:    ; @$(PYTHON) -m tools benchmark $(ARGS)
+faults:       ; @$(PYTHON) -m tools faults $(ARGS)
 matrix:       ; @$(PYTHON) -m tools matrix $(ARGS)
 ci:           ; @$(PYTHON) -m tools ci $(ARGS)
 atlas-data:   ; @$(PYTHON) -m tools atlas-data $(ARGS)
 clean:        ; @$(PYTHON) -m tools clean $(ARGS)
+
+faults: override ARGS += $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) \
+	$(if $(DATABASE),--database $(DATABASE)) $(if $(LAYER),--layer $(LAYER))
