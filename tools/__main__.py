@@ -22,7 +22,11 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "install": Command("install", "make .venv and install the project in it, for development"),
+    "install": Command(
+        "install",
+        "make .venv and install the project in it, for development",
+        extras=("test", "demo", "docs", "redis"),
+    ),
     "demo": Command("demo", "serve the atlas and tell how to connect to it", extras=("demo",)),
     "visit": Command("visit", "visit the demonstration with the official client", extras=("demo",)),
     "test": Command("test", "run the tests on every database there is"),

@@ -1,20 +1,23 @@
 """`python -m tools ci`: everything that must hold, on a clean clone.
 
-The rule: every step runs, whatever came of those before; the tests come last, so that their
-closing lines are the last thing read. Where no database server answers, one of our own is
-started, and no suite may be skipped. `MCP_SPEC` names a checkout of the specification.
+The rule: every step runs, whatever came of those before; what measures or needs the machine runs
+alone, and the rest side by side, told when it is over. The tests come last, so that their closing
+lines are the last thing read. Where no database server answers, one of our own is started, and no
+suite may be skipped. `MCP_SPEC` names a checkout of the specification.
 """
 
 import json
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from tools.environment import ROOT
-from tools.run import run
+from tools.run import run, run_into
 from tools.servers import OWN
 
 REPORT = ROOT / "build" / "tests.json"
@@ -31,34 +34,58 @@ class Outcome(NamedTuple):
         return f"{self.label:<16} {self.seconds:6.1f} s  {'FAILED' if self.code else 'ok'}"
 
 
-def steps() -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Each step: its name, and the command of the README that does it."""
-    yield "install", (sys.executable, "-m", "tools", "install")
-    yield "clients", (sys.executable, "-m", "tools", "clients")
-    yield "lint", ("make", "lint")
-    yield "types", ("make", "types")
+Command = tuple[str, ...]
+
+
+def tool(*arguments: str) -> Command:
+    return (sys.executable, "-m", "tools", *arguments)
+
+
+def lanes() -> Iterator[dict[str, Command]]:
+    """What runs side by side, and in each the steps one after another: name, and command.
+
+    Nothing is installed where another lane works.
+    """
+    requirements = {}
     if spec := os.environ.get("MCP_SPEC"):
-        yield "requirements", ("make", "requirements", f"ARGS=compare {spec}")
-    yield "demo", ("make", "demo", "ARGS=--check")
-    yield "docs", ("make", "docs")
-    yield "readme", (sys.executable, "-m", "tools", "newcomer", "readme")
-    yield "tutorial", (sys.executable, "-m", "tools", "newcomer", "tutorial")
-    yield "matrix", (sys.executable, "-m", "tools", "matrix")
-    yield "benchmark", ("make", "benchmark", "ARGS=--short")
-    yield "faults", ("make", "faults", "SECONDS=60", "DATABASE=postgres")
-    yield "test", ("make", "test")
+        requirements["requirements"] = ("make", "requirements", f"ARGS=compare {spec}")
+    yield {"lint": ("make", "lint"), "types": ("make", "types"), "docs": ("make", "docs"),
+           **requirements, "pythons": tool("matrix", "--prepare")}  # fmt: skip
+    yield {"demo": ("make", "demo", "ARGS=--check"), "readme": tool("newcomer", "readme"),
+           "tutorial": tool("newcomer", "tutorial"), "clients": tool("clients")}  # fmt: skip
+
+
+def alone() -> dict[str, Command]:
+    """The steps that have the machine to themselves: name, and command of the README."""
+    return {
+        "matrix": tool("matrix"),
+        "benchmark": ("make", "benchmark", "ARGS=--short"),
+        "faults": ("make", "faults", "SECONDS=60", "DATABASE=postgres"),
+        "test": ("make", "test"),
+    }
 
 
 def main(arguments: list[str]) -> int:
     os.environ |= {"CI": "true", "PYTHON": sys.executable}
-    outcomes = []
+    outcomes = [shown("install", tool("install")), *side_by_side(list(lanes()))]
     with ExitStack() as running:
-        for label, command in steps():
+        for label, command in alone().items():
             if label == "test":
                 provide_servers(running)
-            outcomes.append(outcome(label, command))
+            outcomes.append(shown(label, command))
     print("\n".join(["", *map(str, outcomes), *closing()]), flush=True)
     return int(any(outcome.code for outcome in outcomes))
+
+
+def side_by_side(lanes: list[dict[str, Command]]) -> Iterator[Outcome]:
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        for outcomes in pool.map(in_turn, lanes):
+            yield from outcomes
+
+
+def in_turn(steps: dict[str, Command]) -> list[Outcome]:
+    """Each step when the one before is over, and what it printed in one piece."""
+    return [kept(label, command) for label, command in steps.items()]
 
 
 def provide_servers(running: ExitStack) -> None:
@@ -71,10 +98,28 @@ def provide_servers(running: ExitStack) -> None:
             os.environ |= running.enter_context(start())
 
 
-def outcome(label: str, command: tuple[str, ...]) -> Outcome:
-    print(f"\n##### {label}: {' '.join(command[-2:])}", flush=True)
+def shown(label: str, command: Command) -> Outcome:
+    print(heading(label, command), flush=True)
+    return outcome(label, command)
+
+
+def kept(label: str, command: Command) -> Outcome:
+    with tempfile.TemporaryFile() as printed:
+        found = outcome(label, command, printed)
+        printed.seek(0)
+        text = printed.read().decode("utf-8", "replace")
+    print(f"{heading(label, command)}\n{text}{found}", flush=True)
+    return found
+
+
+def heading(label: str, command: Command) -> str:
+    return f"\n##### {label}: {' '.join(command[-2:])}"
+
+
+def outcome(label: str, command: Command, printed: IO[bytes] | None = None) -> Outcome:
     began = time.monotonic()
-    return Outcome(label, run(*command), time.monotonic() - began)
+    code = run_into(printed, *command) if printed else run(*command)
+    return Outcome(label, code, time.monotonic() - began)
 
 
 def closing() -> list[str]:

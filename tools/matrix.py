@@ -1,13 +1,14 @@
-"""`python -m tools matrix`: a quick run of the tests on other Pythons and Djangos.
+"""`python -m tools matrix [--prepare]`: a quick run of the tests on other Pythons and Djangos.
 
 The rule: every interpreter that is found and is not this one, in an environment of its own, with
 every Django that supports it; on SQLite, without what is slow or drives other programs. The newest
-of both runs what is neither about words on a wire or a page nor about declarations, which the
-middle one runs, without what is mostly our own code; every other pair runs what of that needs a
-database: its Python and its Django are tried with others. One pair of each Python tries the
-example.
+of both runs what is neither about words on a wire or a page nor about declarations and commands,
+which the middle one runs, without what is mostly our own code; every other pair runs what of that
+needs a database: its Python and its Django are tried with others. One pair of each Python tries
+the example. `--prepare` makes the environments, and runs nothing.
 """
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -27,7 +28,7 @@ DJANGOS = {
     (3, 13): ("5.2", "6.0", "6.1"),
 }
 OTHER_PROGRAMS = ("tests/clients", "tests/hosts", "tests/restarts", "tests/spec/test_servers.py")
-ABOUT_THE_PROJECT = ("tests/benchmarks", "tests/requirements", "tests/tools")
+ABOUT_THE_PROJECT = ("tests/benchmarks", "tests/faults", "tests/requirements", "tests/tools")
 OUR_OWN = ("tests/delivery", "tests/dispatch", "tests/security", "tests/transports")
 QUICK = ("-q", "-n", "2", "-m", "not slow")
 
@@ -38,11 +39,12 @@ def without(*paths: str) -> tuple[str, ...]:
 
 QUICKLY = (*QUICK, *without(*OTHER_PROGRAMS, *ABOUT_THE_PROJECT))
 ON_WIRES = ("tests/protocol", "tests/spec", "tests/testing", "tests/test_oracle.py")
-ELSEWHERE = ("tests/declare", "tests/docs")
+ELSEWHERE = ("tests/declare", "tests/docs", "tests/management")
 NEARLY_ALL = ("--only", "sqlite,example", *QUICKLY, *without(*ELSEWHERE, *ON_WIRES))
 ABOUT_DJANGO = (*QUICKLY, *NOT_AGAIN, *without(*OUR_OWN))
 WITH_EXAMPLE = ("--only", "sqlite,example", *ABOUT_DJANGO)
 AGAIN = ("--only", "sqlite", *ABOUT_DJANGO, "-m", "not slow and django_db")
+PREPARE = "from tools import environment; environment.prepare(('test',))"
 NEWEST, MIDDLE = ((3, 13), "6.1"), ((3, 12), "6.0")
 
 
@@ -77,7 +79,12 @@ class Outcome(NamedTuple):
 
 
 def main(arguments: list[str]) -> int:
-    outcomes = [one for python in others() for one in runs(python, arguments)]
+    parser = argparse.ArgumentParser(prog="python -m tools matrix", allow_abbrev=False)
+    parser.add_argument("--prepare", action="store_true", help="make the environments only")
+    options, for_pytest = parser.parse_known_args(arguments)
+    if options.prepare:
+        return max(map(prepare, others()), default=0)
+    outcomes = [one for python in others() for one in runs(python, for_pytest)]
     print("\n".join(["", *map(str, outcomes)]) if outcomes else "No other Python was found.")
     return int(any(outcome.code for outcome in outcomes))
 
@@ -110,9 +117,14 @@ def chosen(version: tuple[int, int], django: str) -> tuple[str, ...]:
     return {NEWEST: NEARLY_ALL, MIDDLE: WITH_EXAMPLE}.get((version, django), AGAIN)
 
 
+def prepare(python: Interpreter) -> int:
+    """What the tests need, and not more: each has an environment of its own."""
+    return run(python.path, "-c", PREPARE, TOOLS_ENVIRONMENT=python.environment)
+
+
 def runs(python: Interpreter, arguments: list[str]) -> Iterator[Outcome]:
     place = {"TOOLS_ENVIRONMENT": python.environment}
-    if code := run(python.path, "-m", "tools", "install", **place):
+    if code := prepare(python):
         yield Outcome(f"Python {python.label}", code, 0.0)
         return
     for django in DJANGOS[python.version]:

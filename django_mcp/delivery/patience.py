@@ -31,8 +31,10 @@ POSTGRESQL = (
 )
 MARIADB = "SET SESSION innodb_lock_wait_timeout = {locked}, idle_transaction_timeout = {idle}"
 # SQLite asks for its lock ten times a second at last, so that one waits for seconds while others
-# write. Where all that waits is the beginning of a transaction, it is asked for here.
-OFTEN = 0.01  # seconds, about
+# write. Where all that waits is the beginning of a transaction, it is asked for here: the more
+# often the longer it has waited, for there is no queue, and nobody's heartbeat may come too late.
+OFTEN, SOONEST = 0.01, 0.001  # seconds, about
+SOONER = 10  # times as often, and once more, for each second
 WAITS = "PRAGMA busy_timeout = {ms:.0f}"
 BUSY = frozenset(("SQLITE_BUSY", "SQLITE_BUSY_RECOVERY"))
 ALONE, AT_FIRST = "wal", ("IMMEDIATE", "EXCLUSIVE")  # modes of a journal, and of transactions
@@ -82,14 +84,19 @@ def _in_turn(
     patience = context["connection"].settings_dict["OPTIONS"].get("timeout", 5.0)
     if many:
         return _of_many(patience, execute, sql, params, many, context)
-    until = time.monotonic() + patience
+    began = time.monotonic()
     while True:
         try:
             return execute(sql, params, many, context)
         except OperationalError as error:
-            if BUSY.isdisjoint(codes(error)) or time.monotonic() >= until:
+            waited = time.monotonic() - began
+            if BUSY.isdisjoint(codes(error)) or waited >= patience:
                 raise
-        time.sleep(random.uniform(0.5, 1.5) * OFTEN)
+        time.sleep(random.uniform(0.5, 1.5) * _pause(waited))
+
+
+def _pause(waited: float) -> float:
+    return max(OFTEN / (1 + SOONER * waited), SOONEST)
 
 
 def _of_many(patience: float, execute: Callable[..., Any], *statement: Any) -> Any:

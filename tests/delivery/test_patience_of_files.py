@@ -76,6 +76,12 @@ def test_the_lock_is_asked_for_often_and_had_once_it_is_free(opened):
     assert set(tried) == {"BEGIN IMMEDIATE"}
 
 
+def test_who_has_waited_longer_asks_more_often():
+    first, later, last = (patience._pause(waited) for waited in (0, 0.5, 20))
+    assert first == patience.OFTEN and patience.SOONEST < later < first / 5
+    assert last == patience.SOONEST
+
+
 def test_a_statement_of_its_own_waits_too(opened):
     holding, waiting = opened(), opened()
     with waiting.cursor() as cursor:

@@ -128,8 +128,18 @@ def _transaction_of(model) -> str:
 
 @beside
 def test_what_is_answered_by_json_writes_nothing(desk, after):
-    after.append(lambda: time.sleep(0.3))  # longer than the grace: it is decided all the same
-    (response,) = desk.at_once(desk.call("plain"))
+    working = desk.loop.do(docket)
+
+    def grace_is_over():
+        """It is decided all the same."""
+        (kept,) = working.kept()
+        kept.reply.loop.call_soon_threadsafe(lambda: [kept.reply._is_late(), looked.set()])
+        assert looked.wait(10)
+
+    looked = threading.Event()
+    after.append(grace_is_over)
+    with given(JSON_GRACE=60):
+        (response,) = desk.at_once(desk.call("plain"))
     assert text(response) == "written" and not Call.objects.exists()
     idle(desk)
 

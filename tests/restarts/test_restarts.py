@@ -87,7 +87,7 @@ def test_two_streams_of_news_leave_each_other_alone(begin, connect):
     client = connect(begin().port)
     first, second = client.get(), client.get()
     assert first.primed() != second.primed()
-    assert text(client.call("change").json()) == "changed"
+    assert client.call("change").said() == "changed"
     assert next(iter(second))["method"] == "notifications/tools/list_changed"
 
 
@@ -116,5 +116,5 @@ def test_any_process_will_do(pair, connect):
     # News come from one to who listens at the other, and the end of the session is known to both.
     news = client.get(port=there)
     news.primed()
-    assert text(client.call("change").json()) == "changed"
+    assert client.call("change").said() == "changed"
     assert next(iter(news))["method"] == "notifications/tools/list_changed"

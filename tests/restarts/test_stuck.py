@@ -50,7 +50,7 @@ def test_log_in_log_heartbeat_cancel_and_resumes_go_on(tables, process, clients)
     began = time.monotonic()
     newcomer = client_of(tables, "carol", process.port)  # a log-in: a token, and a session
     clients.append(newcomer)
-    assert newcomer.call("look", seconds=0).json()["result"]
+    assert newcomer.call("look", seconds=0).said()
     # The log: what is said is written down and read, here and on another connection.
     next(messages)
     watched.cut()
@@ -75,5 +75,5 @@ def test_one_user_leaves_a_thread_to_others(process, clients):
     for answer in slow:
         answer.primed()
     began = time.monotonic()
-    assert text(bob.call("act", seconds=0).json()) == "acted"
+    assert bob.call("act", seconds=0).said() == "acted"
     assert time.monotonic() - began < AT_ONCE

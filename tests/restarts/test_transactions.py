@@ -45,7 +45,7 @@ def killed(begin, connect):
 
 
 def _found(client, name: str) -> int:
-    return int(text(client.call("find", name=name).json()))
+    return int(client.call("find", name=name).said())
 
 
 def _until(condition) -> None:

@@ -1,34 +1,63 @@
 import os
 import subprocess
+import sys
 
 import pytest
 
 from tools import ci
+from tools.__main__ import COMMANDS
 from tools.environment import ROOT
 
 
-def test_the_tests_come_last():
-    labels = [label for label, command in ci.steps()]
-    assert labels[-1] == "test"
-    assert labels[0] == "install"
-    assert {"clients", "lint", "types", "demo", "matrix", "faults"} <= set(labels)
+def side_by_side():
+    return {label: command for lane in ci.lanes() for label, command in lane.items()}
+
+
+def test_everything_is_run_and_the_tests_come_last():
+    assert [*ci.alone()][-1] == "test"
+    all_of = {*side_by_side(), *ci.alone()}
+    assert {"clients", "lint", "types", "demo", "matrix", "faults"} <= all_of
 
 
 def test_the_requirements_are_compared_where_there_is_a_specification(monkeypatch):
     monkeypatch.delenv("MCP_SPEC", raising=False)
-    assert "requirements" not in dict(ci.steps())
+    assert "requirements" not in side_by_side()
     monkeypatch.setenv("MCP_SPEC", "/somewhere/spec")
-    assert dict(ci.steps())["requirements"][-1] == "ARGS=compare /somewhere/spec"
+    assert side_by_side()["requirements"][-1] == "ARGS=compare /somewhere/spec"
+
+
+def test_what_one_lane_needs_is_installed_before_another_works_there():
+    wanted = {extra for lane in ci.lanes() for label in lane for extra in extras(label)}
+    assert wanted <= set(COMMANDS["install"].extras)
+
+
+def extras(label):
+    command = COMMANDS.get(label)
+    return () if command is None or command.alone else command.extras
+
+
+SAY = (sys.executable, "-c", "print('some words')")
 
 
 @pytest.fixture
 def one_step(monkeypatch, tmp_path):
-    def step(command):
-        monkeypatch.setattr(ci, "steps", lambda: iter([("first", command), ("then", ("true",))]))
+    def step(command, beside=("true",)):
+        monkeypatch.setattr(ci, "tool", lambda *arguments: ("true",))
+        monkeypatch.setattr(ci, "lanes", lambda: iter([{"beside": beside}, {"said": SAY}]))
+        monkeypatch.setattr(ci, "alone", lambda: {"first": command, "then": ("true",)})
         monkeypatch.setattr(ci, "REPORT", tmp_path / "tests.json")
         monkeypatch.setattr(ci.os, "environ", dict(os.environ))
 
     return step
+
+
+def test_what_a_lane_prints_comes_in_one_piece_and_its_failure_fails_the_whole(one_step, capfd):
+    one_step(("true",), beside=("false",))
+    assert ci.main([]) == 1
+    told = capfd.readouterr().out.splitlines()
+    at = told.index("some words")
+    assert told[at - 1].startswith("##### said:") and told[at + 1].startswith("said ")
+    assert [line for line in told if "FAILED" in line][-1].startswith("beside ")
 
 
 @pytest.mark.parametrize(("command", "code"), [("true", 0), ("false", 1)])

@@ -53,3 +53,11 @@ def test_what_is_left_out_of_a_pair_runs_with_its_django_and_with_its_python_els
     more = {pair for pair in pairs if matrix.chosen(*pair) != matrix.AGAIN or pair[0] == oldest}
     assert {version for version, _ in more} == {version for version, _ in pairs}
     assert {django for _, django in more} == {django for _, django in pairs}
+
+
+def test_environments_may_be_made_before(monkeypatch):
+    made = []
+    monkeypatch.setattr(matrix, "others", lambda: iter("ab"))
+    monkeypatch.setattr(matrix, "prepare", lambda python: made.append(python) or int(python == "a"))
+    assert matrix.main(["--prepare"]) == 1
+    assert made == ["a", "b"]
