@@ -24,7 +24,7 @@ def test_a_suite_is_counted(tmp_path):
     (tmp_path / "test_sample.py").write_text(SAMPLE)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     suite = test.Suite("Sample", (str(tmp_path),))
-    result = test.run_suite(suite, ["-p", "no:django", "-p", "no:randomly", "-q"])
+    result = test.run_suite(suite, ["-p", "no:django", "-p", "no:randomly", "-q", "-n", "0"])
     assert (result.passed, result.failed, result.skipped) == (2, 2, 1)
     assert result.code == 1
     assert result.seconds > 0
@@ -33,7 +33,9 @@ def test_a_suite_is_counted(tmp_path):
 
 def test_a_suite_without_tests_is_a_failure(tmp_path):
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    result = test.run_suite(test.Suite("None", (str(tmp_path),)), ["-p", "no:django", "-q"])
+    result = test.run_suite(
+        test.Suite("None", (str(tmp_path),)), ["-p", "no:django", "-q", "-n", "0"]
+    )
     assert (result.passed, result.code) == (0, 5)
 
 
@@ -84,14 +86,14 @@ def test_a_skip_is_no_failure_until_it_is(tmp_path):
 
 
 def test_the_last_line_counts(tmp_path):
-    done = run_tests(tmp_path, "--only", "example", "-q", "-k", "test_plain_is_stable")
+    done = run_tests(tmp_path, "--only", "example", "-q", "-n", "0", "-k", "test_plain_is_stable")
     assert done.returncode == 0, done.stdout
     assert done.stdout.splitlines()[-1] == "tests: 1 passed, 0 failed, 0 skipped"
     assert json.loads((tmp_path / "r").read_text())[0]["passed"] == 1
 
 
 def test_arguments_of_pytest_are_handed_on(tmp_path):
-    done = run_tests(tmp_path, "--only", "example", "--", "-q", "-k", "no_such_test")
+    done = run_tests(tmp_path, "--only", "example", "--", "-q", "-n", "0", "-k", "no_such_test")
     assert done.returncode == 1
     assert "FAILED (5)" in done.stdout
 
@@ -115,6 +117,6 @@ def test_what_is_required_is_said_to_the_tests(tmp_path):
         "import os\ndef test_it(): assert os.environ['TESTS_REQUIRED'] == '1'\n"
     )
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    suite, quiet = test.Suite("Sample", (str(tmp_path),)), ["-p", "no:django", "-q"]
+    suite, quiet = test.Suite("Sample", (str(tmp_path),)), ["-p", "no:django", "-q", "-n", "0"]
     assert test.run_suite(suite, quiet, required=True).passed == 1
     assert test.run_suite(suite, quiet, required=False).failed == 1
