@@ -34,7 +34,7 @@ from .runner import Runner
 from .streams import StreamState
 
 logger = logging.getLogger("django_mcp")
-PERIOD = 0.15  # seconds between two looks
+PERIOD = 0.2  # seconds between two looks
 LONGEST = 1.0  # where rings come from other processes, or looks take long
 # So many times as long as a look works, and as it takes, is the pause after it.
 WORKS, TAKES = 50, 4

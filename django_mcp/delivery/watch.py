@@ -25,6 +25,7 @@ from .layers import line
 from .patience import LOCKS, codes
 
 logger = logging.getLogger("django_mcp")
+SELDOM = 2  # pauses of the poller between two looks: a change is no word in a conversation
 SLOWEST = 5.0  # seconds between two looks where they fail, or take long
 Tips = Mapping[str, Tip]  # how each database stands
 
@@ -84,7 +85,7 @@ class Watch:
 
     async def _nap(self) -> None:
         eager = any(one.is_eager for one in self._followers)
-        period = poller.PERIOD if eager and not line().is_prompt else poller.LONGEST
+        period = SELDOM * poller.PERIOD if eager and not line().is_prompt else poller.LONGEST
         pause = min(max(period, poller.TAKES * self._took), SLOWEST)
         with suppress(TimeoutError):
             async with asyncio.timeout(SLOWEST if self._is_lost else pause):

@@ -379,13 +379,13 @@ def pause(loop) -> float:
 
 @pytest.fixture
 def unhurried(monkeypatch):
-    with a_loop(monkeypatch, 0.15) as made:
+    with a_loop(monkeypatch, 0.2) as made:
         yield made
 
 
 @pytest.mark.parametrize(
     ("cost", "prompt", "expected"),
-    [(0.1, False, 0.15), (0.2, False, 0.2), (9, False, 1.0), (0.1, True, 1.0)],
+    [(0.1, False, 0.2), (0.3, False, 0.3), (9, False, 1.0), (0.1, True, 1.0)],
 )
 def test_a_look_is_followed_by_a_pause(unhurried, cost, prompt, expected):
     Reader(unhurried, opened())

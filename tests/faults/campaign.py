@@ -313,7 +313,7 @@ class Campaign:
         tally = self.tally
         seen = {
             "kills": tally.named, "database": tally.outages["database"],
-            "redis": tally.outages["redis"], "stops": tally.hits("v"),
+            "redis": tally.outages["redis"], "stops": tally.stopped.total(),
             "takeovers": tally.seen["takeover"], "outlived": tally.outlived,
         }  # fmt: skip
         share = min(1.0, self.options.faults / 2000)
