@@ -10,7 +10,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from django.db import OperationalError, transaction
+from django.db import IntegrityError, OperationalError, transaction
 from django.db.models import QuerySet
 
 import django_mcp as mcp
@@ -265,10 +265,17 @@ def jot(request: mcp.Request, seed: str, who: str) -> str:
     reach("tool-before-write")
     note = Note(who=who, owner=request.user.get_username(), text=seed)
     try:
-        with transaction.atomic():
-            note.save()  # nothing is read before: on SQLite who has read waits for no writer
-            Effect.objects.create(key=f"note {who}")
+        try:
+            _noted(note)
+        except IntegrityError:  # its client got no answer and asked again: both are at it
+            _noted(note)
     except OperationalError:
         raise mcp.ToolError(AWAY) from None
     reach("tool-after-write")
     return word(seed, "final")
+
+
+def _noted(note: Note) -> None:
+    with transaction.atomic():
+        note.save()  # nothing is read before: on SQLite who has read waits for no writer
+        Effect.objects.create(key=f"note {note.who}")
