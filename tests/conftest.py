@@ -153,11 +153,12 @@ def _note_thread(sender: Any, connection: Any, **kwargs: Any) -> None:
 
 def _close_what_threads_left() -> None:
     """Those of a pool keep their connections, and are let go with them."""
-    for thread, left in _opened:
+    for one in list(_opened):  # to which others may add meanwhile
+        thread, left = one
         if not thread.is_alive():
             left.inc_thread_sharing()
             left.close()
-    _opened[:] = [one for one in _opened if one[0].is_alive()]
+            _opened.remove(one)
 
 
 @pytest.fixture(scope="session", autouse=True)
