@@ -13,6 +13,7 @@ from django.db import connection, connections
 from django.db.backends.signals import connection_created
 from django.db.models.signals import post_delete
 from django.dispatch import receiver
+from hypothesis import settings as hypothesis
 
 from django_mcp import apps as the_app
 from django_mcp import threads
@@ -28,6 +29,9 @@ from .client import Client
 from .delivery.rows import given
 from .http import HttpClient
 
+# How long an example takes tells how busy the machine is.
+hypothesis.register_profile("django_mcp", deadline=None)
+hypothesis.load_profile("django_mcp")
 # A shell starts what is in the background deaf to Ctrl-C, and so would be every process of a test.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

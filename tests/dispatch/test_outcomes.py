@@ -138,8 +138,7 @@ def test_what_is_answered_by_json_writes_nothing(desk, after):
 
     looked = threading.Event()
     after.append(grace_is_over)
-    with given(JSON_GRACE=60):
-        (response,) = desk.at_once(desk.call("plain"))
+    (response,) = desk.at_once(desk.call("plain"))
     assert text(response) == "written" and not Call.objects.exists()
     idle(desk)
 

@@ -152,7 +152,7 @@ def test_an_older_client_is_answered_in_overtime(lasting, gate, monkeypatch):
 
 
 def test_but_not_for_ever(lasting, gate, monkeypatch):
-    monkeypatch.setattr(following, "OVERTIME", 0.3)
+    monkeypatch.setattr(following, "OVERTIME", 2)
     client = lasting("2025-06-18")
     talk = calling(client)
     talk.wait()
