@@ -178,6 +178,22 @@ def test_what_was_forgotten_is_missing_before_the_answer_alone(ledger, forgets, 
     assert wrong(ledger) == told and stream.is_trimmed is not bool(told)
 
 
+@pytest.mark.parametrize(
+    ("forgets", "later", "told"),
+    [
+        (True, f"It {TRIMMED}", {}),
+        (False, f"It {TRIMMED}", {"wrong": 1}),
+        (True, "b", {"wrong": 1}),
+    ],
+)
+def test_an_event_says_one_thing_until_it_is_forgotten(ledger, forgets, later, told):
+    stream = Stream(ledger, "x")
+    stream.may_be_trimmed = forgets
+    stream.keep(4, "a")
+    stream.keep(4, later)
+    assert wrong(ledger) == told
+
+
 # By the words.
 
 

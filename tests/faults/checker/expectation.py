@@ -54,9 +54,13 @@ class Stream:
             self.texts[number] = text
             self.last = max(self.last, number)
             return True
-        if self.texts[number] != text:
+        if self.texts[number] != text and not self._is_forgotten(text):
             self.ledger.tell("wrong", f"{self.label}: event {number} says two things")
         return False
+
+    def _is_forgotten(self, text: str) -> bool:
+        """Whether it tells who reads again that what stood before it was forgotten meanwhile."""
+        return self.may_be_trimmed and TRIMMED in text
 
     def messages(self) -> list[JSON]:
         """In the order of their numbers. A gap is told where its connection was read."""
