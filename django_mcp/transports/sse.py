@@ -248,6 +248,7 @@ async def _answered(
         if ready:
             await _say(session, ready)
         return
+    exchange.at_work = True
     reply = docket().start(
         exchange.server, session, exchange.principal, asked, ready, host=exchange.host
     )

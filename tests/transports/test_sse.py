@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
@@ -26,6 +27,7 @@ from django_mcp.routing import as_asgi
 from django_mcp.tokens import revoke
 from django_mcp.transports import sse as transport
 from django_mcp.transports.http.draining import draining
+from django_mcp.transports.http.exchanges import Exchange
 from tests.announcing import Announcement, announce
 from tests.client import RpcError
 from tests.delivery.rows import given
@@ -678,6 +680,25 @@ def test_at_the_end_who_comes_late_is_let_go_at_once(client, gate):
 
 async def looked() -> None:
     await revocations().look()
+
+
+def test_at_the_end_nobody_is_told_to_try_again_what_may_have_been_accepted(client, monkeypatch):
+    enter, refuse, told = single.enter, Exchange.refuse, threading.Event()
+
+    def slow(*args, **options):
+        client.loop.call_soon_threadsafe(lambda: client.loop.create_task(drained(0.05)))
+        assert told.wait(20)
+        return enter(*args, **options)
+
+    async def refused(self, why):
+        await refuse(self, why)
+        told.set()
+
+    monkeypatch.setattr(single, "enter", slow)
+    monkeypatch.setattr(Exchange, "refuse", refused)
+    talk = client.post(client.message("ping", {})).wait()
+    assert talk.status == 500 and "may not have been accepted" in str(talk.messages)
+    eventually(client, Call.objects.exists)
 
 
 async def drained(grace: float) -> None:

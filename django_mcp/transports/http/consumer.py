@@ -24,7 +24,7 @@ from ...protocol.jsonrpc import Overloaded, ProtocolError, decode
 from .. import sse
 from . import sessions, stateless
 from .callers import challenge, check_session, identify
-from .draining import ENDING, RETRY_AFTER, draining
+from .draining import ENDING, RETRY_AFTER, UNKNOWN, draining
 from .exchanges import Application, Exchange, Left, Refused
 from .guards import guard, preflight
 from .pulse import soon
@@ -204,10 +204,15 @@ async def watched(exchange: Exchange, work: Awaitable[None]) -> None:
         if not exchange.is_cut():
             raise
         if not exchange.gone.is_set():
-            await exchange.refuse(exchange.last_word or Refused(503, ENDING, RETRY_AFTER))
+            await exchange.refuse(exchange.last_word or _ended(exchange))
     finally:
         process.done(watch)
         watch.leave()
+
+
+def _ended(exchange: Exchange) -> Refused:
+    """To try again is for what was not begun."""
+    return Refused(500, UNKNOWN) if exchange.at_work else Refused(503, ENDING, RETRY_AFTER)
 
 
 class Watch:

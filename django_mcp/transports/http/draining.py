@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from ...delivery.jobs import PerLoop
 from ...dispatch.revocations import revocations
-from ...protocol.jsonrpc import Id, Overloaded
+from ...protocol.jsonrpc import Id, InternalError, Overloaded
 from .exchanges import CLOSE, Refused
 
 # Seconds for calls to finish: what is sent by a keyboard has somebody who waits for it, and what
@@ -33,6 +33,7 @@ CUT = 0.2  # and more, for each of two attempts to cut short what is left
 LAST_WORDS = 0.2  # seconds for streams to end where there is no grace
 RETRY_AFTER = ((b"retry-after", b"1"),)
 ENDING = Overloaded("The server is about to end. Try again.", data={"retryAfter": 1})
+UNKNOWN = InternalError("The server ended. This may or may not have been accepted.")
 
 
 class Work(Protocol):

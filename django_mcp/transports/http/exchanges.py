@@ -76,6 +76,7 @@ class Exchange:
     when_late: Callable[[], object] | None = None
     when_revoked: Callable[[], object] | None = None
     last_word: Refused | None = None  # with which the work on it was cut short
+    at_work = False  # whether it may take effect, here or elsewhere, whatever happens
     _flow: Flow | None = None
 
     def __init__(self, server: Server, scope: Mapping[str, Any], receive: Any, send: Any) -> None:

@@ -63,6 +63,7 @@ async def post(exchange: Exchange, message: object) -> None:
     if not asked:
         await _acknowledge(exchange, received.replies, received.batch)
         return
+    exchange.at_work = True
     reply = docket().start(
         exchange.server, session, exchange.principal, asked, received.replies, host=exchange.host
     )
