@@ -192,9 +192,9 @@ def test_cursors_nobody_issued(declare, alice, invoice, cursor):
 
 def test_a_cursor_holds_nothing_a_client_can_read(declare, alice, several):
     catalog = declare()
-    cursors = [search(catalog, alice, limit=2)["next_cursor"] for _ in range(5)]
-    for told in ("A-", "2026"):  # a seal has any two letters by chance, but not every time
-        assert not all(told in cursor for cursor in cursors)
+    cursor = search(catalog, alice, limit=2)["next_cursor"]
+    for told in ("A-6", "A-7", "2026-"):  # any two letters may be in a seal by chance
+        assert told not in cursor
 
 
 @pytest.mark.parametrize(
