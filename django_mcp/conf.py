@@ -20,8 +20,6 @@ DEFAULTS: dict[str, Any] = {
     "AROUND": [],
     # Dotted paths of what turns the token of a request into a principal, asked in this order.
     "VERIFIERS": ["django_mcp.tokens.PersonalAccessTokens"],
-    # Of the embedded authorization server: see ``django_mcp.oauth.conf``.
-    "OAUTH": {},
     # How many items a page of a list holds.
     "PAGE_SIZE": 100,
     # Threads that run the project's synchronous code, and how many calls may wait for one.

@@ -96,18 +96,6 @@ class Revoking(Protocol):
         ...
 
 
-@runtime_checkable
-class Challenging(Protocol):
-    """A ``TokenVerifier`` that can tell where its tokens are to be had."""
-
-    def challenge(self, server: Any) -> Mapping[str, str]:
-        """Further parameters of the challenge of ``server`` (RFC 6750, 3), not yet quoted.
-
-        As ``resource_metadata`` (RFC 9728, 5.1) and ``scope``. Asks nobody: called in the loop.
-        """
-        ...
-
-
 class LookupVerifier:
     """A ``TokenVerifier`` that only asks the database: ``lookup`` is all there is to write.
 

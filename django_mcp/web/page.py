@@ -20,11 +20,11 @@ from django.utils.cache import add_never_cache_headers, patch_vary_headers
 
 from ..conf import DEFAULTS, settings
 from ..declare import permissions
-from ..declare.addresses import address, sse_address
 from ..declare.requests import Request
 from ..dispatch.running import surrounded
 from ..dispatch.usable import usable
 from . import visitors
+from .addresses import address, sse_address
 from .connecting import is_open, ways
 from .entries import icon, paragraphs, sections
 

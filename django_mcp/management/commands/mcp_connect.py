@@ -19,9 +19,9 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import router, transaction
 
 from ...conf import settings
-from ...declare.addresses import address, sse_address
 from ...declare.servers import Server
 from ...models import Token
+from ...web.addresses import address, sse_address
 from ...web.clients import CLIENTS, NAME, PLACEHOLDER, Client, Entry, client, shell
 from ...web.connecting import is_open, short_name
 from .. import people

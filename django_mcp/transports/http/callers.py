@@ -11,20 +11,13 @@ is not there.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ... import threads
 from ...delivery import sessions
 from ...dispatch.listening import MAX_SUBSCRIPTIONS
-from ...principal import (
-    Challenging,
-    LookupVerifier,
-    Principal,
-    TokenVerifier,
-    anonymous,
-    verifiers,
-)
+from ...principal import LookupVerifier, Principal, TokenVerifier, anonymous, verifiers
 from ...protocol.events import Call
 from ...protocol.jsonrpc import Id, InvalidRequest
 from .exchanges import Refused
@@ -150,18 +143,12 @@ def bearer(authorization: str | None) -> str | None:
 
 def challenge(server: Server, *, invalid: bool = False, about: Id | None = None) -> Refused:
     """The 401 that asks for a token (RFC 6750, 3), for the request of an id if that is known."""
-    said = "The token is not valid here." if invalid else "A token is needed."
-    words = {"realm": server.name}
+    words = f'Bearer realm="{_quotable(server.name)}"'
     if invalid:
-        words |= {"error": "invalid_token", "error_description": said}
-    for verifier in verifiers():
-        if isinstance(verifier, Challenging):
-            words |= verifier.challenge(server)
-    return Refused(401, InvalidRequest(said, about=about), ((b"www-authenticate", _bearer(words)),))
-
-
-def _bearer(words: Mapping[str, str]) -> bytes:
-    return ("Bearer " + ", ".join(f'{k}="{_quotable(v)}"' for k, v in words.items())).encode()
+        words += ', error="invalid_token", error_description="The token is not valid here."'
+    said = "The token is not valid here." if invalid else "A token is needed."
+    error = InvalidRequest(said, about=about)
+    return Refused(401, error, ((b"www-authenticate", words.encode()),))
 
 
 def _quotable(text: str) -> str:

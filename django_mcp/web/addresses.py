@@ -14,7 +14,7 @@ from django.utils.encoding import escape_uri_path
 from ..conf import settings
 
 if TYPE_CHECKING:
-    from .servers import Server
+    from ..declare.servers import Server
 
 
 def address(server: Server) -> str:
