@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .conf import Scope as Scope
     from .declare.completions import Complete as Complete
     from .declare.contents import Annotations as Annotations
     from .declare.contents import Audio as Audio
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from .dispatch.notices import notify_changed as notify_changed
     from .dispatch.notices import notify_elicitation_complete as notify_elicitation_complete
     from .dispatch.notices import notify_list_changed as notify_list_changed
+    from .dispatch.notices import notify_permissions_changed as notify_permissions_changed
     from .exceptions import ClientError as ClientError
     from .exceptions import Declined as Declined
     from .exceptions import TimedOut as TimedOut
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _PUBLIC = {
+    "conf": ["Scope"],
     "declare.completions": ["Complete"],
     "declare.contents": [
         "Annotations", "Audio", "Contents", "EmbeddedResource", "Icon", "Image", "Message",
@@ -74,6 +77,7 @@ _PUBLIC = {
     "declare.tools": ["Tool"],
     "dispatch.notices": [
         "notify_changed", "notify_elicitation_complete", "notify_list_changed",
+        "notify_permissions_changed",
     ],
     "exceptions": [
         "ClientError", "Declined", "TimedOut", "ToolError", "Unsupported", "UrlRequired",

@@ -23,6 +23,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 logger = logging.getLogger("django_mcp")
 _turn = threading.RLock()
 _adopted: dict[str, BaseDatabaseWrapper] = {}
+# Called when a test's connections are given back: what was read through them is gone.
+ended: list[Callable[[], None]] = []
 PATIENCE = 10  # seconds for the last job of a test to end
 
 
@@ -44,12 +46,14 @@ def adopt(stand_in: Any, given: Iterable[BaseDatabaseWrapper] | None = None) -> 
     finally:
         SyncToAsync.single_thread_executor.shutdown(wait=False)
         SyncToAsync.single_thread_executor = shared
-        ended = _turn.acquire(timeout=PATIENCE)
+        is_done = _turn.acquire(timeout=PATIENCE)
         _adopted.clear()
         _adopted.update(before)
         for connection in mine:
             connection.dec_thread_sharing()
-        if not ended:
+        for hook in ended:
+            hook()
+        if not is_done:
             raise RuntimeError("A job is still running at the end of the test.")
         _turn.release()
 

@@ -19,6 +19,7 @@ from django.core.checks import CheckMessage, Error, Info, Warning
 from django.db import DEFAULT_DB_ALIAS, connections, router
 from django.utils.module_loading import import_string
 
+from . import scopes
 from .conf import DEFAULTS, settings
 
 # What a value of each kind of setting is, in words.
@@ -41,7 +42,7 @@ def check_settings(**kwargs: Any) -> Sequence[CheckMessage]:
         message = f"DJANGO_MCP is of type {type(given).__name__}."
         return [Error(message, hint="It is one dict.", id="django_mcp.E093")]
     wrong = [*_unknown_keys(), *_bad_values(given)]
-    return wrong or [*_bad_url(), *_bad_around(), *_bad_verifiers(), *_bad_rates()]
+    return wrong or [*_bad_url(), *_bad_around(), *_bad_verifiers(), *_bad_rates(), *_bad_scopes()]
 
 
 def _unknown_keys() -> Iterator[CheckMessage]:
@@ -116,6 +117,22 @@ def _bad_rates() -> Iterator[CheckMessage]:
             known = ", ".join(KNOWN)
             hint = f'"number/seconds", or None for no limit, of each of {known}.'
             yield Error(f"RATES: {kind!r} is {rate!r}.", hint=hint, id="django_mcp.E095")
+
+
+def _bad_scopes() -> Iterator[CheckMessage]:
+    if wrong := scopes.problem(settings.SCOPES):
+        hint = 'Such as {"mcp": mcp.Scope("Use it with your permissions", covers=["*"])}.'
+        yield Error(f"SCOPES: {wrong}", hint=hint, id="django_mcp.E089")
+
+
+def check_issuers(**kwargs: Any) -> Sequence[CheckMessage]:
+    """Whose tokens are taken that are given out elsewhere."""
+    given = getattr(django_settings, "DJANGO_MCP", None) or {}
+    if not isinstance(given, dict) or not given.get("VERIFIERS"):
+        return []
+    from .issuers.checks import messages
+
+    return messages()
 
 
 def check_delivery(**kwargs: Any) -> Sequence[CheckMessage]:
@@ -251,7 +268,7 @@ def check_changes(databases: Sequence[str] | None = None, **kwargs: Any) -> Sequ
 
 
 def _lacks_changes(changes: Any, alias: str) -> bool:
-    """Migrated, before a model was registered whose rows are there."""
+    """Migrated, before what is told of had its rows there."""
     from django.db.migrations.recorder import MigrationRecorder
 
     if alias not in changes.aliases() or changes.has_table(alias):
@@ -261,7 +278,8 @@ def _lacks_changes(changes: Any, alias: str) -> bool:
 
 
 def _no_changes(alias: str) -> CheckMessage:
-    message = f"The database {alias!r} has rows of registered models, and no table of changes."
+    what = "users, or rows of registered models"
+    message = f"The database {alias!r} has {what}, and no table of changes."
     migrate = f"manage.py migrate --database {alias} django_mcp"
     hint = f"{migrate} --fake 0003; then {migrate}"
     return Warning(message, hint=hint, id="django_mcp.W145")

@@ -8,10 +8,29 @@ thing, that one is used and no key stands here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings as django_settings
 from django.core.signals import setting_changed
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a client may ask for: ``words`` for the person who is asked, and what it ``covers``.
+
+    That is a sequence of patterns, as of ``fnmatch``, of what things need - Django's codenames,
+    "shop.view_*", or what a thing without one is called, "tool:close_month" - and of names of
+    other scopes, which it then includes. A scope always covers its own name.
+    """
+
+    words: Any
+    covers: Sequence[str] = ()
+
+    def __str__(self) -> str:
+        return str(self.words)
+
 
 DEFAULTS: dict[str, Any] = {
     # The public origin, "https://shop.example": never taken from the Host header.
@@ -20,6 +39,10 @@ DEFAULTS: dict[str, Any] = {
     "AROUND": [],
     # Dotted paths of what turns the token of a request into a principal, asked in this order.
     "VERIFIERS": ["django_mcp.tokens.PersonalAccessTokens"],
+    # What clients may ask for. The first is what they are told to ask for.
+    "SCOPES": {"mcp": Scope("Use it with your permissions", covers=("*",))},
+    # Of the embedded authorization server: see ``django_mcp.oauth.conf``.
+    "OAUTH": {},
     # How many items a page of a list holds.
     "PAGE_SIZE": 100,
     # Threads that run the project's synchronous code, and how many calls may wait for one.

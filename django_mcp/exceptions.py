@@ -81,6 +81,19 @@ class UrlRequired(ToolError):
         return url.replace("{elicitation_id}", self.id)
 
 
+class InsufficientScope(ToolError):
+    """The client's token is too narrow for it; ``scopes`` are all that this asks for."""
+
+    def __init__(self, scopes: Sequence[str], message: str | None = None) -> None:
+        names = " ".join(scopes)
+        super().__init__(
+            message
+            or f"This client may not do that yet: it needs the scope {names}. "
+            "Connect it again and agree to that, or let it ask for it."
+        )
+        self.scopes = tuple(scopes)
+
+
 class InvalidArguments(ToolError):
     """The arguments do not fit the tool's schema."""
 

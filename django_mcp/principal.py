@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, runtime_checkable
 from urllib.parse import quote, unquote
 
 from django.utils.module_loading import import_string
 
 from . import threads
 from .conf import settings
+from .exceptions import Busy
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+P = ParamSpec("P")
+T = TypeVar("T")
 LONGEST_KEY = 255  # characters: what a column of every database can hold and index
 
 
@@ -96,6 +99,57 @@ class Revoking(Protocol):
         ...
 
 
+@runtime_checkable
+class Challenging(Protocol):
+    """A ``TokenVerifier`` that can tell where its tokens are to be had."""
+
+    def challenge(self, server: Any) -> Mapping[str, str]:
+        """Further parameters of the challenge of ``server`` (RFC 6750, 3), not yet quoted.
+
+        As ``resource_metadata`` (RFC 9728, 5.1) and ``scope``. Asks nobody: called in the loop.
+        """
+        ...
+
+
+@runtime_checkable
+class Granting(Protocol):
+    """A ``TokenVerifier`` whose tokens are given to applications."""
+
+    def applications(self, keys: Collection[str]) -> Mapping[str, Any]:
+        """Of these ``Principal.key``, those that are its own: the ``Auth.application`` of each.
+
+        None where that is no more. Asked for calls that go on without their request, in a thread
+        that may ask the database: it should take one query.
+        """
+        ...
+
+
+@runtime_checkable
+class Issuing(Protocol):
+    """A ``TokenVerifier`` of tokens that an authorization server gives out."""
+
+    @property
+    def issuer(self) -> str:
+        """Its name, by which clients find it (RFC 8414, 2)."""
+        ...
+
+    @property
+    def asked(self) -> Sequence[str]:
+        """The scopes that clients are told to ask for."""
+        ...
+
+
+class NotYetKnown(Exception):
+    """What ``lookup`` raises where somebody else has to be asked first.
+
+    ``find_out`` is awaited, and then it is looked up again, once.
+    """
+
+    def __init__(self, find_out: Callable[[], Awaitable[None]]) -> None:
+        super().__init__("What this token is good for cannot be told just now.")
+        self.find_out = find_out
+
+
 class LookupVerifier:
     """A ``TokenVerifier`` that only asks the database: ``lookup`` is all there is to write.
 
@@ -104,11 +158,23 @@ class LookupVerifier:
     """
 
     def lookup(self, token: str, server: Any) -> Principal | None:
-        """Called in a thread that may ask the database."""
+        """Called in a thread that may ask the database. May raise ``NotYetKnown``."""
         raise NotImplementedError
 
     async def verify(self, token: str, server: Any) -> Principal | None:
-        return await threads.lookups.run(self.lookup, token, server)
+        return await looked_up(self.lookup, token, server)
+
+
+async def looked_up(look_up: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """What a look-up returns that may raise ``NotYetKnown``. Raises ``Busy``."""
+    try:
+        return await threads.lookups.run(look_up, *args, **kwargs)
+    except NotYetKnown as unknown:
+        await unknown.find_out()
+    try:
+        return await threads.lookups.run(look_up, *args, **kwargs)
+    except NotYetKnown as unknown:
+        raise Busy(str(unknown)) from None
 
 
 # Asked before the project's own: those of the testing kit, which knows whom its clients act as.
@@ -130,6 +196,16 @@ def key_parts(key: str) -> tuple[str, str, str] | None:
     """The user, the application and the token that a key names; None where it names no user."""
     parts = [unquote(part) for part in key.split(":")]
     return (parts[0], parts[1], parts[2]) if len(parts) == 3 else None
+
+
+def applications(keys: Collection[str]) -> dict[str, Any]:
+    """Of these ``Principal.key``, those whose application a verifier knows. Asks the database."""
+    named = {key for key in keys if (parts := key_parts(key)) and parts[1]}
+    found: dict[str, Any] = {}
+    for verifier in verifiers() if named else ():
+        if isinstance(verifier, Granting):
+            found |= verifier.applications(named - found.keys())
+    return found
 
 
 def _name(*parts: Any) -> str:

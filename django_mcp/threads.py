@@ -26,8 +26,8 @@ from .pools import Outcome, Pool, discard_connections, plainly, tended
 
 __all__ = [
     "Outcome", "Pool", "adopt", "at_rest", "borrowed", "bounded", "changes", "discard_connections",
-    "interests", "is_adopted", "is_ready", "log", "looks", "lookups", "notes", "of_the_log",
-    "sensitive", "stuck", "tools", "verifiers",
+    "interests", "is_adopted", "is_ready", "issuers", "log", "looks", "lookups", "notes",
+    "of_the_log", "sensitive", "stuck", "tools", "verifiers",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -39,6 +39,8 @@ looks = Pool("look", lambda: 1)  # at what others did: however much is written, 
 verifiers = Pool("verify", lambda: int(settings.THREADS))  # of the project, asked by strangers
 changes = Pool("change", lambda: 1)  # of rows, looked at beside them: it may wait for them
 interests = Pool("interest", lambda: 1)  # who wants to know of changes: whoever saves waits for it
+# What issuers of tokens say, elsewhere: it asks no database, and in a test keeps nobody from one.
+issuers = ThreadPoolExecutor(8, thread_name_prefix="mcp-issuer")
 notes = Pool("note", lambda: 1)  # what nobody waits for: it may wait for the project's database
 POOLS = (lookups, tools, log, looks, verifiers)
 

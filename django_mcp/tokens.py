@@ -11,33 +11,30 @@ from __future__ import annotations
 
 import logging
 import re
-import time
 from collections.abc import Collection, Iterable
-from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.auth import get_user_model
 from django.core.exceptions import ValidationError
-from django.db import Error
+from django.db import router, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from . import threads
-from .exceptions import Busy
+from .dispatch import standing
 from .models import Token
 from .principal import Auth, LookupVerifier, Principal, key_parts
+from .scopes import NAME
+from .uses import Uses
 
 if TYPE_CHECKING:
     from .declare.servers import Server
 
 SECRET = re.compile(r"mcp_[A-Za-z0-9_-]{43}")
-SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # scope-token of RFC 6749, section 3.3
 KEY = re.compile(r"token-([1-9][0-9]{0,17})")
 VALID = "valid"
-PAUSE = 60  # seconds between two notes of the use of one token
-AT_ONCE = 500  # rows in one UPDATE: databases limit what a statement may hold
+AT_ONCE = 500  # rows in one query: databases limit what a statement may hold
 logger = logging.getLogger("django_mcp")
 
 
@@ -52,7 +49,7 @@ class PersonalAccessTokens(LookupVerifier):
         if wrong := _wrong(row, server, now):
             logger.info("Access token %s was refused: %s", row.pk, wrong)
             return None
-        uses.note(row, now)
+        uses.note(row.pk, row.last_used)
         auth = Auth(frozenset(row.scopes), key=f"token-{row.pk}", expires=row.expires)
         return Principal(row.user, auth)
 
@@ -96,38 +93,11 @@ def _wrong(token: Token, server: Server, now: datetime) -> str | None:
     return None
 
 
-class Uses:
-    """When tokens were used, until it is written: lost if the process ends, which is fine."""
-
-    def __init__(self) -> None:
-        self._noted: dict[Any, float] = {}
-
-    def note(self, token: Token, now: datetime) -> None:
-        """Never waits and never fails; at most once a minute for one token."""
-        if token.last_used is not None and now - token.last_used < timedelta(seconds=PAUSE):
-            return
-        moment = time.monotonic()
-        if moment - self._noted.get(token.pk, -PAUSE) < PAUSE:
-            return
-        self._noted[token.pk] = moment
-        with suppress(Busy, RuntimeError):  # too much to do, or the interpreter ends
-            threads.notes.begin(self.write)
-
-    def write(self) -> None:
-        """What could not be written is tried again when it is noted again, a minute later."""
-        noted = sorted(list(self._noted))  # noqa: C414 - a copy first: look-ups go on
-        for start in range(0, len(noted), AT_ONCE):
-            some = noted[start : start + AT_ONCE]
-            try:
-                Token.objects.filter(pk__in=some).update(last_used=timezone.now())
-            except Error as error:
-                logger.info("The last use of access tokens could not be written: %s", error)
-                return
-            for pk in some:
-                self._noted.pop(pk, None)
+def _used(pks: Collection[Any]) -> None:
+    Token.objects.filter(pk__in=pks).update(last_used=timezone.now())
 
 
-uses = Uses()
+uses = Uses(_used)
 
 
 # Making, judging and ending them.
@@ -143,13 +113,18 @@ def state(token: Token, now: datetime | None = None) -> str:
 
 
 def revoke(tokens: QuerySet[Token]) -> int:
-    """End tokens; how many were not ended before."""
-    return tokens.filter(revoked=None).update(revoked=timezone.now())
+    """End tokens, and what goes on with them; how many were not ended before."""
+    using = router.db_for_write(Token)
+    with transaction.atomic(using=using):
+        count = tokens.using(using).filter(revoked=None).update(revoked=timezone.now())
+        if count:
+            standing.ended(using=using)
+    return count
 
 
 def check_scopes(scopes: Iterable[str]) -> None:
     """Raises ``ValidationError`` for what no scope can be called."""
     for scope in scopes:
-        if not SCOPE.fullmatch(scope):
+        if not NAME.fullmatch(scope):
             message = _("%(scope)r is no scope: it has no blanks, quotes, backslashes or accents.")
             raise ValidationError(message, params={"scope": scope})

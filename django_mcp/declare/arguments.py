@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from django.core.checks import CheckMessage
 
     from .declarations import Declaration
+    from .model_resources import ModelResource
     from .requests import Request
 
 PREFIX = "argument_"  # a field called "schema" or "copy" would shadow pydantic's own
@@ -124,6 +125,11 @@ class Arguments:
     @property
     def binds(self) -> bool:
         return any(parameter.binding for parameter in self.parameters.values())
+
+    @property
+    def resources(self) -> list[ModelResource]:
+        """Whose rows the arguments name."""
+        return [one.binding.resource for one in self.parameters.values() if one.binding]
 
     def bind(self, values: dict[str, Any], request: Request, *, write: bool) -> dict[str, Any]:
         """``values`` with every key replaced by the object it names.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any, Self
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 from asgiref.sync import iscoroutinefunction
 from django.core.checks import CheckMessage, Error
 
+from .. import scopes, switches
 from . import permissions, reasons
 from .contents import Icon
 from .meta import json_problem, meta_problem
@@ -25,6 +26,7 @@ from .permissions import AUTHENTICATED, PUBLIC, Permission
 from .reasons import Reason
 
 if TYPE_CHECKING:
+    from ..principal import Auth
     from .catalogs import Catalog
     from .requests import Request
 
@@ -51,6 +53,8 @@ class Declaration:
     title: str | None = None
     description: str | None = None
     permission: Permission = AUTHENTICATED
+    # What a narrowed token needs; None is the permission's codename, or "tool:<name>".
+    scope: str | None = None
     icons: Sequence[Icon] = ()
     meta: Mapping[str, Any] | None = None
     # Client capabilities without which the thing cannot be used: "sampling", "elicitation"...
@@ -106,13 +110,57 @@ class Declaration:
         return permissions.allows(self.permission, request)
 
     def admits(self, request: Request) -> bool:
-        """``has_permission``, and never somebody anonymous where it is not written PUBLIC."""
+        """Whether ``request``'s user may use this, and its token is good for it."""
+        return not self.lacking(request) and self.allows(request)
+
+    def allows(self, request: Request) -> bool:
+        """``has_permission``, and never somebody anonymous where it is not written PUBLIC.
+
+        And nobody what an administrator has switched off.
+        """
+        if switches.is_off(request.server.name, self.mark):
+            return False
         if self.permission is not PUBLIC and not request.principal.is_authenticated:
             return False
         return permissions.truth(self.has_permission(request))
 
+    def lacking(self, request: Request) -> tuple[str, ...]:
+        """What of ``scopes`` the request's token is not good for; nothing where it has none."""
+        auth = request.principal.auth
+        return self.beyond(auth) if auth is not None else ()
+
+    def beyond(self, auth: Auth) -> tuple[str, ...]:
+        """What of ``scopes`` a token is not good for."""
+        return scopes.lacking(auth.scopes, self.scopes) if auth.scopes else ()
+
+    @cached_property
+    def scopes(self) -> tuple[str, ...]:
+        """What a token needs that is narrowed; nothing for what everybody may use."""
+        own = () if self.is_public else self._own_scopes()
+        return tuple(dict.fromkeys((*own, *(one for of in self.rests_on for one in of.scopes))))
+
+    def _own_scopes(self) -> tuple[str, ...]:
+        """``scope``; else the codenames that it asks for, or its name after its kind."""
+        if self.scope is not None:
+            return (self.scope,)
+        return self._codenames() or (self.mark,)
+
+    @cached_property
+    def mark(self) -> str:
+        """What it is called among scopes and switches: "tool:refund"."""
+        return f"{self.kind.rpartition(' ')[2]}:{self.name}"
+
+    def _codenames(self) -> tuple[str, ...]:
+        """Django's permissions that its users need, where they are written down."""
+        return (self.permission,) if isinstance(self.permission, str) else ()
+
+    @property
+    def rests_on(self) -> Iterable[Declaration]:
+        """Other things that whoever uses this must be allowed to use."""
+        return ()
+
     def reason(self, request: Request) -> Reason:
-        """Which rule makes ``admits`` answer as it does: for the developer, never for a client."""
+        """Which rule makes ``allows`` answer as it does: for the developer, never for a client."""
         return reasons.reason_of(self, request)
 
     @property
@@ -166,6 +214,8 @@ class Declaration:
             yield self.error(f"The name {self.name!r} is not allowed.", 10, hint)
         if wrong := permissions.problem(self.permission):
             yield self.error(wrong, 11, "Write a codename, a function, or mcp.AUTHENTICATED.")
+        if self.scope is not None and not scopes.NAME.fullmatch(self.scope):
+            yield self.error(f"{self.scope!r} is no scope.", 19, 'Such as "reports:write".')
         for icon in self.icons:
             if wrong := icon_problem(icon):
                 yield self.error(wrong, 12, "mcp.Icon with an https: or data: URL.")

@@ -111,6 +111,9 @@ class ModelResource(Resource):
         options = self.model._meta
         return [f"{options.app_label}.{verb}_{options.model_name}" for verb in ("view", "change")]
 
+    def _codenames(self) -> tuple[str, ...]:
+        return super()._codenames() if self.states_permission else (self._to_view[0],)
+
     def reason(self, request: Request) -> Reason:
         if self._asks_django and request.principal.is_authenticated:
             return reasons.codenames(self._to_view, request)

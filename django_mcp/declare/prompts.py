@@ -8,7 +8,7 @@ list of texts, contents and messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from django.core.checks import CheckMessage
@@ -42,6 +42,11 @@ class Prompt(Declaration):
         shown: dict[str, Any] = {"name": name}
         shown |= {key: prop[key] for key in ("title", "description") if key in prop}
         return shown | {"required": self.arguments.parameters[name].required}
+
+    @property
+    def rests_on(self) -> Iterable[Declaration]:
+        """What its arguments are rows of."""
+        return self.arguments.resources
 
     def resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
         from .arguments import arguments_of, text_problems

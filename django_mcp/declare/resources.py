@@ -93,7 +93,9 @@ class Resource(Declaration):
         return address | self.about() | mime_type | self._annotations(None)
 
     def entry_for(self, request: Request) -> dict[str, Any]:
-        """The resource as ``request``'s list shows it."""
+        """The resource as ``request``'s list shows it: to a token too narrow, as declared."""
+        if self.lacking(request):
+            return self.definition()
         size = self.get_size(request)
         shown = self.definition() | self._annotations(self.get_last_modified(request))
         return shown | ({"size": size} if size is not None else {})
@@ -108,6 +110,11 @@ class Resource(Declaration):
         return ResourceLink(
             uri or self.uri, self.name, self.title, self.description, self.mime_type
         )
+
+    @property
+    def rests_on(self) -> Iterable[Declaration]:
+        """What its arguments are rows of."""
+        return self.arguments.resources
 
     # Resolution.
 

@@ -7,7 +7,7 @@ permission - and add nothing to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from django.core.checks import CheckMessage
@@ -53,7 +53,14 @@ class OfRows(Declaration):
         return self._resource.is_public
 
     def has_permission(self, request: Request) -> bool:
-        return self._resource.has_permission(request)
+        return self._resource.allows(request)
+
+    @property
+    def rests_on(self) -> Iterable[Declaration]:
+        return (self._resource,)
+
+    def _own_scopes(self) -> tuple[str, ...]:
+        return ()
 
     def reason(self, request: Request) -> Reason:
         return self._resource.reason(request)

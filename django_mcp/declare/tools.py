@@ -10,7 +10,7 @@ and, unless it is read-only, runs in a transaction.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +86,11 @@ class Tool(Declaration):
         from .headers import marked
 
         return [(path, prop["x-mcp-header"]) for path, prop in marked(self.arguments.schema)]
+
+    @property
+    def rests_on(self) -> Iterable[Declaration]:
+        """What its arguments are rows of."""
+        return self.arguments.resources
 
     # Resolution.
 

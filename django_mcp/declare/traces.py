@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..exceptions import InvalidArguments, ToolError
 from .bindings import Binding
+from .effective import decision
 from .model_resources import ModelResource
 from .reasons import Reason, method_of, said
 from .resources import Resource
@@ -26,7 +27,7 @@ Trace = Iterator[Reason]
 
 def trace(resource: Resource, variables: Mapping[str, str], request: Request) -> list[Reason]:
     """The gates between ``request``'s user and what ``resource`` has for these variables."""
-    passed = [resource.reason(request)]
+    passed = [decision(resource, request)]
     if passed[0].allows:
         passed += _until_closed(_gates(resource, variables, request))
     return passed
@@ -97,7 +98,7 @@ def _to_arguments(resource: Resource, variables: Mapping[str, str], request: Req
 
 
 def _to_bound(binding: Binding, value: Any, request: Request) -> Trace:
-    yield binding.resource.reason(request)
+    yield decision(binding.resource, request)
     for one in value if binding.many else [value]:
         try:
             key = binding.key(one, request)

@@ -35,6 +35,8 @@ ROWS = "rows"  # any rows of these models
 URI, LIST, PAGE = "uri", "list", "page"  # what was said by hand; with the server, or all
 OF_ONE = "of one"  # any of these, for the clients of one server
 USER = "user"  # whose permissions; "" is everybody's
+GROUP = "group"  # the permissions of its members
+STANDING = "standing"  # in whose name something may have to end; "" is anybody
 # Two rows that are no changes: what number was given last, and up to which they are forgotten.
 LAST, FLOOR = -1, -2
 BATCH = 500  # that get one number
@@ -77,12 +79,12 @@ class Page(NamedTuple):
 
 
 def aliases() -> set[str]:
-    """The databases that hold changes: with the rows of registered models, and beside the log."""
+    """The databases that hold changes: with rows that are told of, and beside the log."""
     return {alias for alias in {settings.DATABASE, *homes()} if carries(alias)}
 
 
 def homes() -> set[str]:
-    """Where the rows of registered models are written."""
+    """Where the rows are written that are told of: of registered models, of users and groups."""
     return {router.db_for_write(model) for source in sources for model in source()}
 
 

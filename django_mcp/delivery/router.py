@@ -2,8 +2,8 @@
 Which database holds what.
 
 Rule: sessions and their log live in ``DJANGO_MCP["DATABASE"]`` and nothing else
-does, so that the project's migrations run where its own tables are. Tokens stay
-with the users, and changes are where rows of registered models are, too. A
+does, so that the project's migrations run where its own tables are. Tokens and switches
+stay with the users, and changes are where rows of registered models are, too. A
 router before this one has the first word.
 """
 
@@ -15,7 +15,7 @@ from django.db import DEFAULT_DB_ALIAS, models
 
 from ..conf import settings
 
-APP, ELSEWHERE, EVERYWHERE = "django_mcp", frozenset(("token",)), "change"
+APP, ELSEWHERE, EVERYWHERE = "django_mcp", frozenset(("token", "switch")), "change"
 
 
 class DeliveryRouter:

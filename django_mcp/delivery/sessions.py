@@ -241,15 +241,19 @@ def _erase_steps(session_id: int) -> None:
 
 
 @one_transaction
-def subscribe(session: Session, uri: str, place: str = "") -> None:
-    """``place`` is which row it is, if it is one. Raises ``Busy`` when there are too many."""
+def subscribe(session: Session, uri: str, place: str = "", scopes: list[str] | None = None) -> None:
+    """``place`` is which row it is, if it is one; ``scopes`` are of the token that asks for it.
+
+    Raises ``Busy`` when there are too many.
+    """
     lock(session.pk)
     digest, theirs = digest_of(uri), rows(Subscription).filter(session=session.pk)
-    if theirs.filter(digest=digest).update(visible=True, place=place):
+    known = {"visible": True, "place": place, "scopes": scopes}
+    if theirs.filter(digest=digest).update(**known):
         return
     if not _counted(session.pk):
         raise Busy(f"A session subscribes to at most {SUBSCRIPTIONS} resources.")
-    rows(Subscription).create(session_id=session.pk, digest=digest, uri=uri, place=place)
+    rows(Subscription).create(session_id=session.pk, digest=digest, uri=uri, **known)
 
 
 def _counted(session_id: int) -> int:
@@ -312,21 +316,35 @@ def subscribed(
     uris: Collection[str],
     places: Collection[str] = (),
     models: Collection[str] = (),
+    users: Collection[str] = (),
     *,
     every: bool = False,
 ) -> list[Subscribed]:
-    """Who subscribes to these. Sessions that are idle for too long do not."""
+    """Who subscribes to these, and what these users subscribe to; "" is all who have a name.
+
+    Sessions that are idle for too long do not.
+    """
     wanted = Q(digest__in=[digest_of(uri) for uri in uris]) | Q(place__in=list(places))
     for model in models:
         wanted |= Q(place__startswith=f"{model} ")
+    if users:
+        named = Q(session__user__isnull=False)
+        wanted |= named if "" in users else named & Q(session__user__in=list(users))
     found = rows(Subscription).filter(
         Q() if every else wanted,
         session__server=server,
         session__last_seen__gte=oldest(clock.now()),
     )
     of = ("session__owner", "session__user", "session__scopes", "session__host")
-    columns = ("pk", "session_id", *of, "uri", "visible", "place")
-    return [Subscribed(*one) for one in found.order_by("session_id", "pk").values_list(*columns)]
+    columns = ("pk", "session_id", *of, "uri", "visible", "place", "scopes")
+    return [_by_its_token(*one) for one in found.order_by("session_id", "pk").values_list(*columns)]
+
+
+def _by_its_token(*columns: Any) -> Subscribed:
+    """It is seen with the token that asked for it, which may be broader than the session's."""
+    *of, scopes = columns
+    found = Subscribed(*of)
+    return found if scopes is None else found._replace(scopes=scopes)
 
 
 def owners(server: str) -> list[Living]:

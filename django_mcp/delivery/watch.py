@@ -25,6 +25,8 @@ from .layers import line
 from .patience import LOCKS, codes
 
 logger = logging.getLogger("django_mcp")
+# Seconds between two looks where rings come from other processes: who serves nobody does not ring.
+UNRUNG = 0.3
 SELDOM = 2  # pauses of the poller between two looks: a change is no word in a conversation
 SLOWEST = 5.0  # seconds between two looks where they fail, or take long
 Tips = Mapping[str, Tip]  # how each database stands
@@ -84,12 +86,15 @@ class Watch:
             poller.poller().rest()
 
     async def _nap(self) -> None:
-        eager = any(one.is_eager for one in self._followers)
-        period = SELDOM * poller.PERIOD if eager and not line().is_prompt else poller.LONGEST
-        pause = min(max(period, poller.TAKES * self._took), SLOWEST)
+        pause = min(max(self._period(), poller.TAKES * self._took), SLOWEST)
         with suppress(TimeoutError):
             async with asyncio.timeout(SLOWEST if self._is_lost else pause):
                 await self._called.wait()
+
+    def _period(self) -> float:
+        if not any(one.is_eager for one in self._followers):
+            return poller.LONGEST
+        return UNRUNG if line().is_prompt else SELDOM * poller.PERIOD
 
     async def _turn(self) -> None:
         self._called.clear()

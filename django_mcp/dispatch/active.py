@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..protocol.events import Call
+from ..protocol.jsonrpc import ProtocolError
 
 JSON = dict[str, Any]
 
@@ -58,6 +59,8 @@ class Active:
     over: bool = False
     task: asyncio.Task[JSON | None] | None = None
     let_go: Callable[[], None] = _nothing  # of the connection that waits for the answer
+    interrupt: Callable[[], object] | None = None  # how to stop it, where that takes more
+    refusal: ProtocolError | None = None  # by which it is answered, though it was stopped
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def say(self, message: JSON) -> None:
@@ -77,7 +80,13 @@ class Active:
         with self._lock:
             self.over = True
             # They often know this object, and a circle would keep all of the call in memory.
-            self.send, self.let_go = _unheard, _nothing
+            self.send, self.let_go, self.interrupt = _unheard, _nothing, _nothing
+
+    def refuse(self, error: ProtocolError) -> None:
+        """Stop it, and have it answered by ``error``; not where its answer is known."""
+        if not (self.over or self.stop.is_set()):
+            self.refusal = error
+            (self.interrupt or self.cancel)()
 
     def cancel(self) -> None:
         """Stop it, once: a second cancel would interrupt its tidying up."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from .. import switches
 from ..delivery import changes
 from .places import AnyRow, address, place, resources
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ..declare.servers import Server
     from ..delivery.changes import Found
 
+EVERYBODY = ""
 Ordered = dict[str, None]  # a set that keeps its order
 
 
@@ -33,6 +35,9 @@ class Bulletin:
     listed: dict[str, str] = field(default_factory=dict)
     lists: Ordered = field(default_factory=dict)
     users: Ordered = field(default_factory=dict)  # who may use something else now; "": everybody
+    groups: Ordered = field(default_factory=dict)  # whose members may
+    standing: Ordered = field(default_factory=dict)  # who may have to end; "": anybody
+    doubted: Ordered = field(default_factory=dict)  # addresses that may be seen no more, or again
     pages: Ordered = field(default_factory=dict)
     everything: Ordered = field(default_factory=dict)  # nobody knows what changed
 
@@ -42,6 +47,10 @@ class Bulletin:
     def add(self, other: Bulletin) -> None:
         for one in fields(self):
             getattr(self, one.name).update(getattr(other, one.name))
+
+    def permits(self, user: str | None) -> bool:
+        """Whether that user may use something else now; groups are ``members``' business."""
+        return user in self.users or "" in self.users
 
 
 def everything() -> Bulletin:
@@ -90,8 +99,15 @@ def _of_one(
         _READERS[subject["kind"]](made, subject["subject"], by_label, server)
 
 
-def _user(made: Bulletin, subject: Any, *of: Any) -> None:
-    made.users[subject] = None
+def _people(where: str) -> Callable[[Bulletin, Any, Any, str], None]:
+    """Whose rights are others now, on every server."""
+
+    def read(made: Bulletin, subject: Any, *of: Any) -> None:
+        if subject == EVERYBODY:
+            switches.changed()  # whoever is told asks at once
+        getattr(made, where)[subject] = None
+
+    return read
 
 
 _READERS: dict[str, Callable[[Bulletin, Any, Any, str], None]] = {
@@ -100,6 +116,8 @@ _READERS: dict[str, Callable[[Bulletin, Any, Any, str], None]] = {
     changes.URI: _said("uris"),
     changes.LIST: _said("lists"),
     changes.PAGE: _said("pages"),
-    changes.USER: _user,
+    changes.USER: _people("users"),
+    changes.GROUP: _people("groups"),
+    changes.STANDING: _people("standing"),
     changes.OF_ONE: _of_one,
 }

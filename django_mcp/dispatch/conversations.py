@@ -144,7 +144,12 @@ class Conversation:
         """Also for a call that was cancelled before it began."""
         self._active.pop(active.call.id, None)
         gone = active.stop.is_set() or task.cancelled()
-        self._answer(active, None if gone else task.result())
+        self._answer(active, self._refused(active) if gone else task.result())
+
+    def _refused(self, active: Active) -> JSON | None:
+        """What is said of a call that was stopped: nothing, unless it was not the client."""
+        error = active.refusal
+        return None if error is None else self.connection.error(active.call, error)
 
     def _answer(self, active: Active, message: JSON | None) -> None:
         """Write the response, or keep it until its batch is complete."""

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from .. import switches
 from ..conf import settings
 from ..declare.requests import Silence
 from ..declare.servers import Server
@@ -127,7 +128,7 @@ class Docket:
 
     def _kept(self, reply: Reply, call: Call) -> Kept:
         kept = Kept(Active(call, lambda message: None), reply)
-        kept.active.send = kept.send
+        kept.active.send, kept.active.interrupt = kept.send, kept.cancel
         if call.revision.priming:  # a client of an older one does not come back by itself
             kept.active.let_go = partial(reply.let_go, kept)
         reply.kept.append(kept)
@@ -141,7 +142,7 @@ class Docket:
         task.add_done_callback(partial(self._ended, kept))
 
     async def _work(self, kept: Kept, server: Server, host: str | None) -> JSON | None:
-        reply, seat = kept.reply, Seat(kept.reply.session)
+        reply, seat = kept.reply, Seat(kept.reply.session, kept.reply.who.scopes)
         serving = KeptServing(
             server, reply.connection, reply.who, seat, Parking(kept), seat.log_level,
             memory=KeptSteps(kept), host=host, kept=kept,
@@ -160,6 +161,7 @@ class Docket:
         tool = server.catalog.tools[call.params["name"]]
         request = Run(call, server, who, Seat(kept.reply.session), Silence(), host=host).request
         if tool.is_free:
+            await switches.fresh()
             return tool.admits(request)
         try:
             return await surrounded_job(request, lambda: tool.admits(request))
@@ -171,7 +173,7 @@ class Docket:
     def _ended(self, kept: Kept, task: asyncio.Task[JSON | None]) -> None:
         """Also for a call that was cancelled before it began."""
         if task.cancelled() or kept.active.stop.is_set():
-            kept.reply.take(kept, None)
+            kept.reply.take(kept, kept.last_word)
         elif isinstance(task.exception(), Parked):
             self.leave(kept)
         elif error := task.exception():

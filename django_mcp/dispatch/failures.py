@@ -19,10 +19,18 @@ from django.http import Http404
 from django.utils.functional import Promise
 
 from ..declare.questions import Elicit
-from ..exceptions import Busy, InvalidArguments, ToolError, Unsupported, UrlRequired
+from ..exceptions import (
+    Busy,
+    InsufficientScope,
+    InvalidArguments,
+    ToolError,
+    Unsupported,
+    UrlRequired,
+)
 from ..protocol.jsonrpc import (
     InternalError,
     InvalidParams,
+    InvalidRequest,
     MissingCapability,
     ProtocolError,
     UrlElicitationRequired,
@@ -53,6 +61,8 @@ def protocol_error(error: Exception, run: Run) -> ProtocolError:
         return MissingCapability(error.required)
     if isinstance(error, InvalidArguments):
         return InvalidParams(_sentence(error.message))
+    if isinstance(error, InsufficientScope):
+        return InvalidRequest(_sentence(error.message))
     words = in_words(error)
     return InternalError(words if words is not None else _bug(error, run))
 

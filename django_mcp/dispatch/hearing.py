@@ -26,6 +26,7 @@ from ..delivery.watch import Tips, watch
 from ..exceptions import Busy
 from .bulletins import Bulletin, bulletin, everything
 from .listening import BUSY_PAUSE, Listening, tell_together
+from .members import resolved
 from .places import label_in, label_of
 from .revocations import renewed
 
@@ -155,7 +156,7 @@ class Hearers:
                 continue
             self._cursors[alias] = page.until
             more |= page.until < tip.last
-            self._spread(page)
+            await self._spread(page)
         return more
 
     async def _page(self, alias: str, tip: Tip) -> Page | None:
@@ -182,14 +183,15 @@ class Hearers:
             while await self._read(tips):
                 pass
 
-    def _spread(self, page: Page) -> None:
+    async def _spread(self, page: Page) -> None:
         for name in {ear.listening.server.name for ear in self._ears}:
             news = bulletin(server_named(name), page.changes)
             if not page.is_whole:
                 news.add(everything())
             self._listed.setdefault(name, Bulletin()).listed.update(news.listed)
             news.listed = {}
-            self.tell(name, news)
+            users = [ear.listening.user for ear in self._ears]
+            self.tell(name, await resolved(news, users))
 
     def _tell_of_lists(self) -> None:
         if any(self._listed.values()) and time.monotonic() >= self._listed_at + LISTING:
@@ -283,10 +285,8 @@ async def _renew(ear: Ear, fresh: Mapping[object, Principal], untold: Collection
         return True
     if (now := fresh.get(_name(before))) is None:
         return False
-    if before.key in untold:
-        return await ear.is_welcome()
-    ear.renew(now)
-    return True
+    ear.renew(now)  # whatever is known of the old one is not asked again
+    return before.key not in untold or await ear.is_welcome()
 
 
 def _name(principal: Principal) -> tuple[str, object]:

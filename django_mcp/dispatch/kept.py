@@ -77,6 +77,12 @@ class Kept:
     def revoke(self) -> None:
         self.reply.docket.revoke(self)
 
+    @property
+    def last_word(self) -> JSON | None:
+        """What is said of it when it was stopped: nothing, unless it was not its client."""
+        error = self.active.refusal
+        return None if error is None else self.reply.connection.error(self.active.call, error)
+
     # Saying.
 
     def send(self, message: JSON) -> None:

@@ -80,7 +80,7 @@ class Listening:
         self._saw: set[str] = set()  # what the principal could see when it was last looked at
         self._listed: dict[str, None] = {}  # what of the lists it could
         self._principal_key: str | None = None
-        self._user = ""
+        self.user = ""
         self._news = Bulletin()
         self._telling = False
 
@@ -88,7 +88,7 @@ class Listening:
 
     def recognise(self, principal: Principal) -> None:
         """Whoever is no longer the same has seen nothing yet."""
-        self._user = str(principal.user.pk)
+        self.user = str(principal.user.pk)
         if principal.key != self._principal_key:
             self._saw.clear()
             self._listed.clear()
@@ -185,8 +185,9 @@ class Listening:
     def _wanted_of(self, news: Bulletin) -> Bulletin:
         lists = [name for name in LISTS if self._wants_list(name)]
         mine = Bulletin(uris=dict.fromkeys(self._touched(news)))
-        if news.everything or not news.users.keys().isdisjoint(("", self._user)):
+        if news.everything or news.permits(self.user):
             mine.lists.update(dict.fromkeys(lists))
+            mine.doubted.update(dict.fromkeys(self._places))
         mine.lists.update(dict.fromkeys(name for name in news.lists if name in lists))
         if "resources" in lists:
             mine.listed.update(news.listed)
@@ -225,12 +226,16 @@ class Listening:
         for uri in news.uris:
             if uri in seen or uri in self._saw:
                 self._update(uri)
+        for uri in news.doubted.keys() - news.uris.keys():
+            if (uri in seen) != (uri in self._saw):
+                self._update(uri)
         if self._saw_listed(news, seen):
             news.lists["resources"] = None
         for name in news.lists:
             self._change(name)
-        self._saw.difference_update(news.uris)
-        self._see({uri: seen[uri] for uri in news.uris if uri in seen and uri in self._places})
+        looked = news.uris | news.doubted
+        self._saw.difference_update(looked)
+        self._see({uri: seen[uri] for uri in looked if uri in seen and uri in self._places})
 
     def _saw_listed(self, news: Bulletin, seen: Mapping[str, str]) -> bool:
         seen_before = self._saw.union(self._listed)
@@ -315,7 +320,7 @@ async def tell_together(
 async def _tell(
     news: list[tuple[Listening, Bulletin]], principal: Callable[[], Awaitable[Principal]]
 ) -> None:
-    uris = dict.fromkeys(uri for _, one in news for uri in (*one.uris, *one.listed))
+    uris = dict.fromkeys(uri for _, one in news for uri in (*one.uris, *one.doubted, *one.listed))
     try:
         seen = await look(news[0][0], list(uris), await principal()) if uris else {}
     except Exception as error:

@@ -1,7 +1,8 @@
 """
 Lists, page by page: what the caller may use, after a sealed cursor.
 
-Rule: what may not be used is not listed. A cursor holds a position and nothing
+Rule: what may not be used is not listed, but what lacks a scope that the client
+could be given. A cursor holds a position and nothing
 else, opens for one list only, and for one caller where the list is theirs, and
 stays right when the list changes under it. Whether a page may be shared is
 computed: only if every item on every page is public (server/utilities/caching).
@@ -13,9 +14,11 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import dropwhile
 from typing import TYPE_CHECKING, Any
 
+from .. import switches
 from ..conf import settings
 from ..declare.cursors import opened, seal
 from ..declare.declarations import Declaration
+from ..declare.effective import effective
 from ..declare.model_resources import ModelResource
 from ..protocol.jsonrpc import JSON, InvalidParams
 from .running import surroundings, with_database
@@ -39,6 +42,7 @@ async def page(
         return _page(member, purpose, [_declared(run, things, show)], start)
 
     if not surroundings() and all(thing.is_free for thing in things):
+        await switches.fresh()
         return listed() | hints(public)
     return await with_database(run, listed) | hints(public)
 
@@ -98,7 +102,7 @@ def _filled(sections: Sequence[Section], start: Any, limit: int) -> tuple[list[J
 
 def _declared(run: Run, things: Iterable[Declaration], show: Callable[[Any], JSON]) -> Section:
     listed = list(things)
-    allowed = [thing for thing in listed if thing.admits(run.request)]
+    allowed = [thing for thing in listed if effective(thing, run.request).is_known]
 
     def page(after: Any, limit: int) -> tuple[list[JSON], Any]:
         first = _resume(listed, allowed, after)

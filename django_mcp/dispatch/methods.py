@@ -15,17 +15,18 @@ from typing import TYPE_CHECKING, Any
 from django.http import Http404
 
 from ..declare.completions import completion
+from ..declare.effective import effective
 from ..declare.resources import Resource
-from ..exceptions import Busy, InvalidArguments, ToolError
+from ..exceptions import Busy, InsufficientScope, InvalidArguments, ToolError
 from ..protocol.headers import check_parameters
-from ..protocol.jsonrpc import JSON, InvalidParams, MethodNotFound, ResourceNotFound
+from ..protocol.jsonrpc import JSON, InvalidParams, MethodNotFound, ProtocolError, ResourceNotFound
 from ..protocol.revisions import LOG_LEVELS, SUPPORTED
 from . import limits, listing, results
 from .failures import failure
 from .listening import MAX_SUBSCRIPTIONS
 from .presentation import capabilities, is_capable, server_info
 from .references import filled_in, referred, typed
-from .refusals import tell_why
+from .refusals import check
 from .running import Work, perform, with_database
 from .visibility import visible
 
@@ -157,7 +158,7 @@ async def call_tool(run: Run) -> JSON:
     return await perform(run, _tool_work(run, tool, arguments, unknown))
 
 
-def _tool_work(run: Run, tool: Tool, arguments: dict[str, Any], unknown: Exception) -> Work:
+def _tool_work(run: Run, tool: Tool, arguments: dict[str, Any], unknown: ProtocolError) -> Work:
     return Work(
         tool,
         read=lambda: _read_arguments(run, tool, arguments),
@@ -193,12 +194,15 @@ async def list_templates(run: Run) -> JSON:
 async def read_resource(run: Run) -> JSON:
     uri = _text(run, "uri")
     _limit(run, "calls")
+    refusal: InsufficientScope | None = None
     for resource, variables in run.server.catalog.at(uri):
         try:
             return await perform(run, _read_work(run, resource, uri, variables))
+        except InsufficientScope as error:
+            refusal = refusal or error  # another template may be meant
         except (ResourceNotFound, InvalidArguments, Http404):
-            continue  # another template may be meant
-    raise ResourceNotFound(uri)
+            continue
+    raise refusal or ResourceNotFound(uri)
 
 
 def _read_work(run: Run, resource: Resource, uri: str, variables: dict[str, str]) -> Work:
@@ -222,9 +226,20 @@ async def subscribe(run: Run) -> JSON:
     uri = _text(run, "uri")
     seen = await with_database(run, lambda: visible(run.request, [uri]))
     if uri not in seen:
-        raise ResourceNotFound(uri)
+        raise await _unseen(run, uri)
     await run.session.subscribe(uri, seen[uri])
     return {}
+
+
+async def _unseen(run: Run, uri: str) -> Exception:
+    """What to say of a resource that is not seen: whether a broader token might see it."""
+    narrow = [one for one, _ in run.server.catalog.at(uri) if one.lacking(run.request)]
+
+    def needed() -> tuple[str, ...]:
+        return next((found for one in narrow if (found := effective(one, run.request).needed)), ())
+
+    asked = await with_database(run, needed) if narrow else ()
+    return InsufficientScope(asked) if asked else ResourceNotFound(uri)
 
 
 @method("resources/unsubscribe", "resources")
@@ -300,9 +315,7 @@ async def complete(run: Run) -> JSON:
     thing, unknown = referred(run)
 
     def completed() -> JSON:
-        if not thing.admits(run.request):
-            tell_why(thing, run.request)
-            raise unknown
+        check(thing, run.request, unknown)
         if name not in thing.arguments.parameters and name not in thing.completers:
             raise InvalidParams(f"There is no argument {name[:200]!r}.")
         completer = thing.completers.get(name)

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from django.contrib.auth import get_user_model
 from django.db import router
 from django.db.models import Model
 
 from .. import threads
 from ..delivery.changes import LIST, OF_ONE, PAGE, URI
 from ..exceptions import Busy
-from . import saves
+from . import saves, standing
 from .announcements import LISTS
 from .places import registered
 
@@ -58,6 +60,38 @@ def notify_list_changed(*lists: str, server: Server | None = None) -> None:
         _say(LIST, name, server)
 
 
+def notify_permissions_changed(*who: Model) -> None:
+    """Tell that these users, or the members of these groups, may do something else now.
+
+    None named is everybody. For what Django does not tell of: rows of an object-permission
+    backend, fields of your own that ``has_permission`` asks, and ``QuerySet.update()``. After the
+    commit, when called in a transaction; then in every process their lists are announced as
+    changed, and what they may not run any more is ended. Raises ``TypeError`` for other rows.
+    """
+    user, group = get_user_model(), "auth.group"
+    wrong = [one for one in who if not isinstance(one, user) and one._meta.label_lower != group]
+    if wrong:
+        raise TypeError(f"{wrong[0]!r} is neither a user nor a group.")
+    users = [one for one in who if isinstance(one, user)]
+    _at_once(standing.changed, users)
+    _at_once(standing.changed_for_groups, [one for one in who if one not in users])
+    if not who:
+        _at_once(standing.changed_for_everyone, ())
+
+
+def _at_once(tell: Callable[..., None], those: Sequence[Model]) -> None:
+    """In a thread where this is a loop: what is said there is in no transaction."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        tell(*those)
+        return
+    if threads.is_adopted():
+        tell(*those)
+        return
+    _keep(loop.create_task(_written(partial(tell, *those))))
+
+
 def notify_elicitation_complete(elicitation_id: str, *, server: Server | None = None) -> None:
     """Tell the client that asked that what was to be done at its URL is done."""
     _say(PAGE, elicitation_id, server)
@@ -85,15 +119,18 @@ def _soon(found: tuple[str, Any], using: str | None, models: Iterable[str] = ())
     if threads.is_adopted():
         saves.tell_here([found])
         return
-    task = loop.create_task(_noted(found, using, models))
+    _keep(loop.create_task(_written(partial(saves.note, found, using, models))))
+
+
+def _keep(task: asyncio.Task[None]) -> None:
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
 
 
-async def _noted(found: tuple[str, Any], using: str | None, models: Iterable[str]) -> None:
+async def _written(job: Callable[[], None]) -> None:
     while True:
         try:
-            await threads.changes.run(saves.note, found, using, models)
+            await threads.changes.run(job)
         except Busy:
             await asyncio.sleep(PAUSE)
         except Exception:

@@ -23,11 +23,13 @@ from django.db import connections, transaction
 from django.db.models import Model, QuerySet
 from django.utils.module_loading import import_string
 
-from .. import threads
+from .. import switches, threads
 from ..conf import settings
 from ..exceptions import Busy, Stopped, Unsupported
+from ..protocol.jsonrpc import ProtocolError
+from .deeds import tell
 from .outcomes import may_hold
-from .refusals import tell_why
+from .refusals import check
 
 if TYPE_CHECKING:
     from ..declare.arguments import Arguments
@@ -54,14 +56,26 @@ class Work:
     thing: Declaration
     read: Callable[[], dict[str, Any]]
     finish: Callable[[Any], dict[str, Any]]
-    unknown: Exception
+    unknown: ProtocolError
     arguments: Arguments
     atomic: bool | str = False
     write: bool = False
+    is_begun: bool = False  # the function was called: who asked was admitted
 
 
 async def perform(run: Run, work: Work) -> dict[str, Any]:
     """Run ``work`` once. Raises what it raises, and ``Unwound`` when it must go on later."""
+    run.work = work
+    try:
+        result = await _performed(run, work)
+    except BaseException as error:
+        tell(run, work, error)
+        raise
+    tell(run, work)
+    return result
+
+
+async def _performed(run: Run, work: Work) -> dict[str, Any]:
     if work.thing.is_async:
         return await _in_loop(run, work)
     return await _in_turn(run.principal.key, partial(_in_thread, run, work), waits=run.goes_on)
@@ -109,6 +123,7 @@ def _in_thread(run: Run, work: Work) -> dict[str, Any]:
         values = admitted(run.request, work)
         with _transaction(work):
             bound = work.arguments.bind(values, run.request, write=work.write)
+            work.is_begun = True
             value = work.thing.function(run.request, **bound)
             run.request.asks = False  # a question on commit could not be undone
             result = work.finish(value)
@@ -121,9 +136,7 @@ def _in_thread(run: Run, work: Work) -> dict[str, Any]:
 
 def admitted(request: Request, work: Work) -> dict[str, Any]:
     """The arguments, for a caller who may use the thing. Raises ``work.unknown``."""
-    if not work.thing.admits(request):
-        tell_why(work.thing, request)
-        raise work.unknown
+    check(work.thing, request, work.unknown)
     lacking = request.can.lacks(work.thing.required)
     if lacking:
         raise Unsupported(lacking)
@@ -151,6 +164,7 @@ def _transaction(work: Work) -> Iterator[None]:
 async def _in_loop(run: Run, work: Work) -> dict[str, Any]:
     async with threads.sensitive():
         if not (surroundings() or work.arguments.binds or not work.thing.is_free):
+            await switches.fresh()
             return await _finished(run, work, admitted(run.request, work))
         stack = ExitStack()
         try:
@@ -175,6 +189,7 @@ def _leave(stack: ExitStack, error: BaseException | None) -> None:
 
 
 async def _finished(run: Run, work: Work, bound: dict[str, Any]) -> dict[str, Any]:
+    work.is_begun = True
     try:
         value = await work.thing.function(run.request, **bound)
     except SystemExit as error:  # it would end the loop, and everybody's calls
@@ -214,6 +229,7 @@ def surrounded(request: Request) -> Iterator[None]:
     wrong: BaseException | None = None
     try:
         with ExitStack() as stack:
+            switches.look()
             stack.enter_context(_stoppable(request))
             for manager in surroundings():
                 stack.enter_context(manager(request))

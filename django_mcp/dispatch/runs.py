@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..principal import Principal
     from ..protocol.events import Call
     from ..protocol.jsonrpc import Id
+    from .running import Work
 
 Conclusion = Callable[[dict[str, Any]], None]
 
@@ -39,7 +40,7 @@ class Session(Protocol):
         ...
 
 
-@dataclass
+@dataclass(eq=False)
 class Run:
     """One run of ``call``, on ``server``, as ``principal``."""
 
@@ -54,6 +55,7 @@ class Run:
     mirrored: Mirrored | None = None  # the headers that came with it, where there are any
     conclude: Conclusion | None = None  # with its result, at the end of its transaction
     goes_on: bool = False  # a run came before: it is not turned away any more
+    work: Work | None = None  # what of the project's is run, once that is known
 
     def __post_init__(self) -> None:
         self.request = Request(

@@ -14,8 +14,6 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from django.apps import apps
-from django.contrib.auth import get_user_model
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import connections, transaction
 from django.db.models import Model
@@ -24,7 +22,7 @@ from .. import threads
 from ..conf import settings
 from ..declare.servers import servers
 from ..delivery import changes
-from ..delivery.changes import ROW, ROWS, USER, Found
+from ..delivery.changes import ROW, ROWS, STANDING, USER, Found
 from ..delivery.doorbell import ring_for_changes
 from ..delivery.interests import ANYTHING, watched
 from ..protocol.jsonrpc import encode
@@ -70,8 +68,6 @@ def related(
     saved(type(instance), instance, using)
     if labels := registered(model):
         _changed(labels, using, lambda: list(_others(model, labels, pk_set)))
-    if users := _permitted(sender, instance, model, pk_set):
-        say(*((USER, user) for user in users), using=using)
 
 
 def _others(
@@ -81,30 +77,6 @@ def _others(
     if pks is None or len(found) > MOST or None in found:
         return [(ROWS, sorted(labels))]
     return [(ROW, keys) for keys in found]
-
-
-def _permitted(
-    through: type[Model], instance: Model, model: type[Model], pks: set[Any] | None
-) -> Collection[str]:
-    """Who may use something else now: users, or "" for everybody."""
-    if not apps.is_installed("django.contrib.auth"):
-        return ()
-    user = get_user_model()
-    if through not in (_through(user, "user_permissions"), _through(user, "groups")):
-        group = apps.get_model("auth", "Group")
-        return [""] if through is _through(group, "permissions") else ()
-    if isinstance(instance, user):
-        return [str(instance.pk)]
-    return [""] if pks is None or len(pks) > MOST else sorted(map(str, pks))
-
-
-def granting_ended(using: str, **kwargs: Any) -> None:
-    """A group or a permission was deleted, and who had it is told by no signal."""
-    say((USER, ""), using=using)
-
-
-def _through(model: type[Model], name: str) -> Any:
-    return getattr(getattr(model, name, None), "through", None)
 
 
 # What is made of it.
@@ -147,6 +119,7 @@ def tell_here(found: Iterable[tuple[str, Any]]) -> None:
     said = [Found(0, kind, subject) for kind, subject in found]
     for server in servers():
         if news := bulletin(server, said):
+            news.users.update({"": None} if news.groups else {})  # nobody asks who is a member
             spread(server.name, news)
 
 
@@ -168,6 +141,25 @@ def say(*found: tuple[str, Any], using: str | None = None) -> None:
         transaction.on_commit(lambda: tell_here(found), using)
     else:
         _after_commit(lambda: _said(found), using)
+
+
+def say_with(using: str, *found: tuple[str, Any]) -> None:
+    """Write down what is no row's of a registered model, with what is saved.
+
+    Where nobody wants to know yet, or that database has no room for it, after the commit.
+    """
+    is_theirs = not is_in_test(connections[using]) and watched([ANYTHING])
+    if is_theirs and watched.is_ready(using):
+        write(using, *found)
+    else:
+        say(*found, using=using)
+
+
+def is_wanted(using: str) -> bool:
+    """Whether anybody, anywhere, would be told of it now."""
+    if is_in_test(connections[using]) or not watched.is_possible:
+        return is_heard()
+    return watched([ANYTHING])
 
 
 def _after_commit(tell: Callable[[], None], using: str | None) -> None:
@@ -223,10 +215,11 @@ class Unit:
             self._hear()
 
     def _whichever(self, models: Iterable[str]) -> dict[str, tuple[str, Any]]:
-        """Any rows of these models, each said once: of so many none is told apart."""
+        """Any rows of these models, or anybody, each said once: of so many none is told apart."""
         rest = sorted({*models} - self._any)
         self._any.update(rest)
-        return {encode(one): one for one in [(ROWS, rest)] if rest}
+        found = [(ROWS, rest)] if rest else [] if models else [(USER, ""), (STANDING, "")]
+        return {key: one for one in found if (key := encode(one)) not in self._written}
 
     def pass_over(self, models: Iterable[str]) -> None:
         """Nobody wants to know; if somebody does at the commit, they are told then."""

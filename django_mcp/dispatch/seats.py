@@ -17,10 +17,10 @@ from . import news
 
 
 class Seat:
-    """The place of one client."""
+    """The place of one client, whose token has these scopes just now."""
 
-    def __init__(self, session: Session) -> None:
-        self.session = session
+    def __init__(self, session: Session, scopes: list[str] | None = None) -> None:
+        self.session, self._scopes = session, scopes
 
     def log_level(self) -> str | None:
         return self.session.log_level
@@ -29,7 +29,7 @@ class Seat:
         await surely(sessions.set_log_level, self.session, level)
 
     async def subscribe(self, uri: str, place: str) -> None:
-        await surely(sessions.subscribe, self.session, uri, place)
+        await surely(sessions.subscribe, self.session, uri, place, self._scopes)
         if place:
             await news.interest(place)
 

@@ -33,6 +33,7 @@ from .failures import failure
 from .methods import dispatch
 from .once import Memory, done_once, remembered
 from .presentation import SERVER_INFO, server_info
+from .rechecks import rechecks
 from .rounds import Asking, Rounds, purpose, resumed, sealed
 from .runs import Conclusion, Run, Session
 from .saying import Saying
@@ -139,7 +140,8 @@ class Serving:
                 self.host, self.mirrored, conclude, goes_on,
             )  # fmt: skip
             try:
-                return await dispatch(run)
+                with rechecks().over(run, active):
+                    return await dispatch(run)
             except Unwound as unwound:
                 rounds.high_water, goes_on = saying.high_water, True
                 asking = await self._unwound(unwound, run, rounds)

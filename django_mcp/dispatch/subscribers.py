@@ -26,8 +26,9 @@ from ..protocol.revisions import REVISIONS, encode_notification
 from . import pages
 from .announcements import LISTS
 from .bulletins import Bulletin
-from .callers import load_all
+from .callers import in_pages, load_all
 from .listening import AT_ONCE, BUSY_PAUSE, LATER
+from .members import resolved
 from .places import label_in
 from .presentation import capabilities
 from .running import surrounded_job
@@ -76,9 +77,11 @@ async def told(server: Server, news: Bulletin, into: Told) -> None:
     """Add to ``into`` what sessions of a server are to be told."""
     concerned: dict[Owner, Concerned] = {}
     where = into.turn, server.name
+    everybody = await _living(server, news)
+    news = await resolved(news, (one.user for one in everybody))
     for one in await _subscribed(server, news):
         _of(concerned, one, where).subscriptions.append(one)
-    for living in await _living(server, news):
+    for living in everybody if _is_for_lists(news) else ():
         _of(concerned, living, where).living.append(living.session)
     for id in news.pages:
         waiting = await surely(sessions.subscribers, server.name, pages.PREFIX + id)
@@ -102,13 +105,20 @@ def _of(
 
 
 async def _subscribed(server: Server, news: Bulletin) -> list[sessions.Subscribed]:
-    if not (news.uris or news.places or news.models or news.everything):
+    if not (news.uris or news.places or news.models or news.users or news.everything):
         return []
-    found = await surely(
-        sessions.subscribed, server.name, list(news.uris), list(news.places), list(news.models),
-        every=bool(news.everything),
-    )  # fmt: skip
-    return [one for one in found if _is_meant(one, news) and not pages.is_page(one.uri)]
+    found: dict[int, sessions.Subscribed] = {}
+    for users in ([""],) if "" in news.users else list(in_pages(list(news.users))) or ([],):
+        some = await surely(
+            sessions.subscribed, server.name, list(news.uris), list(news.places),
+            list(news.models), users, every=bool(news.everything),
+        )  # fmt: skip
+        found.update((one.id, one) for one in some)
+    return [
+        one
+        for one in found.values()
+        if (_is_meant(one, news) or news.permits(one.user)) and not pages.is_page(one.uri)
+    ]
 
 
 def _is_meant(one: sessions.Subscribed, news: Bulletin) -> bool:
@@ -122,9 +132,11 @@ def _is_meant(one: sessions.Subscribed, news: Bulletin) -> bool:
 
 
 async def _living(server: Server, news: Bulletin) -> list[sessions.Living]:
-    if not (news.lists or news.listed or news.users or news.everything):
-        return []
-    return await surely(sessions.owners, server.name)
+    return await surely(sessions.owners, server.name) if _is_for_lists(news) else []
+
+
+def _is_for_lists(news: Bulletin) -> bool:
+    return bool(news.lists or news.listed or news.users or news.groups or news.everything)
 
 
 # What each principal sees.
@@ -155,7 +167,7 @@ async def _look_at(request: Request, news: Bulletin, each: Concerned, into: Told
         logger.exception("Nobody knows who may see what changed")
         _tell_lists(server, replace(news, listed={}), each, {}, into)
     else:
-        _tell(each, seen, into)
+        _tell(each, news, seen, into)
         _tell_lists(server, news, each, seen, into)
 
 
@@ -191,9 +203,10 @@ async def _page(request: Request, uris: Sequence[str]) -> dict[str, str]:
         await asyncio.sleep(BUSY_PAUSE)
 
 
-def _tell(each: Concerned, seen: dict[str, str], into: Told) -> None:
+def _tell(each: Concerned, news: Bulletin, seen: dict[str, str], into: Told) -> None:
+    """Who sees, or saw, what changed; of what did not, who sees it no more, or again."""
     for one in each.subscriptions:
-        if one.visible or one.uri in seen:
+        if (one.uri in seen) != one.visible or (one.visible and _is_meant(one, news)):
             into.marks[one.session].append(URI + one.uri)
         now = (one.uri in seen, seen.get(one.uri, one.place))
         if now != (one.visible, one.place):
@@ -213,7 +226,7 @@ def _lists(
     server: Server, news: Bulletin, each: Concerned, seen: dict[str, str], into: Told
 ) -> list[str]:
     found = {name for name in LISTS if name in news.lists}
-    if news.everything or not news.users.keys().isdisjoint(("", each.user)):
+    if news.everything or news.permits(each.user):
         found.update(LISTS)
     changed, kept = sights.looked(each.before, news.listed, seen)
     if changed:

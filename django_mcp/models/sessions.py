@@ -70,6 +70,7 @@ class Subscription(models.Model):
     visible = models.BooleanField(default=True)  # to the session's owner, when last looked at
     # Which row of which model it was then: "shop.invoice 5".
     place = models.CharField(max_length=255, default="", db_index=True)
+    scopes = JSONText(null=True)  # of the token that it was asked with; None: the session's
 
     class Meta:
         default_permissions = ()

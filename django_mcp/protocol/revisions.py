@@ -48,6 +48,7 @@ class Revision:
     url_elicitation: bool = False  # a question may be a page to visit
     url_elicitation_error: bool = False  # an error may name the pages to visit first
     elicitation_complete: bool = False  # a notification tells that a page was done with
+    scope_challenges: bool = True  # what lacks a scope may be answered by 403
     sampling_tools: bool = False  # the model may use tools in sampling
 
     def __str__(self) -> str:
@@ -90,7 +91,7 @@ def _by_handshake(name: str, **facts: Any) -> Revision:
 
 
 _PUBLISHED = (
-    _by_handshake("2024-11-05", version_header=False, null_ids=True),
+    _by_handshake("2024-11-05", version_header=False, null_ids=True, scope_challenges=False),
     _by_handshake("2025-03-26", version_header=False, null_ids=True, batching=True),
     _by_handshake(
         "2025-06-18",
@@ -133,7 +134,9 @@ LATEST_HANDSHAKE = [revision for revision in _PUBLISHED if revision.handshake][-
 SUPPORTED = tuple(REVISIONS)[::-1]
 # The facts that are others where a transport carries a revision that was not made for it: HTTP+SSE
 # opens its stream before there is a revision, and clients go on with it in all that shake hands.
-_OVER: dict[str, dict[str, Any]] = {"sse": {"one_stream": True, "priming": False}}
+_OVER: dict[str, dict[str, Any]] = {
+    "sse": {"one_stream": True, "priming": False, "scope_challenges": False}
+}
 _CARRIED = {
     (transport, revision.name): replace(revision, **facts)
     for transport, facts in _OVER.items()

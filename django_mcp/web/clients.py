@@ -266,9 +266,9 @@ CHATGPT = """\
 Settings, Apps, Advanced settings: switch on Developer mode. Then Apps, Create:
   Name            {name}
   MCP server URL  {url}
-  Authentication  None
+  Authentication  OAuth where people sign in at the site, else None
 ChatGPT comes from the internet: it needs a public address, https://..., and cannot reach
-localhost. It sends no access token of this kind, so it sees what is for everybody."""
+localhost. It sends no access token of this kind: without OAuth it sees what is for everybody."""
 
 
 def applications(folder: str, file: str) -> dict[str, Place]:

@@ -7,9 +7,11 @@ Rule: what is shown holds a placeholder where a token belongs, and so does every
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..principal import Challenging, verifiers
 from .clients import CLIENTS, Snippet
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ class Way:
 
 def ways(server: Server, url: str) -> list[Way]:
     """A way for each client that there is."""
-    name, asks = short_name(server), not is_open(server)
+    name, asks = short_name(server), not (is_open(server) or signs_in(server))
     token = None if asks else ""
     return [
         Way(
@@ -51,6 +53,20 @@ def ways(server: Server, url: str) -> list[Way]:
 def is_open(server: Server) -> bool:
     """Whether everything there is is for everybody, so that nobody needs a token."""
     return server.catalog.has_public and server.catalog.is_public
+
+
+def signs_in(server: Server) -> bool:
+    """Whether a client that shows no token is told where its user signs in.
+
+    Where something is for everybody it is let in as nobody, and need never be told.
+    """
+    if server.catalog.has_public:
+        return False
+    return any("resource_metadata" in one.challenge(server) for one in _challenging())
+
+
+def _challenging() -> Iterator[Challenging]:
+    return (one for one in verifiers() if isinstance(one, Challenging))
 
 
 def short_name(server: Server) -> str:

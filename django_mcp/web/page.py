@@ -20,12 +20,12 @@ from django.utils.cache import add_never_cache_headers, patch_vary_headers
 
 from ..conf import DEFAULTS, settings
 from ..declare import permissions
+from ..declare.addresses import address, sse_address
 from ..declare.requests import Request
 from ..dispatch.running import surrounded
 from ..dispatch.usable import usable
 from . import visitors
-from .addresses import address, sse_address
-from .connecting import is_open, ways
+from .connecting import is_open, signs_in, ways
 from .entries import icon, paragraphs, sections
 
 if TYPE_CHECKING:
@@ -85,10 +85,12 @@ def context(request: HttpRequest, asked: Request) -> dict[str, Any]:
         "visitor": user if asked.principal.is_authenticated else None,
         "login_url": visitors.login_url(request),
         "admin_url": visitors.admin_url(user),
+        "connections_url": visitors.connections_url(user),
         "token_url": visitors.token_url(user),
         "token_command": visitors.token_command(user) if _is_told(asked) else None,
         "ways": ways(server, url),
         "is_open": is_open(server),
+        "signs_in": signs_in(server),
         "sections": found,
         "elsewhere": _elsewhere(request),
     }

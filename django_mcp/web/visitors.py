@@ -70,6 +70,11 @@ def token_url(user: Any) -> str | None:
     return _reversed("admin:django_mcp_token_add") if may else None
 
 
+def connections_url(user: Any) -> str | None:
+    """Where people see what is connected, if the project has that page."""
+    return _reversed("django_mcp_oauth:connections") if user.is_authenticated else None
+
+
 def token_command(user: Any) -> list[str]:
     """What makes an access token for ``user``, in the words of a shell."""
     name = user.get_username() if user.is_authenticated else "NAME"

@@ -10,7 +10,7 @@ and after.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import iscoroutinefunction
@@ -120,8 +120,14 @@ class FormTool(Tool):
 
     # Who may use it.
 
-    def admits(self, request: Request) -> bool:
-        return super().admits(request) and (self.resource is None or self.resource.admits(request))
+    def allows(self, request: Request) -> bool:
+        seen = self.resource is None or self.resource.allows(request)
+        return seen and super().allows(request)
+
+    @property
+    def rests_on(self) -> Iterable[Declaration]:
+        bound = super().rests_on
+        return bound if self.resource is None else (self.resource, *bound)
 
     def reason(self, request: Request) -> Reason:
         own = super().reason(request)

@@ -7,7 +7,7 @@ write, and sees the row before and after. All of it - rows, links, the log - is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from django.core.checks import CheckMessage
@@ -30,6 +30,7 @@ from .rows import check, check_cascade, held, refusals, shown
 
 if TYPE_CHECKING:
     from ...declare.catalogs import Catalog
+    from ...declare.declarations import Declaration
     from ...declare.model_resources import ModelResource
     from ...declare.requests import Request
 
@@ -71,7 +72,7 @@ class Operation(Tool):
 
     def has_permission(self, request: Request) -> bool:
         """Whoever may view rows, and do this to them."""
-        return self.resource.admits(request) and self._allows(request)
+        return self.resource.allows(request) and self._allows(request)
 
     def _allows(self, request: Request) -> bool:
         return permissions.truth(self.resource.has_operation_permission(request, self.operation))
@@ -95,6 +96,10 @@ class Operation(Tool):
         """The project's own method that decides, if there is one."""
         name = "has_operation_permission"
         return reasons.method_of(self.resource, name) if self.resource.overrides(name) else ""
+
+    @property
+    def rests_on(self) -> Iterable[Declaration]:
+        return (self.resource, *super().rests_on)
 
     # Resolution.
 

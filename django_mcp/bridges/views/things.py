@@ -60,7 +60,7 @@ class ViewThing(Declaration):
 
     def __init__(self, views: ViewTools, route: Route, *, name: str) -> None:
         self.views, self.route, self.name = views, route, name
-        self.permission, self.needs = views.permission, views.needs
+        self.permission, self.scope, self.needs = views.permission, views.scope, views.needs
         self.icons, self.meta = views.icons, views.meta
         self.title = " ".join(re.split("[^A-Za-z0-9]+", route.name)).strip().capitalize()
         self.description = views.descriptions.get(route.name) or route.words
@@ -69,7 +69,7 @@ class ViewThing(Declaration):
         return self.views.origin()
 
     @property
-    def _codenames(self) -> list[str]:
+    def _wanted(self) -> list[str]:
         """What the view's class wants of its user, where that is written down."""
         view = self.route.view_class
         if view is None or not issubclass(view, PermissionRequiredMixin):
@@ -79,24 +79,27 @@ class ViewThing(Declaration):
 
     @property
     def is_public(self) -> bool:
-        return self.views.is_public and not self._codenames
+        return self.views.is_public and not self._wanted
 
     @property
     def is_free(self) -> bool:
-        return self.views.is_free and not self._codenames
+        return self.views.is_free and not self._wanted
+
+    def _codenames(self) -> tuple[str, ...]:
+        return (*super()._codenames(), *self._wanted)
 
     def has_permission(self, request: Request) -> bool:
-        return self.views.has_permission(request) and request.user.has_perms(self._codenames)
+        return self.views.has_permission(request) and request.user.has_perms(self._wanted)
 
     def reason(self, request: Request) -> Reason:
         found = [self.views.reason(request)]
         if found[0].allows:
-            found += [reasons.codenames([name], request) for name in self._codenames]
+            found += [reasons.codenames([name], request) for name in self._wanted]
         return next((one for one in found if not one.allows), found[-1])
 
     @property
     def rule(self) -> str:
-        return reasons.both(self.views.rule, *self._codenames)
+        return reasons.both(self.views.rule, *self._wanted)
 
 
 class ViewTool(ViewThing, Tool):

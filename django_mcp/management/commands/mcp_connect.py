@@ -19,11 +19,11 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import router, transaction
 
 from ...conf import settings
+from ...declare.addresses import address, sse_address
 from ...declare.servers import Server
 from ...models import Token
-from ...web.addresses import address, sse_address
 from ...web.clients import CLIENTS, NAME, PLACEHOLDER, Client, Entry, client, shell
-from ...web.connecting import is_open, short_name
+from ...web.connecting import is_open, short_name, signs_in
 from .. import people
 from ..client_files import Change, Unwritable, write
 from ..output import SpokenCommand
@@ -117,7 +117,7 @@ class Command(SpokenCommand):
         wanted = wish(options)
         token = given(options["token"])
         check(wanted, options, token)
-        if token is None and is_for_all(wanted.server):
+        if token is None and needs_none(wanted.server):
             token = ""  # which is none, and no place for one
         if options["new_token"]:
             self._with_new_token(wanted, options["user"], options["write"])
@@ -251,9 +251,9 @@ def starts(one: Client) -> bool:
     return one.stdio_snippet("name", ["command"]) is not None
 
 
-def is_for_all(server: Server) -> bool:
-    """Whether a token would open nothing more."""
-    return not server.is_empty and is_open(server)
+def needs_none(server: Server) -> bool:
+    """Whether a token would open nothing more, or clients get one by themselves."""
+    return not server.is_empty and (is_open(server) or signs_in(server))
 
 
 # Writing.

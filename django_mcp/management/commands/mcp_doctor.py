@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 from django.core.management.base import CommandError, CommandParser
 
 from ...conf import settings
+from ...declare.addresses import address
 from ...declare.servers import Server
-from ...web.addresses import address
 from .. import people
 from ..doctor import databases, inside, installation, workers
 from ..doctor.findings import Finding, Findings, note, survived

@@ -8,8 +8,7 @@ for developers: it tells what is hidden from what is missing, which no client is
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import CommandError, CommandParser
@@ -18,6 +17,7 @@ from ...dispatch.running import surrounded
 from ...principal import Principal, anonymous
 from .. import people
 from ..output import SpokenCommand, near
+from ..verdicts import Verdict, as_client, declared, verdicts
 
 if TYPE_CHECKING:
     from ...declare.declarations import Declaration
@@ -27,20 +27,7 @@ if TYPE_CHECKING:
     from ...declare.resources import Resource
     from ...declare.servers import Server
 
-SECTIONS = ("tools", "resources", "templates", "prompts")
 FOR_DEVELOPERS = "It tells hidden from missing, as clients are never told."
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Whether one thing may be used, and why."""
-
-    kind: str
-    name: str
-    allowed: bool
-    reason: str
-    rule: str
-    origin: str
 
 
 class Command(SpokenCommand):
@@ -89,24 +76,27 @@ class Command(SpokenCommand):
         if "uri" in shown:
             self._show_uri(who, shown)
             return
-        verdicts: list[Verdict] = shown["things"]
+        found: list[Verdict] = shown["things"]
         if "name" in shown:
-            self._show_each(who, verdicts)
+            self._show_each(who, found)
             return
-        count = sum(one.allowed for one in verdicts)
-        self.stdout.write(f"{who} may use {count} of {len(verdicts)} on {shown['server']}.")
-        for kind in dict.fromkeys(one.kind for one in verdicts):
+        count = sum(one.allowed for one in found)
+        self.stdout.write(f"{who} may use {count} of {len(found)} on {shown['server']}.")
+        for kind in dict.fromkeys(one.kind for one in found):
             self.stdout.write(self.style.MIGRATE_HEADING(f"\n{kind.capitalize()}"))
-            rows = [
-                (_word(one.allowed), one.name, one.reason) for one in verdicts if one.kind == kind
-            ]
+            rows = [(_word(one.allowed), one.name, one.reason) for one in found if one.kind == kind]
             self.write_table(rows, self._coloured)
 
     def _show_each(self, who: str, verdicts: list[Verdict]) -> None:
         for one in verdicts:
             may = "may" if one.allowed else "may not"
             self.stdout.write(f"{who} {may} use {one.name}, one of the {one.kind}.")
-            told = [("because", one.reason), ("asks for", one.rule), ("declared", one.origin)]
+            told = [
+                ("because", one.reason),
+                ("asks for", one.rule),
+                ("scopes", one.scopes),
+                ("declared", one.origin),
+            ]
             self.write_table(told)
 
     def _show_uri(self, who: str, shown: dict[str, Any]) -> None:
@@ -133,7 +123,7 @@ def _who(name: str | None, scopes: list[str]) -> tuple[Any, Principal]:
     if name is None:
         return None, anonymous()
     user = people.user_named(name)
-    return user, Principal(user, people.auth(scopes))
+    return user, Principal(user, as_client(people.checked(scopes)))
 
 
 def _is_active(user: Any) -> bool:
@@ -145,38 +135,17 @@ def _explained(request: Request, server: Server, name: str | None) -> dict[str, 
         if name is not None and ":" in name:
             return _at(request, server, name)
         if name is not None:
-            return {"name": name, "things": _verdicts(_named(server, name), request)}
-        return {"things": _verdicts(_things(server), request)}
-
-
-def _things(server: Server) -> Iterator[tuple[str, Declaration]]:
-    for kind in SECTIONS:
-        yield from ((kind, thing) for thing in getattr(server.catalog, kind).values())
+            return {"name": name, "things": verdicts(_named(server, name), request)}
+        return {"things": verdicts(declared(server), request)}
 
 
 def _named(server: Server, name: str) -> list[tuple[str, Declaration]]:
-    things = [*_things(server)]
+    things = [*declared(server)]
     found = [(kind, thing) for kind, thing in things if thing.name == name]
     if not found:
         hint = near(name, [thing.name for _, thing in things]) or " Without a name: everything."
         raise CommandError(f"{server.name} has no {name!r}.{hint}")
     return found
-
-
-def _verdicts(things: Iterable[tuple[str, Declaration]], request: Request) -> list[Verdict]:
-    return [
-        Verdict(kind, thing.name, *_decided(thing, request), thing.rule, thing.origin())
-        for kind, thing in things
-    ]
-
-
-def _decided(thing: Declaration, request: Request) -> tuple[bool, str]:
-    """What the declaration answers, and its reason. The project's code may fail in either."""
-    try:
-        return thing.admits(request), thing.reason(request).words
-    except Exception as error:
-        failed = f"{type(error).__name__}: {error}"
-        return False, f"{thing.rule} fails, and with it every list: {failed}"
 
 
 # URIs.

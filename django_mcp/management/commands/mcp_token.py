@@ -39,7 +39,7 @@ def create_options(parser: CommandParser) -> None:
     )
     parser.add_argument(
         "--scope", metavar="SCOPE", nargs="+", action="extend", default=[],
-        help="scopes, which your permission functions find in request.auth.scopes",
+        help="what it is good for, of what its user may do; none: for all of that",
     )  # fmt: skip
     parser.add_argument(
         "--days", metavar="N", type=lifetime, default=DAYS,

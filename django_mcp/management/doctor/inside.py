@@ -11,10 +11,10 @@ import json
 import subprocess
 from typing import Any
 
+from ...declare.addresses import sse_address
 from ...declare.servers import Server
 from ...exceptions import Misdeclared
 from ...protocol.revisions import REVISIONS
-from ...web.addresses import sse_address
 from ..own_command import own_command
 from .findings import Findings, note, ok, problem
 from .messages import INITIALIZE, counted, message, request

@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING, Any
 from channels.consumer import AsyncConsumer
 
 from ...delivery.jobs import BROKEN
+from ...dispatch.rechecks import rechecks
 from ...dispatch.revocations import revocations
 from ...exceptions import Busy
 from ...protocol import http
 from ...protocol.jsonrpc import Overloaded, ProtocolError, decode
 from .. import sse
 from . import sessions, stateless
-from .callers import challenge, check_session, identify
+from .callers import check_session, identify
+from .challenges import challenge
 from .draining import ENDING, RETRY_AFTER, UNKNOWN, draining
 from .exchanges import Application, Exchange, Left, Refused
 from .guards import guard, preflight
@@ -86,10 +88,10 @@ async def post(exchange: Exchange) -> None:
     if (id := sse.addressed(exchange)) is not None:
         await _post_to_stream(exchange, id)
         return
-    _check_types(exchange)
     header = exchange.revision_header
     fresh = header is not None and stateless.stands_alone(None, header)
     await identify(exchange, None if fresh else _session_id(exchange))
+    _check_types(exchange)
     message = await _message(exchange)
     if stateless.stands_alone(message, header):
         await watched(exchange, stateless.post(exchange, message))
@@ -100,8 +102,8 @@ async def post(exchange: Exchange) -> None:
 
 async def _post_to_stream(exchange: Exchange, id: str) -> None:
     """The same over HTTP+SSE: what is answered is answered on the session's stream."""
-    _check_content(exchange)
     await identify(exchange, id, sse.NAME)
+    _check_content(exchange)
     check_session(exchange)
     message = await _message(exchange)
     await watched(exchange, sse.post(exchange, message))
@@ -120,12 +122,12 @@ async def get(exchange: Exchange) -> None:
     if stateless.stands_alone(None, exchange.revision_header):
         raise Refused(405, "This revision has no GET.", ((b"allow", b"POST"),))
     over_sse = sse.is_meant(exchange)
-    if not (over_sse and sse.takes_anything(exchange)):
-        _check_stream(exchange)
     if over_sse:
         await identify(exchange, sse.resumed_id(exchange), sse.NAME)
     else:
         await identify(exchange, _session_id(exchange))
+    if not (over_sse and sse.takes_anything(exchange)):
+        _check_stream(exchange)
     check_session(exchange)
     await exchange.body()
     await watched(exchange, (sse if over_sse else sessions).get(exchange))
@@ -226,6 +228,8 @@ class Watch:
         """Begin to look whether the client leaves, and whether it may stay."""
         soon.leave(self)
         revocations().attend()
+        if self._exchange.method == "GET":  # a call is followed when it lasts
+            rechecks().attend()
         self._watcher = asyncio.get_running_loop().create_task(self._watch())
 
     async def _watch(self) -> None:
@@ -251,7 +255,7 @@ class Watch:
         if self._exchange.when_revoked is not None:
             self._exchange.when_revoked()
         else:
-            self._exchange.last_word = challenge(self._exchange.server, invalid=True)
+            self._exchange.last_word = challenge(self._exchange, invalid=True)
             self.cut()
 
     # The process is about to end.

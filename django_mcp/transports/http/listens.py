@@ -17,10 +17,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
+from ... import threads
 from ...dispatch.announcements import listen, stop_listening
 from ...dispatch.bulletins import Bulletin
 from ...dispatch.hearing import hearers, interest
 from ...dispatch.listening import BUSY_PAUSE, Listening
+from ...dispatch.rechecks import rechecks
+from ...dispatch.revocations import renewed
 from ...exceptions import Busy
 from ...protocol.connection import Connection
 from ...protocol.jsonrpc import JSON, Id
@@ -66,6 +69,7 @@ class Listens:
         listen(self)
         try:  # before the acknowledgement: nothing may fall between
             await hearers().admit(self, *interest(wanted, places))
+            rechecks().attend()
             with until(expiry_of(self._exchange.principal), self.end):
                 await self.listening.listen(id, wanted, places)
         finally:
@@ -102,10 +106,17 @@ class Listens:
             self._telling = self._loop.create_task(self._tell())
 
     async def _tell(self) -> None:
-        if await self.is_welcome():
+        if await self.is_welcome() and await self._is_anybody():
             await self.listening.tell()
         else:
             self.end()
+
+    async def _is_anybody(self) -> bool:
+        """Be told as who its user is now: of the one before, what it may do is known already."""
+        fresh, _ = await threads.lookups.run(renewed, {self: self.principal})
+        if self in fresh:
+            self.renew(fresh[self])
+        return self in fresh
 
     async def is_welcome(self) -> bool:
         """Whether its token still is what it was: looked at before something is told, if at all."""

@@ -33,11 +33,12 @@ from ...protocol.connection import Connection
 from ...protocol.events import Answered, Call, Cancelled, Event, Notice
 from ...protocol.jsonrpc import JSON, UnsupportedVersion, encode, is_id
 from ...protocol.revisions import REVISIONS
-from .callers import check_names
 from .draining import RETRY_AFTER, draining
 from .exchanges import Pairs, Refused
 from .following import Numbered, follow, left
+from .naming import check_names
 from .resuming import Position, anew, resumed
+from .scopes import check_scopes
 
 if TYPE_CHECKING:
     from ...dispatch.replies import Reply
@@ -157,6 +158,7 @@ async def heard(exchange: Exchange, session: Session, events: Sequence[Event]) -
     for call in asked:
         check_names(exchange, call)
         draining().check(call.id)
+    await check_scopes(exchange, asked)
     for event in events:
         await _told(session, exchange.principal, event)
     return asked

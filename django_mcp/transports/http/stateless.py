@@ -12,9 +12,11 @@ import asyncio
 import logging
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...dispatch.active import Active
+from ...dispatch.callers import Caller
 from ...dispatch.serving import Serving
 from ...dispatch.steps import StepRows
 from ...exceptions import Stopped
@@ -25,12 +27,13 @@ from ...protocol.events import Call
 from ...protocol.headers import mirrored
 from ...protocol.jsonrpc import JSON, Id, InternalError, InvalidRequest, encode
 from ...protocol.revisions import REVISIONS
-from .callers import check_names
 from .draining import ENDING, draining
 from .exchanges import Refused
 from .listens import MAX_SIZE, Listens
+from .naming import check_names
 from .outbox import Outbox
 from .pulse import alive
+from .scopes import check_scopes
 
 if TYPE_CHECKING:
     from ...principal import Principal
@@ -67,6 +70,7 @@ async def post(exchange: Exchange, message: Any) -> None:
         raise Refused(413, "This is too much to listen to.")
     check_names(exchange, call)
     draining().check(call.id)
+    await check_scopes(exchange, [call])
     await Answering(exchange, connection, call, headers).run()
 
 
@@ -98,6 +102,8 @@ class Answering:
     async def run(self) -> None:
         """Answer; or stop, when the client leaves."""
         self._exchange.stop = self._active.stop.set
+        if (task := asyncio.current_task()) is not None:
+            self._active.interrupt = partial(self._exchange.cut, task)
         try:
             with alive(self._outbox):
                 message = await self._serving().response(self._active)
@@ -115,14 +121,14 @@ class Answering:
     def _serving(self) -> Serving:
         # Not kept here: it knows this object, and a circle would keep the request in memory.
         return Serving(
-            self._exchange.server, self._connection, self._who, self,
+            self._exchange.server, self._connection, Caller.of(self._exchange.principal), self,
             memory=STEPS, host=self._exchange.host, mirrored=self._headers,
         )  # fmt: skip
 
     def _stopped(self) -> JSON:
         """What is said of a call that was stopped, though its client is there."""
         stopped = ENDING if draining().ending else InternalError("The call was stopped")
-        return self._connection.error(self._call, stopped)
+        return self._connection.error(self._call, self._active.refusal or stopped)
 
     async def _answer(self, message: JSON) -> None:
         try:

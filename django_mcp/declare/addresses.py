@@ -14,7 +14,7 @@ from django.utils.encoding import escape_uri_path
 from ..conf import settings
 
 if TYPE_CHECKING:
-    from ..declare.servers import Server
+    from .servers import Server
 
 
 def address(server: Server) -> str:

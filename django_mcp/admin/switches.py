@@ -1,0 +1,165 @@
+"""
+What is switched off, and who may do what: the administrator's word, and the page that tells.
+
+Rule: to switch off is to add a row, to switch on to delete it, each by a permission of its own;
+the admin keeps who did. The page of decisions tells hidden from missing, so it is for who may see
+users, and switches, and superusers' rights are told to superusers alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib import admin
+from django.contrib.auth import get_user_model
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import URLPattern, path
+from django.utils.translation import gettext_lazy as _
+
+from ..declare.requests import Request
+from ..declare.servers import Server, server_named, servers
+from ..dispatch.running import surrounded
+from ..management.verdicts import Verdict, as_client, declared, verdicts
+from ..models import Switch
+from ..principal import Principal, anonymous
+from ..scopes import offered
+
+if TYPE_CHECKING:
+    ModelAdmin = admin.ModelAdmin[Switch]
+else:
+    ModelAdmin = admin.ModelAdmin
+
+
+def declaring() -> list[Server]:
+    return [server for server in servers() if not server.is_empty]
+
+
+def things() -> Iterator[tuple[str, list[tuple[str, Any]]]]:
+    """All that can be switched off, by server: what is sent, and what is shown."""
+    for server in declaring():
+        whole = [(f"{server.name}|", _("everything"))]
+        marks = dict.fromkeys(thing.mark for _kind, thing in declared(server))
+        yield server.public_name, whole + [(f"{server.name}|{mark}", mark) for mark in marks]
+
+
+class SwitchForm(forms.ModelForm):  # type: ignore[type-arg]
+    """What to switch off, and why."""
+
+    what = forms.ChoiceField(label=_("Switch off"))
+
+    class Meta:
+        model = Switch
+        fields = ("reason",)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["what"].choices = list(things())  # type: ignore[attr-defined]
+
+    def clean_what(self) -> str:
+        """It is not off already: the row would be there twice."""
+        what = str(self.cleaned_data["what"])
+        self.instance.server, _bar, self.instance.thing = what.partition("|")
+        if Switch.objects.filter(server=self.instance.server, thing=self.instance.thing).exists():
+            raise forms.ValidationError(_("That is switched off already."))
+        return what
+
+
+class SwitchAdmin(ModelAdmin):
+    list_display = ("shown", "server", "reason", "since", "by")
+    list_filter = ("server",)
+    list_select_related = ("by",)
+    fields = ("what", "reason")
+    readonly = ("server", "thing", "reason", "since", "by")
+    change_list_template = "django_mcp/admin/switches.html"
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        return self.fields if obj is None else self.readonly
+
+    def get_form(
+        self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
+    ) -> Any:
+        if obj is None:
+            kwargs |= {"form": SwitchForm, "fields": ("reason",)}
+        return super().get_form(request, obj, change, **kwargs)
+
+    def save_model(self, request: HttpRequest, obj: Switch, form: Any, change: bool) -> None:
+        obj.by = request.user  # type: ignore[assignment]
+        super().save_model(request, obj, form, change)
+
+    @admin.display(description=_("switched off"), ordering="thing")
+    def shown(self, switch: Switch) -> Any:
+        return switch.thing or _("everything")
+
+    # Who may do what.
+
+    def get_urls(self) -> list[URLPattern]:
+        decide = self.admin_site.admin_view(self.decisions)
+        own = path("decisions/", decide, name="django_mcp_switch_decisions")
+        return [own, *super().get_urls()]
+
+    def may_decide(self, request: HttpRequest) -> bool:
+        users = get_user_model()._meta
+        see = f"{users.app_label}.view_{users.model_name}"
+        user: Any = request.user
+        return self.has_view_permission(request) and bool(user.has_perm(see))
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
+        told = {"may_decide": self.may_decide(request), **(extra_context or {})}
+        return super().changelist_view(request, told)
+
+    def decisions(self, request: HttpRequest) -> HttpResponse:
+        """What one user may do on a server, by a token of these scopes, and why."""
+        if not self.may_decide(request):
+            raise PermissionDenied
+        form = AskedForm(request.GET or None, by=request.user)
+        found = form.verdicts() if form.is_bound and form.is_valid() else None
+        context = self.admin_site.each_context(request)
+        context |= {"title": _("Who may do what"), "opts": self.opts, "form": form}
+        context["verdicts"] = found
+        return render(request, "django_mcp/admin/decisions.html", context)
+
+
+class AskedForm(forms.Form):
+    """About whom, and as what."""
+
+    user = forms.CharField(label=_("User"), required=False, help_text=_("Empty: nobody."))
+    server = forms.ChoiceField(label=_("Server"))
+    scopes = forms.MultipleChoiceField(
+        label=_("Scopes"), required=False, widget=forms.CheckboxSelectMultiple,
+        help_text=_("Of the client's token; none: it is not narrowed."),
+    )  # fmt: skip
+
+    def __init__(self, *args: Any, by: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._by = by
+        known: Any = self.fields
+        known["server"].choices = [(one.name, one.public_name) for one in declaring()]
+        known["scopes"].choices = [(name, f"{name}: {one}") for name, one in offered().items()]
+
+    def clean_user(self) -> Any:
+        name = self.cleaned_data["user"]
+        if not name:
+            return None
+        users = get_user_model()
+        found = users._default_manager.filter(**{users.USERNAME_FIELD: name}).first()
+        if found is None:
+            raise forms.ValidationError(_("There is no such user."))
+        if getattr(found, "is_superuser", False) and not getattr(self._by, "is_superuser", False):
+            raise forms.ValidationError(_("Superusers are told of by superusers alone."))
+        return found
+
+    def verdicts(self) -> list[Verdict]:
+        """Of everything, as the server would answer just now."""
+        given = self.cleaned_data
+        user, server = given["user"], server_named(given["server"])
+        principal = anonymous() if user is None else Principal(user, as_client(given["scopes"]))
+        asked = Request(principal, server)
+        with surrounded(asked):
+            return verdicts(declared(server), asked)

@@ -1,0 +1,271 @@
+"""
+Clients and consents in the admin: who may come, who let whom do what, and what they did.
+
+Rule: nothing is edited, and nothing that proves anything is shown. To block a client, to let it in
+again and to end what it may do takes the permission to change it, to forget it that to delete it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.contrib import admin, messages
+from django.contrib.admin.models import CHANGE, DELETION
+from django.contrib.auth import get_user_model
+from django.db.models import OuterRef, QuerySet, Subquery
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+from django.utils.http import urlencode
+from django.utils.safestring import mark_safe
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+from oauth2_provider.models import get_application_model
+
+from ..admin.reading import ReadOnlyAdmin
+from .consent import in_ascii, plain
+from .models import Activity, ClientProfile, Consent, Source
+from .revoking import revoke_client, revoke_consents
+from .unused import forget
+
+
+class _Admin(ReadOnlyAdmin):
+    """Lists and shows, and has actions."""
+
+    def has_end_permission(self, request: HttpRequest) -> bool:
+        """Of actions."""
+        return self.has("change", request)
+
+    def has(self, what: str, request: HttpRequest) -> bool:
+        return self.allowed(request, f"{what}_{self.opts.model_name}")
+
+    def done(self, request: HttpRequest, rows: list[Any], note: str, told: str) -> None:
+        """What was done, in the admin's history, and to whoever did it."""
+        self.note(request, rows, CHANGE if note else DELETION, note)
+        self.message_user(request, told, messages.SUCCESS)
+
+    def address(self, model: Any, page: str, *args: Any) -> str | None:
+        """Of a page of this admin, if the project has it there."""
+        if not self.admin_site.is_registered(model):
+            return None
+        name = f"admin:{model._meta.app_label}_{model._meta.model_name}_{page}"
+        return reverse(name, args=args, current_app=self.admin_site.name)
+
+
+class Whether(admin.EmptyFieldListFilter):
+    """A moment that has come, or has not."""
+
+    def choices(self, changelist: Any) -> Iterator[Any]:
+        words = (_("All"), _("No"), _("Yes"))
+        for choice, word in zip(super().choices(changelist), words, strict=True):
+            yield {**choice, "display": word}
+
+
+@admin.register(ClientProfile)
+class ClientProfileAdmin(_Admin):
+    change_list_template = "django_mcp_oauth/admin_clients.html"
+    list_display = (
+        "shown_name", "source", "host", "created", "last_authorized", "last_used", "blocked",
+        "consents", "application",
+    )  # fmt: skip
+    list_filter = (
+        "source",
+        ("blocked", Whether),
+        ("last_authorized", Whether),
+        "created",
+    )
+    search_fields = ("name", "client_id")
+    fields = (
+        "client_id", "shown_name", "source", "host", "application", "consents", "redirect_uris",
+        "client_uri", "logo_uri", "application_type", "auth_method", "jwks_uri", "created",
+        "fetched", "last_authorized", "last_used", "blocked",
+    )  # fmt: skip
+    actions = ("block", "let_in", "revoke", "forget")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return _with_application(super().get_queryset(request), found="pk")
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        by_hand = {"by_hand": self._by_hand(request)}
+        return super().changelist_view(request, by_hand | (extra_context or {}))
+
+    def _by_hand(self, request: HttpRequest) -> str | None:
+        """Where the project registers a client of its own, for who may."""
+        model = get_application_model()
+        address = self.address(model, "add")
+        may = address and self.admin_site.get_model_admin(model).has_add_permission(request)
+        return address if may else None
+
+    def has_forget_permission(self, request: HttpRequest) -> bool:
+        return self.has("delete", request)
+
+    # What is done.
+
+    @admin.action(
+        description=_("Block selected clients, and end all they may do"), permissions=["end"]
+    )
+    def block(self, request: HttpRequest, queryset: QuerySet[ClientProfile]) -> None:
+        """The mark comes first: what is issued until the rest is done opens nothing."""
+        rows = list(queryset.filter(blocked=None))
+        _marked(rows, blocked=timezone.now())
+        for row in rows:
+            revoke_client(row.client_id)
+        told = ngettext("%d client was blocked.", "%d clients were blocked.", len(rows))
+        self.done(request, rows, "Blocked.", told % len(rows))
+
+    @admin.action(description=_("Let selected clients in again"), permissions=["end"])
+    def let_in(self, request: HttpRequest, queryset: QuerySet[ClientProfile]) -> None:
+        """They may ask again. Nothing that was issued at the very moment of blocking stands."""
+        rows = list(queryset.filter(blocked__isnull=False))
+        for row in rows:
+            revoke_client(row.client_id)
+        _marked(rows, blocked=None)
+        told = ngettext("%d client may ask again.", "%d clients may ask again.", len(rows))
+        self.done(request, rows, "Let in again.", told % len(rows))
+
+    @admin.action(description=_("Revoke all tokens of selected clients"), permissions=["end"])
+    def revoke(self, request: HttpRequest, queryset: QuerySet[ClientProfile]) -> None:
+        rows = list(queryset)
+        for row in rows:
+            revoke_client(row.client_id)
+        told = ngettext("%d client has no tokens.", "%d clients have no tokens.", len(rows))
+        self.done(request, rows, "All tokens revoked.", told % len(rows))
+
+    @admin.action(description=_("Forget those that nobody authorized"), permissions=["forget"])
+    def forget(self, request: HttpRequest, queryset: QuerySet[ClientProfile]) -> None:
+        rows = {row.client_id: row for row in queryset}
+        gone = [rows[client_id] for client_id in forget(list(rows))]
+        told = ngettext("%d client was forgotten.", "%d clients were forgotten.", len(gone))
+        self.done(request, gone, "", told % len(gone))
+
+    # What is shown.
+
+    @admin.display(description=_("name"), ordering="name")
+    def shown_name(self, row: ClientProfile) -> str:
+        return plain(row.name) or row.client_id
+
+    @admin.display(description=_("who answers for it"))
+    def host(self, row: ClientProfile) -> str:
+        answers = {Source.MANUAL: _("this site"), Source.DCR: _("unverified")}
+        known = answers.get(Source(row.source))
+        return str(known or in_ascii(urlsplit(row.client_id).hostname or ""))
+
+    @admin.display(description=_("consents"))
+    def consents(self, row: ClientProfile) -> str:
+        if (address := self.address(Consent, "changelist")) is None:
+            return "-"
+        query = urlencode({"client_id": row.client_id})
+        return format_html('<a href="{}?{}">{}</a>', address, query, _("show"))
+
+    @admin.display(description=_("application"))
+    def application(self, row: Any) -> str:
+        """That of django-oauth-toolkit, which has pages of its own."""
+        if row.found is None:
+            return "-"
+        address = self.address(get_application_model(), "change", row.found)
+        return format_html('<a href="{}">{}</a>', address, row.found) if address else row.found
+
+    @admin.display(description=_("redirect URIs"))
+    def redirect_uris(self, row: Any) -> str:
+        found = get_application_model()._default_manager.filter(pk=row.found)
+        uris = (found.values_list("redirect_uris", flat=True).first() or "-").split()
+        return format_html_join(mark_safe("<br>"), "{}", ((uri,) for uri in uris))
+
+
+def _with_application(rows: QuerySet[Any], **columns: str) -> QuerySet[Any]:
+    """Rows with columns of their client's application, by the same query."""
+    theirs = get_application_model()._default_manager.filter(client_id=OuterRef("client_id"))
+    found: QuerySet[Any] = rows.annotate(
+        **{name: Subquery(theirs.values(column)[:1]) for name, column in columns.items()}
+    )
+    return found
+
+
+def _marked(rows: list[ClientProfile], **columns: Any) -> None:
+    ClientProfile.objects.filter(pk__in=[row.pk for row in rows]).update(**columns)
+
+
+@admin.register(Consent)
+class ConsentAdmin(_Admin):
+    list_display = (
+        "user", "client", "resource", "shown_scopes", "redirect_host", "granted", "revoked",
+    )  # fmt: skip
+    list_filter = (("revoked", Whether), "granted")
+    list_select_related = ("user",)
+    linked = ("client_id",)
+    fields = (
+        "user", "client", "client_id", "resource", "shown_scopes", "redirect_host", "granted",
+        "revoked",
+    )  # fmt: skip
+    actions = ("revoke",)
+
+    def get_search_fields(self, request: HttpRequest) -> list[str]:
+        return [f"user__{get_user_model().USERNAME_FIELD}", "client_id", "resource"]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return _with_application(super().get_queryset(request), client_name="name")
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Here it is revoked. Where a user is deleted, it goes, by who may revoke it."""
+        match = request.resolver_match
+        here = match is not None and getattr(match.func, "model_admin", None) is self
+        return not here and self.has_end_permission(request)
+
+    @admin.action(
+        description=_("Revoke selected consents, and end their tokens"), permissions=["end"]
+    )
+    def revoke(self, request: HttpRequest, queryset: QuerySet[Consent]) -> None:
+        """One that was revoked too: a client whose document changed may have tokens still."""
+        rows = list(queryset.select_related("user"))
+        pairs = {(row.user_id, row.client_id): row.user for row in rows}
+        for (_user, client_id), user in pairs.items():
+            revoke_consents(user, client_id)
+        told = ngettext(
+            "%d client may do nothing for its user.", "%d clients may do nothing for their users.",
+            len(pairs),
+        )  # fmt: skip
+        self.done(request, rows, "Revoked.", told % len(pairs))
+
+    @admin.display(description=_("client"))
+    def client(self, row: Any) -> str:
+        return shown_client(row)
+
+    @admin.display(description=_("scopes"))
+    def shown_scopes(self, row: Consent) -> str:
+        return " ".join(row.scopes)
+
+
+def shown_client(row: Any) -> str:
+    """Of a row ``_with_application``, by its name."""
+    return plain(row.client_name or "") or str(row.client_id)
+
+
+@admin.register(Activity)
+class ActivityAdmin(_Admin):
+    list_display = ("user", "client", "server", "method", "name", "count", "at")
+    list_filter = ("method", "at")
+    list_select_related = ("user",)
+    linked = ("client_id",)
+    ordering = ("-at",)
+    fields = ("user", "client", "client_id", "server", "method", "name", "count", "at")
+
+    def get_search_fields(self, request: HttpRequest) -> list[str]:
+        return [f"user__{get_user_model().USERNAME_FIELD}", "client_id", "name"]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return _with_application(super().get_queryset(request), client_name="name")
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """It goes with its user, and stands in nobody's way. On its own pages nobody deletes it."""
+        match = request.resolver_match
+        here = match is not None and getattr(match.func, "model_admin", None) is self
+        return obj is not None and not here
+
+    @admin.display(description=_("client"))
+    def client(self, row: Any) -> str:
+        return shown_client(row)

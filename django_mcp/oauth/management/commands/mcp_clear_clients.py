@@ -1,0 +1,38 @@
+"""``manage.py mcp_clear_clients``: forget clients nobody authorized, and what is long past."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from ...activity import forget_old, old
+from ...bindings import forget_bindings
+from ...unused import expired, reap, unused
+
+AT_ONCE = 500
+
+
+class Command(BaseCommand):
+    help = (
+        "Forget the clients that made themselves known longer than UNUSED seconds ago and that "
+        "nobody authorized since. Whoever was authorized, has a token, or is blocked stays. "
+        "What clients did for people is forgotten after 90 days."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--dry-run", action="store_true", help="Only tell how many.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        before = expired()
+        if options["dry_run"]:
+            self.stdout.write(f"Would forget {unused(before).count()} clients.")
+            self.stdout.write(f"Would forget {old().count()} records of what clients did.")
+            return
+        total = 0
+        while count := reap(before, AT_ONCE):
+            total += count
+        while forget_bindings():
+            pass
+        self.stdout.write(f"Forgot {total} clients.")
+        self.stdout.write(f"Forgot {forget_old()} records of what clients did.")

@@ -1,0 +1,3 @@
+"""
+The servers as protected resources (RFC 9728): what each is called, and who gives out tokens for it.
+"""
