@@ -8,7 +8,13 @@ from django.conf import settings
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 settings.configure(
-    INSTALLED_APPS=["django.contrib.contenttypes", "django.contrib.auth", "django_mcp"],
+    INSTALLED_APPS=[
+        "django.contrib.contenttypes",
+        "django.contrib.auth",
+        "oauth2_provider",
+        "django_mcp",
+        "django_mcp.oauth",
+    ],
     SECRET_KEY="for the documentation",
     USE_TZ=True,
 )
