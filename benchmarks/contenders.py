@@ -15,7 +15,7 @@ from benchmarks.places import place, version
 from benchmarks.running import Running, free_port, running
 from benchmarks.wires import SESSION, STATELESS
 
-OURS = ("-e", ".[daphne,redis]", "psycopg[binary]==3.*")
+OURS = ("-e", ".[daphne,oauth,redis]", "psycopg[binary]==3.*")
 UVICORN = "-m uvicorn --no-access-log --log-level warning --port {port} {how} {application}"
 # As `pip install uvicorn` leaves it, which is what the peers bring; and as uvicorn[standard] does.
 SERVERS = {"plain": "--loop asyncio --http h11", "fast": "--loop uvloop --http httptools"}
@@ -62,6 +62,7 @@ def floor(name: str) -> Contender:
     return Contender(name, f"benchmarks.peers.{name}:application", wires=(STATELESS,))
 
 
+OAUTH = {"BENCHMARK_OAUTH": "1"}  # the project as an authorization server
 AS_JSON = {"environ": {"ANSWERS": "json"}}
 CONTENDERS = (
     Contender("django_mcp", "benchmarks.server:application", tools=("add", "add_sync", "city")),

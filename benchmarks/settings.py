@@ -2,13 +2,15 @@
 
 `BENCHMARK_FOLDER` names another folder than `build/benchmark`. With `BENCHMARK_DATABASE=postgres`
 all is in a PostgreSQL database instead, of the server that `PGHOST` and `PGPORT` name.
-`BENCHMARK_REDIS` is the address of a Redis for the channel layer.
+`BENCHMARK_REDIS` is the address of a Redis for the channel layer. With `BENCHMARK_OAUTH` it is an
+authorization server as well, where as many clients may register as want to.
 """
 
 import os
 from pathlib import Path
 
 from django_mcp.delivery import sqlite
+from django_mcp.oauth import dot_settings
 
 FOLDER = Path(
     os.environ.get("BENCHMARK_FOLDER")
@@ -48,6 +50,17 @@ DJANGO_MCP = {
     # Everybody is the same nobody here, who calls as fast as they can, and says more than others.
     "RATES": {"calls": None, "progress": "10000000/10"},
 }
+if os.environ.get("BENCHMARK_OAUTH"):
+    INSTALLED_APPS += ["oauth2_provider", "django_mcp.oauth"]
+    ROOT_URLCONF = "benchmarks.urls"
+    OAUTH2_PROVIDER = dot_settings(str(DJANGO_MCP["URL"]))
+    DJANGO_MCP |= {
+        "VERIFIERS": [
+            "django_mcp.tokens.PersonalAccessTokens",
+            "django_mcp.oauth.verifier.OAuthTokens",
+        ],
+        "OAUTH": {"REGISTRATION_RATE": None},
+    }
 if redis := os.environ.get("BENCHMARK_REDIS"):
     CHANNEL_LAYERS = {
         "default": {

@@ -1,5 +1,5 @@
 """
-The two ways a call goes over HTTP, as bytes: stateless (2026-07-28), or in a session (2025-11-25).
+The ways a call goes over HTTP, as bytes: stateless (2026-07-28), or in a session (2025-11-25).
 
 The rule: standard library alone, and every answer is held against what was asked. An answer may
 be JSON or a stream of events, whole or in chunks.
@@ -10,13 +10,15 @@ from __future__ import annotations
 import http.client
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 JSON = dict[str, Any]
 PREFIX = "io.modelcontextprotocol/"
 CLIENT = {"name": "benchmark", "version": "1"}
 STATELESS, SESSION = "2026-07-28", "2025-11-25"
+TOKEN = "2026-07-28 with a token"
+SECRET = "the-access-token-of-alice"  # there is nothing behind it but the benchmarks
 # Stands in a body where the number of the call goes.
 NUMBER = 987654321
 MARK = b"%d" % NUMBER
@@ -58,6 +60,12 @@ def stateless(address: tuple[str, int], tool: str, arguments: JSON) -> Wire:
     return wire(address, headers, params)
 
 
+def with_token(address: tuple[str, int], tool: str, arguments: JSON) -> Wire:
+    plain = stateless(address, tool, arguments)
+    head = plain.head.replace(b"\r\n", b"\r\nAuthorization: Bearer %b\r\n" % SECRET.encode(), 1)
+    return replace(plain, head=head)
+
+
 def in_session(address: tuple[str, int], tool: str, arguments: JSON) -> Wire:
     headers = {"MCP-Protocol-Version": SESSION, **begin(address)}
     return wire(address, headers, {"name": tool, "arguments": arguments})
@@ -71,7 +79,7 @@ def wire(address: tuple[str, int], headers: JSON, params: JSON) -> Wire:
     return Wire(params["name"], head.encode() + b"\r\n", body)
 
 
-WIRES = {STATELESS: stateless, SESSION: in_session}
+WIRES = {STATELESS: stateless, SESSION: in_session, TOKEN: with_token}
 ACCEPTED = {
     "Content-Type": "application/json",
     "Accept": "application/json, text/event-stream",

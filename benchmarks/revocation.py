@@ -1,0 +1,176 @@
+"""
+How soon every worker acts on a right that another process takes.
+
+    python -m tools benchmark revocation [--short] [--only sqlite,postgres] [--layers none,redis]
+
+Three workers of uvicorn share a database, and Redis where the layer is one. At each a session has
+a stream open, a client of 2026-07-28 listens, and a call runs that needs a permission. A process
+that serves nobody takes the permission from a group, and gives it again; in every other round it
+deactivates a user. From the moment before its transaction: when each worker has told each stream,
+ended each call, and closed what was the deactivated user's. Exits with 3 if one takes a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, nullcontext
+from pathlib import Path
+
+from benchmarks.doorbell import redis
+from tests.restarts.rights import Hand, Told, alone, answered, listen, names
+from tests.restarts.wire import ROOT, Client, Process, environment, migrate
+from tools.benchmark import UNMET
+from tools.servers import postgres
+
+WORKERS, NAME = 3, "revocation"
+CHANGED = "notifications/tools/list_changed"
+TAKE = "Group.objects.get(name={0!r}).permissions.clear()"
+GIVE = (
+    "Group.objects.get(name={0!r}).permissions.add(Permission.objects.get(codename='view_group'))"
+)
+LEAVE = "u = User.objects.get(username={0!r}); u.is_active = False; u.save()"
+MOST = 1000.0  # milliseconds
+SETTLED = 1.5  # seconds between a round's beginning and what it takes, at least
+DATABASES = {"sqlite": nullcontext, "postgres": postgres}
+LAYERS = {"none": lambda folder: nullcontext({}), "redis": redis}
+Took = defaultdict[tuple[str, int], list[float]]  # milliseconds, by what and at which worker
+
+
+class Round:
+    """Somebody who is connected everywhere."""
+
+    def __init__(self, ports: list[int], token: str) -> None:
+        self.ports, self.token = ports, token
+        self.clients = [Client(port, token=token) for port in ports]
+        self.streams = [Told(client.get()) for client in self.clients]
+        self.listens = [Told(listen(port, token)) for port in ports]
+        self.calls = [Told(client.call("guarded", seconds=60)) for client in self.clients]
+        self.ended: dict[int, float] = {}
+        self._lone = [threading.Thread(target=self._call, args=(n,)) for n in range(WORKERS)]
+        for one in self._lone:
+            one.start()
+
+    def _call(self, number: int) -> None:
+        given = {"name": "guarded", "arguments": {"seconds": 60}}
+        answered(alone(self.ports[number], self.token, "tools/call", **given))
+        self.ended[number] = time.time()
+
+    def told(self, since: float, took: Took, what: str) -> None:
+        """When the streams were told, and the calls ended."""
+        for number in range(WORKERS):
+            for stream in (self.streams[number], self.listens[number]):
+                took[what, number].append((stream.wait(CHANGED, since) - since) * 1000)
+        self._calls(since, took)
+
+    def closed(self, since: float, took: Took) -> None:
+        """When all of it was closed."""
+        for number in range(WORKERS):
+            for stream in (self.streams[number], self.listens[number]):
+                took["streams closed", number].append((stream.end() - since) * 1000)
+        self._calls(since, took)
+
+    def _calls(self, since: float, took: Took) -> None:
+        for number in range(WORKERS):
+            took["calls ended", number].append((self.calls[number].end() - since) * 1000)
+            self._lone[number].join()
+            took["calls ended", number].append((self.ended[number] - since) * 1000)
+
+    def refused(self) -> None:
+        for port in self.ports:
+            assert "guarded" not in names(answered(alone(port, self.token, "tools/list")))
+
+    def close(self) -> None:
+        for one in (*self.streams, *self.listens, *self.calls):
+            one.close()
+        for client in self.clients:
+            client.close()
+
+
+def measure(database: str, layer: str, rounds: int) -> Took:
+    took: Took = defaultdict(list)
+    with workers(database, layer) as (hand, ports):
+        for number in range(rounds):
+            name = f"person {number}"
+            with closing(Round(ports, hand.person(name))) as one:
+                time.sleep(SETTLED + number / rounds)  # wherever in their periods they are
+                if number % 2:
+                    one.closed(hand.do(LEAVE.format(name))[0], took)
+                else:
+                    one.told(hand.do(TAKE.format(name))[0], took, "lists told, taken")
+                    one.refused()
+                    since, _ = hand.do(GIVE.format(name))
+                    for place, listens in enumerate(one.listens):
+                        at = listens.wait(CHANGED, since)
+                        took["lists told, given", place].append((at - since) * 1000)
+    return took
+
+
+@contextmanager
+def workers(database: str, layer: str) -> Iterator[tuple[Hand, list[int]]]:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark-")))
+        more = dict(stack.enter_context(DATABASES[database]()) or {})
+        if url := stack.enter_context(LAYERS[layer](str(folder))).get("BENCHMARK_REDIS"):
+            more["LAYERS"] = json.dumps(_layers(url))
+        if database == "sqlite":
+            migrate(folder)
+        else:
+            more |= _created(folder, more)
+        hand = stack.enter_context(closing(Hand(folder, **more)))
+        ports = []
+        for _ in range(WORKERS):
+            process = Process(folder, **more)
+            stack.callback(process.kill)
+            ports.append(process.port)
+        yield hand, ports
+
+
+def _layers(url: str) -> dict[str, object]:
+    backend = "channels_redis.core.RedisChannelLayer"
+    return {"default": {"BACKEND": backend, "CONFIG": {"hosts": [url]}}}
+
+
+def _created(folder: Path, given: dict[str, str]) -> dict[str, str]:
+    more = {"TEST_DATABASE": "postgres", "RESTARTS_DATABASE": NAME}
+    subprocess.run(["createdb", NAME], check=True, env={**os.environ, **given})
+    command = [sys.executable, "-m", "django", "migrate", "-v0"]
+    subprocess.run(command, check=True, cwd=ROOT, env=environment(folder, **given, **more))
+    return more
+
+
+def tell(database: str, layer: str, took: Took) -> bool:
+    print(f"{database}, layer: {layer}")
+    for (what, number), found in sorted(took.items()):
+        half, most = statistics.median(found), max(found)
+        word = "met" if most < MOST else "UNMET"
+        told = f"median {half:.0f} ms, at most {most:.0f} ms (less than {MOST:g}), {len(found)}"
+        print(f"  {word}: {what}, worker {number + 1}: {told}", flush=True)
+    return all(max(found) < MOST for found in took.values())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
+    parser.add_argument("--short", action="store_true", help="few rounds")
+    parser.add_argument("--only", default=",".join(DATABASES), help="sqlite, postgres, or both")
+    parser.add_argument("--layers", default=",".join(LAYERS), help="none, redis, or both")
+    options = parser.parse_args()
+    met = [
+        tell(database, layer, measure(database, layer, 6 if options.short else 24))
+        for database in options.only.split(",")
+        for layer in options.layers.split(",")
+    ]
+    return 0 if all(met) else UNMET
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,5 @@
+"""The authorization server, where it is measured."""
+
+from django.urls import include, path
+
+urlpatterns = [path("", include("django_mcp.oauth.urls"))]
