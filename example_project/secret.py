@@ -1,6 +1,7 @@
-"""The signing key of this checkout: made once, kept in a file that is not committed.
+"""The signing key of this checkout, and files for the eyes of their owner.
 
-The rule: no key is ever written in the code, so no two checkouts share one.
+The rule: no key is ever written in the code, so no two checkouts share one; what is secret is in a
+file that is not committed, and that nobody else on the machine may read.
 """
 
 import os
@@ -25,3 +26,10 @@ def make(path: Path) -> None:
     with suppress(FileExistsError):
         os.link(file.name, path)
     os.unlink(file.name)
+
+
+def keep(path: Path, text: str) -> None:
+    """Write a secret into a new file, which has the mode that is asked for."""
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)

@@ -1,17 +1,20 @@
 """Settings of the example project: a demonstration on one machine, on SQLite.
 
 `ATLAS_DATABASE` names another database file (what belongs to it lies beside it), `ATLAS_URL`
-another origin than the one below, `ATLAS_DEBUG=0` switches debugging off.
+another origin than the one below, `ATLAS_DEBUG=0` switches debugging off. The origin is the name
+of the authorization server, and clients keep what they were given under it.
 """
 
 import os
 from pathlib import Path
 
 from django_mcp.delivery import sqlite
+from django_mcp.oauth import dot_settings
 from example_project.secret import secret_key
 
 BASE = Path(__file__).resolve().parent
 DATABASE = Path(os.environ.get("ATLAS_DATABASE", BASE / "db.sqlite3"))
+URL = os.environ.get("ATLAS_URL", "http://127.0.0.1:8000")
 
 DEBUG = os.environ.get("ATLAS_DEBUG", "1") == "1"
 SECRET_KEY = secret_key(BASE / "secret_key")
@@ -25,7 +28,9 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.sessions",
     "django.contrib.staticfiles",
+    "oauth2_provider",
     "django_mcp",
+    "django_mcp.oauth",
     "example_project.atlas",
 ]
 
@@ -73,6 +78,15 @@ DATABASES = {
     "mcp": sqlite(DATABASE.with_name("mcp.sqlite3")),
 }
 DATABASE_ROUTERS = ["django_mcp.delivery.router.DeliveryRouter"]
+# Shared by all processes, for what is good once in all of them. `add` takes the writer's lock of
+# the database, so of two at once one is the first. `createcachetable` makes its table.
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.db.DatabaseCache",
+        "LOCATION": "cache",
+        "OPTIONS": {"MAX_ENTRIES": 10_000},
+    }
+}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 AUTH_PASSWORD_VALIDATORS = [
@@ -85,7 +99,15 @@ TIME_ZONE = "UTC"
 USE_TZ = True
 STATIC_URL = "static/"
 
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "/mcp"  # most people here do not work in the admin
+
 DJANGO_MCP = {
-    "URL": os.environ.get("ATLAS_URL", "http://127.0.0.1:8000"),
+    "URL": URL,
     "DATABASE": "mcp",
+    "VERIFIERS": [
+        "django_mcp.tokens.PersonalAccessTokens",
+        "django_mcp.oauth.verifier.OAuthTokens",
+    ],
 }
+OAUTH2_PROVIDER = dot_settings(URL)

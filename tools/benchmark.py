@@ -22,9 +22,12 @@ class Benchmark(NamedTuple):
 BENCHMARKS = {
     "keyset": Benchmark("benchmarks.keyset", ("--rows", "200000")),
     "http": Benchmark("benchmarks.calls", ("--short",)),
+    "authenticated": Benchmark("benchmarks.authenticated", ("--short",)),
+    "registration": Benchmark("benchmarks.registration", ("--short",)),
     "streams": Benchmark("benchmarks.streams", ("--short",), is_unasked=False),
     "doorbell": Benchmark("benchmarks.doorbell", ("--short",), is_unasked=False),
     "burst": Benchmark("benchmarks.burst", ("--short", "--only", "sqlite")),
+    "revocation": Benchmark("benchmarks.revocation", ("--short",), is_unasked=False),
     "saves": Benchmark("benchmarks.saves", ("--short",)),
     "workers": Benchmark("benchmarks.workers", ("--short",), is_unasked=False),
 }

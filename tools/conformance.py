@@ -1,6 +1,6 @@
 """`python -m tools conformance`: the official conformance suite against the server made for it.
 
-    python -m tools conformance [--sets 2025-11-25,2026-07-28] [--server daphne] [--url URL]
+    python -m tools conformance [--sets 2025-11-25,authorization] [--server daphne] [--url URL]
 
 The rule: standard library alone. The server (tests/conformance) is a process of its own on a free
 port, with databases of its own; nothing is left behind but the results, in build/conformance. The
@@ -19,14 +19,20 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tools import suite
+from tools import authorization, suite
 from tools.environment import ROOT
-from tools.scenarios import REQUIRED, Verdict
+from tools.scenarios import AUTHORIZATION, REQUIRED, Verdict
 from tools.servers import free_port
 
 SETTINGS = "tests.conformance.settings"
 APPLICATION = "tests.conformance.asgi:application"
 DATABASES = ("default", "delivery")
+PERSON = """
+import os
+from django.contrib.auth.models import User
+name, password = os.environ["CONFORMANCE_USER"], os.environ["CONFORMANCE_PASSWORD"]
+User.objects.create_user(name, password=password)
+"""
 HOST = "127.0.0.1"  # the suite looks at the Host header only where the server is this machine
 PATH = "/mcp"
 PATIENCE = 30  # seconds for the server to come up or go down
@@ -54,7 +60,7 @@ def main(arguments: list[str]) -> int:
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools conformance", allow_abbrev=False)
-    parser.add_argument("--sets", type=sets, default=list(REQUIRED), help="revisions to test")
+    parser.add_argument("--sets", type=sets, default=list(REQUIRED), help="what to test")
     parser.add_argument("--server", choices=SERVERS, default="uvicorn", help="who serves")
     parser.add_argument("--url", help="test the server that runs there, and start none")
     return parser.parse_args(arguments)
@@ -67,9 +73,10 @@ def sets(text: str) -> list[str]:
     return names
 
 
-def run(revisions: list[str], url: str, results: Path) -> Iterator[Verdict]:
+def run(sets: list[str], url: str, results: Path) -> Iterator[Verdict]:
     """The sets, one after the other."""
-    return (suite.run_set(revision, url, results / revision) for revision in revisions)
+    special = {AUTHORIZATION: authorization.run_set}
+    return (special.get(name, suite.run_set)(name, url, results / name) for name in sets)
 
 
 @contextmanager
@@ -79,7 +86,7 @@ def served(results: Path, server: str = "uvicorn") -> Iterator[str]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         environ = environment(CONFORMANCE_FOLDER=folder, CONFORMANCE_ORIGIN=origin)
         with open(results / "server.log", "wb") as log:
-            migrate(environ)
+            prepare(environ)
             command = [sys.executable, *SERVERS[server], str(port)]
             process = subprocess.Popen(command, cwd=ROOT, env=environ, stdout=log, stderr=log)
         try:
@@ -92,12 +99,14 @@ def served(results: Path, server: str = "uvicorn") -> Iterator[str]:
 def environment(**added: str) -> dict[str, str]:
     """The environment of a process that is none of the tests' own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    return kept | {"DJANGO_SETTINGS_MODULE": SETTINGS} | added
+    return kept | authorization.ACCOUNT | {"DJANGO_SETTINGS_MODULE": SETTINGS} | added
 
 
-def migrate(environ: dict[str, str]) -> None:
-    for database in DATABASES:
-        command = [sys.executable, "-m", "django", "migrate", "-v0", "--database", database]
+def prepare(environ: dict[str, str]) -> None:
+    """Tables, and a person who may sign in."""
+    migrations = [("migrate", "-v0", "--database", database) for database in DATABASES]
+    for words in [*migrations, ("shell", "-v0", "-c", PERSON)]:
+        command = [sys.executable, "-m", "django", *words]
         subprocess.run(command, cwd=ROOT, env=environ, check=True)
 
 

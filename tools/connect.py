@@ -10,15 +10,13 @@ from django_mcp.web.clients import Client, Snippet, client
 
 NAME = "atlas"
 # Claude Desktop starts servers by itself, and needs nothing else that is installed for that.
-OVER_HTTP = ("claude-code", "cursor", "vscode", "chatgpt", "inspector")
+OVER_HTTP = ("claude-code", "cursor", "vscode", "inspector")  # and sign in
 OVER_STDIO = ("claude-code", "claude-desktop", "cursor", "vscode", "inspector")
 
 
-def over_http(url: str, token: str, command: list[str]) -> str:
-    """What to paste where, for each client; `command` is for one that starts servers itself."""
-    told = [(one, one.snippet(NAME, url=url, token=token)) for one in map(client, OVER_HTTP)]
-    desktop = client("claude-desktop")
-    told[1:1] = [(desktop, local(desktop, command))]
+def over_http(url: str) -> str:
+    """What to paste where, for each client that signs in: there is no token in it."""
+    told = [(one, one.snippet(NAME, url=url, token="")) for one in map(client, OVER_HTTP)]
     return "\n\n".join(shown(one, snippet) for one, snippet in told)
 
 

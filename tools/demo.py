@@ -9,37 +9,50 @@ again, when what is there is kept.
 """
 
 import argparse
+import json
 import shlex
 import subprocess
 import sys
+from typing import NamedTuple
 
 from tools import connect, serving
 from tools.environment import ROOT
 from tools.run import run
 
-USER = "alice"  # whose token `manage.py prepare_demo` prints
+USER = "alice"  # whose token `manage.py prepare_demo` makes
+MANAGE = shlex.join([sys.executable, str(ROOT / "manage.py")])
+ANOTHER = f"{MANAGE} demo_users --passwords"
 WELCOME = """
-The atlas is served at {url}. With this access token you are {user}:
+The atlas is served at {url}. Give a client that address - below is how -, and
+your browser opens (in Claude Code, by /mcp): sign in, agree, and the client acts as you. These
+may sign in, with these passwords:
 
-  {token}
+{people}
 
-It opens the demonstration on this machine and nothing else, so it is shown here; it is kept beside
-the database. Without it you are nobody, and see what is for everybody.
+They open the demonstration on this machine and nothing else, so they are shown; they are kept
+beside the database, as is the token below.
 
 """
 AND_MORE = """
-In a browser {url} is a page. To sign in there as alice or as bob, give them passwords, in
-another terminal:
+A program without a browser shows this access token instead, which is {user}'s:
 
-  {manage} demo_users --passwords
+  {token}
 
-The admin is at {origin}/admin/, for whom the same with createsuperuser makes.
-The conversation that a client may have with the atlas: make demo ARGS=--stdio
+In a browser {url} is a page, with what you may use. The admin is at
+{origin}/admin/, for those whom this makes: {manage} createsuperuser
+What connects clients that start a server themselves, over stdio: make demo ARGS=--stdio
 Ctrl-C ends the server, and loses nothing.
 """
 TAKEN = """\
 Port {port} is taken by another program, or by a demonstration that still runs.
 Name another: make demo ARGS="--port {other}\""""
+
+
+class Access(NamedTuple):
+    """How to get in: a token of `USER`'s, and passwords by the names of users."""
+
+    token: str
+    passwords: dict[str, str]
 
 
 def main(arguments: list[str]) -> int:
@@ -48,11 +61,13 @@ def main(arguments: list[str]) -> int:
     if serves and serving.is_taken(options.port):
         print(TAKEN.format(port=options.port, other=options.port + 1), file=sys.stderr)
         return 1
-    token = prepare(options.largest)
+    access = prepare(options.largest)
     if serves:
-        instruct(serving.origin(options.port), token)
+        instruct(serving.origin(options.port), access)
         return serving.serve(options.port)
-    return check(options.port, token) if options.check else over_stdio(options.interactive)
+    if options.check:
+        return check(options.port, access, options.largest)
+    return over_stdio(options.interactive)
 
 
 def parsed(arguments: list[str]) -> argparse.Namespace:
@@ -67,24 +82,31 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def prepare(largest: int | None) -> str:
-    """Make what is missing; an access token."""
+def prepare(largest: int | None) -> Access:
+    """Make what is missing."""
     sys.stdout.flush()
-    wanted = [f"--largest={largest}"] if largest else []
-    command = [sys.executable, "manage.py", "prepare_demo", *wanted]
+    command = [sys.executable, "manage.py", "prepare_demo", *only(largest)]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         raise SystemExit(done.returncode)
-    return done.stdout.strip()
+    return Access(**json.loads(done.stdout))
 
 
-def instruct(origin: str, token: str) -> None:
+def only(largest: int | None) -> list[str]:
+    return [f"--largest={largest}"] if largest else []
+
+
+def instruct(origin: str, access: Access) -> None:
     url = f"{origin}/mcp"
-    print(
-        WELCOME.format(url=url, user=USER, token=token) + connect.over_http(url, token, command())
-    )
-    manage = shlex.join([sys.executable, str(ROOT / "manage.py")])
-    print(AND_MORE.format(url=url, origin=origin, manage=manage), flush=True)
+    print(WELCOME.format(url=url, people=people(access.passwords)) + connect.over_http(url))
+    more = {"origin": origin, "user": USER, "token": access.token, "manage": MANAGE}
+    print(AND_MORE.format(url=url, **more), flush=True)
+
+
+def people(passwords: dict[str, str]) -> str:
+    """Names and passwords; of those whose passwords are known."""
+    told = "\n".join(f"  {name:<8}{password}" for name, password in passwords.items())
+    return told or f"  whoever you gave a password. Others by: {ANOTHER}"
 
 
 def over_stdio(interactive: bool) -> int:
@@ -98,19 +120,20 @@ def converse(*arguments: str) -> int:
     return run(sys.executable, "-m", "tools.conversation", *arguments, PYTHONUTF8="1")
 
 
-def check(port: int, token: str) -> int:
+def check(port: int, access: Access, largest: int | None) -> int:
     """The conversation, and a visit to a server that is started for it."""
-    code = converse() | visit(token, serving.free_port())
+    code = converse() | visit(serving.free_port(), largest)
     print("\nBefore it serves, `make demo` prints:", flush=True)
-    instruct(serving.origin(port), token)
+    instruct(serving.origin(port), access)
     return code
 
 
-def visit(token: str, port: int) -> int:
+def visit(port: int, largest: int | None) -> int:
     url = f"{serving.origin(port)}/mcp"
+    command = [sys.executable, "-m", "tools.visit", url, *only(largest)]
     try:
         with serving.running(port):
-            return run(sys.executable, "-m", "tools.visit", url, token, PYTHONUTF8="1")
+            return run(*command, PYTHONUTF8="1")
     except serving.Failed as failed:
         print(failed, file=sys.stderr)
         return 1

@@ -4,8 +4,8 @@ The rule: every interpreter that is found and is not this one, in an environment
 every Django that supports it; on SQLite, without what is slow or drives other programs. The newest
 of both runs what is neither about words on a wire or a page nor about declarations and commands,
 which the middle one runs, without what is mostly our own code; every other pair runs what of that
-needs a database: its Python and its Django are tried with others. One pair of each Python tries
-the example. `--prepare` makes the environments, and runs nothing.
+needs a database, without signing in: its Python and its Django are tried with others. One pair of
+each Python tries the example. `--prepare` makes the environments, and runs nothing.
 """
 
 import argparse
@@ -43,7 +43,9 @@ ELSEWHERE = ("tests/declare", "tests/docs", "tests/management")
 NEARLY_ALL = ("--only", "sqlite,example", *QUICKLY, *without(*ELSEWHERE, *ON_WIRES))
 ABOUT_DJANGO = (*QUICKLY, *NOT_AGAIN, *without(*OUR_OWN))
 WITH_EXAMPLE = ("--only", "sqlite,example", *ABOUT_DJANGO)
-AGAIN = ("--only", "sqlite", *ABOUT_DJANGO, "-m", "not slow and django_db")
+SIGNING_IN = ("tests/issuers", "tests/oauth")
+WITHOUT_OAUTH = (*ABOUT_DJANGO, *without(*SIGNING_IN))
+AGAIN = ("--only", "sqlite", *WITHOUT_OAUTH, "-m", "not slow and django_db")
 PREPARE = "from tools import environment; environment.prepare(('test',))"
 NEWEST, MIDDLE = ((3, 13), "6.1"), ((3, 12), "6.0")
 

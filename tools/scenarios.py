@@ -51,9 +51,11 @@ UNSCORED = {
         json-schema-2020-12 http-header-validation http-custom-header-server-validation
     """,
 }
+# What it asks of an authorization server: no revision requires one, and all of it is required here.
+AUTHORIZATION = "authorization"
 REQUIRED = {
     revision: [*frozen.split(), *UNSCORED[revision].split()] for revision, frozen in FROZEN.items()
-}
+} | {AUTHORIZATION: ["authorization-server-metadata-endpoint", "authorization-code-grant"]}
 
 # Checks that only inform where the server lacks what they look at: here they must succeed.
 SUCCEEDING = {
@@ -68,6 +70,10 @@ SUCCEEDING = {
         "server-sse-retry-field",
         "server-sse-disconnect-resume",
     },
+    "authorization-server-metadata-endpoint": {
+        "authorization-server-metadata",
+        "authorization-server-metadata-cimd",
+    },
 }
 # This one rides on nearly every scenario, and succeeds where the server said nothing at all.
 NOBODYS_OWN = "wire-schema-valid"
@@ -75,7 +81,7 @@ NOBODYS_OWN = "wire-schema-valid"
 STATUSES = {
     "SUCCESS": "passed", "FAILURE": "failed", "WARNING": "warnings", "SKIPPED": "skipped",
 }  # fmt: skip
-FOLDER = re.compile(r"server-(.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
+FOLDER = re.compile(r"(?:authorization-)?server-(.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
 
 
 @dataclass(frozen=True)
@@ -120,20 +126,20 @@ def why(check: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of the run of one revision's set."""
+    """What came of the run of a set: that of a revision, or of the authorization server."""
 
-    revision: str
+    name: str
     ran: dict[str, Scenario]
     seconds: float = 0.0
 
     @property
     def required(self) -> list[Scenario]:
-        return [self.scenario(name) for name in REQUIRED[self.revision]]
+        return [self.scenario(name) for name in REQUIRED[self.name]]
 
     @property
     def others(self) -> list[Scenario]:
         """What ran and is not required, such as the scenarios of extensions."""
-        return [one for name, one in self.ran.items() if name not in REQUIRED[self.revision]]
+        return [one for name, one in self.ran.items() if name not in REQUIRED[self.name]]
 
     @property
     def problems(self) -> list[str]:
@@ -144,9 +150,9 @@ class Verdict:
 
     def lines(self) -> Iterator[str]:
         """The verdict for people: a line of counts, and one for each problem."""
-        yield f"{self.revision:<12} {counted(self.required)}  {self.seconds:5.1f} s"
+        yield f"{self.name:<13} {counted(self.required)}  {self.seconds:5.1f} s"
         if self.others:
-            yield f"{'':<12} {counted(self.others)}  not required"
+            yield f"{'':<13} {counted(self.others)}  not required"
         yield from (f"  {problem}" for problem in self.problems)
 
 
@@ -157,7 +163,7 @@ def counted(scenarios: list[Scenario]) -> str:
     return f"{green} of {len(scenarios)} scenarios, checks: {told}"
 
 
-def read(revision: str, folder: Path, seconds: float = 0.0) -> Verdict:
+def read(name: str, folder: Path, seconds: float = 0.0) -> Verdict:
     """The verdict on what the suite wrote to `folder`."""
     found = {}
     for path in sorted(folder.iterdir()):
@@ -165,4 +171,4 @@ def read(revision: str, folder: Path, seconds: float = 0.0) -> Verdict:
             checks = path / "checks.json"  # not there if the scenario threw
             ended = json.loads(checks.read_text("utf-8")) if checks.exists() else []
             found[named[1]] = Scenario(named[1], ended)
-    return Verdict(revision, found, seconds)
+    return Verdict(name, found, seconds)

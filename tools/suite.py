@@ -11,7 +11,10 @@ import platform
 import shutil
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
 from pathlib import Path
 
 from tools.environment import ROOT
@@ -83,17 +86,41 @@ def version_of(program: str | None) -> int:
 
 def run_set(revision: str, url: str, results: Path) -> Verdict:
     """Run what `revision` requires against the server at `url`; the suite writes to `results`."""
+    patience = str(SCENARIO_PATIENCE * 1000)
+    arguments = ("server", "--url", url, "--requirements", revision, "--timeout", patience)
+    return run(revision, arguments, results)
+
+
+def run(
+    name: str, arguments: Iterable[str], results: Path, hear: Callable[[str], None] | None = None
+) -> Verdict:
+    """Run a set, and read what came of it. ``hear`` is told each line that the suite prints."""
     shutil.rmtree(results, ignore_errors=True)
     results.mkdir(parents=True)
-    command = [
-        node(), str(SCRIPT), "server", "--url", url, "--requirements", revision,
-        "--output-dir", str(results), "--timeout", str(SCENARIO_PATIENCE * 1000),
-    ]  # fmt: skip
-    quiet = os.environ | {"NO_COLOR": "1", "NO_PROXY": "*", "no_proxy": "*"}
+    command = [node(), str(SCRIPT), *arguments, "--output-dir", str(results)]
     began = time.monotonic()
-    with open(results / "log.txt", "wb") as log:
+    with open(results / "log.txt", "w", encoding="utf-8") as log, closing(printed(command)) as told:
+        for line in told:
+            log.write(line)
+            if hear:
+                hear(line)
+    if (took := time.monotonic() - began) >= PATIENCE:
+        print(f"{name}: stopped after {PATIENCE} s", flush=True)
+    return read(name, results, took)
+
+
+def printed(command: list[str]) -> Generator[str]:
+    """The lines of a program, which ends when they are read no more, or it has had its time."""
+    quiet = os.environ | {"NO_COLOR": "1", "NO_PROXY": "*", "no_proxy": "*"}
+    process = subprocess.Popen(
+        command, env=quiet, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        encoding="utf-8", errors="replace",
+    )  # fmt: skip
+    timer = threading.Timer(PATIENCE, process.kill)
+    timer.start()
+    with process:
         try:
-            subprocess.run(command, env=quiet, stdout=log, stderr=log, timeout=PATIENCE)
-        except subprocess.TimeoutExpired:
-            print(f"{revision}: stopped after {PATIENCE} s", flush=True)
-    return read(revision, results, time.monotonic() - began)
+            yield from process.stdout or ()
+        finally:
+            timer.cancel()
+            process.kill()

@@ -1,38 +1,74 @@
-"""A short visit of the official client to the atlas, over HTTP.
+"""A visit of the official client to the atlas, over HTTP, in each way there is.
 
-    python -m tools visit [URL [TOKEN]]
+    python -m tools visit [URL] [--largest N]
 
-The rule: what came is told, and what is not as it should be is exit code 1. With the token the
-visitor is a user; without one, nobody, who sees what is for everybody. Without arguments it is the
-demonstration that `make demo` serves, and its token.
+The rule: what came is told, and what is not as it should be is exit code 1. The visitor is alice
+by her access token, then by signing in, and in the end nobody, who is not let in. Without a URL it
+is the demonstration that `make demo` serves.
 """
 
+import argparse
 import asyncio
 import sys
 
 import httpx2
 from mcp import Client, MCPError
+from mcp.client.auth import OAuthFlowError
 from mcp.client.streamable_http import streamable_http_client
 
-from tools import demo, serving
+from tools import demo, oauth, serving
 from tools.conversation import Unexpected, expect, leaves, text_of
 from tools.telling import Teller, teller
 
-OWN = "itinerary"  # a tool that is not for everybody
+OWN = "itinerary"  # a tool for users
+FAILURES = (Unexpected, oauth.Refused, OAuthFlowError, MCPError, OSError, httpx2.HTTPError)
 
 
-async def visit(url: str, token: str | None, tell: Teller) -> None:
-    tell.heading(f"{url}, {'with a token' if token else 'without a token'}")
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
+async def by_token(url: str, access: demo.Access, tell: Teller) -> None:
+    """with an access token"""
+    headers = {"Authorization": f"Bearer {access.token}"}
     async with (
         httpx2.AsyncClient(headers=headers, timeout=30) as http,
         Client(streamable_http_client(url, http_client=http)) as client,
     ):
-        tell.say(f"MCP {client.protocol_version}")
-        tools = [tool.name for tool in (await client.list_tools()).tools]
-        tell.say(f"{len(tools)} tools: {', '.join(tools)}")
-        expect((OWN in tools) == bool(token), f"{OWN} is for users")
-        await (ride if token else measure)(client, tell)
+        await look_around(client, tell)
+        await ride(client, tell)
+
+
+async def by_signing_in(url: str, access: demo.Access, tell: Teller) -> None:
+    """by signing in"""
+    expect(demo.USER in access.passwords, f"{demo.USER}'s password is not known: {demo.ANOTHER}")
+    person = oauth.Person(demo.USER, access.passwords[demo.USER])
+    visitor = oauth.SignedIn(url, person)
+    async with visitor.opened() as client:
+        for page in person.pages:
+            tell.aside(f"a page: {page}")
+        await look_around(client, tell)
+        first = visitor.memory.tokens
+        visitor.wait_an_hour()
+        await ride(client, tell)
+    expect(first != visitor.memory.tokens, "the client should have other tokens by now")
+    expect(len(person.pages) == 2, "the person should have been asked once")
+    tell.say("An hour later it had new tokens, and asked nobody.")
+
+
+async def by_nothing(url: str, access: demo.Access, tell: Teller) -> None:
+    """as nobody"""
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    accepted = {"Accept": "application/json, text/event-stream"}
+    async with httpx2.AsyncClient(timeout=30) as http:
+        answer = await http.post(url, json=asked, headers=accepted)
+    challenge = answer.headers.get("WWW-Authenticate", "")
+    tell.say(f"{answer.status_code}, {challenge}")
+    expect(answer.status_code == 401, "nobody should be let in")
+    expect("resource_metadata=" in challenge, "a client should be told where to sign in")
+
+
+async def look_around(client: Client, tell: Teller) -> None:
+    tell.say(f"MCP {client.protocol_version}")
+    tools = [tool.name for tool in (await client.list_tools()).tools]
+    tell.say(f"{len(tools)} tools: {', '.join(tools)}")
+    expect(OWN in tools, f"{OWN} is for users")
 
 
 async def ride(client: Client, tell: Teller) -> None:
@@ -49,26 +85,29 @@ async def ride(client: Client, tell: Teller) -> None:
     tell.say(text_of(result.content[0]))
 
 
-async def measure(client: Client, tell: Teller) -> None:
-    asked = {"start": 1850147, "end": 1857910}
-    result = await client.call_tool("distance_between", asked)
-    expect(not result.is_error, "a distance is for everybody")
-    tell.say(text_of(result.content[0]))
+WAYS = (by_token, by_signing_in, by_nothing)
 
 
-def main(arguments: list[str]) -> int:
-    url = arguments[0] if arguments else f"{serving.origin(serving.PORT)}/mcp"
-    token = arguments[1] if arguments[1:] else demo.prepare(None)
-    tell = teller()
+def visit(url: str, access: demo.Access, tell: Teller) -> int:
+    """Each way; the exit code."""
     failures: list[BaseException] = []
-    try:
-        for shown in (token, None):
-            asyncio.run(visit(url, shown, tell))
-    except* (Unexpected, MCPError, OSError, httpx2.HTTPError) as failed:
-        failures = list(leaves(failed))
+    for way in WAYS:
+        tell.heading(f"{url}, {way.__doc__}")
+        try:
+            asyncio.run(way(url, access, tell))
+        except* FAILURES as failed:
+            failures += leaves(failed)
     for failure in failures:
         tell.say(f"✗ {type(failure).__name__}: {failure}")
     return int(bool(failures))
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tools visit", allow_abbrev=False)
+    parser.add_argument("url", nargs="?", default=f"{serving.origin(serving.PORT)}/mcp")
+    parser.add_argument("--largest", type=int, metavar="N", help="only the N largest cities")
+    options = parser.parse_args(arguments)
+    return visit(options.url, demo.prepare(options.largest), teller())
 
 
 if __name__ == "__main__":

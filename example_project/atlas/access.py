@@ -4,7 +4,6 @@ The rule: a project keeps no token, only its digest. This one opens a demonstrat
 so it is kept beside the database that it opens, for the eyes of its owner.
 """
 
-import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from django.utils import timezone
 import django_mcp as mcp
 from django_mcp.models import Token
 from django_mcp.tokens import PersonalAccessTokens
+from example_project.secret import keep
 
 NAME = "the demonstration"
 LIFETIME = timedelta(days=365)
@@ -36,7 +36,5 @@ def kept(user: AbstractUser, path: Path) -> str:
 
 def made(user: AbstractUser, path: Path) -> str:
     token, secret = Token.make(user, NAME, expires=timezone.now() + LIFETIME)
-    path.unlink(missing_ok=True)  # a new file has the mode that is asked for
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(secret)
+    keep(path, secret)
     return secret

@@ -1,7 +1,8 @@
-"""What the atlas exposes to MCP clients: the world to everybody, trips to those they belong to.
+"""What the atlas exposes to MCP clients: the world to its users, trips to those they belong to.
 
 The rule: this file declares, as admin.py does. What there is to know about places and trips is
-in the modules it imports from.
+in the modules it imports from. Nothing here is `mcp.PUBLIC`, so a client that shows no token is
+answered by 401, which has it begin to sign in.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ mcp.server.instructions = (
 )
 
 
-# The world: everybody may see every row of it.
+# The world: every user may see every row of it.
 
 
 @mcp.register(Continent)
@@ -38,7 +39,7 @@ class ContinentResource(mcp.ModelResource):
     """A continent."""
 
     uri = "atlas://continent/{pk}"
-    permission = mcp.PUBLIC
+    permission = mcp.AUTHENTICATED
     fields = ["name", "population"]
     ordering = ["name"]
     listed = True
@@ -55,7 +56,7 @@ class CountryResource(mcp.ModelResource):
     """A country: where it is, who lives there, what they speak and pay with."""
 
     uri = "atlas://country/{pk}"
-    permission = mcp.PUBLIC
+    permission = mcp.AUTHENTICATED
     fields = [
         "name", "flag", "capital", "continent", "continent__name", "population", "area", "density",
         "currency", "currency_name", "languages", "calling_code", "neighbours",
@@ -74,7 +75,7 @@ class CityResource(mcp.ModelResource):
     """A city, by its GeoNames id."""
 
     uri = "atlas://city/{pk}"
-    permission = mcp.PUBLIC
+    permission = mcp.AUTHENTICATED
     fields = [
         "name", "plain_name", "other_names", "country", "country__name", "admin_code",
         "population", "latitude", "longitude", "timezone",
@@ -135,7 +136,7 @@ class StopResource(mcp.ModelResource):
 # Geography.
 
 
-@mcp.tool(permission=mcp.PUBLIC, read_only=True)
+@mcp.tool(read_only=True)
 def nearest_cities(
     request: mcp.Request,
     city: City,
@@ -153,7 +154,7 @@ def nearest_cities(
     return [geography.near(city, neighbour) for neighbour in found]
 
 
-@mcp.tool(permission=mcp.PUBLIC, read_only=True)
+@mcp.tool(read_only=True)
 def distance_between(request: mcp.Request, start: City, end: City) -> geography.Distance:
     """Tell how far, and in which direction, one city lies from another."""
     return geography.distance_between(start, end)
@@ -163,7 +164,6 @@ def distance_between(request: mcp.Request, start: City, end: City) -> geography.
 class DrawMap(mcp.Tool):
     """Draw the world, a continent or a country by the lights of its cities at night."""
 
-    permission = mcp.PUBLIC
     read_only = True
     idempotent = True
     open_world = False
@@ -265,7 +265,7 @@ def delete_trip(request: mcp.Request, trip: Trip) -> str:
     return f"“{trip}” is deleted."
 
 
-@mcp.tool(permission=mcp.PUBLIC, read_only=True)
+@mcp.tool(read_only=True)
 def suggest_itinerary(
     request: mcp.Request,
     country: Country,
@@ -284,7 +284,7 @@ def suggest_itinerary(
 # For fun.
 
 
-@mcp.tool(permission=mcp.PUBLIC, read_only=True)
+@mcp.tool(read_only=True)
 def capital_quiz(
     request: mcp.Request,
     questions: Annotated[int, Field(ge=1, le=10)] = 3,
@@ -315,14 +315,7 @@ class TripPages(ViewTools):
 # What can be read.
 
 
-@mcp.resource(
-    "atlas://about",
-    permission=mcp.PUBLIC,
-    mime_type="text/markdown",
-    cache=3600,
-    shared=True,
-    icons=[emoji("📖")],
-)
+@mcp.resource("atlas://about", mime_type="text/markdown", cache=3600, icons=[emoji("📖")])
 def about(request: mcp.Request) -> str:
     """What the atlas holds and where it comes from."""
     counts = (
@@ -335,7 +328,7 @@ def about(request: mcp.Request) -> str:
     )
 
 
-@mcp.resource("atlas://city-of-the-day", permission=mcp.PUBLIC)
+@mcp.resource("atlas://city-of-the-day")
 def city_of_the_day(request: mcp.Request) -> dict[str, Any]:
     """A city to read about today."""
     large = City.objects.filter(population__gte=100_000).select_related("country")
@@ -343,13 +336,13 @@ def city_of_the_day(request: mcp.Request) -> dict[str, Any]:
     return {"name": city.name, "country": city.country.name, "uri": f"atlas://city/{city.pk}"}
 
 
-@mcp.resource("atlas://flag/{country}", permission=mcp.PUBLIC, mime_type="text/plain")
+@mcp.resource("atlas://flag/{country}", mime_type="text/plain")
 def flag(request: mcp.Request, country: Country) -> str:
     """The flag of a country."""
     return country.flag
 
 
-@mcp.resource("atlas://map/{country}", permission=mcp.PUBLIC, mime_type="image/png")
+@mcp.resource("atlas://map/{country}", mime_type="image/png")
 def map_of(request: mcp.Request, country: Country) -> bytes:
     """A country by night."""
     return pictures.of(country.cities.all())
@@ -366,7 +359,7 @@ def city_names(request: mcp.Request, text: str, context: dict[str, str]) -> Iter
     return dict.fromkeys(found.values_list("name", flat=True)[:100])
 
 
-@mcp.prompt(permission=mcp.PUBLIC, icons=[emoji("✈️")])
+@mcp.prompt(icons=[emoji("✈️")])
 def visit(
     request: mcp.Request,
     country: Country,

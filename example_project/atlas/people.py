@@ -1,7 +1,7 @@
 """The people of the demonstration, what they may do, and where they travel.
 
-The rule: they are made without a password, so that nobody can log in as them unless a password
-is made for them. Alice may also correct the atlas; Bob may not.
+The rule: they are made without a password, so that nobody can sign in as them unless one is made
+for them, by `passwords`. Alice may also correct the atlas; Bob may not.
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,8 @@
 """Make two people with trips of their own, to see that neither sees the other's."""
 
-from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandParser
-from django.utils.crypto import get_random_string
 
+from example_project.atlas import passwords as secrets
 from example_project.atlas.people import PEOPLE, make_person
 
 
@@ -14,7 +13,8 @@ class Command(BaseCommand):
         parser.add_argument(
             "--passwords",
             action="store_true",
-            help="give each a new random password, and print it; without it they cannot log in",
+            help="give each a new random password, and print it; without it they keep what they "
+            "have, and at first they have none",
         )
 
     def handle(self, *, passwords: bool, verbosity: int, **options) -> None:
@@ -24,10 +24,5 @@ class Command(BaseCommand):
                 trips = ", ".join(user.trips.values_list("title", flat=True)) or "no trips"
                 self.stdout.write(f"{user.username}: {trips}")
             if passwords:
-                self.give_password(user)
-
-    def give_password(self, user: "get_user_model()") -> None:
-        password = get_random_string(16)
-        user.set_password(password)
-        user.save(update_fields=["password"])
-        self.stdout.write(f"  password of {user.username}: {password}")
+                password = secrets.made(user, secrets.place())
+                self.stdout.write(f"  password of {user.username}: {password}")
