@@ -203,7 +203,8 @@ class Talk:
     @property
     def refused(self) -> tuple[int | None, int | None]:
         """The status, and the code of the error if there is a body."""
-        return self.status, self.error["code"] if self.messages else None
+        codes = (message.get("error", {}).get("code") for message in self.messages)
+        return self.status, next(codes, None)
 
     def wait(self, seconds: float = SECONDS) -> Self:
         """Go on until the application has returned."""

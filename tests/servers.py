@@ -97,9 +97,10 @@ class Served:
         *options: str,
         root: str = "",
         application: str = APPLICATION,
+        port: int | None = None,
         **environ: str,
     ) -> None:
-        self.server, self.folder, self.port = server, folder, free_port()
+        self.server, self.folder, self.port = server, folder, port or free_port()
         command, rooted = COMMANDS[server]
         filled = [part.format(port=self.port) for part in command]
         rooting = [rooted, root] if root else []

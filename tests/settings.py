@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from django_mcp.delivery import sqlite
+from django_mcp.oauth import dot_settings
 
 DATABASE = os.environ.get("TEST_DATABASE", "sqlite")
 
@@ -66,10 +67,13 @@ INSTALLED_APPS = [
     "django.contrib.contenttypes",
     "django.contrib.messages",
     "django.contrib.sessions",
+    "oauth2_provider",
     "django_mcp",
+    "django_mcp.oauth",
     "tests.canaries",
     "tests.shop",
 ]
+OAUTH2_PROVIDER = dot_settings("https://shop.example")
 MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",

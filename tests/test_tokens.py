@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import django_mcp as mcp
-from django_mcp import threads, tokens
+from django_mcp import threads, tokens, uses
 from django_mcp.exceptions import Busy
 from django_mcp.models import Token
 from django_mcp.tokens import PersonalAccessTokens, check_scopes, revoke
@@ -269,10 +269,10 @@ def test_what_was_noted_is_written_at_once_for_all(alice, server, django_assert_
 def test_many_are_written_in_statements_that_every_database_takes(
     alice, monkeypatch, django_assert_num_queries
 ):
-    monkeypatch.setattr(tokens, "AT_ONCE", 2)
+    monkeypatch.setattr(uses, "AT_ONCE", 2)
     pairs = [made(alice) for _ in range(5)]
     for token, _ in pairs:
-        tokens.uses.note(token, timezone.now())
+        tokens.uses.note(token.pk, None)
     with django_assert_num_queries(3):
         tokens.uses.write()
     assert all(last_used(token) for token, _ in pairs)
@@ -329,7 +329,7 @@ def test_what_cannot_be_written_waits_for_a_minute(shared_db, alice, server, mon
     assert "could not be written" in caplog.text and last_used(token) is None
     VERIFIER.lookup(secret, server)
     assert len(found) == 1
-    monkeypatch.setattr(tokens, "PAUSE", 0)
+    monkeypatch.setattr(uses, "PAUSE", 0)
     VERIFIER.lookup(secret, server)
     assert len(found) == 2
     tokens.uses.write()

@@ -1,1 +1,3 @@
-urlpatterns: list[object] = []
+from django.urls import include, path
+
+urlpatterns = [path("", include("django_mcp.oauth.urls"))]

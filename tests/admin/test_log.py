@@ -10,7 +10,7 @@ from django.urls import reverse
 from django_mcp.admin.reading import LONGEST, shown
 from django_mcp.delivery import sessions
 from django_mcp.delivery.rows import rows
-from django_mcp.models import Call, Event, Session, Stream, Token
+from django_mcp.models import Call, Event, Session, Stream, Switch, Token
 
 from ..test_public_api import modules, project
 from .conftest import SECRET
@@ -35,7 +35,7 @@ def pages(said):
 
 def test_what_is_registered():
     ours = {model for model in admin.site._registry if model._meta.app_label == "django_mcp"}
-    assert ours == {Session, Stream, Event, Call, Token}
+    assert ours == {Session, Stream, Event, Call, Switch, Token}
 
 
 def test_everything_is_shown_to_who_may_view_it(said, staff):

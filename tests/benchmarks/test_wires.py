@@ -4,7 +4,17 @@ import json
 
 import pytest
 
-from benchmarks.wires import MARK, NUMBER, STATELESS, Wrong, cut, stateless, wire
+from benchmarks.wires import (
+    MARK,
+    NUMBER,
+    SECRET,
+    STATELESS,
+    Wrong,
+    cut,
+    stateless,
+    wire,
+    with_token,
+)
 
 ADDRESS = ("127.0.0.1", 8000)
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -49,6 +59,13 @@ def test_a_request_has_its_number_and_its_length():
     assert b"Content-Length: %d\r\n" % len(body) in head + b"\r\n" and MARK not in body
     assert json.loads(body)["id"] == 5 and json.loads(body)["params"]["arguments"]["a"] == 5
     assert f"MCP-Protocol-Version: {STATELESS}".encode() in head
+
+
+def test_a_token_is_shown_once_and_nowhere_else():
+    plain, shown = (one(ADDRESS, "add", {"a": NUMBER, "b": 1}) for one in (stateless, with_token))
+    assert shown.body == plain.body
+    line = b"Authorization: Bearer " + SECRET.encode() + b"\r\n"
+    assert shown.head.count(line) == 1 and shown.head.replace(line, b"") == plain.head
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ with the reason, or fail where they are required.
 
 from __future__ import annotations
 
+import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -57,9 +57,7 @@ class Atlas:
             "DJANGO_SETTINGS_MODULE": "example_project.settings",
         }  # fmt: skip
         self.folder = folder
-        self.manage("prepare_demo", "--largest=300")
-        told = self.manage("demo_users", "--passwords")
-        self.passwords = dict(re.findall(r"password of (\w+): (\S+)", told))
+        self.passwords = json.loads(self.manage("prepare_demo", "--largest=300"))["passwords"]
 
     def manage(self, *arguments: str) -> str:
         done = subprocess.run(

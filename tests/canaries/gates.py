@@ -141,7 +141,7 @@ GATES: dict[str, list[Patch]] = {
     "lists of what they may see": [
         (Listening, "_saw_listed", lambda self, news, seen: bool(news.listed))
     ],
-    "permission": [(Declaration, "admits", lambda self, request: True)],
+    "permission": [(Declaration, "allows", lambda self, request: True)],
     "rows to write through the resource": [
         ("django_mcp.bridges.model_operations.tools", "held", held_from_everything),
         ("django_mcp.bridges.forms.tools", "held", held_from_everything),

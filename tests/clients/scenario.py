@@ -292,8 +292,8 @@ async def public(opened: Opened, url: str) -> JSON:
         told = {
             "revision": client.revision,
             "tools": (await pages(client, "tools"))["pages"],
-            "called": await client.call("distance_between", {"start": PARIS, "end": LONDON}),
-            "read": await client.read("atlas://about"),
+            "called": await client.call("greet", {"name": "stranger"}),
+            "read": await client.read("greeting://door"),
         }
     told["wrong"] = await ended(ask_for_more(opened, Door(url, "mcp_wrong")))
     if not SSE:  # there the clients wait for ever for an answer to what was refused

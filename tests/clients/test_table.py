@@ -25,12 +25,9 @@ TOOLS = {
     "search_country", "search_city", "search_trip", "search_stop", "nearest_cities",
     "distance_between", "draw_map", "ride_slow_train", "plan_trip", "add_stop", "itinerary",
     "move_trip", "delete_trip", "suggest_itinerary", "capital_quiz",
-    "trip_calendar", "repeat_trip", "update_trip", "update_stop", "delete_stop",
+    "trip_calendar", "repeat_trip", "update_trip", "update_stop", "delete_stop", "greet",
 }  # fmt: skip
-PUBLIC = {
-    "search_country", "search_city", "nearest_cities", "distance_between", "draw_map",
-    "suggest_itinerary", "capital_quiz",
-}  # fmt: skip
+PUBLIC = {"greet"}
 # A 401 without a token, and one with a token that opens nothing, as each client tells them: the
 # second comes before the body is read, so it names no request, and the client drops its words.
 REFUSED = {
@@ -38,7 +35,7 @@ REFUSED = {
     "FastMCP 4": ("MCPError: A token is needed.", "MCPError: Server returned an error response"),
     "mcp 1": ("HTTPStatusError: Client error '401 Unauthorized'",) * 2,
 }
-ABOUT = {"atlas://about", "atlas://city-of-the-day"}
+ABOUT = {"atlas://about", "atlas://city-of-the-day", "greeting://door"}
 CONTINENTS = {f"atlas://continent/{code}" for code in ("AF", "AN", "AS", "EU", "NA", "OC", "SA")}
 PAGE = 4
 
@@ -312,8 +309,8 @@ def test_public(row: Row, told: Told, cell: Cell) -> None:
     seen = told["public"]
     assert seen["revision"] == row.revision
     assert {name for page in seen["tools"] for name in page} == PUBLIC
-    assert data(row, seen["called"])["km"] == 344
-    assert "300 cities" in seen["read"]["contents"][0]["text"]
+    assert data(row, seen["called"]) == {"greeting": "Good day, stranger."}
+    assert seen["read"]["contents"][0]["text"] == "Come in."
 
 
 @over_http
@@ -335,8 +332,8 @@ def test_over_sse_public_things_are_for_everybody_and_a_token_must_open_somethin
     seen = told["public"]
     assert seen["revision"] == row.revision
     assert {name for page in seen["tools"] for name in page} == PUBLIC
-    assert data(row, seen["called"])["km"] == 344
-    assert "300 cities" in seen["read"]["contents"][0]["text"]
+    assert data(row, seen["called"]) == {"greeting": "Good day, stranger."}
+    assert seen["read"]["contents"][0]["text"] == "Come in."
     assert seen["wrong"]["error"].startswith("HTTPStatusError: Client error '401 Unauthorized'")
 
 

@@ -4,6 +4,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from django_mcp.oauth import dot_settings
+
 FOLDER = Path(os.environ.get("CONFORMANCE_FOLDER") or tempfile.gettempdir())
 
 SECRET_KEY = "only for the tests"
@@ -14,8 +16,24 @@ ROOT_URLCONF = "tests.conformance.urls"
 INSTALLED_APPS = [
     "django.contrib.auth",
     "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "oauth2_provider",
     "django_mcp",
+    "django_mcp.oauth",
     "tests.conformance",
+]
+MIDDLEWARE = [
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {"context_processors": ["django.template.context_processors.request"]},
+    }
 ]
 
 
@@ -33,10 +51,15 @@ def sqlite(name: str) -> dict[str, object]:
 # A tool's transaction must not keep what the tool says from being written.
 DATABASES = {"default": sqlite("project"), "delivery": sqlite("delivery")}
 DATABASE_ROUTERS = ["django_mcp.delivery.router.DeliveryRouter"]
+URL = os.environ.get("CONFORMANCE_ORIGIN", "http://127.0.0.1:8000")
 DJANGO_MCP = {
-    "URL": os.environ.get("CONFORMANCE_ORIGIN", "http://127.0.0.1:8000"),
+    "URL": URL,
     "DATABASE": "delivery",
+    "VERIFIERS": ["django_mcp.oauth.verifier.OAuthTokens"],
 }
+OAUTH2_PROVIDER = dot_settings(URL)
+LOGIN_URL = "/login/"
+SILENCED_SYSTEM_CHECKS = ["django_mcp_oauth.W004"]  # nothing leaves this machine
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,

@@ -82,7 +82,7 @@ def imported() -> Iterator[str]:
 
 def test_it_imports_what_a_project_may():
     ours = {name for name in imported() if name.split(".")[0] == "django_mcp"}
-    assert ours == {"django_mcp", "django_mcp.routing.mount"}
+    assert ours == {"django_mcp", "django_mcp.routing.mount", "django_mcp.oauth.dot_settings"}
     others = {name.split(".")[0] for name in imported()} - {"django_mcp"}
     assert others <= {*sys.stdlib_module_names, "django"}
 

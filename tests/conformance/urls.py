@@ -1,7 +1,9 @@
-"""The site has nothing but its MCP server."""
+"""Beside its MCP server the site has an authorization server, and a page to sign in at."""
 
-from __future__ import annotations
+from django.contrib.auth.views import LoginView
+from django.urls import include, path
 
-from typing import Any
-
-urlpatterns: list[Any] = []
+urlpatterns = [
+    path("", include("django_mcp.oauth.urls")),
+    path("login/", LoginView.as_view(template_name="conformance/login.html"), name="login"),
+]

@@ -11,14 +11,14 @@ from django.utils.functional import SimpleLazyObject
 
 from django_mcp.delivery import changes
 from django_mcp.delivery.router import DeliveryRouter
-from django_mcp.models import Change, Session, Stream, Token
+from django_mcp.models import Change, Session, Stream, Switch, Token
 from tests.shop.models import Company
 
 from .rows import given
 
 LOG = sorted(
     model._meta.model_name for model in apps.get_app_config("django_mcp").get_models()
-    if model not in (Token, Change)
+    if model not in (Token, Switch, Change)
 )  # fmt: skip
 
 
@@ -41,7 +41,9 @@ def test_what_is_migrated_where():
             assert ours.allow_migrate("elsewhere", "django_mcp", name) is True
             assert ours.allow_migrate("default", "django_mcp", name) is False
         assert ours.allow_migrate("elsewhere", "django_mcp", "token") is False
+        assert ours.allow_migrate("elsewhere", "django_mcp", "switch") is False
         assert ours.allow_migrate("default", "django_mcp", "token") is None
+        assert ours.allow_migrate("default", "django_mcp", "switch") is None
         assert ours.allow_migrate("elsewhere", "shop", "company") is False
         assert ours.allow_migrate("elsewhere", "shop") is False
         assert ours.allow_migrate("default", "shop", "company") is None
@@ -80,7 +82,7 @@ def test_a_user_who_is_not_loaded_yet_may_be_related_to():
 def test_the_tables_are_there():
     log, users = (set(_tables(router.db_for_write(model))) for model in (Session, User))
     ours = {f"django_mcp_{name}" for name in LOG}
-    assert ours <= log and "django_mcp_token" in users
+    assert ours <= log and {"django_mcp_token", "django_mcp_switch"} <= users
     if log != users:
         assert log == ours | {CHANGES, "django_migrations", *_own_tables(log)}
         assert not ours & users and CHANGES in users

@@ -6,9 +6,10 @@ import pytest
 from django.contrib.auth.models import AnonymousUser
 from django.db import OperationalError, connection
 
-from django_mcp.dispatch.callers import Caller
+from django_mcp.dispatch.callers import Caller, load_all
 from django_mcp.models import Call, Session
 from django_mcp.principal import Auth, Principal
+from tests.oauth.tokens import application
 
 pytestmark = pytest.mark.django_db
 
@@ -76,3 +77,46 @@ def test_a_database_that_is_away_for_a_moment_makes_nobody_of_no_one(loop, alice
     with connection.execute_wrapper(away):
         assert asked(loop, caller).user == alice
     assert next(broken, None) is None
+
+
+@pytest.fixture
+def client(settings):
+    """A client, whose tokens the authorization server's verifier knows."""
+    verifier = "django_mcp.oauth.verifier.OAuthTokens"
+    settings.DJANGO_MCP = settings.DJANGO_MCP | {"VERIFIERS": [verifier]}
+    return application()
+
+
+def kept_of(user, client) -> tuple[Principal, Caller]:
+    """As the request brought it, and as a row names it."""
+    principal = Principal(user, Auth(frozenset({"mcp"}), client))
+    return principal, Caller.kept(str(user.pk), ["mcp"], principal.key)
+
+
+def test_a_row_names_the_application_of_its_token(loop, alice, client):
+    principal, kept = kept_of(alice, client)
+    found = asked(loop, kept)
+    assert found == principal and found.key == principal.key
+
+
+def test_whose_application_is_gone_is_nobody(loop, alice, client):
+    _, kept = kept_of(alice, client)
+    client.delete()
+    assert not asked(loop, kept).is_authenticated
+
+
+def test_an_application_that_no_verifier_tells_is_none(loop, alice, client, settings):
+    _, kept = kept_of(alice, client)
+    settings.DJANGO_MCP = settings.DJANGO_MCP | {"VERIFIERS": []}
+    found = asked(loop, kept)
+    assert found.user == alice and found.auth == Auth(frozenset({"mcp"}))
+
+
+def test_all_are_loaded_with_their_applications(alice, bob, client, django_assert_num_queries):
+    (hers, _), (his, _) = kept_of(alice, client), kept_of(bob, client)
+    rows = [Call(user=str(one.user.pk), scopes=["mcp"]) for one in (hers, his)]
+    for row, one in zip(rows, (hers, his), strict=True):
+        row.owner = one.key
+    with django_assert_num_queries(2):
+        found = load_all(dict(enumerate(rows)))
+    assert found == {0: hers, 1: his}

@@ -314,10 +314,11 @@ def test_who_may_use_something_else_reads_lists_again(loop, shop, people, ears):
 
 
 def goes_on_anyway(sql: str) -> bool:
-    """Looks for changes, a process that says it is alive, what begins a transaction or earlier."""
+    """Looks for changes, for switches, a process that lives, what begins a transaction or earlier."""
     framing = ("BEGIN", "COMMIT", "SELECT set_config", "SELECT VERSION", "SET ", "PRAGMA")
     looking = "IS NULL" in sql and not sql.startswith("UPDATE")
-    return looking or "django_mcp_process" in sql or sql.lstrip().startswith(framing)
+    ticking = "django_mcp_process" in sql or "django_mcp_switch" in sql
+    return looking or ticking or sql.lstrip().startswith(framing)
 
 
 def test_five_thousand_listens_of_fifty_users(loop, shop, people):
@@ -363,6 +364,19 @@ def test_only_its_verifier_can_tell_of_a_token(loop, shop, people, ears):
     row.save()
     quiet(loop)
     assert one.told == [uri_of(shop, row)] and two.ended
+
+
+def test_nothing_that_a_user_may_do_is_kept_for_the_next_change(loop, shop, people, ears):
+    """Not even where only the verifier can tell of the token, which it does not each time."""
+    (mine,), (alice,) = people(1)
+    row = Customer.objects.create(company=mine)
+    one = ears(alice, row)
+    one.principal = Principal(alice, Auth(key="of a verifier of the project's"))
+    alice._perm_cache = {"shop.kept"}
+    row.save()
+    quiet(loop)
+    assert one.told and one.principal.user is not alice
+    assert not hasattr(one.principal.user, "_perm_cache")
 
 
 # What goes wrong.

@@ -16,6 +16,7 @@ from django.db import connections, transaction
 from django.utils import translation
 
 import django_mcp as mcp
+from django_mcp import switches
 from django_mcp.dispatch import running
 from django_mcp.protocol.revisions import REVISIONS
 from tests.announcing import Announcement, announce
@@ -677,7 +678,9 @@ EXPECTED = {
 }
 
 
-def test_a_list_that_needs_no_look_at_the_database_takes_no_hop(connect, server, jobs):
+def test_a_list_that_needs_no_look_at_the_database_takes_no_hop(connect, server, jobs, monkeypatch):
+    monkeypatch.setattr(switches, "_until", float("inf"))  # what is off was looked at just now
+
     @server.tool(permission=mcp.PUBLIC)
     def tool(request: mcp.Request) -> str:
         return ""
@@ -741,7 +744,10 @@ def test_an_asynchronous_tool_whose_result_holds_rows_hops_once_more(
     assert len(jobs) == (0 if what == "nothing" else 2)  # finish, and close
 
 
-def test_ten_asynchronous_calls_query_at_once_and_leave_nothing(connect, server, shared_db, opened):
+def test_ten_asynchronous_calls_query_at_once_and_leave_nothing(
+    connect, server, shared_db, opened, monkeypatch
+):
+    monkeypatch.setattr(switches, "source", [])  # whose look has a connection that stays
     together = threading.Barrier(10)
 
     @server.tool(permission=mcp.PUBLIC)

@@ -18,6 +18,8 @@ from functools import cache
 from django.core.management import CommandError, get_commands, load_command_class
 
 from django_mcp.web.clients import CLIENTS
+from tests.oauth.without.__main__ import parser
+from tests.oauth.without.tables import REMOVALS
 from tools.__main__ import COMMANDS
 
 from .pages import ROOT
@@ -29,7 +31,8 @@ VARIABLES = set(re.findall(r"\$\((\w+)\)", MAKEFILE))
 OPERATORS = {"&&", "||", ";", "|"}
 REDIRECTIONS = {"<", ">", ">>"}
 BUILTINS = {"cd", "export", "mkdir", "source", "cat"}
-ANOTHER = {"mcp", "fastmcp", "uvicorn", "psycopg"}  # what pages install besides the project
+# What pages install besides the project.
+ANOTHER = {"django-allauth", "mcp", "fastmcp", "uvicorn", "psycopg"}
 Words = list[str]
 
 
@@ -89,6 +92,12 @@ def tools(words: Words) -> str:
     return "" if words[0] in COMMANDS else "there is no such tool"
 
 
+def without(words: Words) -> str:
+    threats = {row.threat for row in REMOVALS}
+    named = set(parser().parse_args(words).threats)
+    return "" if named <= threats else f"there are no {named - threats}"
+
+
 def install(words: Words) -> str:
     """What is installed is the project, with extras that it has, or what it is used with."""
     for word in words:
@@ -144,6 +153,7 @@ CHECKS: dict[tuple[str, ...], Callable[[Words], str]] = {
     ("python", "manage.py"): manage,
     ("python", "-m", "django"): lambda words: "" if words[0] in get_commands() else "is none",
     ("python", "-m", "tools"): tools,
+    ("python", "-m", "tests.oauth.without"): without,
     ("make",): make,
     ("pip", "install"): install,
     ("claude", "mcp", "add"): lambda words: claude(["mcp", "add", *words]),

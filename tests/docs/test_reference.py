@@ -95,7 +95,7 @@ def declared() -> Iterator[tuple[str, set[str]]]:
     """Every command of ours, or each of its actions, and its options."""
     known = options(BaseCommand().create_parser("manage.py", ""), known=set())
     for name, app in get_commands().items():
-        if app != "django_mcp":
+        if app not in ("django_mcp", "django_mcp.oauth"):
             continue
         parser = load_command_class(app, name).create_parser("manage.py", name)
         several = [action for action in parser._actions if isinstance(action.choices, dict)]

@@ -21,13 +21,14 @@ def people(atlas):
 
 
 @pytest.fixture
-def anybody(atlas, mcp_client):
-    return mcp_client
+def connect(atlas, mcp_client):
+    return mcp_client.acting_as
 
 
 @pytest.fixture
-def connect(anybody):
-    return anybody.acting_as
+def anybody(connect, django_user_model):
+    """A client of a user who may do nothing in particular."""
+    return connect(django_user_model.objects.create_user("carol"))
 
 
 @pytest.fixture
@@ -63,13 +64,19 @@ def read(client, uri):
 # The world.
 
 
-def test_everybody_sees_the_world_and_nobody_the_trips(anybody):
+def test_every_user_sees_the_world_and_nobody_elses_trips(people, anybody):
     names = set(anybody.tools().names)
     assert {"search_city", "nearest_cities", "draw_map", "capital_quiz"} <= names
-    assert not names & {"search_trip", "search_stop", "plan_trip", "delete_trip", "ride_slow_train"}
+    assert not names & {"search_stop", "plan_trip", "delete_trip"}
     resources = anybody.resources().names
     assert "atlas://continent/EU" in resources
-    assert not any("trip" in uri for uri in resources)
+    assert not any("/trip/" in uri for uri in resources)
+
+
+def test_nobody_sees_anything(connect):
+    nobody = connect(None)
+    assert nobody.tools() == nobody.resources() == nobody.prompts() == []
+    nobody.call("distance_between", start=PARIS, end=LONDON).assert_unknown()
 
 
 def test_a_city_is_found_by_what_it_is_called_elsewhere(anybody):
@@ -162,7 +169,7 @@ def test_everybody_sees_their_own_trips(people, connect):
 
 
 def test_who_may_not_add_trips_has_no_such_tool(django_user_model, connect):
-    client = connect(django_user_model.objects.create_user("carol"))
+    client = connect(django_user_model.objects.create_user("dora"))
     client.call("plan_trip", title="None", cities=[PARIS]).assert_unknown()
     assert "search_stop" not in client.tools()
     assert call(client, "search_trip")["results"] == []
@@ -292,45 +299,45 @@ def test_packing_is_for_trips_of_ones_own(alice, people):
 # Asking back.
 
 
-def test_an_itinerary_is_written_by_the_clients_model(connect):
+def test_an_itinerary_is_written_by_the_clients_model(anybody):
     asked = []
 
     def model(messages):
         asked.append(messages[0]["content"]["text"])
         return "Go east."
 
-    client = connect(None).answers(sample=model)
+    client = anybody.answers(sample=model)
     assert call(client, "suggest_itinerary", country="JP", days=3) == "Go east."
     assert "3 days in Japan" in asked[0]
     assert "Tokyo" in asked[0]
 
 
-def test_without_a_model_to_lend_the_caller_gets_the_facts(connect):
-    client = connect(None, capabilities={})
+def test_without_a_model_to_lend_the_caller_gets_the_facts(people, connect):
+    client = connect(people["bob"], capabilities={})
     assert "write it yourself" in call(client, "suggest_itinerary", country="JP")
 
 
-def test_the_quiz_asks_each_riddle_once(connect):
+def test_the_quiz_asks_each_riddle_once(anybody):
     asked = []
 
     def player(message, schema):
         asked.append(message)
         return Country.objects.get(name=message[len("What is the capital of ") : -1]).pk
 
-    client = connect(None).answers(elicit=player)
+    client = anybody.answers(elicit=player)
     score = call(client, "capital_quiz", questions=4, continent="EU")
     assert (score["right"], score["of"]) == (4, 4)
     assert len(set(asked)) == len(asked) == 4
     assert all(answer.endswith(": right.") for answer in score["answers"])
 
 
-def test_a_wrong_guess_is_corrected(connect):
+def test_a_wrong_guess_is_corrected(anybody):
     def player(message, schema):
         name = message[len("What is the capital of ") : -1]
         codes = [one["const"] for one in schema["properties"]["answer"]["oneOf"]]
         return next(code for code in codes if Country.objects.get(pk=code).name != name)
 
-    client = connect(None).answers(elicit=player)
+    client = anybody.answers(elicit=player)
     score = call(client, "capital_quiz", questions=1)
     assert (score["right"], score["of"]) == (0, 1)
     assert "no, it is" in score["answers"][0]

@@ -2,6 +2,7 @@ import pytest
 from django.contrib.auth import authenticate
 from django.core.management import call_command
 
+from example_project.atlas import passwords
 from example_project.atlas.models import Trip
 from example_project.atlas.trips import itinerary
 
@@ -46,7 +47,8 @@ def test_making_them_again_changes_nothing(people):
     assert list(Trip.objects.values()) == before
 
 
-def test_passwords_are_made_and_told_when_asked_for(people, capsys):
+def test_passwords_are_made_and_told_when_asked_for(people, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(passwords, "place", lambda: tmp_path / "passwords")
     call_command("demo_users", passwords=True)
     told = dict(
         line.removeprefix("  password of ").split(": ")
@@ -55,4 +57,6 @@ def test_passwords_are_made_and_told_when_asked_for(people, capsys):
     )
     assert set(told) == {"alice", "bob"}
     assert told["alice"] != told["bob"]
-    assert authenticate(username="alice", password=told["alice"]) == people["alice"]
+    alice = authenticate(username="alice", password=told["alice"])
+    assert alice == people["alice"]
+    assert passwords.kept(alice, tmp_path / "passwords") == told["alice"]

@@ -1,36 +1,65 @@
+import json
+from types import SimpleNamespace
+
 import pytest
+from django.contrib.auth import authenticate
 from django.core.management import call_command
+from django.db import connection
 
 import django_mcp as mcp
 from django_mcp.tokens import PersonalAccessTokens
-from example_project.atlas import access
+from example_project.atlas import access, passwords
 from example_project.atlas.models import Trip
 
 
 @pytest.fixture
 def prepare(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(access, "place", lambda: tmp_path / "token")
+    monkeypatch.setattr(passwords, "place", lambda: tmp_path / "passwords")
 
     def run():
         call_command("prepare_demo", largest=300)
-        return capsys.readouterr()
+        out, err = capsys.readouterr()
+        return SimpleNamespace(**json.loads(out), err=err)
 
     return run
 
 
 @pytest.mark.django_db(databases="__all__")
-def test_it_prints_a_token_of_alices_and_nothing_else(prepare):
+def test_it_prints_a_token_of_alices_and_everybodys_password(prepare):
     told = prepare()
-    principal = PersonalAccessTokens().lookup(told.out.strip(), mcp.server)
+    principal = PersonalAccessTokens().lookup(told.token, mcp.server)
     assert principal.user.username == "alice"
+    assert set(told.passwords) == {"alice", "bob"}
+    for name, password in told.passwords.items():
+        assert authenticate(username=name, password=password).username == name
     assert "Loading the world: manage.py load_atlas" in told.err
 
 
 @pytest.mark.django_db(databases="__all__")
+def test_the_cache_has_its_table(prepare):
+    with connection.cursor() as cursor:
+        cursor.execute("DROP TABLE cache")
+    prepare()
+    assert "cache" in connection.introspection.table_names()
+
+
+@pytest.mark.django_db(databases="__all__")
 def test_what_is_there_is_kept(prepare):
-    first = prepare().out
+    first = prepare()
     Trip.objects.filter(owner__username="alice").update(notes="Mine")
-    assert prepare().out == first
+    again = prepare()
+    assert (again.token, again.passwords) == (first.token, first.passwords)
     assert set(Trip.objects.filter(owner__username="alice").values_list("notes", flat=True)) == {
         "Mine"
     }
+
+
+@pytest.mark.django_db(databases="__all__")
+def test_who_has_another_password_keeps_it_untold(prepare, django_user_model):
+    prepare()
+    bob = django_user_model.objects.get(username="bob")
+    bob.set_password("around the world")
+    bob.save()
+    assert set(prepare().passwords) == {"alice"}
+    assert authenticate(username="bob", password="around the world") == bob

@@ -3,6 +3,7 @@ import stat
 import sys
 
 import pytest
+from django.core.cache import cache
 from django.core.management import call_command
 from django.db import connection, connections
 
@@ -42,6 +43,13 @@ def test_sessions_have_a_file_of_their_own():
     assert "django_mcp_session" in tables and "atlas_city" not in tables
     assert "django_mcp_session" not in connection.introspection.table_names()
     assert "django_mcp_token" in connection.introspection.table_names()
+
+
+def test_what_is_good_once_is_good_once_in_all_processes(db):
+    assert cache.add("seen", True) and not cache.add("seen", True)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT COUNT(*) FROM cache")
+        assert cursor.fetchone() == (1,)
 
 
 def test_there_is_an_asgi_application():

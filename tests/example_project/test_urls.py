@@ -2,6 +2,8 @@
 
 import pytest
 
+import django_mcp as mcp
+from django_mcp.web.connecting import ways
 from example_project.atlas.people import PEOPLE, make_person
 
 
@@ -26,3 +28,9 @@ def test_nobody_is_led_elsewhere(client, traveller):
     asked = {"username": traveller.username, "password": "around the world"}
     answer = client.post("/accounts/login/", asked | {"next": "https://evil.example/"})
     assert answer.status_code == 302 and "evil.example" not in answer["Location"]
+
+
+def test_clients_are_given_the_address_alone():
+    """For they sign in: nothing of the atlas is for everybody."""
+    lines = [way.snippet.text for way in ways(mcp.server, "http://127.0.0.1:8000/mcp")]
+    assert len(lines) > 5 and not any("TOKEN" in line for line in lines)

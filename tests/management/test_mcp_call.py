@@ -67,7 +67,7 @@ def test_only_what_the_user_may_use_is_suggested(alice, bob):
 
 
 def test_scopes_are_a_tokens(call, alice, server):
-    @server.tool(permission=lambda request: "write" in request.auth.scopes)
+    @server.tool(scope="write")
     def write(request: mcp.Request) -> str:
         return " ".join(sorted(request.auth.scopes))
 
@@ -279,9 +279,9 @@ def test_a_server_without_tools(db, server):
 
 
 def test_exit_codes_and_streams(atlas):
-    done = atlas("mcp_call", "nearest_cities", "city=1", "count=1")
+    done = atlas("mcp_call", "nearest_cities", "city=1", "count=1", "--user=alice")
     assert done.returncode == 0 and json.loads(done.stdout)[0]["name"] == "Lyon"
-    done = atlas("mcp_call", "nearest_cities", "city=77")
+    done = atlas("mcp_call", "nearest_cities", "city=77", "--user=alice")
     assert (done.returncode, done.stdout) == (1, "") and "There is no city 77." in done.stderr
     assert "Traceback" not in done.stderr
     assert atlas("mcp_call").returncode == 2
@@ -304,7 +304,8 @@ def test_options_may_stand_between_arguments(atlas):
 
 
 def test_stdin_is_no_terminal_and_json(atlas):
-    done = atlas("mcp_call", "nearest_cities", "--json", "-", input='{"city": 1, "count": 1}')
+    asked = '{"city": 1, "count": 1}'
+    done = atlas("mcp_call", "nearest_cities", "--user=alice", "--json", "-", input=asked)
     assert done.returncode == 0 and "Lyon" in done.stdout
 
 
@@ -345,7 +346,9 @@ def test_no_input_asks_nobody_at_a_terminal_either(atlas):
 @posix
 def test_somebody_writes_what_a_model_would(atlas):
     typed = [("> ", "Go to Nice.\n")]
-    done = atlas("mcp_call", "suggest_itinerary", "country=FR", terminal=True, typed=typed)
+    done = atlas(
+        "mcp_call", "suggest_itinerary", "country=FR", "--user=alice", terminal=True, typed=typed
+    )
     assert done.returncode == 0, done.stdout
     assert "user: Suggest an itinerary" in done.stdout.replace("\n", " ")
     assert done.stdout.endswith("Go to Nice.\n")

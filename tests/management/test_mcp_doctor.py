@@ -504,7 +504,7 @@ def test_the_databases_of_these_tests_are_well():
 @pytest.mark.django_db  # some of Django's checks ask it
 def test_what_the_checks_find_is_told_with_its_hint(settings):
     settings.DEBUG = True
-    settings.DJANGO_MCP = {"NONSENSE": 1}
+    settings.DJANGO_MCP = {"URL": "https://shop.example", "NONSENSE": 1}
     (wrong,) = [one for one in installation.system_checks() if one.level == "problem"]
     assert "(django_mcp.E090) DJANGO_MCP has no key 'NONSENSE'." in wrong.words
     assert wrong.hint.startswith("There are: URL,") and "HINT" not in wrong.words

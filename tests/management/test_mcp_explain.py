@@ -82,7 +82,8 @@ def test_as_json(explain, invoice):
     (refund,) = (one for one in shown["things"] if one["name"] == "refund")
     assert refund == {
         "kind": "tools", "name": "refund", "allowed": True, "rule": "shop.change_invoice",
-        "reason": "shop.change_invoice: given to the user", "origin": "tests.shop.mcp.refund",
+        "reason": "shop.change_invoice: given to the user",
+        "scopes": "shop.change_invoice resource:invoice", "origin": "tests.shop.mcp.refund",
     }  # fmt: skip
     shown = json.loads(explain("alice", "invoice://A-2", "--format", "json"))
     assert shown["allowed"] is False and shown["ways"][0]["gates"][-1]["allows"] is False
@@ -95,7 +96,7 @@ def test_who_is_not_active_is_nobody(explain, alice):
 
 
 def test_a_scope_is_a_tokens(explain, alice, server):
-    @server.tool(permission=lambda request: request.auth is None or "write" in request.auth.scopes)
+    @server.tool(scope="write")
     def write(request: mcp.Request) -> str:
         return ""
 

@@ -63,7 +63,7 @@ def test_what_a_user_may_use_is_what_the_protocol_lists(inspect, alice, bob):
 
 
 def test_a_scope_narrows(inspect, alice, server):
-    @server.tool(permission=lambda request: request.auth is None or "write" in request.auth.scopes)
+    @server.tool(scope="write")
     def write(request: mcp.Request) -> str:
         return ""
 

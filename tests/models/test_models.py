@@ -20,6 +20,7 @@ from django_mcp.models import (
     Step,
     Stream,
     Subscription,
+    Switch,
     Telling,
     Token,
 )
@@ -36,7 +37,7 @@ def test_every_model_is_public_in_its_room():
 def test_no_row_of_the_log_points_at_another_database():
     for model in MODELS:
         targets = {field.related_model for field in model._meta.fields if field.is_relation}
-        assert model is Token or targets <= set(MODELS) - {Token}
+        assert model in (Token, Switch) or targets <= set(MODELS) - {Token, Switch}
 
 
 def test_keys_do_not_depend_on_the_project():
@@ -49,7 +50,7 @@ def test_nobody_may_change_them_by_hand():
     found = Permission.objects.filter(content_type__app_label="django_mcp")
     assert set(found.values_list("codename", flat=True)) == {
         "view_session", "end_session", "view_stream", "view_event", "view_call",
-        "view_token", "add_token", "revoke_token",
+        "view_token", "add_token", "revoke_token", "view_switch", "add_switch", "delete_switch",
     }  # fmt: skip
 
 

@@ -157,3 +157,32 @@ def save_group(request, key: int, name: str) -> str:
     """Save one as any code would."""
     Group(pk=key, name=name).save()
     return "saved"
+
+
+@mcp.tool(permission="auth.view_group", read_only=True)
+async def guarded(request, seconds: float = 0) -> str:
+    """Take a while, for who may see groups."""
+    await asyncio.sleep(seconds)
+    return f"done for {request.user}"
+
+
+@mcp.tool(permission="auth.view_group", atomic=False)
+def guarded_writing(request, name: str, seconds: float = 0) -> str:
+    """Look again and again, and write, for who may see groups."""
+    for _ in range(int(seconds * 20)):
+        Group.objects.filter(name=name).exists()
+        time.sleep(0.05)
+    Group.objects.create(name=name)
+    return f"written by {request.user}"
+
+
+@mcp.tool(permission="auth.view_group", atomic=False)
+def resign(request) -> str:
+    """Give up the permission by which this is called, in a step; then it runs again."""
+    return request.once("step", lambda: str(request.user.groups.clear() or "done"))
+
+
+@mcp.resource("guarded://one", permission="auth.view_group")
+def guarded_resource(request) -> str:
+    """Something for who may see groups."""
+    return "one"

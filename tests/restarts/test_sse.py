@@ -23,7 +23,8 @@ pytestmark = pytest.mark.slow
 class Client:
     """A client of one session. Its stream and what it posts may each be at any process."""
 
-    def __init__(self, port: int, *, path: str = "/mcp/sse") -> None:
+    def __init__(self, port: int, *, path: str = "/mcp/sse", token: str = "") -> None:
+        self.headers = {"authorization": f"Bearer {token}"} if token else {}
         self.port, self.path, self.count = port, path, 0
         self.address = self.last = ""
         self.connection: http.client.HTTPConnection | None = None
@@ -42,7 +43,7 @@ class Client:
     def open(self, port: int | None = None, *, reads: bool = True) -> None:
         """Open the stream, or go on with it; the address is the same."""
         self.cut()
-        headers = {"accept": "text/event-stream"}
+        headers = {"accept": "text/event-stream", **self.headers}
         if self.last:
             headers["last-event-id"] = self.last
         self.connection = http.client.HTTPConnection(
@@ -100,7 +101,8 @@ class Client:
 
     def post(self, message: JSON, port: int | None = None) -> int:
         connection = http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=SECONDS)
-        body, headers = json.dumps(message).encode(), {"content-type": "application/json"}
+        body = json.dumps(message).encode()
+        headers = {"content-type": "application/json", **self.headers}
         try:
             connection.request("POST", self.address, body, headers)
             return connection.getresponse().status

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from itertools import combinations
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
+import django_mcp as mcp
 from django_mcp.models import Token
+from django_mcp.principal import Auth, Principal
 from tests.canaries.attempts import ATTEMPTS, FEW, mixed, several, size
 from tests.canaries.campaign import Leak, campaign
 from tests.canaries.clients import Pipe, Web, visited
@@ -54,6 +58,43 @@ def test_nothing_hidden_comes_out(server, aim, revision):
 def test_a_run_tries_thousands():
     each = (examples(aim) * size(aim, AT_ONCE) for aim in ATTEMPTS)
     assert len(REVISIONS) * sum(each) >= 5_000
+
+
+# A token that is good for some of it: whatever that is, what is hidden stays so.
+
+SCOPES = {
+    "bell": mcp.Scope("Hear", covers=["resource:bell"]),
+    "rows": mcp.Scope("Read", covers=["resource:*"]),
+    "tools": mcp.Scope("Work", covers=["tool:*"]),
+    "prompts": mcp.Scope("Speak", covers=["prompt:*"]),
+}
+SOME = [("bell", *some) for size in range(4) for some in combinations([*SCOPES][1:], size)]
+
+
+class Narrowed(Pipe):
+    """A client of a token with scopes."""
+
+    def __init__(self, user, server, revision, scopes):
+        self.auth = Auth(frozenset(scopes), SimpleNamespace(pk=1))
+        super().__init__(user, server, revision)
+
+    async def _principal(self):
+        return Principal(self.user, self.auth)
+
+
+@pytest.mark.parametrize("scopes", SOME, ids="+".join)
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_nothing_hidden_comes_out_of_a_narrowed_token(server, scopes, revision):
+    alice, exposed = fill(), expose(server)
+
+    @settings(TRIES, max_examples=1)
+    @given(mixed(3 * len(ATTEMPTS)))
+    def tried(rounds):
+        for attempts in rounds:
+            campaign(lambda: Narrowed(alice, exposed, revision, scopes), attempts)
+
+    with configured(SCOPES=SCOPES):
+        tried()
 
 
 WORKS = {

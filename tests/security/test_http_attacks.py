@@ -172,8 +172,9 @@ def test_an_answer_by_a_former_user_moves_nothing(http, asking, alice, gone):
 
 
 @pytest.mark.parametrize("tool", ["pay", "knock"])
-def test_a_call_does_not_go_on_for_who_may_not_come_in_by_then(http, asking, alice, tool):
+def test_a_call_does_not_go_on_for_who_may_not_come_in_by_then(http, asking, alice, tool, changed):
     """Attack: park calls while one may, and have them run when one may not."""
+    changed(SCOPES={"all": mcp.Scope("Everything", covers=["*"])})
     client = http(token_of(alice, scopes=["all"]), server=asking, revision=NEWEST_SESSION)
     talk, _ = parked(client, tool)
     User.objects.update(is_active=False)
@@ -457,6 +458,7 @@ def test_tokens_that_are_none_take_no_thread_each(http, guarded, changed):
 def scoped(server, changed, alice):
     """Tools for a scope; what they did is in ``server.done``."""
     verifiers(changed, Scoped)
+    changed(SCOPES={"write": mcp.Scope("Write", covers=["*"])})
     server.done = []
 
     def may_write(request):
@@ -479,18 +481,24 @@ def scoped(server, changed, alice):
     return server
 
 
-def narrower(http, client):
-    """The same session, with a token that allows nothing."""
-    other = http("alice+", server=client.server, revision=NEWEST_SESSION, initialize=False)
+@pytest.fixture(params=["", "read"])
+def narrow(request):
+    """The scopes of a token that may not write."""
+    return request.param
+
+
+def narrower(http, client, scopes):
+    """The same session, with a token that allows less."""
+    other = http(f"alice+{scopes}", server=client.server, revision=NEWEST_SESSION, initialize=False)
     other.session = client.session
     return other
 
 
-def test_a_narrower_token_answers_no_question(http, scoped):
+def test_a_narrower_token_answers_no_question(http, scoped, narrow):
     """Attack: steal the token that may do nothing, and say yes where the other one asks."""
     client = http("alice+write", server=scoped, revision=NEWEST_SESSION)
     talk, asked = parked(client, "erase")
-    other = narrower(http, client)
+    other = narrower(http, client, narrow)
     answer(other, asked)
     other.sleep(0.05)
     assert scoped.done == [] and rows(Ask).get().open
@@ -498,22 +506,22 @@ def test_a_narrower_token_answers_no_question(http, scoped):
     assert WORD in str(talk.wait().messages[-1]) and scoped.done == [True]
 
 
-def test_a_narrower_token_cancels_nothing(http, scoped):
+def test_a_narrower_token_cancels_nothing(http, scoped, narrow):
     client = http("alice+write", server=scoped, revision=NEWEST_SESSION)
     talk, asked = parked(client, "erase", id="mine")
-    cancel(narrower(http, client), "mine")
+    cancel(narrower(http, client, narrow), "mine")
     client.sleep(0.05)
     assert not talk.over and rows(Ask).get().open
     answer(client, asked)
     assert WORD in str(talk.wait().messages[-1])
 
 
-def test_a_narrower_token_reads_no_stream(http, scoped):
+def test_a_narrower_token_reads_no_stream(http, scoped, narrow):
     """Attack: the answer that was kept for the other one."""
     client = http("alice+write", server=scoped, revision=NEWEST_SESSION)
     talk = called(client, "read_all").wait()
     first = talk.sse.found[0].id
-    other = narrower(http, client).listen(first).wait()
+    other = narrower(http, client, narrow).listen(first).wait()
     assert other.status == 400 and WORD not in other.body.decode()
     assert WORD in client.listen(first).wait().body.decode()
 

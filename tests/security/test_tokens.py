@@ -69,8 +69,8 @@ def status(one, tool="me", **changed):
 
 
 def test_a_token_lets_in_its_user(client, alice):
-    _, secret = Token.make(alice, "x", scopes=["read"])
-    assert client(secret).text("me").startswith("alice ['read']")
+    _, secret = Token.make(alice, "x", scopes=["tool:me"])
+    assert client(secret).text("me").startswith("alice ['tool:me']")
 
 
 def test_a_tool_does_not_get_the_token(client, alice):

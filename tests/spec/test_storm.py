@@ -70,16 +70,17 @@ def body(case):
     }[case["body"]]  # fmt: skip
 
 
+REFUSED = {"host": 400, "origin": 403, "authorization": 401, "accept": 406, "content-type": 415}
+
+
 def expected(case):
     """The status and the code, by the first thing that is wrong."""
     wrong = {name for name, value in HAPPY.items() if case[name] != value}
     if "method" in wrong:
         return 405, None if case["method"] == "HEAD" else -32600  # whose answers have no body
-    for name, status in (("host", 400), ("origin", 403), ("accept", 406), ("content-type", 415)):
+    for name, status in REFUSED.items():
         if name in wrong:
             return status, -32600
-    if "authorization" in wrong:
-        return 401, -32600
     if "body" in wrong:
         if case["body"] == "huge":
             return 413, -32600

@@ -252,7 +252,7 @@ def test_a_user_is_seen_as_they_are_now(anywhere, alice, invoice):
 
 
 def test_scopes(db, transport, revision, server):
-    @server.tool
+    @server.tool(scope="a")
     def scopes(request: mcp.Request) -> list[str]:
         return ["none"] if request.auth is None else sorted(request.auth.scopes)
 

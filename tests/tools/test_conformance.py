@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tools import conformance, suite
+from tools import authorization, conformance, suite
 from tools.scenarios import REQUIRED, SUCCEEDING, Scenario, Verdict
 
 # Answers everything by 404, as the server does that is not mounted.
@@ -18,7 +18,7 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), http.server.BaseHTTPRequ
 @pytest.fixture
 def instead(monkeypatch):
     """Another program is started instead of the server."""
-    monkeypatch.setattr(conformance, "migrate", lambda environ: None)
+    monkeypatch.setattr(conformance, "prepare", lambda environ: None)
 
     def serve(code):
         monkeypatch.setitem(conformance.SERVERS, "uvicorn", ("-c", code))
@@ -70,6 +70,7 @@ def ran(monkeypatch, tmp_path):
 
     outcomes: dict[str, list[Scenario]] = {}
     monkeypatch.setattr(suite, "run_set", come_out)
+    monkeypatch.setattr(authorization, "run_set", come_out)
     return outcomes
 
 
@@ -85,7 +86,7 @@ def test_all_passed_is_no_failure(ran, capsys):
     ran.update({revision: [passed(n) for n in names] for revision, names in REQUIRED.items()})
     assert conformance.main(URL) == 0
     told = capsys.readouterr().out.splitlines()
-    assert [line[:12].strip() for line in told[:2]] == list(REQUIRED)
+    assert [line.split()[0] for line in told[: len(REQUIRED)]] == list(REQUIRED)
 
 
 @pytest.mark.parametrize("failing", REQUIRED)
@@ -105,7 +106,7 @@ def test_only_the_sets_asked_for_are_judged(ran):
 def test_an_unknown_set_is_a_mistake(capsys):
     with pytest.raises(SystemExit):
         conformance.main(["--sets", "2024-11-05"])
-    assert "2024-11-05: not of 2025-11-25, 2026-07-28" in capsys.readouterr().err
+    assert "2024-11-05: not of 2025-11-25, 2026-07-28, authorization" in capsys.readouterr().err
 
 
 def test_what_cannot_be_run_is_told(monkeypatch):

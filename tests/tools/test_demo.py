@@ -1,15 +1,16 @@
 """The demonstration, for real: on a part of the atlas."""
 
+import asyncio
 import json
 import os
 import re
-import shlex
 import signal
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import contextmanager
 from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import HTTPCookieProcessor, build_opener
@@ -18,6 +19,7 @@ import pytest
 
 from tools import serving
 from tools.environment import ROOT
+from tools.oauth import Person, Refused
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
 SOON = 6  # seconds within which Ctrl-C ends it; two, on a machine that has nothing else to do
@@ -38,8 +40,8 @@ def environ(tmp_path_factory):
     }
 
 
-@pytest.fixture
-def demo(environ):
+@contextmanager
+def starting(environ):
     """Starts the demonstration; what it prints goes where the test wants it."""
     started = []
 
@@ -50,24 +52,44 @@ def demo(environ):
         started.append(process)
         return process
 
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+    try:
+        yield start
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def demo(environ):
+    with starting(environ) as start:
+        yield start
+
+
+def serve(demo, folder):
+    """A demonstration that serves: its process, its port, and what it has printed."""
+    log, port = folder / "log", serving.free_port()
+    with log.open("w") as file:
+        process = demo(f"--port={port}", stdout=file, stderr=file)
+    serving.wait_for(process, port)
+    return process, port, lambda: log.read_text("utf-8")
 
 
 @pytest.fixture
 def served(demo, tmp_path):
-    """A demonstration that serves: its process, its port, and what it has printed."""
+    return lambda: serve(demo, tmp_path)
 
-    def start():
-        log, port = tmp_path / "log", serving.free_port()
-        with log.open("w") as file:
-            process = demo(f"--port={port}", stdout=file, stderr=file)
-        serving.wait_for(process, port)
-        return process, port, lambda: log.read_text("utf-8")
 
-    return start
+@pytest.fixture(scope="module")
+def standing(environ, tmp_path_factory):
+    """One that goes on serving, for whoever ends nothing: its port, and what it has printed."""
+    with starting(environ) as start:
+        _, port, told = serve(start, tmp_path_factory.mktemp("standing"))
+        yield port, told
+
+
+def password_in(text):
+    return re.search(r"^  alice +(\S{16})$", text, re.M)[1]
 
 
 def token_in(text):
@@ -143,30 +165,41 @@ def test_sigterm_ends_it_too(served):
     assert "Traceback" not in told()
 
 
-def test_a_second_run_has_the_same_token(served):
+def test_a_second_run_has_the_same_token_and_password(served):
     first, port, told = served()
-    token = token_in(told())
+    token, password = token_in(told()), password_in(told())
     first.terminate()
     first.wait(20)
     second, port, told = served()
-    assert token_in(told()) == token
+    assert (token_in(told()), password_in(told())) == (token, password)
     assert "already loaded: 3,000 cities" in told()
 
 
-def test_it_tells_how_to_connect(served):
-    process, port, told = served()
+def test_it_tells_how_to_connect(standing):
+    port, told = standing
     url, text = f"{serving.origin(port)}/mcp", told()
     assert f"The atlas is served at {url}." in text
     for line in ("claude mcp add --transport http", "modelcontextprotocol/inspector --server-url"):
         assert line in text
-    assert text.index("Claude Code") < text.index("Starting ASGI")
+    assert text.index("Claude Code.") < text.index("Starting ASGI")
+    assert text.count("mcp_") == 1  # the token, which no client is given that signs in
 
 
-def test_who_does_as_it_says_can_sign_in_to_the_page(served, environ):
-    process, port, told = served()
-    command = re.search(r"^  (.+ demo_users --passwords)$", told(), re.M)[1]
-    made = subprocess.run(shlex.split(command), env=environ, capture_output=True, text=True)
-    password = re.search(r"password of alice: (\S+)", made.stdout)[1]
+def test_who_shows_no_token_is_told_where_to_sign_in(standing):
+    port, told = standing
+    with pytest.raises(HTTPError, match="401") as refused:
+        opened(port, "", {"jsonrpc": "2.0", "id": 1, "method": "ping"}, Authorization="none")
+    with refused.value as answer:  # an error that holds the connection open
+        url = re.search(r'resource_metadata="([^"]+)"', answer.headers["WWW-Authenticate"])[1]
+    with urllib.request.urlopen(url, timeout=20) as answer:
+        metadata = json.load(answer)
+    assert metadata["resource"] == f"{serving.origin(port)}/mcp"
+    assert metadata["authorization_servers"] == [serving.origin(port)]
+
+
+def test_who_does_as_it_says_can_sign_in_to_the_page(standing):
+    port, told = standing
+    password = password_in(told())
     browser = build_opener(HTTPCookieProcessor())
     page = f"{serving.origin(port)}/mcp"
     login = f"{serving.origin(port)}/accounts/login/?next=/mcp"
@@ -176,12 +209,28 @@ def test_who_does_as_it_says_can_sign_in_to_the_page(served, environ):
     assert "delete_trip" in html(browser, login, urlencode(form).encode())
 
 
+def test_a_person_whom_the_pages_do_not_let_on_is_told_why(standing):
+    port, told = standing
+    origin = serving.origin(port)
+    login, nowhere = f"{origin}/accounts/login/?next=/mcp", f"{origin}/oauth/authorize?client_id=x"
+    wrong, right = Person("alice", "wrong"), Person("alice", password_in(told()))
+    for person, url, why in (
+        (wrong, login, "The name or the password is not taken."),
+        (right, nowhere, "/oauth/authorize answers 400: This did not work"),
+        (right, login, "/mcp answers 401"),  # to a program: no page of consent
+    ):
+        with pytest.raises(Refused, match=re.escape(why)):
+            asyncio.run(person.answer(url))
+
+
 def html(browser, address, form=None):
     request = urllib.request.Request(address, form, {"Accept": "text/html"})
     try:
-        return browser.open(request, timeout=20).read().decode()
+        with browser.open(request, timeout=20) as answer:
+            return answer.read().decode()
     except HTTPError as error:
-        pytest.fail(f"{address} answers {error.code}: {error.read().decode()[:4000]}")
+        with error:
+            pytest.fail(f"{address} answers {error.code}: {error.read().decode()[:4000]}")
 
 
 def test_a_port_that_is_taken_is_told_at_once(demo):
@@ -198,10 +247,14 @@ def test_a_port_that_is_taken_is_told_at_once(demo):
 
 def test_a_check_talks_both_ways_and_ends(demo):
     process = demo("--check", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    out, _ = process.communicate(timeout=120)
+    out, _ = process.communicate(timeout=170)
     assert process.returncode == 0, out
     assert "== That was all." in out
-    assert "/mcp, with a token" in out and "/mcp, without a token" in out
+    assert "already loaded: 3,000 cities" in out and "Loaded 234,908" not in out
+    for way in ("with an access token", "by signing in", "as nobody"):
+        assert f"/mcp, {way}\n" in out
+    assert "An hour later it had new tokens, and asked nobody." in out
+    assert "401, Bearer" in out and "✗" not in out
     assert "claude mcp add --transport http atlas http://127.0.0.1:8000/mcp" in out
 
 

@@ -6,14 +6,15 @@ from pathlib import Path
 import pytest
 
 from tools import scenarios
-from tools.scenarios import FROZEN, NOBODYS_OWN, REQUIRED, SUCCEEDING
+from tools.scenarios import AUTHORIZATION, FROZEN, NOBODYS_OWN, REQUIRED, SUCCEEDING
 
 REVISIONS = list(FROZEN)
 
 
 def written(folder: Path, scenario: str, **checks: str) -> None:
     """What the suite leaves of a scenario that had these checks, by their ids."""
-    place = folder / f"server-{scenario}-2026-11-21T07-40-13-882Z"
+    kind = "authorization-server" if scenario in REQUIRED[AUTHORIZATION] else "server"
+    place = folder / f"{kind}-{scenario}-2026-11-21T07-40-13-882Z"
     place.mkdir(exist_ok=True)
     told = [{"id": id.replace("_", "-"), "status": status} for id, status in checks.items()]
     (place / "checks.json").write_text(json.dumps(told))
@@ -39,6 +40,14 @@ def green(tmp_path, revision):
     return tmp_path
 
 
+@pytest.fixture
+def authorized(tmp_path):
+    """The same of an authorization server, of which all is required."""
+    for name in REQUIRED[AUTHORIZATION]:
+        written(tmp_path, name, **succeeded(name))
+    return tmp_path
+
+
 def test_the_frozen_lists_are_whole():
     assert {name: len(frozen.split()) for name, frozen in FROZEN.items()} == {
         "2025-11-25": 30,
@@ -54,7 +63,7 @@ def test_what_passed_has_no_problem(green, revision):
     assert verdict.problems == []
     number = len(REQUIRED[revision])
     line, others = verdict.lines()
-    assert line.startswith(f"{revision}   {number} of {number} scenarios, checks: ")
+    assert line.startswith(f"{revision:<13} {number} of {number} scenarios, checks: ")
     assert line.endswith("0 failed, 0 warnings, 0 skipped    4.2 s")
     assert "0 of 1 scenarios, checks: 0 passed, 1 failed" in others and "not required" in others
 
@@ -92,6 +101,31 @@ def test_what_left_nothing_did_not_run(tmp_path, revision):
     verdict = scenarios.read(revision, tmp_path)
     missing = {name: f"{name}:did not run to its end" for name in REQUIRED[revision]}
     assert verdict.problems == list(missing.values())
+
+
+def test_an_authorization_server_has_a_set_of_its_own(authorized):
+    verdict = scenarios.read(AUTHORIZATION, authorized, 1.5)
+    (line,) = verdict.lines()
+    assert verdict.problems == []
+    assert line.startswith("authorization 2 of 2 scenarios, checks: 5 passed, 0 failed, ")
+
+
+def test_what_needs_a_client_and_has_none_has_not_passed(authorized):
+    grant = "authorization-code-grant"
+    written(authorized, grant, authorization_code_grant="SKIPPED")
+    problems = scenarios.read(AUTHORIZATION, authorized).problems
+    assert problems == [f"{grant}:{grant} SKIPPED", f"{grant}:nothing of its own succeeded"]
+
+
+def test_a_server_that_takes_no_documents_of_clients_has_not_passed(authorized):
+    name = "authorization-server-metadata-endpoint"
+    warned = {"authorization_server_metadata": "SUCCESS",
+              "authorization_server_metadata_cimd": "WARNING"}  # fmt: skip
+    written(authorized, name, **warned)
+    assert scenarios.read(AUTHORIZATION, authorized).problems == [
+        f"{name}:authorization-server-metadata-cimd WARNING",
+        f"{name}:authorization-server-metadata-cimd did not succeed",
+    ]
 
 
 def test_a_server_that_is_silent_has_not_passed(green, revision):

@@ -1,6 +1,7 @@
 """The installation of the conformance suite, and what runs it."""
 
 import json
+import os
 import shutil
 import sys
 
@@ -101,3 +102,18 @@ def test_a_run_that_hangs_is_stopped_and_judged(elsewhere, monkeypatch, capsys):
     assert "2025-11-25: stopped after 0.5 s" in capsys.readouterr().out
     assert verdict.problems and all("did not run" in problem for problem in verdict.problems)
     assert (elsewhere / "results" / "log.txt").read_text() == "begun\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the programs here are scripts")
+def test_who_hears_of_a_run_may_end_it(elsewhere, monkeypatch):
+    told, code = [], "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+    monkeypatch.setattr(suite, "node", lambda: program(elsewhere / "node", code))
+
+    def hear(line):
+        told.append(int(line))
+        raise LookupError("enough")
+
+    with pytest.raises(LookupError, match="enough"):
+        suite.run("authorization", (), elsewhere / "results", hear)
+    with pytest.raises(ProcessLookupError):
+        os.kill(told[0], 0)

@@ -1,25 +1,36 @@
 """A visit that finds what it should is a part of the demonstration's test; here is the rest."""
 
-import subprocess
 import sys
 
+import pytest
+
 from tools import serving
-from tools.environment import ROOT
+from tools.demo import Access
+from tools.telling import Plain
+from tools.visit import visit
 
 
-def visit(url):
-    return subprocess.run(
-        [sys.executable, "-m", "tools.visit", url, "mcp_no-token"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=60,
-    )
+@pytest.fixture
+def visited(capsys):
+    """What a visit tells where nobody listens, or somebody who is no atlas."""
+
+    def told(**passwords):
+        url = f"{serving.origin(serving.free_port())}/mcp"
+        code = visit(url, Access("mcp_no-token", passwords), Plain(sys.stdout))
+        return code, capsys.readouterr()
+
+    return told
 
 
-def test_where_nobody_listens_the_visit_fails_in_words():
-    done = visit(f"{serving.origin(serving.free_port())}/mcp")
-    assert done.returncode == 1
-    assert "✗" in done.stdout
-    assert "Traceback" not in done.stderr
+def test_where_nobody_listens_each_way_fails_in_words(visited):
+    code, told = visited(alice="no password")
+    assert code == 1
+    assert told.out.count("\n== ") == told.out.count("✗") == 3
+    assert "Traceback" not in told.out + told.err
+
+
+def test_a_password_that_is_not_known_is_told_how_to_make_another(visited):
+    code, told = visited()
+    assert code == 1
+    assert "alice's password is not known" in told.out
+    assert "demo_users --passwords" in told.out

@@ -6,7 +6,7 @@ import pytest
 
 import django_mcp as mcp
 from django_mcp.web.clients import CLIENTS
-from django_mcp.web.connecting import is_open, short_name, ways
+from django_mcp.web.connecting import is_open, short_name, signs_in, ways
 
 URL = "https://books.example/mcp"
 
@@ -49,6 +49,50 @@ def test_where_somebody_needs_one_there_is_a_place_for_it(server):
     assert not is_open(server)
     placed = [way.key for way in ways(server, URL) if "YOUR_TOKEN" in way.snippet.text]
     assert placed == [client.key for client in CLIENTS if client.key != "chatgpt"]
+
+
+class Elsewhere:
+    """Tells where its tokens are to be had, and knows none."""
+
+    async def verify(self, token, server):
+        return None
+
+    def challenge(self, server):
+        return {"resource_metadata": f"{URL}/metadata"}
+
+
+@pytest.fixture
+def signing_in(settings):
+    own = getattr(settings, "DJANGO_MCP", {})
+    settings.DJANGO_MCP = {**own, "VERIFIERS": [f"{__name__}.Elsewhere"]}
+
+
+def test_where_clients_are_told_where_to_sign_in_there_is_no_place_for_a_token(server, signing_in):
+    @server.tool
+    def read(request: mcp.Request) -> None: ...
+
+    assert signs_in(server) and not is_open(server)
+    for way in ways(server, URL):
+        assert "TOKEN" not in way.snippet.text and "Bearer" not in way.snippet.text
+        assert "oken" not in (way.link or "")
+
+
+def test_who_is_let_in_as_nobody_is_not_told_where_to_sign_in(server, signing_in):
+    @server.tool(permission=mcp.PUBLIC)
+    def read(request: mcp.Request) -> None: ...
+
+    @server.tool
+    def write(request: mcp.Request) -> None: ...
+
+    assert not signs_in(server)
+    assert any("YOUR_TOKEN" in way.snippet.text for way in ways(server, URL))
+
+
+def test_access_tokens_are_signed_in_for_nowhere(server):
+    @server.tool
+    def read(request: mcp.Request) -> None: ...
+
+    assert not signs_in(server)
 
 
 def test_a_command_is_read_word_by_word(server):

@@ -352,6 +352,16 @@ def test_where_to_sign_in(browse, settings, urls, login, expected):
     assert "evil.example" not in seen.html
 
 
+def test_who_is_signed_in_is_led_to_what_is_connected(browse, settings, alice):
+    words, way = "Connected apps", "/oauth/connections"
+    settings.ROOT_URLCONF = "tests.web.urls"
+    assert words not in browse(alice).visit().text  # a project without the page
+    settings.ROOT_URLCONF = "tests.oauth.urls"
+    seen = browse(alice).visit()
+    assert words in seen.text and way in seen.links
+    assert words not in browse().visit().text
+
+
 def test_who_works_in_the_admin_is_led_there(browse, settings, alice):
     settings.ROOT_URLCONF = "tests.admin.urls"
     make, command = "/admin/django_mcp/token/add/", "mcp_token create --user alice"

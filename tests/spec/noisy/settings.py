@@ -10,6 +10,8 @@ if "PYTHONUNBUFFERED" not in os.environ:  # which nobody can hold back: nothing 
 DATABASES = {
     "default": {"ENGINE": "django.db.backends.sqlite3", "NAME": os.environ["NOISY_DATABASE"]}
 }
+ROOT_URLCONF = __name__
+urlpatterns: list[object] = []
 DJANGO_MCP = {"URL": "https://shop.example"}
 INSTALLED_APPS = [
     "django.contrib.auth",

@@ -459,6 +459,19 @@ def test_verifiers_are_asked_in_their_order(http, private, alice, secret, use):
     assert INVALID in challenged(http("eve", server=private).start("tools/list"))
 
 
+def test_those_that_only_look_up_are_asked_in_one_hop(
+    http, private, alice, secret, use, monkeypatch
+):
+    use(PERSONAL, "Listed", "Named")
+    hops, run = [], threads.lookups.run
+    monkeypatch.setattr(threads.lookups, "run", lambda *given: hops.append(given) or run(*given))
+    for token in (secret, "alice"):
+        assert http(token, server=private).start("tools/list").wait().status == 200
+    assert len(hops) == 2 and verifiers.asked == [("Listed", "alice")]
+    assert INVALID in challenged(http("eve", server=private).start("tools/list"))
+    assert verifiers.asked[1:] == [("Listed", "eve"), ("Named", "eve")]
+
+
 def test_a_projects_verifier_finds_sessions_too(http, handshake, private, alice, bob, use):
     use("Named")
     client = http("alice", server=private, revision=handshake)
@@ -495,22 +508,47 @@ def test_no_verifier_lets_nobody_in(http, private, secret, use):
 # What a challenge says.
 
 
+def request_to(server, path="/mcp"):
+    return SimpleNamespace(server=server, scope={"path": path})
+
+
 @pytest.mark.parametrize(
     "name", ['a "name"', "a\\", "a\r\nSet-Cookie: x", "sch\xf6n", "\u2603", "\x7f"]
 )
 def test_a_challenge_is_one_line_of_plain_text(name):
-    for refused in (
-        challenge(SimpleNamespace(name=name)),
-        challenge(SimpleNamespace(name=name), invalid=True),
-    ):
+    asked = request_to(SimpleNamespace(name=name))
+    for refused in (challenge(asked), challenge(asked, invalid=True)):
         ((key, value),) = refused.headers
         assert (refused.status, key) == (401, b"www-authenticate")
         assert re.fullmatch(rb'Bearer realm="[ !#-\[\]-~]*"(, [a-z_]+="[ !#-\[\]-~]*")*', value)
 
 
 def test_a_realm_is_the_servers():
-    server = Server("billing")
-    assert b'realm="billing"' in challenge(server).headers[0][1]
+    asked = request_to(Server("billing"))
+    assert b'realm="billing"' in challenge(asked).headers[0][1]
+
+
+ROOT = "https://shop.example/.well-known/oauth-protected-resource"
+
+
+@pytest.mark.parametrize(
+    ("named", "asked", "told"),
+    [
+        (f"{ROOT}/mcp", "/mcp", f"{ROOT}/mcp"),
+        (f"{ROOT}/mcp", "/mcp/", f"{ROOT}/mcp/"),
+        (f"{ROOT}/below/mcp", "/mcp/", f"{ROOT}/below/mcp/"),
+        (f"{ROOT}/mcp/a%20b", "/mcp/a b/", f"{ROOT}/mcp/a%20b/"),
+        (ROOT, "/", ROOT),
+        (f"{ROOT}/mcp/", "/mcp/", f"{ROOT}/mcp/"),
+        ("https://elsewhere.example/about", "/mcp/", "https://elsewhere.example/about"),
+    ],
+)  # fmt: skip
+def test_metadata_is_named_for_the_address_that_was_asked(named, asked, told, use, monkeypatch):
+    """RFC 9728, 3.3: the name in it is to be the very URL that the client has."""
+    use("Told")
+    monkeypatch.setattr(verifiers.Told, "where", named)
+    header = challenge(request_to(Server("shop"), asked)).headers[0][1].decode()
+    assert f'resource_metadata="{told}"' in header
 
 
 @pytest.mark.parametrize(

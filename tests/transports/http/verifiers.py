@@ -8,6 +8,7 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
 import django_mcp as mcp
+from django_mcp.principal import LookupVerifier
 from django_mcp.tokens import PersonalAccessTokens
 
 asked: list[tuple[str, str]] = []
@@ -23,6 +24,15 @@ class Named:
 
     def lookup(self, token: str) -> None:
         raise AssertionError("This is no method that the endpoint knows.")
+
+
+class Listed(LookupVerifier):
+    """Knows tokens that are the names of users, by nothing but a look at the database."""
+
+    def lookup(self, token: str, server: Any) -> mcp.Principal | None:
+        asked.append(("Listed", token))
+        user = User.objects.filter(username=token).first()
+        return None if user is None else mcp.Principal(user, mcp.Auth(key="listed"))
 
 
 class Threaded:
@@ -48,6 +58,15 @@ class Careless:
     async def verify(self, token: str, server: Any) -> mcp.Principal | None:
         user = User(username=token, pk=4711, is_active=token != "inactive")
         return mcp.Principal(user, mcp.Auth(key="careless"))
+
+
+class Told(Careless):
+    """Tells where its tokens are to be had."""
+
+    where = ""
+
+    def challenge(self, server: Any) -> dict[str, str]:
+        return {"resource_metadata": self.where}
 
 
 class Broken:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from django.urls import set_script_prefix
 
+from django_mcp.declare.addresses import address, sse_address
 from django_mcp.declare.servers import default_server
-from django_mcp.web.addresses import address, sse_address
 
 
 @pytest.mark.parametrize(

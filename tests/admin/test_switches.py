@@ -1,0 +1,159 @@
+"""Switching off and on in the admin, and the page that tells who may do what."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import User
+from django.test import override_settings
+from django.urls import reverse
+
+from django_mcp import switches
+from django_mcp.conf import Scope
+from django_mcp.models import Switch
+
+pytestmark = pytest.mark.urls("tests.admin.urls")
+
+LIST, ADD, DECISIONS = (f"/admin/django_mcp/switch/{end}" for end in ("", "add/", "decisions/"))
+REFUND = {"what": "default|tool:refund", "reason": "It is broken."}
+
+
+def form(answer):
+    return answer.context["adminform"].form
+
+
+def row_of(answer, name):
+    (found,) = (one for one in answer.context["verdicts"] if one.name == name)
+    return found
+
+
+def test_a_tool_is_switched_off_and_on(staff):
+    client = staff("add_switch", "view_switch", "delete_switch")
+    assert client.post(ADD, REFUND).status_code == 302
+    row = Switch.objects.get()
+    assert (row.server, row.thing, row.reason) == ("default", "tool:refund", "It is broken.")
+    assert row.by.username == "sam"
+    switches.look()
+    assert switches.is_off("default", "tool:refund")
+    assert "tool:refund" in client.get(LIST).text
+    away = reverse("admin:django_mcp_switch_delete", args=[row.pk])
+    assert client.post(away, {"post": "yes"}).status_code == 302
+    switches.look()
+    assert not switches.is_off("default", "tool:refund")
+    assert [entry.action_flag for entry in LogEntry.objects.order_by("pk")] == [1, 3]
+
+
+def test_what_there_is_can_be_chosen_and_nothing_else(staff):
+    client = staff("add_switch", "view_switch")
+    chosen = dict(form(client.get(ADD)).fields["what"].choices)
+    values = [value for group in chosen.values() for value, _words in group]
+    for known in ("default|", "default|tool:refund", "default|resource:invoice",
+                  "default|prompt:reminder"):  # fmt: skip
+        assert known in values
+    for unknown in ("default|tool:nothing", "nowhere|", "x"):
+        answer = client.post(ADD, REFUND | {"what": unknown})
+        assert answer.status_code == 200 and form(answer).errors["what"]
+    assert not Switch.objects.exists()
+
+
+def test_it_is_off_once(staff):
+    client = staff("add_switch", "view_switch")
+    client.post(ADD, REFUND)
+    answer = client.post(ADD, REFUND)
+    assert "switched off already" in str(form(answer).errors)
+    assert Switch.objects.count() == 1
+
+
+@pytest.mark.parametrize("held", [[], ["view_switch"]])
+def test_each_step_needs_its_permission(staff, held):
+    client = staff(*held)
+    assert client.post(ADD, REFUND).status_code == 403 and not Switch.objects.exists()
+    row = Switch.objects.create(server="default", thing="tool:add")
+    away = reverse("admin:django_mcp_switch_delete", args=[row.pk])
+    assert client.post(away, {"post": "yes"}).status_code == 403
+    assert client.get(LIST).status_code == (200 if held else 403)
+    assert Switch.objects.count() == 1
+
+
+def test_a_row_is_not_edited(root):
+    row = Switch.objects.create(server="default", thing="tool:add")
+    page = reverse("admin:django_mcp_switch_change", args=[row.pk])
+    assert root.get(page).status_code == 200
+    assert root.post(page, {"thing": "tool:refund"}).status_code == 403
+
+
+# Who may do what.
+
+
+def test_every_decision_with_its_reason(staff, alice):
+    client = staff("view_switch", "view_user")
+    Switch.objects.create(server="default", thing="tool:add")
+    answer = client.get(DECISIONS, {"user": "alice", "server": "default"})
+    assert answer.status_code == 200
+    refund, add = row_of(answer, "refund"), row_of(answer, "add")
+    assert refund.allowed and refund.reason == "shop.change_invoice: given to the user"
+    assert not add.allowed and "switched off" in add.reason
+    assert "shop.change_invoice resource:invoice" in answer.text
+
+
+def test_as_a_client_with_a_narrow_token(staff, alice):
+    scopes = {
+        "read": Scope("Look", covers=["*view*", "resource:*"]),
+        "write": Scope("Change", covers=["*.change_*"]),
+    }
+    client = staff("view_switch", "view_user")
+    with override_settings(DJANGO_MCP={"URL": "http://localhost", "SCOPES": scopes}):
+        asked = {"user": "alice", "server": "default", "scopes": ["read"]}
+        found = row_of(client.get(DECISIONS, asked), "refund")
+        assert not found.allowed and "asked to get write read" in found.reason
+        broad = row_of(client.get(DECISIONS, asked | {"scopes": ["read", "write"]}), "refund")
+        assert broad.allowed
+
+
+def test_nobody_is_nobody(staff):
+    client = staff("view_switch", "view_user")
+    answer = client.get(DECISIONS, {"user": "", "server": "default"})
+    assert row_of(answer, "add").allowed and not row_of(answer, "refund").allowed
+
+
+def test_who_is_not_there_is_told(staff):
+    client = staff("view_switch", "view_user")
+    answer = client.get(DECISIONS, {"user": "mallory", "server": "default"})
+    assert "There is no such user" in answer.text and answer.context["verdicts"] is None
+
+
+def test_superusers_are_told_of_by_superusers_alone(staff, root):
+    User.objects.create_superuser("boss")
+    asked = {"user": "boss", "server": "default"}
+    answer = staff("view_switch", "view_user").get(DECISIONS, asked)
+    assert answer.context["verdicts"] is None and "superusers alone" in answer.text
+    assert row_of(root.get(DECISIONS, asked), "refund").allowed
+
+
+def test_what_only_takes_the_rows_of_what_is_off_says_what_it_does(staff, alice):
+    """It is listed still: that it is switched off would be no reason."""
+    Switch.objects.create(server="default", thing="resource:invoice")
+    client = staff("view_switch", "view_user")
+    answer = client.get(DECISIONS, {"user": "alice", "server": "default"})
+    takes, rests = row_of(answer, "refund"), row_of(answer, "search_invoice")
+    assert takes.allowed and "switched off" not in takes.reason
+    assert not rests.allowed and "switched off resource:invoice" in rests.reason
+
+
+@pytest.mark.parametrize("held", [[], ["view_switch"], ["view_user"]])
+def test_decisions_are_for_who_may_see_users_and_switches(staff, alice, held):
+    client = staff(*held)
+    answer = client.get(DECISIONS, {"user": "alice", "server": "default"})
+    assert answer.status_code == 403 and "refund" not in answer.text
+    assert "decisions/" not in client.get(LIST).text
+
+
+def test_what_a_name_holds_is_shown_as_text(staff, server):
+    @server.tool(description="<script>alert(1)</script>")
+    def odd(request) -> str:
+        return ""
+
+    User.objects.create_user("<b>eve</b>")
+    client = staff("view_switch", "view_user")
+    answer = client.get(DECISIONS, {"user": "<b>eve</b>", "server": server.name})
+    assert "<b>eve</b>" not in answer.text and answer.status_code == 200

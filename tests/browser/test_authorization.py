@@ -1,0 +1,123 @@
+"""A client is authorized in a real browser: from the address of the endpoint to the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from queue import Queue
+
+import pytest
+
+from tests.oauth.agent import Agent, told
+from tests.oauth.site import PASSWORD, Site
+
+SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def site(program, tmp_path_factory):
+    made = Site(tmp_path_factory.mktemp("site"))
+    with made.serve():
+        yield made
+
+
+class Callback(HTTPServer):
+    """Where the client waits for the browser to come back."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Back)
+        self.url = f"http://127.0.0.1:{self.server_port}/callback"
+        self.came: Queue[str] = Queue()
+
+
+class Back(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.server.came.put(self.path)
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"<title>Back</title><link rel=icon href=data:,><p>Close this window.")
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def callback():
+    with Callback() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def page(chromium):
+    """A tab, in which nothing goes wrong unseen."""
+    wrong = []
+    with chromium.new_context() as context:
+        context.set_default_timeout(SECONDS * 1000)
+        page = context.new_page()
+        page.on("console", lambda message: wrong.append(message.text))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        yield page
+    assert not wrong
+
+
+class Beside:
+    """The client, in a thread of its own: the browser is this thread's."""
+
+    def __init__(self, endpoint, callback, does=Agent.whoami):
+        self.callback, self.urls = callback, Queue()
+        self.agent = Agent(endpoint, self.sent, callback.url)
+        self._pool = ThreadPoolExecutor(1)
+        self.said = self._pool.submit(lambda: asyncio.run(does(self.agent)))
+        self._pool.shutdown(wait=False)
+
+    async def sent(self, url):
+        self.urls.put(url)
+        came = await asyncio.to_thread(self.callback.came.get, timeout=SECONDS)
+        return told(self.callback.url.removesuffix("/callback") + came, self.callback.url)
+
+
+def sign_in(page, user):
+    page.get_by_label("Username").fill(user)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+
+
+def test_a_person_signs_in_reads_and_allows(site, callback, page):
+    client = Beside(site.endpoint, callback)
+    page.goto(client.urls.get(timeout=SECONDS))
+    sign_in(page, "alice")
+    main = page.get_by_role("main")
+    for words in ("Agent Smith", "unverified", site.endpoint, callback.url.split("/")[2]):
+        assert words in main.inner_text()
+    page.get_by_role("button", name="Allow").click()
+    page.wait_for_url(f"{callback.url}?*")
+    assert client.said.result(SECONDS) == "alice"
+
+
+def test_a_person_signs_in_as_somebody_else_first(site, callback, page):
+    client = Beside(site.endpoint, callback)
+    page.goto(client.urls.get(timeout=SECONDS))
+    sign_in(page, "alice")
+    page.get_by_role("button", name="Sign in as somebody else").click()
+    sign_in(page, "bob")
+    page.get_by_role("button", name="Allow").click()
+    page.wait_for_url(f"{callback.url}?*")
+    assert client.said.result(SECONDS) == "bob"
+
+
+def test_a_person_cancels(site, callback, page):
+    client = Beside(site.endpoint, callback)
+    page.goto(client.urls.get(timeout=SECONDS))
+    sign_in(page, "alice")
+    page.get_by_role("button", name="Cancel").click()
+    page.wait_for_url(f"{callback.url}?*")
+    assert client.said.exception(SECONDS) is not None
+    assert client.agent.told[0]["error"] == "access_denied"
+    assert client.agent.answers("/oauth/token") == []

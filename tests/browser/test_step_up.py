@@ -1,0 +1,92 @@
+"""A real browser, and the official client that needs more than it was given."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.oauth.agent import text
+from tests.oauth.site import Site
+
+from .test_authorization import SECONDS, Beside, callback, page, sign_in
+
+__all__ = ["callback", "page"]  # fixtures
+
+
+@pytest.fixture(scope="module")
+def site(program, tmp_path_factory):
+    made = Site(tmp_path_factory.mktemp("site"), SITE_SCOPES="1")
+    made.permit("alice", "change_user")
+    with made.serve():
+        yield made
+
+
+async def renames(agent):
+    """One conversation: what it was given first, the answer, and what it has then."""
+    async with agent.opened() as client:
+        before = text(await client.call_tool("whoami", {})), agent.memory.tokens.scope
+        said = await client.call_tool("rename", {"to": "Alicia"})
+    return before, said.content[0].text, agent.memory.tokens.scope
+
+
+def allow(page, callback):
+    page.get_by_role("button", name="Allow").click()
+    page.wait_for_url(f"{callback.url}?*")
+
+
+def test_from_403_to_success(site, callback, page):
+    """The person agrees to the little that is asked first, and later to what is new."""
+    client = Beside(site.endpoint, callback, renames)
+    page.goto(client.urls.get(timeout=SECONDS))
+    sign_in(page, "alice")
+    main = page.get_by_role("main")
+    assert "Know who you are" in main.inner_text() and "Change users" not in main.inner_text()
+    allow(page, callback)
+
+    page.goto(client.urls.get(timeout=SECONDS))  # the 403; nobody signs in again
+    shown = [term.inner_text() for term in page.locator("dt").all()]
+    assert "New: it may" in shown and "It may already" in shown
+    new = page.locator("dl > div", has_text="New: it may")
+    old = page.locator("dl > div", has_text="It may already")
+    assert "Change users" in new.inner_text() and "Know who you are" in old.inner_text()
+    allow(page, callback)
+
+    before, said, scope = client.said.result(SECONDS)
+    assert before == ("alice", "basic") and said == "alice is Alicia"
+    assert set(scope.split()) == {"basic", "write"}
+    assert client.agent.answers("/mcp").count(403) == 1
+    assert len(client.agent.asked) == 2
+
+
+def test_two_people_in_one_browser(site, callback, page):
+    """What one of them agreed to is not the other's, and is not widened by what that one says."""
+    client = Beside(site.endpoint, callback, wants_more)
+    page.goto(client.urls.get(timeout=SECONDS))
+    sign_in(page, "alice")
+    allow(page, callback)
+    page.goto(client.urls.get(timeout=SECONDS))
+    before = held_by(site, "alice")
+    assert "It may already" in page.get_by_role("main").inner_text()
+    page.get_by_role("button", name="Sign in as somebody else").click()
+    sign_in(page, "bob")
+    words = page.get_by_role("main").inner_text()
+    assert "bob" in words and "alice" not in words and "It may already" not in words
+    allow(page, callback)
+    assert client.said.result(SECONDS) == "Unknown tool: rename"  # it is bob's client now
+    assert held_by(site, "alice") == before and held_by(site, "bob") == "['basic write']"
+
+
+def held_by(site, name):
+    return site.run(
+        "from oauth2_provider.models import get_access_token_model as tokens;"
+        f"mine = tokens().objects.filter(user__username={name!r}).order_by('pk');"
+        "print([token.scope for token in mine])"
+    )
+
+
+async def wants_more(agent):
+    async with agent.opened() as client:
+        text(await client.call_tool("whoami", {}))
+        try:
+            return (await client.call_tool("rename", {"to": "Robert"})).content[0].text
+        except Exception as error:
+            return str(error)

@@ -1,0 +1,180 @@
+"""Whose rights are others now: each change one record, with what was saved; none for nothing."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import Group, Permission, User
+from django.contrib.contenttypes.models import ContentType
+from django.db import connections, transaction
+
+import django_mcp as mcp
+from django_mcp.delivery.interests import ANYTHING, declare, watched
+from django_mcp.dispatch import standing
+from django_mcp.models import Change, Token
+from django_mcp.tokens import revoke
+
+ALIASES = sorted({"default", settings.DJANGO_MCP["DATABASE"]})
+pytestmark = pytest.mark.django_db(transaction=True, databases=ALIASES)
+
+
+def found() -> list[tuple[str, str]]:
+    """What was written down, wherever that is."""
+    return [
+        one
+        for alias in ALIASES
+        for one in Change.objects.using(alias).filter(pk__gt=0).order_by("pk")
+        .values_list("kind", "subject")
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def people(shared_db):
+    """A user in a group that has a permission; and somebody is connected somewhere."""
+    watched.__init__()
+    user, group = User.objects.create_user("carol"), Group.objects.create(name="g")
+    user.groups.add(group)
+    group.permissions.add(Permission.objects.first())
+    declare("somebody", [ANYTHING])
+    watched.forget()
+    assert watched([ANYTHING])
+    yield user, group
+    watched.__init__()
+
+
+@pytest.mark.parametrize(
+    ("flag", "kind"),
+    [("is_superuser", "user"), ("is_staff", "user"), ("is_active", "standing")],
+)
+def test_a_flag_that_is_saved_is_told(people, flag, kind):
+    user, _ = people
+    setattr(user, flag, not getattr(user, flag))
+    user.save()
+    assert set(found()) == {(kind, str(user.pk))}
+
+
+def test_a_user_who_is_let_in_again_may_do_something_else(people):
+    user, _ = people
+    for user.is_active in (False, True):
+        user.save(update_fields=["is_active"])
+    assert found()[0] == ("standing", str(user.pk)) and found()[-1] == ("user", str(user.pk))
+
+
+def test_what_else_a_user_is_is_nobodys_business(people, django_assert_num_queries):
+    user, _ = people
+    with django_assert_num_queries(2):  # what the flags were, and the row
+        user.save(update_fields=["is_active", "is_superuser", "email"])
+    with django_assert_num_queries(1):
+        user.save(update_fields=["last_login"])
+    User.objects.only("email").get().save()
+    assert found() == []
+
+
+def test_where_nobody_is_connected_it_costs_nothing(django_assert_num_queries):
+    watched.__init__()
+    user = User.objects.create_user("dan")
+    user.is_superuser = True
+    assert not watched([ANYTHING])
+    with django_assert_num_queries(1):
+        user.save(update_fields=["is_superuser"])
+    assert found() == []
+
+
+def test_a_proxy_of_users_is_a_user(people):
+    class Person(User):
+        class Meta:
+            proxy = True
+            app_label = "tests"
+
+    person = Person.objects.get()
+    person.is_superuser = True
+    person.save()
+    assert found() == [("user", str(person.pk))]
+
+
+def test_of_a_group_there_is_one_record_however_many_are_in_it(people):
+    _, group = people
+    more = User.objects.bulk_create(User(username=f"u{n}") for n in range(500))
+    group.user_set.add(*more)
+    assert found() == [("user", "")]
+    group.permissions.clear()
+    group.name = "h"
+    group.save()
+    assert found()[1:] == [("group", str(group.pk))] * 2
+
+
+def test_what_goes_takes_from_everybody(people):
+    kind = ContentType.objects.create(app_label="x", model="y")
+    Permission.objects.bulk_create(
+        Permission(content_type=kind, codename=f"p{n}", name="p") for n in range(3)
+    )
+    kind.delete()  # and with it its permissions
+    assert set(found()) == {("user", "")}
+    Change.objects.all().delete()
+    people[1].delete()
+    assert set(found()) == {("user", "")}
+
+
+def test_a_user_who_is_deleted_ends(people):
+    user, pk = people[0], str(people[0].pk)
+    user.delete()
+    assert ("standing", pk) in found()
+
+
+def test_what_is_rolled_back_is_not_told(people):
+    user, group = people
+    token, _ = Token.make(user, "t")
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        user.is_superuser = True
+        user.save()
+        group.permissions.clear()
+        token.delete()
+        assert found()  # in the transaction it is there
+        raise ZeroDivisionError
+    assert found() == []
+
+
+def test_tokens(people):
+    user, _ = people
+    for number in range(3):
+        Token.make(user, str(number))
+    assert found() == []
+    assert revoke(Token.objects.filter(name="0")) == 1
+    assert revoke(Token.objects.filter(name="0")) == 0
+    Token.objects.get(name="1").save()
+    assert found() == [("standing", "")]
+    Token.objects.get(name="1").delete()
+    one = Token.objects.get(name="2")
+    one.revoked = "2026-01-01T00:00:00Z"
+    one.save()
+    assert found()[1:] == [("standing", str(user.pk))] * 2
+
+
+def test_many_changes_in_one_transaction_end_in_everybody(people):
+    with transaction.atomic():
+        for number in range(450):
+            standing.changed(number, using="default")
+    kinds = found()
+    assert len(kinds) == 402 and kinds[-2:] == [("user", ""), ("standing", "")]
+
+
+def test_by_hand(people):
+    user, group = people
+    mcp.notify_permissions_changed(user, group)
+    mcp.notify_permissions_changed()
+    assert found() == [("user", str(user.pk)), ("group", str(group.pk)), ("user", "")]
+    with pytest.raises(TypeError, match="neither a user nor a group"):
+        mcp.notify_permissions_changed(Permission.objects.first())
+
+
+def test_by_hand_in_a_loop(people):
+    async def said() -> None:
+        mcp.notify_permissions_changed()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            await task
+
+    asyncio.run(said())
+    assert found() == [("user", "")]
+    connections.close_all()

@@ -1,0 +1,102 @@
+"""The page on issuers elsewhere: what it shows lets people in, and what it promises holds."""
+
+from __future__ import annotations
+
+import re
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.test import override_settings
+
+from django_mcp.checks import check_issuers, check_settings
+from django_mcp.issuers import fetching, introspection, keys
+from django_mcp.principal import verifiers
+from django_mcp.protected.names import resource
+from tests.issuers.conftest import issuer as issuer
+from tests.issuers.issuer import Issuer
+
+from .pages import ROOT, blocks, text
+
+PAGE = ROOT / "docs/how-to/external-issuers.md"
+OBJECT, SETTINGS, URLS, EMAIL, FIRST, OPAQUE = blocks(PAGE, "python")
+NAMED = "https://id.example/realms/shop"
+
+
+def run(code: str, name: str = "shown", **given: Any) -> ModuleType:
+    module = ModuleType(name)
+    vars(module).update(given)
+    exec(compile(code, str(PAGE), "exec", dont_inherit=True), vars(module))
+    return module
+
+
+@pytest.fixture
+def project(issuer, monkeypatch):
+    """The page's settings, URLs and module, with an issuer that is there."""
+    monkeypatch.setenv("INTROSPECTION_SECRET", "s3cret")
+    code = "\n".join((OBJECT, EMAIL, FIRST, OPAQUE)).replace(NAMED, issuer.name)
+    package, module = ModuleType("shop"), run(code, "shop.tokens")
+    package.tokens = module  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "shop", package)
+    monkeypatch.setitem(sys.modules, "shop.tokens", module)
+    whole = {**settings.DJANGO_MCP, **run(SETTINGS).DJANGO_MCP}
+    from django_mcp import principal
+
+    principal._made.cache_clear()
+    with override_settings(DJANGO_MCP=whole, ROOT_URLCONF=run(URLS)):
+        yield module
+    principal._made.cache_clear()
+
+
+def test_nothing_is_wrong_with_the_project(project):
+    assert [*check_settings(), *check_issuers()] == []
+    assert [type(one).__name__ for one in verifiers()] == ["PersonalAccessTokens", "JWTTokens"]
+
+
+async def test_people_come_in(project, issuer, server, alice):
+    aud = resource(server)
+    found = await project.keycloak.verify(issuer.token(aud), server)
+    assert found.user == alice and found.auth.scopes == {"mcp"}
+    assert (await project.company.verify(issuer.opaque("opaque", aud), server)).user == alice
+    assert await project.keycloak.verify(issuer.token(aud, scope="other"), server) is None
+    assert await project.keycloak.verify(issuer.token(aud, sub="mallory"), server) is None
+
+
+@pytest.mark.django_db
+def test_people_are_found_by_a_verified_address(project):
+    user = get_user_model().objects.create_user("bob", email="Bob@example.com")
+    said = {"email": "bob@example.com"}
+    assert project.by_email(said | {"email_verified": True}) == user
+    for verified in ({}, {"email_verified": False}, {"email_verified": "true"}):
+        assert project.by_email(said | verified) is None
+
+
+@pytest.mark.django_db
+def test_people_are_made_when_they_first_come(project):
+    made = project.first_seen({"sub": "7"})
+    assert project.first_seen({"sub": "7"}) == made and not made.has_usable_password()
+    assert made.username == "keycloak-7" and not made.get_all_permissions()
+
+
+async def test_who_is_there_twice_is_nobody(server, db):
+    from django_mcp.issuers import JWTTokens
+
+    people = get_user_model().objects
+    for name in ("a", "b"):
+        await people.acreate(username=name, email="same@example.com")
+    with Issuer() as there:
+        verifier = JWTTokens(there.name, user=lambda said: people.get(email="same@example.com"))
+        assert await verifier.verify(there.token(resource(server)), server) is None
+
+
+def test_the_numbers_of_the_page_are_those_of_the_code():
+    told = re.sub(r"\s+", " ", text(PAGE))
+    assert "every ten minutes" in told and keys.FRESH == 600
+    assert "at most every ten seconds" in told and keys.PAUSE == 10
+    assert "good for four hours" in told and keys.KEPT == 4 * 3600
+    assert "after five minutes" in told and introspection.RECHECKED.total_seconds() == 300
+    assert "It has five seconds" in told and fetching.SECONDS == 5
+    assert "256 KB" in told and fetching.LONGEST == 256 * 1024

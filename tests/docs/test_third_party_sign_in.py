@@ -1,0 +1,31 @@
+"""The page on signing in elsewhere.
+
+All its code is a project that ``tests/oauth/test_third_party.py`` runs, from client to provider.
+"""
+
+from __future__ import annotations
+
+import re
+
+from django_mcp.oauth import issuing, questions
+from django_mcp.oauth.upstream import Upstream
+from tests.oauth.third.people import ThirdSite
+from tests.oauth.third.provider import Provider
+
+from .pages import ROOT, blocks, text
+
+PAGE = ROOT / "docs/how-to/third-party-sign-in.md"
+
+
+def test_nothing_is_wrong_with_the_project(tmp_path):
+    assert len(blocks(PAGE, "python")) == 4  # each is a part of it
+    with Provider("company") as company, Provider("other") as other:
+        site = ThirdSite(tmp_path, company, other)
+        assert "no issues" in site.manage("check", "--fail-level", "WARNING")
+
+
+def test_the_numbers_of_the_page_are_those_of_the_code():
+    told = re.sub(r"\s+", " ", text(PAGE))
+    assert f"max_age = {Upstream.max_age:.0f} grace = {Upstream.grace:.0f}" in told
+    assert "five minutes here" in told and Upstream.max_age == 300
+    assert "asked again after ten seconds" in told and questions.PAUSE == issuing.SOON == 10

@@ -1,0 +1,73 @@
+"""A shop whose people sign in elsewhere."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+
+from django_mcp import principal
+from django_mcp.issuers import IntrospectedTokens, JWTTokens
+from django_mcp.issuers import keys as the_keys
+from tests.delivery.rows import given
+
+from .issuer import CLIENT, SECRET, Issuer
+
+
+@pytest.fixture
+def issuer():
+    with Issuer() as made:
+        yield made
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Time that a test lets pass for what is known of keys."""
+
+    class Clock:
+        ahead = 0.0
+
+        def monotonic(self) -> float:
+            return time.monotonic() + self.ahead
+
+    made = Clock()
+    monkeypatch.setattr(the_keys, "time", made)
+    return made
+
+
+def by_name(claims: dict[str, Any]) -> Any:
+    return get_user_model().objects.get(username=claims.get("sub") or claims["username"])
+
+
+@pytest.fixture
+def tokens(issuer):
+    """Makes verifiers of its JWTs."""
+
+    def made(**options: Any) -> JWTTokens:
+        return JWTTokens(issuer.name, **{"user": by_name} | options)
+
+    return made
+
+
+@pytest.fixture
+def introspected(issuer):
+    """Makes verifiers that ask it."""
+
+    def made(**options: Any) -> IntrospectedTokens:
+        whole = {"user": by_name, "client_id": CLIENT, "client_secret": SECRET} | options
+        return IntrospectedTokens(issuer.name, **whole)
+
+    return made
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Puts verifiers at the endpoint, in this order."""
+
+    def put(*made: Any) -> None:
+        monkeypatch.setattr(principal, "_made", lambda paths: made)
+
+    with given(URL="https://shop.example"):
+        yield put

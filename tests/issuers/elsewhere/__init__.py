@@ -1,0 +1,1 @@
+"""The project of the OAuth tests, which tells others of its tokens as well."""

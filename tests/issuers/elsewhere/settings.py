@@ -1,0 +1,6 @@
+"""As ``tests.oauth.project.settings``, with one more URL."""
+
+from tests.oauth.project.settings import *  # noqa: F403
+
+ROOT_URLCONF = "tests.issuers.elsewhere.urls"
+SILENCED_SYSTEM_CHECKS = ["django_mcp_oauth.W004", "django_mcp_oauth.W032"]

@@ -1,0 +1,1 @@
+"""A project whose people sign in elsewhere, without the embedded authorization server."""

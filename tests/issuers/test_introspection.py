@@ -1,0 +1,267 @@
+"""Tokens that only their issuer can read: what it is asked, and what is made of its answers."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import time
+from datetime import timedelta
+from typing import Any
+from urllib.parse import unquote_plus
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.utils import timezone
+
+from django_mcp.exceptions import Busy
+from django_mcp.issuers import IntrospectedTokens, introspection
+from django_mcp.principal import Challenging, Issuing
+from django_mcp.protected.names import resource
+from tests.delivery.rows import given
+
+from .issuer import CLIENT, HOUR, SECRET, say, unsigned
+
+pytestmark = pytest.mark.django_db
+PLACE = "/introspect"
+TOKEN = "2YotnFZFEjr1zCsicMWpAA"
+
+
+@pytest.fixture(autouse=True)
+def in_public():
+    with given(URL="https://shop.example"):
+        yield
+
+
+@pytest.fixture
+def aud(server):
+    return resource(server)
+
+
+@pytest.fixture
+def ticking(monkeypatch):
+    """Time that a test lets pass for what is remembered."""
+
+    class Clock:
+        ahead = 0.0
+
+        def monotonic(self) -> float:
+            return time.monotonic() + self.ahead
+
+    made = Clock()
+    monkeypatch.setattr(introspection, "time", made)
+    return made
+
+
+async def enters(verifier: Any, token: str, server: Any) -> bool:
+    return await verifier.verify(token, server) is not None
+
+
+async def test_a_token_speaks_for_whom_the_project_finds(issuer, introspected, server, alice, aud):
+    verifier, token = introspected(), issuer.opaque(TOKEN, aud)
+    principal = await verifier.verify(token, server)
+    assert principal.user == alice and principal.auth.scopes == {"mcp"}
+    assert isinstance(verifier, Challenging) and isinstance(verifier, Issuing)
+    again = await verifier.verify(issuer.opaque("the-next", aud), server)
+    other = await verifier.verify(issuer.opaque("another", aud, client_id="other"), server)
+    assert principal.key == again.key != other.key and TOKEN not in principal.key
+
+
+async def test_it_is_sent_in_a_body_by_a_client_that_has_a_secret(
+    issuer, introspected, server, alice, aud
+):
+    await introspected().verify(issuer.opaque(TOKEN, aud), server)
+    assert issuer.forms == [{"token": TOKEN, "token_type_hint": "access_token"}]
+    assert not any(TOKEN in path for path in issuer.paths)
+    asking = issuer.authorizations[issuer.paths.index(PLACE)]
+    name, secret = base64.b64decode(asking.removeprefix("Basic ")).decode().split(":")
+    assert (unquote_plus(name), unquote_plus(secret)) == (CLIENT, SECRET)
+    assert issuer.authorizations[0] is None  # of the metadata
+
+
+async def test_a_user_may_be_named_as_django_oauth_toolkit_does(
+    issuer, introspected, server, alice, aud
+):
+    issuer.opaque(TOKEN, [aud], sub=None, iss=None, username="alice", token_type="Bearer")
+    assert await enters(introspected(), TOKEN, server)
+
+
+WRONG: dict[str, dict[str, Any]] = {
+    "not active": {"active": False},
+    "active in a word": {"active": "true"},
+    "active in a number": {"active": 1},
+    "of another server": {"aud": "https://shop.example/mcp/other"},
+    "of no server": {"aud": None},
+    "expired": {"exp": int(time.time()) - 1},
+    "an end that is none": {"exp": "soon"},
+    "an end that is nothing": {"exp": None},
+    "another issuer's": {"iss": "https://other.example"},
+    "nobody's": {"sub": None},
+    "of somebody unknown": {"sub": "mallory"},
+    "a refresh token": {"token_type": "refresh_token"},
+    "a refresh token of Keycloak": {"typ": "Refresh"},
+    "bound to a key": {"cnf": {"x5t#S256": "x"}},
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+async def test_what_is_told_of_no_token(issuer, introspected, server, alice, aud, wrong, caplog):
+    caplog.set_level(logging.DEBUG)
+    issuer.opaque(TOKEN, aud)
+    issuer.tokens[TOKEN] |= wrong
+    assert not await enters(introspected(), TOKEN, server)
+    assert TOKEN not in caplog.text and SECRET not in caplog.text
+
+
+async def test_a_token_is_asked_about_by_everybody_at_once_once(
+    issuer, introspected, server, alice, aud
+):
+    verifier = introspected()
+    issuer.opaque(TOKEN, aud)
+    issuer.gate.clear()
+    many = [asyncio.ensure_future(verifier.verify(TOKEN, server)) for _ in range(20)]
+    while not issuer.asked:  # noqa: ASYNC110 - another thread counts
+        await asyncio.sleep(0.01)
+    issuer.gate.set()
+    assert all(await asyncio.gather(*many)) and issuer.asked[PLACE] == 1
+
+
+async def test_a_token_that_was_revoked_goes_on_for_seconds(
+    issuer, introspected, server, alice, aud, ticking
+):
+    verifier = introspected(memory=5)
+    assert await enters(verifier, issuer.opaque(TOKEN, aud), server)
+    issuer.tokens.clear()
+    ticking.ahead = 4
+    assert await enters(verifier, TOKEN, server) and issuer.asked[PLACE] == 1
+    ticking.ahead = 5
+    assert not await enters(verifier, TOKEN, server) and issuer.asked[PLACE] == 2
+
+
+async def test_without_memory_each_request_asks(issuer, introspected, server, alice, aud):
+    verifier = introspected(memory=0)
+    assert await enters(verifier, issuer.opaque(TOKEN, aud), server)
+    issuer.tokens.clear()
+    assert not await enters(verifier, TOKEN, server) and issuer.asked[PLACE] == 2
+
+
+async def test_what_is_open_has_to_show_its_token_again(issuer, introspected, server, alice, aud):
+    """Nobody can ask for the token of a stream: it is not kept."""
+    ends = (await introspected().verify(issuer.opaque(TOKEN, aud), server)).auth.expires
+    assert ends <= timezone.now() + introspection.RECHECKED
+    soon = int(time.time()) + 30
+    ends = (await introspected().verify(issuer.opaque("b", aud, exp=soon), server)).auth.expires
+    assert ends.timestamp() == soon
+    del issuer.tokens["b"]["exp"]
+    ends = (await introspected().verify("b", server)).auth.expires
+    assert timedelta() < ends - timezone.now() <= introspection.RECHECKED
+
+
+async def test_no_token_is_kept(issuer, introspected, server, alice, aud, monkeypatch):
+    monkeypatch.setattr(introspection, "REMEMBERED", 3)
+    verifier = introspected()
+    for number in range(10):
+        assert await enters(verifier, issuer.opaque(f"{TOKEN}{number}", aud), server)
+    kept = verifier._memory._kept
+    assert len(kept) == 3 and not any(TOKEN in repr(one) for one in kept.items())
+    assert TOKEN not in repr(vars(verifier)) and not verifier._flights._under_way()
+    assert await enters(verifier, f"{TOKEN}9", server) and issuer.asked[PLACE] == 10
+
+
+async def test_what_is_remembered_is_nobodys_to_change(issuer, introspected, server, alice, aud):
+    def find(claims: dict[str, Any]) -> Any:
+        assert claims.pop("sub") == "alice"
+        claims["scope"] = "everything"
+        return alice
+
+    verifier = introspected(user=find)
+    issuer.opaque(TOKEN, aud)
+    found = [await verifier.verify(TOKEN, server) for _ in range(2)]
+    assert [one.auth.scopes for one in found] == [{"mcp"}, {"mcp"}] and issuer.asked[PLACE] == 1
+
+
+DOWN = {
+    "an error": lambda handler, path: say(handler, 500, {}),
+    "no client of its": lambda handler, path: say(handler, 401, {"active": True}),
+    "a redirect": lambda handler, path: say(handler, 307, {}, Location="/elsewhere"),
+    "no JSON": lambda handler, path: say(handler, 200, b"active"),
+    "a page": lambda handler, path: say(handler, 200, {"active": True}, Content_Type="text/html"),
+    "a list": lambda handler, path: say(handler, 200, [{"active": True}]),
+}
+
+
+@pytest.mark.parametrize("behave", DOWN.values(), ids=DOWN)
+async def test_where_nobody_can_tell_nobody_comes_in_and_nobody_is_refused(
+    issuer, introspected, server, alice, aud, behave, caplog
+):
+    issuer.opaque(TOKEN, aud)
+    issuer.behave = behave
+    verifier = introspected(endpoint=f"{issuer.name}{PLACE}")
+    with pytest.raises(Busy):
+        await verifier.verify(TOKEN, server)
+    assert set(issuer.asked) == {PLACE}
+    assert "does not tell of tokens" in caplog.text
+    assert TOKEN not in caplog.text and SECRET not in caplog.text
+    issuer.behave = lambda handler, path: False
+    assert await enters(verifier, TOKEN, server)
+
+
+async def test_an_issuer_that_is_gone(issuer, introspected, server, aud):
+    issuer.down()
+    with pytest.raises(Busy):
+        await introspected().verify(TOKEN, server)
+    issuer.down = lambda: None
+
+
+async def test_only_so_many_are_asked_about_at_once(
+    issuer, introspected, server, alice, aud, monkeypatch
+):
+    monkeypatch.setattr("django_mcp.issuers.flights.AT_ONCE", 3)
+    verifier = introspected()
+    issuer.opaque(TOKEN, aud)
+    issuer.gate.clear()
+    many = [asyncio.ensure_future(verifier.verify(f"{n}", server)) for n in range(3)]
+    await asyncio.sleep(0)
+    with pytest.raises(Busy):
+        await verifier.verify(TOKEN, server)
+    issuer.gate.set()
+    await asyncio.gather(*many)
+    assert await enters(verifier, TOKEN, server)
+
+
+async def test_nobody_waits_for_long(issuer, introspected, server, aud, monkeypatch):
+    monkeypatch.setattr("django_mcp.issuers.flights.PATIENCE", 0.1)
+    verifier = introspected()
+    issuer.gate.clear()
+    with pytest.raises(Busy):
+        await verifier.verify(TOKEN, server)
+    issuer.gate.set()
+    while verifier._flights._under_way():  # noqa: ASYNC110 - no bell rings
+        await asyncio.sleep(0.01)
+
+
+async def test_what_is_plainly_others_is_not_shown_to_it(issuer, introspected, server):
+    others = unsigned({"alg": "RS256"}, {"iss": "https://other.example"}, b"x")
+    for token in ("mcp_" + "a" * 43, others, "", "a b", "é", 'a"', "a\n"):
+        assert not await enters(introspected(), token, server)
+    assert not issuer.asked
+
+
+async def test_a_jwt_of_its_own_is(issuer, introspected, server, alice, aud):
+    token = issuer.token(aud, exp=int(time.time()) + HOUR)
+    issuer.opaque(token, aud)
+    assert await enters(introspected(), token, server)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"client_secret": ""}, {"client_id": ""}, {"memory": -1}, {"memory": 61},
+     {"endpoint": "http://issuer.example/introspect"}, {"issuer": "http://issuer.example"}],
+    ids=str,
+)  # fmt: skip
+def test_what_would_be_unsafe_is_no_verifier(wrong):
+    options = {"issuer": "https://issuer.example", "user": lambda claims: None,
+               "client_id": CLIENT, "client_secret": SECRET}  # fmt: skip
+    with pytest.raises(ImproperlyConfigured) as raised:
+        IntrospectedTokens(**options | wrong)
+    assert SECRET not in str(raised.value)

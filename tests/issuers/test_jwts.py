@@ -1,0 +1,486 @@
+"""JWT access tokens of an issuer elsewhere: who comes in, who does not, what is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import logging
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from django.core.exceptions import ImproperlyConfigured
+
+import django_mcp as mcp
+from django_mcp.exceptions import Busy
+from django_mcp.issuers import JWTTokens, keys
+from django_mcp.issuers.signatures import ALGORITHMS, read_key
+from django_mcp.principal import Challenging, Issuing
+from django_mcp.protected.names import resource
+from tests.delivery.rows import given
+
+from .issuer import HOUR, MAKE, Issuer, public, rsa_key, unsigned
+
+pytestmark = pytest.mark.django_db
+KEYS, METADATA = "/keys", "/.well-known/openid-configuration"
+
+
+@pytest.fixture
+def aud(server):
+    return resource(server)
+
+
+async def enters(verifier: Any, token: str, server: Any) -> bool:
+    return await verifier.verify(token, server) is not None
+
+
+# Who comes in.
+
+
+async def test_a_token_speaks_for_whom_the_project_finds(issuer, tokens, server, alice, aud):
+    verifier = tokens()
+    principal = await verifier.verify(issuer.token(aud, exp=(end := int(time.time()) + 60)), server)
+    assert principal.user == alice and principal.is_authenticated
+    assert principal.auth.scopes == {"mcp"}
+    assert principal.auth.expires == datetime.fromtimestamp(end, UTC)
+    assert principal.auth.key.startswith("issuer-") and issuer.name not in principal.key
+
+
+async def test_it_is_a_verifier_that_names_its_issuer(issuer, tokens, server):
+    verifier = tokens(scopes=["mcp"])
+    assert isinstance(verifier, mcp.TokenVerifier)
+    assert isinstance(verifier, Challenging) and isinstance(verifier, Issuing)
+    assert (verifier.issuer, verifier.asked) == (issuer.name, ["mcp"])
+    assert verifier.challenge(server)["scope"] == "mcp"
+    assert tokens(scopes=["mcp"], ask=["api://shop/mcp"]).asked == ["api://shop/mcp"]
+
+
+async def test_the_token_that_follows_is_the_same_caller_and_another_is_not(
+    issuer, tokens, server, alice, aud
+):
+    verifier, other = tokens(), tokens(user=lambda claims: alice)
+    made = [
+        issuer.token(aud), issuer.token(aud, jti="2", iat=int(time.time()) - 5),
+        issuer.token(aud, client_id="other"), issuer.token(aud, client_id=None, azp="other"),
+    ]  # fmt: skip
+    first, second, client, azp = [(await verifier.verify(one, server)).key for one in made]
+    assert first == second != client == azp
+    subject = (await other.verify(issuer.token(aud, sub="al"), server)).key
+    with Issuer() as elsewhere:
+        its = JWTTokens(elsewhere.name, user=lambda claims: alice)
+        assert len({first, subject, (await its.verify(elsewhere.token(aud), server)).key}) == 3
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+async def test_every_algorithm_with_a_public_key(issuer, tokens, server, alice, aud, algorithm):
+    key = MAKE[algorithm]()
+    issuer.publish(public(key, algorithm, kid="one"))
+    verifier = tokens()
+    assert await enters(verifier, issuer.token(aud, key=key, algorithm=algorithm), server)
+    other = tokens(algorithms=[one for one in ALGORITHMS if one != algorithm])
+    assert not await enters(other, issuer.token(aud, key=key, algorithm=algorithm), server)
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ({"scope": "a b"}, {"a", "b"}), ({"scope": ["a", "b"]}, {"a", "b"}),
+        ({"scope": None, "scp": "a"}, {"a"}), ({"scope": None, "scp": ["a"]}, {"a"}),
+        ({"scope": None}, set()),
+    ],
+)  # fmt: skip
+async def test_issuers_say_scopes_in_their_own_ways(
+    issuer, tokens, server, alice, aud, said, found
+):
+    principal = await tokens().verify(issuer.token(aud, **said), server)
+    assert principal.auth.scopes == found
+
+
+@pytest.mark.parametrize(
+    "over",
+    [{"scope": ""}, {"scope": " "}, {"scope": []}, {"scope": 7}, {"scope": {"a": 1}},
+     {"scope": None, "scp": ""}, {"scope": "", "scp": ["a"]}],
+)  # fmt: skip
+async def test_a_token_that_was_narrowed_to_nothing_opens_nothing(
+    issuer, tokens, server, alice, aud, over
+):
+    """Attack: one that says nothing of scopes is good for all that its user may do."""
+    assert not await enters(tokens(), issuer.token(aud, **over), server)
+
+
+async def test_a_scope_that_is_wanted_is_there(issuer, tokens, server, alice, aud):
+    verifier = tokens(scopes=["mcp", "read"])
+    assert not await enters(verifier, issuer.token(aud), server)
+    assert await enters(verifier, issuer.token(aud, scope="read more mcp"), server)
+
+
+async def test_an_audience_of_the_projects_own_is_compared_exactly(issuer, tokens, server, alice):
+    verifier = tokens(audience="api://shop")
+    assert await enters(verifier, issuer.token(["other", "api://shop"]), server)
+    for aud in ("api://shop/", "API://shop", resource(server), "api://sho", ["api", "shop"]):
+        assert not await enters(verifier, issuer.token(aud), server)
+
+
+async def test_every_spelling_of_a_server_is_the_server(issuer, tokens, server, alice, aud):
+    for named in (aud, f"{aud}/", [aud], ["x", aud.replace("https://shop", "HTTPS://SHOP")]):
+        assert await enters(tokens(), issuer.token(named), server)
+
+
+async def test_types_of_old_and_new(issuer, tokens, server, alice, aud):
+    for kind in ("at+jwt", "AT+JWT", "application/at+jwt", "JWT", None):
+        token = issuer.token(aud, header={"kid": "one", "typ": kind} if kind else {"kid": "one"})
+        assert await enters(tokens(), token, server)
+        strict = tokens(at_jwt=True)
+        assert await enters(strict, token, server) == ("at" in str(kind).lower())
+    assert not await enters(tokens(at_jwt=True), issuer.token(aud, jti=None), server)
+
+
+# Who does not.
+
+
+WRONG: dict[str, dict[str, Any]] = {
+    "for another": {"aud": "https://shop.example/mcp/other"},
+    "for the origin": {"aud": "https://shop.example"},
+    "for none": {"aud": None},
+    "for a number": {"aud": 7},
+    "expired": {"exp": int(time.time()) - HOUR},
+    "without an end": {"exp": None},
+    "an end that is none": {"exp": "soon"},
+    "an end beyond time": {"exp": 10**30},
+    "not yet": {"nbf": int(time.time()) + HOUR},
+    "made in the future": {"iat": int(time.time()) + HOUR},
+    "nobody's": {"sub": None},
+    "of no text": {"sub": 7},
+    "empty": {"sub": ""},
+    "of somebody unknown": {"sub": "mallory"},
+    "an ID token by its hash": {"at_hash": "x"},
+    "an ID token by its nonce": {"nonce": "x", "scope": None},
+    "an ID token of Keycloak": {"typ": "ID"},
+    "a refresh token of Keycloak": {"typ": "Refresh"},
+    "an ID token of Cognito": {"token_use": "id"},
+    "a logout token": {"events": {}},
+    "bound to a key": {"cnf": {"jkt": "x"}},
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+async def test_what_is_signed_and_still_no_token(issuer, tokens, server, alice, aud, wrong, caplog):
+    caplog.set_level(logging.DEBUG, "django_mcp")
+    verifier, token = tokens(), issuer.token(**{"aud": aud} | wrong)
+    assert await enters(verifier, issuer.token(aud), server)
+    assert not await enters(verifier, token, server)
+    assert f"A token of {issuer.name} was refused: " in caplog.text
+    assert token not in caplog.text and token.split(".")[2] not in caplog.text
+
+
+async def test_a_clock_that_is_a_little_off(issuer, tokens, server, alice, aud):
+    now = int(time.time())
+    for said in ({"exp": now - 10}, {"nbf": now + 10}, {"iat": now + 10}):
+        assert await enters(tokens(), issuer.token(aud, **said), server)
+
+
+def pem(key: Any) -> bytes:
+    return bytes(
+        key.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+    )
+
+
+def forged(issuer: Any, aud: Any) -> dict[str, str]:
+    claims, mine = issuer.claims(aud), rsa_key(number=1)
+    header = {"kid": "one", "typ": "at+jwt"}
+    honest = issuer.token(aud)
+    head, body, signature = honest.split(".")
+    bobs = unsigned({}, claims | {"sub": "bob"}).split(".")[1]
+    return {
+        "alg none": unsigned(header | {"alg": "none"}, claims),
+        "alg None": unsigned(header | {"alg": None}, claims),
+        "no alg": unsigned(header, claims),
+        "a list of algs": unsigned(header | {"alg": ["RS256"]}, claims, b"x"),
+        "the public key as a secret": hmac_signed(header, claims, pem(issuer.private)),
+        "another's key": issuer.token(aud, key=mine),
+        "another's key, embedded": issuer.token(
+            aud, key=mine, header=header | {"jwk": public(mine, kid="one")}
+        ),
+        "another's key, by its address": issuer.token(
+            aud, key=mine, header=header | {"jku": f"{issuer.name}/mine"}
+        ),
+        "another's key, by a certificate's": issuer.token(
+            aud, key=mine, header=header | {"x5u": f"{issuer.name}/mine"}
+        ),
+        "another's key, without a name": issuer.token(aud, key=mine, header={"typ": "JWT"}),
+        "crit": issuer.token(aud, header=header | {"crit": ["exp"], "exp": 1}),
+        "a crit that PyJWT knows": issuer.token(
+            aud, header=header | {"crit": ["b64"], "b64": True}
+        ),
+        "a name that is none": unsigned(header | {"alg": "RS256", "kid": 7}, claims, b"x"),
+        "a name that is long": issuer.token(aud, header={"kid": "x" * 300}),
+        "another type": issuer.token(aud, header=header | {"typ": "id+jwt"}),
+        "a logout token's type": issuer.token(aud, header=header | {"typ": "logout+jwt"}),
+        "without a signature": f"{head}.{body}.",
+        "with another body": f"{head}.{bobs}.{signature}",
+        "another algorithm": unsigned(header | {"alg": "PS256"}, claims, b"x" * 256),
+        "of another family": unsigned(header | {"alg": "ES256"}, claims, b"x" * 64),
+        "four parts": f"{honest}.x",
+        "deep": f"{head}.{deep()}.{signature}",
+    }
+
+
+def deep() -> str:
+    """JSON that no parser likes."""
+    return base64.urlsafe_b64encode(b"[" * 4000).decode().rstrip("=")
+
+
+def hmac_signed(header: dict[str, Any], claims: dict[str, Any], secret: bytes) -> str:
+    signed = unsigned(header | {"alg": "HS256"}, claims).rstrip(".")
+    digest = hmac.new(secret, signed.encode(), hashlib.sha256).digest()
+    return f"{signed}.{base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
+
+
+async def test_forgeries(issuer, tokens, server, alice, bob, aud):
+    verifier = tokens()
+    assert await enters(verifier, issuer.token(aud), server)
+    for name, token in forged(issuer, aud).items():
+        assert not await enters(verifier, token, server), name
+    assert issuer.asked["/mine"] == 0
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{"use": "enc"}, {"alg": "RS512"}, {"key_ops": ["sign"]}, {"key_ops": 7}, {"kid": "two"}],
+    ids=str,
+)
+async def test_a_key_that_is_for_something_else(issuer, tokens, server, alice, aud, said):
+    issuer.publish(public(issuer.private, **{"kid": "one"} | said))
+    assert not await enters(tokens(), issuer.token(aud), server)
+
+
+async def test_a_key_that_is_weak(issuer, tokens, server, alice, aud):
+    weak = rsa_key(1024)
+    issuer.publish(public(weak, kid="one"))
+    with pytest.warns(jwt.InsecureKeyLengthWarning):
+        token = issuer.token(aud, key=weak)
+    assert not await enters(tokens(), token, server)
+
+
+def numbered(bits: int) -> dict[str, Any]:
+    """What looks like a key of so many bits."""
+    modulus = (1 << (bits - 1)) + 1
+    whole = base64.urlsafe_b64encode(modulus.to_bytes((bits + 7) // 8, "big")).decode()
+    return {"kty": "RSA", "n": whole.rstrip("="), "e": "AQAB"}
+
+
+@pytest.mark.parametrize("bits", [1024, 2040, 2047, 8193, 16384])
+def test_a_key_of_no_decent_size_is_none(bits):
+    assert read_key(numbered(bits)) is None
+    assert read_key(numbered(2048)) and read_key(numbered(8192))
+    assert read_key(numbered(2048) | {"e": "A" * 7}) is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"kty": ["RSA"]}, {"kty": "RSA", "n": 7, "e": "AQAB"}, {"kty": "RSA", "n": "AQAB"},
+        {"kty": "EC", "crv": 7, "x": "AQ", "y": "AQ"}, {"kty": "EC", "crv": "P-256", "x": None},
+        {"kty": "OKP", "crv": "Ed25519", "x": "AQ"}, {"kty": "OKP", "crv": ["Ed25519"], "x": "AQ"},
+        {"kty": "RSA", "n": "A" * 100_000, "e": "AQAB"}, {"kty": "RSA", "use": ["sig"]}, [], None,
+    ],
+    ids=lambda said: str(said)[:40],
+)  # fmt: skip
+def test_what_is_no_key_at_all(said):
+    assert read_key(said) is None
+
+
+async def test_keys_that_are_none_hide_no_other(issuer, tokens, server, alice, aud):
+    secret = {"kty": "oct", "k": "c2VjcmV0", "kid": "one"}
+    good = public(issuer.private, kid="one")
+    issuer.publish(7, {}, secret, {"kty": "RSA", "kid": "one"}, {**good, "n": "!"}, good)
+    assert await enters(tokens(), issuer.token(aud), server)
+    assert not await enters(
+        tokens(), hmac_signed({"kid": "one"}, issuer.claims(aud), b"secret"), server
+    )
+
+
+async def test_what_is_no_token_of_the_issuers_costs_nothing(issuer, tokens, server, aud):
+    verifier = tokens()
+    for token in ("", "mcp_" + "a" * 43, "a.b", "a.b.c", "é.é.é", issuer.token(aud, iss="https://x"),
+                  unsigned({}, {}), issuer.token(aud, iss=f"{issuer.name}/")):  # fmt: skip
+        assert not await enters(verifier, token, server)
+    assert not issuer.asked
+
+
+async def test_a_user_who_may_not_sign_in(issuer, tokens, server, alice, aud):
+    verifier = tokens()
+    alice.is_active = False
+    await alice.asave()
+    assert not await enters(verifier, issuer.token(aud), server)
+    assert not await enters(tokens(user=lambda claims: None), issuer.token(aud), server)
+
+
+# What the issuer is asked.
+
+
+async def test_many_at_once_ask_once(issuer, tokens, server, alice, aud):
+    verifier = tokens()
+    issuer.gate.clear()
+    token = issuer.token(aud)
+    many = [asyncio.ensure_future(verifier.verify(token, server)) for _ in range(30)]
+    while not issuer.asked:  # noqa: ASYNC110 - another thread counts
+        await asyncio.sleep(0.01)
+    issuer.gate.set()
+    assert all(found is not None for found in await asyncio.gather(*many))
+    assert issuer.asked == {METADATA: 1, KEYS: 1}
+
+
+async def test_keys_are_asked_for_once(issuer, tokens, server, alice, aud, clock):
+    verifier = tokens()
+    for _ in range(5):
+        assert await enters(verifier, issuer.token(aud), server)
+    assert issuer.asked == {METADATA: 1, KEYS: 1}
+    clock.ahead += keys.FRESH + 1
+    for _ in range(5):
+        assert await enters(verifier, issuer.token(aud), server)
+    assert issuer.asked[KEYS] == 2
+
+
+async def test_a_key_that_is_new_is_found_and_one_that_is_gone_is_refused(
+    issuer, tokens, server, alice, aud, clock
+):
+    verifier = tokens()
+    old, key = issuer.token(aud), rsa_key(number=1)
+    new = issuer.token(aud, key=key, header={"kid": "two"})
+    assert await enters(verifier, old, server)
+    issuer.publish(public(key, kid="two"))
+    clock.ahead += keys.PAUSE
+    assert await enters(verifier, new, server) and not await enters(verifier, old, server)
+
+
+async def test_a_flood_of_unknown_keys_asks_now_and_then(issuer, tokens, server, alice, aud, clock):
+    verifier = tokens()
+    for number in range(200):
+        token = issuer.token(aud, key=rsa_key(number=1), header={"kid": f"{number}"})
+        assert not await enters(verifier, token, server)
+    assert issuer.asked[KEYS] == 1
+    clock.ahead += keys.PAUSE
+    assert not await enters(verifier, issuer.token(aud, header={"kid": "x"}), server)
+    assert issuer.asked[KEYS] == 2 and await enters(verifier, issuer.token(aud), server)
+
+
+async def test_what_was_known_is_good_for_a_time_where_the_issuer_is_gone(
+    issuer, tokens, server, alice, aud, clock, caplog
+):
+    verifier, token = tokens(), issuer.token(aud)
+    unknown = issuer.token(aud, header={"kid": "x"})
+    assert await enters(verifier, token, server)
+    issuer.behave = lambda handler, path: bool(handler.send_error(500)) or True
+    clock.ahead += keys.FRESH + 1
+    for _ in range(3):
+        assert await enters(verifier, token, server)
+    assert issuer.asked[KEYS] == 2
+    with pytest.raises(Busy):
+        await verifier.verify(unknown, server)
+    clock.ahead += keys.KEPT
+    with pytest.raises(Busy):
+        await verifier.verify(token, server)
+    assert f"The keys of {issuer.name} cannot be had: it answers by 500" in caplog.text
+
+
+async def test_who_is_away_keeps_nobody_waiting_whose_key_is_known(
+    issuer, tokens, server, alice, aud, clock
+):
+    verifier, token = tokens(), issuer.token(aud)
+    assert await enters(verifier, token, server)
+    issuer.behave = lambda handler, path: bool(handler.send_error(500)) or True
+    clock.ahead += keys.FRESH + 1
+    assert await enters(verifier, token, server)
+    issuer.gate.clear()
+    clock.ahead += keys.PAUSE
+    assert await asyncio.wait_for(enters(verifier, token, server), 2)
+    issuer.gate.set()
+    while verifier._keys._flights._under_way():  # noqa: ASYNC110 - no bell rings
+        await asyncio.sleep(0.01)
+
+
+async def test_an_issuer_that_comes_back_is_believed(issuer, tokens, server, alice, aud, clock):
+    verifier, token = tokens(), issuer.token(aud)
+    issuer.behave = lambda handler, path: bool(handler.send_error(503)) or True
+    with pytest.raises(Busy):
+        await verifier.verify(token, server)
+    del issuer.behave
+    issuer.behave = lambda handler, path: False
+    with pytest.raises(Busy):  # it was asked just now
+        await verifier.verify(token, server)
+    clock.ahead += keys.PAUSE
+    assert await enters(verifier, token, server)
+
+
+async def test_metadata_of_another_issuer_is_nobodys(issuer, tokens, server, alice, aud, caplog):
+    issuer.metadata["issuer"] = "https://other.example"
+    with pytest.raises(Busy):
+        await tokens().verify(issuer.token(aud), server)
+    assert issuer.asked[KEYS] == 0 and "it answers by 404" in caplog.text
+
+
+async def test_keys_that_are_elsewhere_unsafely(issuer, tokens, server, alice, aud, caplog):
+    issuer.metadata["jwks_uri"] = "http://keys.example/keys"
+    with pytest.raises(Busy):
+        await tokens().verify(issuer.token(aud), server)
+    assert "its metadata has no jwks_uri that is safe" in caplog.text
+
+
+async def test_where_the_keys_are_may_be_told(issuer, tokens, server, alice, aud):
+    assert await enters(tokens(jwks_uri=f"{issuer.name}/keys"), issuer.token(aud), server)
+    assert issuer.asked == {KEYS: 1}
+
+
+async def test_the_metadata_of_oauth_will_do(server, alice, aud):
+    from .issuer import say
+
+    with Issuer() as issuer:
+        issuer.name += "/realms/shop"
+        issuer.metadata["issuer"] = issuer.name
+        place = "/.well-known/oauth-authorization-server/realms/shop"
+        issuer.behave = lambda handler, path: path == place and say(handler, 200, issuer.metadata)
+        verifier = JWTTokens(issuer.name, user=lambda claims: alice)
+        assert await enters(verifier, issuer.token(aud), server)
+        assert issuer.paths == [f"/realms/shop{METADATA}", place, KEYS]
+
+
+# Declaring.
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"issuer": "http://issuer.example"}, {"issuer": "ftp://issuer.example"}, {"issuer": None},
+        {"issuer": "https://me@issuer.example"}, {"issuer": "https://issuer.example#x"},
+        {"user": None}, {"user": "username"}, {"algorithms": ["HS256"]}, {"algorithms": ["none"]},
+        {"algorithms": []}, {"algorithms": "RS256"}, {"jwks_uri": "http://issuer.example/keys"},
+        {"scopes": "mcp"}, {"ask": [7]}, {"audience": ""}, {"audience": ["a"]},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_would_be_unsafe_is_no_verifier(wrong):
+    options = {"issuer": "https://issuer.example", "user": lambda claims: None} | wrong
+    with pytest.raises(ImproperlyConfigured):
+        JWTTokens(**options)
+
+
+def test_an_asynchronous_function_finds_nobody():
+    async def find(claims):
+        return None
+
+    with pytest.raises(ImproperlyConfigured):
+        JWTTokens("https://issuer.example", user=find)
+
+
+@pytest.fixture(autouse=True)
+def in_public():
+    with given(URL="https://shop.example"):
+        yield

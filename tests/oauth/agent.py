@@ -1,0 +1,160 @@
+"""The official client with its own OAuth, and a person who answers it without a browser.
+
+Nothing here knows how the server does it: the client has the address of the endpoint, the person
+the pages that come.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+from mcp import Client
+from mcp.client.auth import OAuthClientProvider
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata
+
+from .site import PASSWORD
+
+CALLBACK = "http://127.0.0.1:7777/callback"
+FIELD = re.compile(r'<input[^>]*name="([^"]+)"[^>]*value="([^"]*)"')
+TAG = re.compile(r"<(style|head).*?</\1>|<[^>]*>", re.DOTALL)
+Told = dict[str, str]
+
+
+class Memory:
+    """Where the client keeps what it was given."""
+
+    tokens: Any = None
+    client: Any = None
+
+    async def get_tokens(self) -> Any:
+        return self.tokens
+
+    async def set_tokens(self, tokens: Any) -> None:
+        self.tokens = tokens
+
+    async def get_client_info(self) -> Any:
+        return self.client
+
+    async def set_client_info(self, client_info: Any) -> None:
+        self.client = client_info
+
+
+class Person:
+    """Who is sent to the pages, signs in, reads what is asked and answers it."""
+
+    def __init__(self, name: str, allow: bool = True) -> None:
+        self.name, self.allow = name, allow
+        self.read: list[str] = []  # the words of every page of consent
+        self.cookies = httpx2.Cookies()
+
+    async def sent(self, url: str) -> Told:
+        """What the client is told in the end."""
+        async with httpx2.AsyncClient(cookies=self.cookies, timeout=60) as web:
+            page = await self._signed_in(web, await web.get(url, follow_redirects=True))
+            self.cookies = web.cookies
+            self.read.append(words(page))
+            assert page.status_code == 200, self.read
+            said = fields(page) | {"allow": str(self.allow).lower()}
+            gone = await web.post(page.url, data=said)
+        assert gone.status_code == 302, gone.text
+        return told(gone.headers["location"])
+
+    async def _signed_in(self, web: Any, page: Any) -> Any:
+        if "Password" not in words(page):
+            return page
+        given = fields(page) | {"username": self.name, "password": PASSWORD}
+        return await web.post(page.url, data=given, follow_redirects=True)
+
+
+def fields(page: Any) -> Told:
+    """The hidden ones of its forms."""
+    return {name: html.unescape(value) for name, value in FIELD.findall(page.text)}
+
+
+def words(page: Any) -> str:
+    return " ".join(html.unescape(TAG.sub(" ", page.text)).split())
+
+
+def told(location: str, callback: str = CALLBACK) -> Told:
+    """What a redirect says to the client, each once."""
+    assert location.startswith(callback + "?"), location
+    found = parse_qs(urlsplit(location).query, strict_parsing=True)
+    assert all(len(values) == 1 for values in found.values()), found
+    return {name: values[0] for name, values in found.items()}
+
+
+class Tapped(httpx2.AsyncHTTPTransport):
+    """Notes the path of every request and the status of its answer, the flow's own among them."""
+
+    def __init__(self, noted: list[tuple[str, int]]) -> None:
+        super().__init__()
+        self.noted = noted
+
+    async def handle_async_request(self, request: Any) -> Any:
+        response = await super().handle_async_request(request)
+        self.noted.append((request.url.path, response.status_code))
+        return response
+
+
+class Agent:
+    """A client of the endpoint, whose authorization ``sent`` gets from a person.
+
+    ``more`` is what else it says of itself.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        sent: Callable[[str], Awaitable[Told]],
+        callback: str = CALLBACK,
+        **more: Any,
+    ) -> None:
+        self.endpoint, self._sent = endpoint, sent
+        self.asked: list[str] = []  # the URLs that people were sent to
+        self.told: list[Told] = []  # what came back
+        self.requests: list[tuple[str, int]] = []
+        self.memory = Memory()
+        said = OAuthClientMetadata(client_name="Agent Smith", redirect_uris=[callback], **more)
+        self.provider = OAuthClientProvider(
+            endpoint, said, self.memory, self._redirected, self._answered
+        )
+
+    async def _redirected(self, url: str) -> None:
+        self.asked.append(url)
+
+    async def _answered(self) -> AuthorizationCodeResult:
+        found = await self._sent(self.asked[-1])
+        self.told.append(found)
+        return AuthorizationCodeResult(
+            code=found.get("code", ""), state=found.get("state"), iss=found.get("iss")
+        )
+
+    def answers(self, path: str) -> list[int]:
+        """The statuses that it got there so far."""
+        return [status for asked, status in self.requests if asked == path]
+
+    @asynccontextmanager
+    async def opened(self, mode: str = "auto") -> AsyncIterator[Client]:
+        async with (
+            httpx2.AsyncClient(
+                transport=Tapped(self.requests), auth=self.provider, timeout=60
+            ) as http,
+            Client(streamable_http_client(self.endpoint, http_client=http), mode=mode) as client,
+        ):
+            yield client
+
+    async def whoami(self, mode: str = "auto") -> str:
+        async with self.opened(mode) as client:
+            return text(await client.call_tool("whoami", {}))
+
+
+def text(result: Any) -> str:
+    assert not result.is_error, result
+    return str(result.content[0].text)

@@ -1,0 +1,32 @@
+"""A client is let in, shown, and disconnected. Prints what models those were."""
+
+from __future__ import annotations
+
+import os
+
+os.environ["DJANGO_SETTINGS_MODULE"] = "tests.oauth.swapped.settings"
+
+import django
+
+django.setup()
+
+from django.contrib.auth.models import User  # noqa: E402
+from django.core.management import call_command  # noqa: E402
+from oauth2_provider.models import get_access_token_model, get_application_model  # noqa: E402
+
+from django_mcp.oauth.connections import connections  # noqa: E402
+from tests.oauth.flows import browser, issued, registered  # noqa: E402
+
+
+def main() -> None:
+    call_command("migrate", "--run-syncdb", "-v0")
+    alice, agent = User.objects.create_user("alice"), registered("dcr", name="Agent Smith")
+    issued(alice, agent)
+    (one,) = connections(alice)
+    assert one.scopes and "Agent Smith" in browser(alice).get("/oauth/connections").text
+    browser(alice).post("/oauth/connections", {"client": agent.client_id})
+    assert connections(alice) == [] and not get_access_token_model().objects.exists()
+    print(type(agent).__name__, get_application_model().__name__, get_access_token_model().__name__)
+
+
+main()

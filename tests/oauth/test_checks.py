@@ -1,0 +1,417 @@
+"""What is wrong with a project that gives out tokens, and what is fine."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.conf.urls.i18n import i18n_patterns
+from django.contrib.auth.middleware import LoginRequiredMiddleware
+from django.core.checks import Error, Warning, registry
+from django.http import HttpResponse
+from django.test import override_settings
+from django.urls import include, path
+from oauth2_provider.scopes import SettingsScopes
+from oauth2_provider.views import AuthorizationView
+
+import django_mcp as mcp
+from django_mcp.oauth import checks, checks_of_urls
+from django_mcp.oauth.conf import DEFAULTS, dot_settings
+from django_mcp.oauth.scopes import MCPScopes
+from django_mcp.oauth.upstream import Upstream
+from django_mcp.oauth.verifier import OAuthTokens
+from tests.delivery.rows import given
+
+from .conftest import URL
+
+APPS = ["django.contrib.auth", "django.contrib.contenttypes"]
+ALL = [
+    checks.check_apps, checks.check_options, checks.check_provider, checks.check_verifier,
+    checks_of_urls.check_urls,
+]  # fmt: skip
+
+
+def found() -> list[str]:
+    """The ids of all that is told."""
+    messages = [message for check in ALL for message in check()]
+    assert all(message.hint and message.msg for message in messages)
+    for message in messages:
+        kind = {"E": Error, "W": Warning}[message.id.partition(".")[2][0]]
+        assert type(message) is kind
+    return [message.id.partition(".")[2] for message in messages]
+
+
+def told(check) -> str:
+    (message,) = check()
+    return f"{message.msg} {message.hint}"
+
+
+def provider(**over: Any) -> Any:
+    return override_settings(OAUTH2_PROVIDER=dot_settings(URL, **over))
+
+
+def options(**keys: Any) -> Any:
+    return given(OAUTH=keys)
+
+
+def test_a_project_as_the_pages_have_it_is_fine():
+    assert found() == []
+
+
+def test_they_are_run():
+    assert set(ALL) <= registry.registry.registered_checks
+
+
+def test_servers_of_every_kind_are_fine():
+    made = mcp.Server("spoken", path="spoken", sse=True), mcp.Server("at the root", path="")
+    for server in made:
+        server.tool(lambda request: "", name="tool")
+    assert found() == []
+
+
+# The apps.
+
+
+@pytest.mark.parametrize(
+    ("names", "wrong"),
+    [
+        (["oauth2_provider", "django_mcp", "django_mcp.oauth"], []),
+        (["oauth2_provider", "django_mcp.apps.SimpleMCPConfig", "django_mcp.oauth"], []),
+        (["django_mcp", "django_mcp.oauth", "oauth2_provider"], ["oauth2_provider"]),
+        (["django_mcp", "django_mcp.oauth"], ["oauth2_provider"]),
+        (["oauth2_provider", "django_mcp.oauth", "django_mcp"], ["django_mcp"]),
+    ],
+)
+def test_the_apps_and_their_order(names, wrong):
+    with override_settings(INSTALLED_APPS=[*APPS, *names]):
+        messages = checks.check_apps()
+        assert [message.msg.split("'")[1] for message in messages] == wrong
+        assert all(message.id == "django_mcp_oauth.E001" for message in messages)
+        if names[-1] != "django_mcp.oauth" or len(names) == 2:
+            assert set(found()) <= {"E001"}  # and the others do not fail
+
+
+# DJANGO_MCP["OAUTH"].
+
+
+def test_a_key_that_is_none():
+    with options(REGISTRATON="open", FOO=1):
+        messages = checks.check_options()
+        assert [message.id for message in messages] == ["django_mcp_oauth.E002"] * 2
+        assert messages[0].hint == "Did you mean 'REGISTRATION'?" and "STALE" in messages[1].hint
+
+
+class TooOften(Upstream):
+    max_age = 9.0
+
+
+class Never(Upstream):
+    grace = -1.0
+
+
+BAD: dict[str, list[Any]] = {
+    "REGISTRATION": ["closed", True, None, "OPEN", []],
+    "REGISTRATION_RATE": ["20", "20/h", "0/1", "1/0", 20, None, "20/3600\n"],
+    "UNUSED": [0, -1, "1", None, True],
+    "REDIRECT_SCHEMES": [
+        "cursor", ["javascript"], ["data"], ["file"], ["http"], ["https"], ["Cursor"], [""],
+        ["cursor:"], [None], ["a b"], None, ["vbscript"], ["blob"],
+    ],
+    "CLIENT_HOSTS": ["*", None, [1], [""], {}],
+    "STALE": [-1, "7d", None],
+    "REFRESH_GRACE": [-1, 601, "60", None, True],
+    "MAY_AUTHORIZE": ["nowhere.at_all", "os.path", 1, "os.no_such_thing", ""],
+    "UPSTREAM": ["nowhere.at_all", "os.path", 1, "", "os.path.join", f"{__name__}.TooOften",
+                 f"{__name__}.Never"],
+}  # fmt: skip
+GOOD: dict[str, list[Any]] = {
+    "REGISTRATION": ["open", "off"], "REGISTRATION_RATE": ["1/1"], "UNUSED": [1, 0.5 + 1],
+    "REDIRECT_SCHEMES": [[], ("cursor",)], "CLIENT_HOSTS": [[], ["*"], [".example.com"]],
+    "STALE": [0], "REFRESH_GRACE": [0, 600],
+    "MAY_AUTHORIZE": [None, "os.path.join"],
+    "UPSTREAM": [None, "django_mcp.oauth.upstream.Upstream"],
+}  # fmt: skip
+
+
+def test_every_key_is_judged_and_every_default_is_fine():
+    assert set(checks.OPTIONS) == set(DEFAULTS) == set(BAD) == set(GOOD)
+    with options(**DEFAULTS):
+        assert found() == []
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, v) for key in BAD for v in BAD[key]])
+def test_a_value_that_is_none_of_its_kind(key, value):
+    with options(**{key: value}):
+        assert "E003" in found()
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, v) for key in GOOD for v in GOOD[key]])
+def test_a_value_that_is(key, value):
+    with options(**{key: value}):
+        assert found() == []
+
+
+@pytest.mark.parametrize("whole", [None, [], "x", {"OAUTH": []}, {"OAUTH": None}])
+def test_where_the_whole_is_wrong_others_tell(whole):
+    with override_settings(DJANGO_MCP=whole):
+        assert not {"E002", "E003"} & set(found())
+
+
+# The origin.
+
+
+def test_an_origin_that_is_not_https():
+    with given(URL="http://shop.example"), provider(OIDC_ISS_ENDPOINT="http://shop.example"):
+        assert found() == ["W004"]
+        with override_settings(DEBUG=True):
+            assert found() == []
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
+def test_what_never_leaves_the_machine_is_not_read_on_its_way(host):
+    origin = f"http://{host}:8000"
+    with given(URL=origin), provider(OIDC_ISS_ENDPOINT=origin):
+        assert found() == []
+
+
+@pytest.mark.parametrize("named", [URL + "/", "http://shop.example", "", None, f"{URL}/o"])
+def test_another_issuer(named):
+    with provider(OIDC_ISS_ENDPOINT=named):
+        assert found() == ["E011"]
+
+
+def test_a_slash_at_the_end_of_the_setting_is_not_part_of_the_issuer():
+    with given(URL=URL + "/"):
+        assert found() == []
+
+
+def test_a_project_that_is_mounted_below_the_root():
+    with override_settings(FORCE_SCRIPT_NAME="/site"):
+        assert found() == ["W005"]
+
+
+# OAUTH2_PROVIDER.
+
+
+@pytest.mark.parametrize("whole", [{}, []])
+def test_nothing_is_said_to_the_toolkit(whole):
+    with override_settings(OAUTH2_PROVIDER=whole):
+        assert [message.id for message in checks.check_provider()] == ["django_mcp_oauth.E010"]
+
+
+def test_the_toolkits_own_defaults_would_be_refused():
+    """Each of what it does by itself and must not: what is not set counts as its default."""
+    with override_settings(OAUTH2_PROVIDER={"SCOPES": {"read": "Read"}}):
+        named = {message.msg.split("'")[1] for message in checks.check_provider()}
+    assert named >= {
+        "OIDC_ISS_ENDPOINT", "REFRESH_TOKEN_REUSE_PROTECTION", "REFRESH_TOKEN_EXPIRE_SECONDS",
+        "ALLOW_LOCALHOST_LOOPBACK", "ALLOWED_REDIRECT_URI_SCHEMES", "OAUTH2_VALIDATOR_CLASS",
+        "SCOPES_BACKEND_CLASS", "COMPLIANT_BCP_RFC9700_IMPLICIT_GRANT",
+        "COMPLIANT_BCP_RFC9700_PASSWORD_GRANT", "COMPLIANT_BCP_RFC9700_PKCE_METHOD",
+        "COMPLIANT_BCP_RFC9700_ACCESS_TOKEN_TRANSPORT", "COMPLIANT_BCP_RFC9700_AUTHZ_RESPONSE_ISS",
+        "COMPLIANT_BCP_RFC9700_TOKEN_STORAGE",
+    }  # fmt: skip
+
+
+WEAK: dict[str, list[Any]] = {
+    "PKCE_REQUIRED": [False, None, lambda client_id: False],
+    "REQUEST_APPROVAL_PROMPT": ["auto", None],
+    "ROTATE_REFRESH_TOKEN": [False],
+    "REFRESH_TOKEN_REUSE_PROTECTION": [False],
+    "REFRESH_TOKEN_GRACE_PERIOD_SECONDS": [60, None],
+    "ALLOW_LOCALHOST_LOOPBACK": [False],
+    "ALLOW_URI_WILDCARDS": [True],
+    "DCR_ENABLED": [True],
+    "AUTHORIZATION_CODE_EXPIRE_SECONDS": [0, None, 601],
+    "ACCESS_TOKEN_EXPIRE_SECONDS": [0, None, 10**9, timedelta(days=365)],
+    "REFRESH_TOKEN_EXPIRE_SECONDS": [None, 0, timedelta(days=4000)],
+    "ALLOWED_REDIRECT_URI_SCHEMES": [
+        ["https"], ["https", "http"], ["https", "http", "cursor", "JavaScript"], None, "https",
+    ],
+    **{name: [False, None] for name in checks.VALUES if name.startswith("COMPLIANT")},
+}  # fmt: skip
+
+
+def test_every_value_that_matters_has_its_weak_ones():
+    assert set(WEAK) == set(checks.VALUES) and len(WEAK) == 18
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, v) for name in WEAK for v in WEAK[name]])
+def test_a_value_that_is_weaker(name, value):
+    with provider(**{name: value}):
+        assert found() == ["E012"] and repr(name) in told(checks.check_provider)
+
+
+def test_values_that_are_otherwise_and_fine():
+    with provider(
+        ACCESS_TOKEN_EXPIRE_SECONDS=timedelta(minutes=5), REFRESH_TOKEN_EXPIRE_SECONDS=3600,
+        ALLOWED_REDIRECT_URI_SCHEMES=("https", "http", "cursor", "myapp"), SCOPES={"a": "b"},
+        OIDC_ENABLED=True, CIMD_MAX_DOCUMENT_SIZE=1,
+    ):  # fmt: skip
+        assert found() == []
+
+
+def test_a_scheme_that_clients_may_register_must_be_one_to_redirect_to():
+    with options(REDIRECT_SCHEMES=["cursor", "zed"]):
+        assert found() == ["E012"]
+
+
+class Narrower(MCPScopes):
+    """A project's own."""
+
+
+CLASSES: list[tuple[str, Any, bool]] = [
+    ("SCOPES_BACKEND_CLASS", "tests.oauth.test_checks.Narrower", True),
+    ("SCOPES_BACKEND_CLASS", Narrower, True),
+    ("SCOPES_BACKEND_CLASS", SettingsScopes, False),
+    ("SCOPES_BACKEND_CLASS", "oauth2_provider.scopes.SettingsScopes", False),
+    ("SCOPES_BACKEND_CLASS", "nowhere.at_all", False),
+    ("SCOPES_BACKEND_CLASS", None, False),
+    ("SCOPES_BACKEND_CLASS", "os.path.join", False),
+    ("OAUTH2_VALIDATOR_CLASS", "oauth2_provider.oauth2_validators.OAuth2Validator", False),
+    ("CIMD_METADATA_FETCHER", "oauth2_provider.cimd.SafeMetadataFetcher", False),
+    ("CIMD_REGISTRATION_PERMISSION_CLASSES", [], False),
+    ("CIMD_REGISTRATION_PERMISSION_CLASSES", None, False),
+    (
+        "CIMD_REGISTRATION_PERMISSION_CLASSES",
+        ["oauth2_provider.cimd.AllowAllCIMDPermission"],
+        False,
+    ),
+    (
+        "CIMD_REGISTRATION_PERMISSION_CLASSES",
+        ["django_mcp.oauth.cimd.CIMDPolicy", "oauth2_provider.cimd.AllowAllCIMDPermission"],
+        True,
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "fine"), CLASSES)
+def test_a_class_is_ours_or_made_of_it(name, value, fine):
+    with provider(**{name: value}):
+        assert found() == ([] if fine else ["E013"])
+
+
+def test_where_no_documents_of_clients_are_taken_nobody_need_fetch_them():
+    with provider(CIMD_ENABLED=False, CIMD_METADATA_FETCHER="x", **{checks.POLICIES: []}):
+        assert found() == []
+
+
+# VERIFIERS.
+
+
+class Own(OAuthTokens):
+    """A project's own."""
+
+
+own = Own()
+
+
+@pytest.mark.parametrize(
+    ("paths", "fine"),
+    [
+        (["django_mcp.tokens.PersonalAccessTokens"], False),
+        ([], False),
+        (["nowhere.at_all"], False),
+        (["django_mcp.tokens.PersonalAccessTokens", checks.VERIFIER], True),
+        (["tests.oauth.test_checks.Own"], True),
+        (["tests.oauth.test_checks.own"], True),
+    ],
+)
+def test_somebody_takes_the_tokens(paths, fine):
+    with given(VERIFIERS=paths):
+        assert found() == ([] if fine else ["W020"])
+
+
+# Where the endpoints are.
+
+
+def page(request, rest=""):
+    return HttpResponse("a page")
+
+
+OURS = include("django_mcp.oauth.urls")
+TOOLKIT = include("oauth2_provider.urls")
+
+
+def urls(*patterns):
+    return override_settings(ROOT_URLCONF=type("urls", (), {"urlpatterns": list(patterns)}))
+
+
+@pytest.mark.parametrize(
+    ("patterns", "what"),
+    [
+        ([], "nothing answers"),
+        ([path("api/", OURS)], "nothing answers"),
+        ([path("", OURS), path("", page)], None),
+        ([path("<path:rest>", page, name="rest"), path("", OURS)], "rest answers"),
+        ([path("<path:rest>", page), path("", OURS)], "tests.oauth.test_checks.page answers"),
+        ([path("", TOOLKIT), path("", OURS)], "oauth2_provider:oauth-server-metadata answers"),
+        (i18n_patterns(path("", OURS)), "nothing answers"),
+    ],
+)  # fmt: skip
+def test_the_include_is_at_the_root(patterns, what):
+    with urls(*patterns):
+        messages = [one for one in checks_of_urls.check_urls() if one.id.endswith("E030")]
+        assert [what in one.msg for one in messages] == ([] if what is None else [True])
+
+
+def test_a_page_for_all_that_ends_in_a_slash_is_in_the_way():
+    """As APPEND_SLASH is used: a client that asks with a slash would get a page."""
+    with urls(path("<path:rest>/", page, name="rest"), path("", OURS)):
+        assert found() == ["E030"] and "server/ rest answers" in told(checks_of_urls.check_urls)
+
+
+class Demanding(LoginRequiredMiddleware):
+    """A project's own."""
+
+
+LOGINS = ["django.contrib.auth.middleware.LoginRequiredMiddleware", f"{__name__}.Demanding"]
+
+
+@pytest.mark.parametrize("name", LOGINS)
+def test_who_must_sign_in_is_no_client(name, monkeypatch):
+    with override_settings(MIDDLEWARE=[*settings.MIDDLEWARE, "nowhere.at_all", name]):
+        assert found() == []
+        monkeypatch.setattr("django_mcp.protected.metadata.protected_resource.login_required", True)
+        assert found() == ["E031"]
+        assert "oauth-protected-resource" in told(checks_of_urls.check_urls)
+
+
+class AlsoAsks(AuthorizationView):
+    """Another door."""
+
+
+@pytest.mark.parametrize(
+    ("pattern", "named"),
+    [
+        (path("o/", TOOLKIT), "AuthorizationView at /o/authorize/"),
+        (path("o/ask", AlsoAsks.as_view()), "AuthorizationView at /o/ask"),
+        (path("a/", include([path("b/", include([path("c", AlsoAsks.as_view())]))])), "/a/b/c"),
+    ],
+)
+def test_the_toolkits_own_views_are_beside_ours(pattern, named):
+    with urls(path("", OURS), path("page", page), pattern):
+        assert found() == ["W032"] and named in told(checks_of_urls.check_urls)
+
+
+def test_what_else_of_the_toolkit_is_mounted_is_fine():
+    from oauth2_provider.views import ApplicationList, TokenView
+
+    with urls(
+        path("", OURS), path("o/token/", TokenView.as_view()), path("a", ApplicationList.as_view())
+    ):
+        assert found() == []
+
+
+def test_without_urls_there_is_nothing_to_look_at():
+    with override_settings(ROOT_URLCONF=None):
+        assert found() == []
+
+
+def test_no_secret_is_repeated():
+    with provider(OIDC_RSA_PRIVATE_KEY="-----BEGIN", PKCE_REQUIRED=False, DCR_ENABLED=True):
+        messages = [str(message) for check in ALL for message in check()]
+        assert len(messages) == 2 and "BEGIN" not in json.dumps(messages)

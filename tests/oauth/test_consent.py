@@ -1,0 +1,270 @@
+"""What a person is asked: every word of the page, and whose word it is."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from types import SimpleNamespace
+
+import pytest
+from django.test import override_settings
+from hypothesis import given
+from hypothesis import strategies as st
+
+from django_mcp.declare.servers import Server, default_server
+from django_mcp.oauth.consent import (
+    APP,
+    DEVICE,
+    LONGEST_NAME,
+    SITE,
+    Client,
+    Destination,
+    client,
+    destination,
+    in_ascii,
+    plain,
+)
+from django_mcp.oauth.models import Source
+from django_mcp.oauth.people import may_authorize
+
+from .conftest import MCP, URL
+from .consent import SITE as CALLBACK
+from .consent import fresh_cores, registered, url  # noqa: F401
+
+CIMD = "https://agent.example/client.json"
+CURSOR = "cursor://anysphere.cursor-mcp/oauth/callback"
+
+
+def page(web, alice, application, **over):
+    """The words of the page, as they are read."""
+    web.force_login(alice)
+    html = web.get(url(application, **over)).content.decode()
+    body = re.sub(r"(?s)<head>.*</head>|<[^>]*>", " ", html)
+    return " ".join(unescape(body).split())
+
+
+def only_bob(user, server):
+    return user.username == "bob"
+
+
+def only_the_shop(user, server):
+    return server.name == "default"
+
+
+def never_asked(user, server):
+    raise AssertionError
+
+
+def settings(**oauth):
+    return override_settings(DJANGO_MCP={**MCP, "OAUTH": oauth})
+
+
+# Names.
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("Claude Code", "Claude Code"),
+        ("Zoë's größtes Programm", "Zoë's größtes Programm"),
+        ("مساعد", "مساعد"),
+        ("a\nb\tc\x00d", "a b c d"),
+        ("\u202egnimalc\u202c", "gnimalc"),
+        ("in\u200bvisi\u2060ble\ufeff", "invisible"),
+        ("\u3164\u2800\u115f", ""),
+        ("line\u2028break\u2029s", "line break s"),
+        ("  much   room  ", "much room"),
+        ("e\u0301", "é"),
+        ("x" * 300, "x" * LONGEST_NAME),
+        ("y" * 59 + " z", "y" * 59),
+        ("", ""),
+    ],
+)
+def test_a_name_is_cleaned(said, shown):
+    assert plain(said) == shown
+
+
+@given(st.text(max_size=200))
+def test_no_name_is_long_or_has_what_turns_or_breaks_text(said):
+    shown = plain(said)
+    assert len(shown) <= LONGEST_NAME and shown == " ".join(shown.split())
+    assert not re.search(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]", shown)
+
+
+# Hosts and addresses.
+
+
+@pytest.mark.parametrize(
+    ("host", "shown"),
+    [
+        ("agent.example", "agent.example"),
+        ("AGENT.example", "agent.example"),
+        ("gооgle.example", "xn--ggle-55da.example"),
+        ("straße.example", "xn--strae-oqa.example"),
+        ("agent。example", "agent.example"),
+        ("::1", "[::1]"),
+        ("", ""),
+    ],
+)
+def test_a_host_is_shown_in_ascii(host, shown):
+    assert in_ascii(host) == shown
+
+
+@pytest.mark.parametrize(
+    ("uri", "kind", "name"),
+    [
+        ("https://agent.example/callback", SITE, "agent.example"),
+        ("https://agent.example:443/callback", SITE, "agent.example"),
+        ("https://agent.example:8443/callback", SITE, "agent.example:8443"),
+        ("https://gооgle.example/", SITE, "xn--ggle-55da.example"),
+        ("http://127.0.0.1:7777/callback", DEVICE, "127.0.0.1:7777"),
+        ("http://localhost/callback", DEVICE, "localhost"),
+        ("http://[::1]:80/callback", DEVICE, "[::1]"),
+        ("https://localhost:1234/callback", DEVICE, "localhost:1234"),
+        (CURSOR, APP, "cursor://anysphere.cursor-mcp"),
+        ("cursor:callback", APP, "cursor:"),
+    ],
+)
+def test_where_an_answer_goes(uri, kind, name):
+    assert destination(uri) == Destination(kind, name)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "http://agent.example/callback", "http://0.0.0.0/", "http://127.0.0.1.example/",
+        "http://127.0.0.1:port/", "http://127.0.0.1:99999/", "http://[::1", "https:///callback",
+        "javascript:alert(1)", "data:text/html,x", "file:///etc/passwd", "myapp://callback", "",
+        "/",
+    ],
+)  # fmt: skip
+def test_where_no_answer_may_go(uri):
+    assert destination(uri) is None
+
+
+def test_the_project_says_which_apps_may_be_answered():
+    with settings(REDIRECT_SCHEMES=["myapp"]):
+        assert destination("myapp://callback") == Destination(APP, "myapp://callback")
+        assert destination(CURSOR) is None
+
+
+# Clients.
+
+
+@pytest.mark.parametrize(
+    ("source", "client_id", "found"),
+    [
+        ("manual", "abc", Client("Agent", Source.MANUAL)),
+        ("dcr", "abc", Client("Agent", Source.DCR)),
+        ("dcr", CIMD, Client("Agent", Source.DCR)),
+        ("cimd", CIMD, Client("Agent", Source.CIMD, "agent.example")),
+        ("another", "abc", Client("Agent", Source.DCR)),
+    ],
+)
+def test_who_asks(source, client_id, found):
+    made = SimpleNamespace(name="Agent", client_id=client_id, registration_source=source)
+    assert client(made) == found
+
+
+# Who may let clients in.
+
+
+def test_whoever_is_active_may_let_clients_in(alice, server):
+    assert may_authorize(alice, [server])
+    alice.is_active = False
+    assert not may_authorize(alice, [server])
+
+
+def test_the_project_says_who_may_let_clients_in(alice, django_user_model, server):
+    bob = django_user_model.objects.create_user("bob")
+    with settings(MAY_AUTHORIZE="tests.oauth.test_consent.only_bob"):
+        assert may_authorize(bob, [server]) and not may_authorize(alice, [server])
+
+
+def test_the_project_is_asked_of_each_server(alice, server):
+    with settings(MAY_AUTHORIZE="tests.oauth.test_consent.only_the_shop"):
+        assert may_authorize(alice, [default_server])
+        assert not may_authorize(alice, [default_server, server])
+
+
+def test_the_project_is_not_asked_of_who_may_not_sign_in(alice, server):
+    alice.is_active = False
+    with settings(MAY_AUTHORIZE="tests.oauth.test_consent.never_asked"):
+        assert not may_authorize(alice, [server])
+
+
+# The page.
+
+
+def test_it_says_who_asks_for_what_and_where_the_answer_goes(web, alice, public_client):
+    words = page(web, alice, public_client)
+    assert "Let Agent act for you?" in words and "Whoever runs this site has registered" in words
+    assert f"Wants to use The shop {URL}/mcp" in words
+    assert "It may Use it with your permissions" in words
+    assert "a program on this device 127.0.0.1:7777" in words
+    assert "Signed in as alice Sign in as somebody else" in words
+    assert words.startswith("shop.example")
+
+
+def test_a_client_that_registered_itself_is_unverified(web, alice):
+    words = page(web, alice, registered("dcr"), redirect_uri=CALLBACK)
+    assert "Agent unverified That is what it calls itself." in words
+    assert "Let a program act for you?" in words and "Let Agent" not in words
+    assert "The answer goes to agent.example" in words and "Go on only" not in words
+
+
+def test_a_client_of_a_document_is_known_by_its_host(web, alice):
+    words = page(web, alice, registered("cimd", client_id=CIMD), redirect_uri=CALLBACK)
+    assert "The program agent.example verified It calls itself “ Agent ”." in words
+
+
+def test_nothing_is_verified_of_a_client_that_is_answered_on_the_device(web, alice):
+    words = page(web, alice, registered("cimd", client_id=CIMD))
+    assert "agent.example describes it, but another program" in words and "verified" not in words
+
+
+@pytest.mark.parametrize("over", [{}, {"redirect_uri": CURSOR}], ids=["program", "app"])
+def test_what_any_program_could_take_has_a_warning(web, alice, over):
+    made = registered("dcr", redirect_uris=f"http://127.0.0.1:7777/callback {CURSOR}")
+    assert "Go on only if you have just started this yourself" in page(web, alice, made, **over)
+
+
+def test_a_client_without_a_name_is_called_something(web, alice):
+    assert "A program without a name unverified" in page(
+        web, alice, registered("dcr", name="\u3164")
+    )
+
+
+def test_every_server_and_scope_is_shown(web, alice):
+    books = Server("books", path="books", title="The books")
+    books.tool(lambda: 1)
+    two = {"mcp": "Look", "mcp:write": "Change things"}
+    with override_settings(DJANGO_MCP={**MCP, "SCOPES": two}):
+        words = page(
+            web, alice, registered("dcr"), scope="mcp mcp:write mcp",
+            resource=[f"{URL}/books/", "HTTPS://SHOP.example:443/mcp"],
+        )  # fmt: skip
+    assert "It may Look Change things The answer" in words
+    assert f"The books {URL}/books The shop {URL}/mcp" in words
+
+
+def test_who_may_not_can_only_say_no(web, alice):
+    made = registered("dcr")
+    with settings(MAY_AUTHORIZE="tests.oauth.test_consent.only_bob"):
+        words = page(web, alice, made)
+        response = web.get(url(made))
+    assert "You may not let programs act for you here." in words
+    assert response.status_code == 403
+    assert b">Allow<" not in response.content and b">Cancel<" in response.content
+
+
+def test_it_needs_no_script(web, alice, public_client):
+    web.force_login(alice)
+    html = web.get(url(public_client)).content.decode()
+    assert "<script" not in html and " on" not in re.sub(r">[^<]*<", "><", html.split("<body>")[1])
+
+
+def test_it_is_translated(web, alice, public_client):
+    web.force_login(alice)
+    html = web.get(url(public_client), headers={"Accept-Language": "de"}).content.decode()
+    assert '<html lang="en">' in html  # the language of its words, while there is but one

@@ -1,0 +1,274 @@
+"""Clients that register themselves: what real ones send, and what they get and leave behind."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+from django.core.management import call_command
+from django.test import override_settings
+from django.utils import timezone
+from oauth2_provider.models import get_access_token_model, get_application_model, get_grant_model
+
+from django_mcp.oauth import unused
+from django_mcp.oauth.models import ClientProfile, Consent
+
+from .clients import REGISTRATIONS, Untouchable, authorize, granted, our_toolkit, register
+from .conftest import MCP
+
+__all__ = ["our_toolkit"]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("our_toolkit")]
+Application = get_application_model()
+INSPECTOR = REGISTRATIONS["MCP Inspector"]
+SECRET = INSPECTOR | {"token_endpoint_auth_method": "client_secret_post"}
+
+
+def given(**options):
+    return override_settings(DJANGO_MCP={**MCP, "OAUTH": options})
+
+
+def older(seconds: int, **which) -> None:
+    then = timezone.now() - timedelta(seconds=seconds)
+    ClientProfile.objects.filter(**which).update(created=then)
+
+
+# Real clients.
+
+
+@pytest.mark.parametrize("body", REGISTRATIONS.values(), ids=list(REGISTRATIONS))
+def test_what_a_real_client_sends_is_registered(web, body):
+    response = register(web, body)
+    assert response.status_code == 201, response.content
+    found = response.json()
+    for name in ("client_name", "redirect_uris", "grant_types", "response_types"):
+        assert found[name] == body[name]
+    assert found["token_endpoint_auth_method"] == "none" and "client_secret" not in found
+    assert found.get("application_type") == body.get("application_type")
+    assert found.get("client_uri") == body.get("client_uri")
+    assert "scope" not in found and response["Cache-Control"] == "no-store"
+
+
+@pytest.mark.parametrize("body", REGISTRATIONS.values(), ids=list(REGISTRATIONS))
+def test_a_person_is_asked_about_it_at_each_of_its_redirects(web, alice, body):
+    client_id = register(web, body).json()["client_id"]
+    web.force_login(alice)
+    for uri in body["redirect_uris"]:
+        response = authorize(web, client_id, uri)
+        assert response.status_code == 200 and body["client_name"] in response.text
+
+
+@pytest.mark.parametrize("body", REGISTRATIONS.values(), ids=list(REGISTRATIONS))
+def test_it_gets_a_token_without_a_secret(web, alice, body):
+    client_id = register(web, body).json()["client_id"]
+    sent = granted(client_id, alice) | {"client_id": client_id}
+    response = web.post("/oauth/token", sent)
+    assert response.status_code == 200 and response.json()["refresh_token"]
+
+
+def test_what_is_stored_could_be_edited_by_hand(web):
+    for body in REGISTRATIONS.values():
+        register(web, body)
+    for application in Application.objects.all():
+        application.full_clean()
+
+
+def test_the_root_has_the_same_endpoint_with_and_without_a_slash(web):
+    for path in ("/register", "/register/", "/oauth/register/"):
+        response = web.post(path, json.dumps(INSPECTOR), content_type="application/json")
+        assert response.status_code == 201
+
+
+# Secrets.
+
+
+def test_a_confidential_client_is_told_its_secret_once(web, alice):
+    found = register(web, SECRET).json()
+    assert found["client_secret_expires_at"] == 0 and found["client_id_issued_at"] > 0
+    row = Application.objects.get(client_id=found["client_id"])
+    assert row.client_type == "confidential" and row.client_secret != found["client_secret"]
+    sent = granted(row.client_id, alice) | {"client_id": row.client_id}
+    assert web.post("/oauth/token", sent).status_code == 401
+    sent |= {"client_secret": found["client_secret"]}
+    assert web.post("/oauth/token", sent).status_code == 200
+
+
+def test_without_a_word_on_it_a_client_has_a_secret(web):
+    body = {name: value for name, value in SECRET.items() if "method" not in name}
+    found = register(web, body).json()
+    assert found["token_endpoint_auth_method"] == "client_secret_basic" and found["client_secret"]
+
+
+def test_a_public_client_has_a_secret_that_nobody_knows_and_costs_no_hash(web):
+    """T10: nobody makes us hash for nothing, which is slow on purpose."""
+    with override_settings(PASSWORD_HASHERS=[f"{__name__}.{Untouchable.__name__}"]):
+        found = register(web, INSPECTOR).json()
+    row = Application.objects.get(client_id=found["client_id"])
+    assert len(row.client_secret) > 60 and row.client_secret not in json.dumps(found)
+
+
+def test_a_client_may_have_a_key_instead(web):
+    body = INSPECTOR | {"token_endpoint_auth_method": "private_key_jwt"}
+    assert register(web, body).json()["error"] == "invalid_client_metadata"
+    found = register(web, body | {"jwks_uri": "https://app.example/keys"}).json()
+    assert found["jwks_uri"] == "https://app.example/keys" and "client_secret" not in found
+    row = Application.objects.get(client_id=found["client_id"])
+    assert row.client_type == "confidential"  # to whoever knows nothing of keys
+
+
+# Metadata.
+
+
+def test_what_there_is_no_use_for_is_ignored(web):
+    body = INSPECTOR | {
+        "grant_types": ["authorization_code", "client_credentials", "password", "made up"],
+        "response_types": ["code", "token"], "contacts": [1], "software_statement": {},
+        "application_type": "toaster", "logo_uri": "javascript:alert(1)", "client_uri": 7,
+    }  # fmt: skip
+    found = register(web, body).json()
+    assert found["grant_types"] == ["authorization_code", "refresh_token"]
+    assert found["response_types"] == ["code"]
+    assert not {"application_type", "logo_uri", "client_uri", "contacts"} & set(found)
+
+
+def test_null_is_what_is_left_out(web):
+    body = dict.fromkeys((*INSPECTOR, "jwks_uri", "contacts"))
+    found = register(web, body | {"redirect_uris": INSPECTOR["redirect_uris"]}).json()
+    assert found["token_endpoint_auth_method"] == "client_secret_basic"
+    assert None not in found.values() and "client_name" not in found
+    assert register(web, INSPECTOR | {"redirect_uris": None}).status_code == 400
+
+
+WRONG = {
+    "no JSON": "{",
+    "deep JSON": "[" * 16_000,
+    "a list": "[]",
+    "no redirects": {"client_name": "x"},
+    "no code": INSPECTOR | {"grant_types": ["client_credentials"]},
+    "no code back": INSPECTOR | {"response_types": ["token"]},
+    "odd grants": INSPECTOR | {"grant_types": "authorization_code"},
+    "odd method": INSPECTOR | {"token_endpoint_auth_method": ["none"]},
+    "another method": INSPECTOR | {"token_endpoint_auth_method": "tls_client_auth"},
+    "an odd name": INSPECTOR | {"client_name": {}},
+}
+
+
+@pytest.mark.parametrize("body", WRONG.values(), ids=list(WRONG))
+def test_what_is_wrong_is_refused_in_json(web, body):
+    response = register(web, body)
+    assert response.status_code == 400 and response.json()["error"].startswith("invalid_")
+    assert not Application.objects.exists()
+
+
+def test_it_is_sent_as_json(web):
+    response = web.post("/oauth/register", INSPECTOR)
+    assert response.status_code == 400
+    assert web.get("/oauth/register").status_code == 405
+
+
+def test_an_issuer_may_have_no_registration(web):
+    for closed in ("off", "", None, "closed"):
+        with given(REGISTRATION=closed):
+            response = register(web, INSPECTOR)
+            assert response.status_code == 403 and response.json()["error"] == "access_denied"
+    assert not ClientProfile.objects.exists()
+
+
+# The same again.
+
+
+def test_who_says_the_same_again_is_the_same_client(web):
+    first, again = register(web, INSPECTOR).json(), register(web, INSPECTOR)
+    assert again.status_code == 201 and again.json()["client_id"] == first["client_id"]
+    assert Application.objects.count() == ClientProfile.objects.count() == 1
+
+
+def test_who_differs_is_another(web):
+    ids = {
+        register(web, body, REMOTE_ADDR=address).json()["client_id"]
+        for body in (INSPECTOR, INSPECTOR | {"client_name": "Another"}, SECRET, SECRET)
+        for address in ("192.0.2.1", "192.0.2.2")
+    }
+    assert len(ids) == 8
+
+
+@pytest.mark.parametrize("what", ["last_authorized", "last_used", "blocked"])
+def test_who_was_authorized_or_blocked_is_not_given_away(web, what):
+    first = register(web, INSPECTOR).json()["client_id"]
+    ClientProfile.objects.update(**{what: timezone.now()})
+    assert register(web, INSPECTOR).json()["client_id"] != first
+
+
+def test_who_comes_back_has_all_its_time_again(web):
+    first = register(web, INSPECTOR).json()["client_id"]
+    older(86_000)
+    assert register(web, INSPECTOR).json()["client_id"] == first
+    assert ClientProfile.objects.get().created > timezone.now() - timedelta(seconds=60)
+    older(86_500)
+    assert register(web, INSPECTOR).json()["client_id"] != first
+
+
+def test_whose_application_is_gone_registers_anew(web):
+    first = register(web, INSPECTOR).json()["client_id"]
+    Application.objects.all().delete()
+    assert register(web, INSPECTOR).json()["client_id"] != first
+
+
+# The unused.
+
+
+def _registered(web, name: str) -> str:
+    return register(web, INSPECTOR | {"client_name": name}).json()["client_id"]
+
+
+def test_the_unused_are_forgotten_when_somebody_registers(web):
+    """T10: what nobody uses does not stay."""
+    _registered(web, "old")
+    older(86_500)
+    _registered(web, "new")
+    assert [row.name for row in ClientProfile.objects.all()] == ["new"]
+    assert [row.name for row in Application.objects.all()] == ["new"]
+
+
+def test_a_command_forgets_the_unused(web, capsys):
+    """T10: after a day, and no sooner."""
+    _registered(web, "old")
+    fresh = _registered(web, "fresh")
+    older(86_500, name="old")
+    call_command("mcp_clear_clients", "--dry-run")
+    assert "1 clients" in capsys.readouterr().out and Application.objects.count() == 2
+    call_command("mcp_clear_clients")
+    assert "1 clients" in capsys.readouterr().out
+    assert [row.client_id for row in Application.objects.all()] == [fresh]
+
+
+def test_whoever_holds_anything_is_never_forgotten(web, alice):
+    """T10: a flood of others does not end a client that is used."""
+    names = ["code", "token", "consent", "authorized", "used", "blocked"]
+    ids = {name: _registered(web, name) for name in names}
+    granted(ids["code"], alice)
+    web.post("/oauth/token", granted(ids["token"], alice) | {"client_id": ids["token"]})
+    Consent.objects.create(user=alice, client_id=ids["consent"], resource="x", redirect_host="y")
+    for name, column in zip(names[3:], ("last_authorized", "last_used", "blocked"), strict=True):
+        ClientProfile.objects.filter(name=name).update(**{column: timezone.now()})
+    older(10 * 86_400)
+    call_command("mcp_clear_clients")
+    _registered(web, "another")
+    assert set(Application.objects.values_list("name", flat=True)) == {*names, "another"}
+    assert get_grant_model().objects.exists() and get_access_token_model().objects.exists()
+
+
+def test_it_takes_few_questions(web, django_assert_max_num_queries):
+    with django_assert_max_num_queries(9):
+        register(web, INSPECTOR)
+
+
+def test_where_there_are_too_many_those_of_an_hour_ago_make_room(web, monkeypatch):
+    """T10: whoever has many addresses is stopped by the number of all."""
+    monkeypatch.setattr(unused, "AT_MOST", 2)
+    _registered(web, "one"), _registered(web, "two")
+    response = register(web, INSPECTOR)
+    assert response.status_code == 503 and int(response["Retry-After"]) > 0
+    older(3700, name="one")
+    assert register(web, INSPECTOR).status_code == 201
+    assert set(Application.objects.values_list("name", flat=True)) == {"two", "MCP Inspector"}

@@ -1,0 +1,1212 @@
+"""Threats of clients that nobody knows: how they come to be known, and prove who they are."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import time
+import uuid
+from collections import Counter
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from urllib.parse import urlencode
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.core.cache import cache
+from django.core.management import call_command
+from django.db import connections
+from django.test import Client, override_settings
+from django.utils import timezone
+from hypothesis import given as example
+from hypothesis import strategies as st
+from jwcrypto import jwk
+from oauth2_provider.cimd import CIMDError, _fetch_slot
+from oauth2_provider.models import (
+    get_access_token_model,
+    get_application_model,
+    get_grant_model,
+    get_refresh_token_model,
+)
+from oauth2_provider.settings import oauth2_settings
+
+from django_mcp.oauth import keys as keys_of
+from django_mcp.oauth import rates, redirects
+from django_mcp.oauth.fetching import checked
+from django_mcp.oauth.metadata import authorization_server_metadata
+from django_mcp.oauth.models import ClientProfile, Consent
+
+from .clients import (
+    CHATGPT,
+    CLAUDE_AI,
+    DOCUMENTS,
+    JWKS,
+    PUBLIC_ADDRESS,
+    REGISTRATIONS,
+    VS_CODE,
+    Fetcher,
+    assertion,
+    authorize,
+    certificate,
+    granted,
+    internet,
+    keys,
+    our_toolkit,
+    register,
+    toolkit,
+)
+from .conftest import CHALLENGE, MCP, URL
+
+__all__ = ["certificate", "internet", "our_toolkit"]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("our_toolkit")]
+Application, Grant = get_application_model(), get_grant_model()
+AccessToken, RefreshToken = get_access_token_model(), get_refresh_token_model()
+INSPECTOR = REGISTRATIONS["MCP Inspector"]
+EVIL = "https://app.example/evil.json"
+CALLBACK = "https://claude.ai/api/mcp/auth_callback"
+
+
+def given(**options):
+    return override_settings(DJANGO_MCP={**MCP, "OAUTH": options})
+
+
+# T10: floods.
+
+
+def test_of_one_address_a_few_register_and_then_wait(web):
+    """T10: the 21st in an hour is refused, before anything is written or hashed."""
+    for number in range(20):
+        assert register(web, INSPECTOR | {"client_name": f"{number}"}).status_code == 201
+    secret = INSPECTOR | {"token_endpoint_auth_method": "client_secret_post"}
+    with override_settings(PASSWORD_HASHERS=["tests.oauth.clients.Untouchable"]):
+        response = register(web, secret)
+    assert response.status_code == 429 and 3590 < int(response["Retry-After"]) <= 3601
+    assert Application.objects.count() == ClientProfile.objects.count() == 20
+    assert register(web, INSPECTOR, REMOTE_ADDR="192.0.2.7").status_code == 201
+
+
+@pytest.mark.parametrize("method", ["client_secret_post", "client_secret_basic"])
+def test_a_strangers_secret_costs_nothing(web, alice, settings, method):
+    """T10: a slow hash at the token endpoint, as often as whoever registered likes."""
+    settings.PASSWORD_HASHERS = ["tests.oauth.clients.Untouchable"]
+    found = register(web, INSPECTOR | {"token_endpoint_auth_method": method}).json()
+    row, secret = Application.objects.get(), found["client_secret"]
+    assert secret not in row.client_secret
+    sent = granted(row.client_id, alice) | {"client_id": row.client_id}
+    for wrong in ("x", row.client_secret, secret[:-1], ""):
+        response = web.post("/oauth/token", sent | {"client_secret": wrong})
+        assert response.status_code == 401
+    assert web.post("/oauth/token", sent | {"client_secret": secret}).status_code == 200
+
+
+def test_the_rate_is_over_after_its_time(web):
+    """T10: whoever waited as told may go on."""
+    with given(REGISTRATION_RATE="1/60"):
+        register(web, INSPECTOR)
+        other = INSPECTOR | {"client_name": "another"}
+        wait = int(register(web, other)["Retry-After"])
+        ClientProfile.objects.update(created=timezone.now() - timedelta(seconds=wait))
+        assert register(web, other).status_code == 201
+
+
+def test_no_header_says_whence_a_request_comes(web):
+    """T10: a forwarded address is the stranger's own word."""
+    with given(REGISTRATION_RATE="1/3600"):
+        register(web, INSPECTOR)
+        for name in ("X_FORWARDED_FOR", "X_REAL_IP", "FORWARDED", "REMOTE_ADDR", "CLIENT_IP"):
+            body = INSPECTOR | {"client_name": name}
+            assert register(web, body, **{f"HTTP_{name}": "192.0.2.9"}).status_code == 429
+
+
+def test_a_network_of_ipv6_is_one_address():
+    """T10: one subscriber has 2^64 addresses, and is one."""
+    same = {rates.address_digest(f"2001:db8::{end}") for end in ("1", "ffff", "1:2:3:4")}
+    others = {rates.address_digest(one) for one in ("2001:db8:0:1::1", "192.0.2.1", "", "junk")}
+    assert len(same) == 1 and len(others - same) == 4
+    assert rates.address_digest("::ffff:192.0.2.1") == rates.address_digest("192.0.2.1")
+
+
+def test_an_address_is_not_kept_in_clear(web):
+    """T10: the digest is keyed: who has the database has not the addresses."""
+    register(web, INSPECTOR, REMOTE_ADDR="192.0.2.1")
+    kept = ClientProfile.objects.get().address
+    with override_settings(SECRET_KEY="another"):
+        assert kept != rates.address_digest("192.0.2.1")
+    assert len(kept) == 64
+
+
+def test_the_same_again_grows_nothing(web):
+    """T10: a client that registers at every start is one row, and is never refused."""
+    with given(REGISTRATION_RATE="1/3600"):
+        assert {register(web, INSPECTOR).status_code for _ in range(30)} == {201}
+    assert Application.objects.count() == 1
+
+
+@pytest.fixture
+def flood(web):
+    """From each of three addresses more came than may; as many as may were let in, long ago."""
+    for address in ("192.0.2.1", "192.0.2.2", "192.0.2.3"):
+        bodies = (INSPECTOR | {"client_name": f"{number}"} for number in range(30))
+        told = Counter(register(web, one, REMOTE_ADDR=address).status_code for one in bodies)
+        assert told == {201: 20, 429: 10}
+    assert Application.objects.count() == ClientProfile.objects.count() == 60
+    ClientProfile.objects.update(created=timezone.now() - timedelta(days=2))
+
+
+def test_of_a_flood_nothing_is_left(flood, capsys):
+    """T10: after UNUSED seconds the daily command forgets all of it."""
+    call_command("mcp_clear_clients")
+    assert capsys.readouterr().out == (
+        "Forgot 60 clients.\nForgot 0 records of what clients did.\n"
+    )
+    assert not Application.objects.exists() and not ClientProfile.objects.exists()
+
+
+def test_of_a_flood_nothing_is_left_where_no_command_runs(flood, web):
+    """T10: each that comes later takes some of it away, and comes in."""
+    ids = {
+        register(web, INSPECTOR | {"client_name": f"later {number}"}).json()["client_id"]
+        for number in range(3)
+    }
+    for model in (Application, ClientProfile):
+        assert set(model.objects.values_list("client_id", flat=True)) == ids
+
+
+def test_a_client_cannot_be_forgotten_while_it_is_authorized(shared_db, web):
+    """T10: who reaps and who redeems at the same moment: nobody gets a 500, or half a client."""
+    alice = get_user_model().objects.create_user("alice")
+    ids = [
+        register(web, INSPECTOR | {"client_name": f"{number}"}).json()["client_id"]
+        for number in range(4)
+    ]
+    ClientProfile.objects.update(created=timezone.now() - timedelta(days=2))
+    ready, errors = threading.Barrier(5), []
+
+    def in_thread(work):
+        ready.wait()
+        try:
+            work()
+        except Exception as error:
+            errors.append(error)
+        finally:
+            connections.close_all()
+
+    def grant(client_id):
+        with suppress(Application.DoesNotExist):
+            granted(client_id, alice)
+
+    def reap():
+        from django_mcp.oauth import unused
+
+        unused.reap(unused.expired())
+
+    works = [lambda one=one: grant(one) for one in ids] + [reap]
+    threads = [threading.Thread(target=in_thread, args=[work]) for work in works]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert all("foreign key" in str(error).lower() for error in errors)
+    left = set(Application.objects.values_list("client_id", flat=True))
+    assert left == set(Grant.objects.values_list("application__client_id", flat=True))
+    assert left == set(ClientProfile.objects.values_list("client_id", flat=True))
+
+
+# T11: redirect URIs.
+
+BAD = [
+    "javascript:alert(1)", "javascript://x/%0aalert(1)", "JavaScript://x/", "data:text/html,x",
+    "file:///etc/passwd", "vbscript:x", "about:blank", "blob:https://x/y", "intent://x/#y",
+    "http://evil.example/cb", "http://0.0.0.0/cb", "https://0.0.0.0/cb", "https://0/cb",
+    "https://0x0/cb", "https://[::]/cb", "https://[::ffff:0.0.0.0]/", "http://0/",
+    "http://127.1/cb", "http://2130706433/", "http://localhost.evil.example/",
+    "http://localhost@evil.example/", "http://127.0.0.1.evil.example/", "http://[::1].evil/",
+    "https://user@host.example/", "https://user:pw@host.example/", "https://@host.example/",
+    "https://host.example/#", "https://host.example/#frag", "https://*.example.com/",
+    "https://*/", "https://host.example/*", "https://a.example/ https://b.example/",
+    "https://a.example/\thttps://b.example/", "https://a.example/\n", "\thttps://a.example/",
+    "https://a.example/\0", "https://a.example\\@evil.example/", "https://a.example/\u202e",
+    "https://ex\u0430mple.com/", "https:///cb", "https:/cb", "https:cb", "//host.example/cb",
+    "/cb", "cb", "", "https://", "https://host.example:99999/", "https://host.example:x/",
+    "https://host.example:/", "https://[::1/", "https://-a.example/", "https://a..example/",
+    "https://a.example/%", "https://a.example/%0", "https://a.example/<script>", "cursor:opaque",
+    "cursor:///x", "cursor://", "cursor://user@x/", "vscode://x/", "https://a.example/" + "a" * 512,
+    None, 7, ["https://a.example/"], {"a": 1}, True,
+]  # fmt: skip
+GOOD = [
+    "https://host.example/cb", "https://host.example", "https://host.example:8443/cb?a=b&c=%20",
+    "HTTPS://host.example/cb", "http://localhost/", "http://localhost:8787/callback",
+    "http://127.0.0.1/", "http://127.0.0.1:33418/", "http://[::1]:7777/cb", "https://xn--e1a.com/",
+    "https://192.0.2.1/cb", "https://[2001:db8::1]/cb", "cursor://anysphere.cursor-mcp/oauth/cb",
+    "cursor:/oauth/cb", "https://host.example/@me/cb;v=1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("uri", BAD, ids=repr)
+def test_a_redirect_uri_that_is_none_of_ours_is_refused(web, uri):
+    """T11: one bad URI refuses the registration, and nothing is kept."""
+    response = register(web, INSPECTOR | {"redirect_uris": ["https://fine.example/", uri]})
+    assert response.status_code == 400 and response.json()["error"] == "invalid_redirect_uri"
+    assert not Application.objects.exists()
+
+
+@pytest.mark.parametrize("uri", GOOD)
+def test_a_redirect_uri_that_is_fine_is_taken(web, uri):
+    """T11: what is refused is no more than what is bad."""
+    response = register(web, INSPECTOR | {"redirect_uris": [uri]})
+    assert response.status_code == 201 and response.json()["redirect_uris"] == [uri]
+    Application.objects.get().full_clean()
+
+
+def test_a_scheme_is_taken_where_the_project_names_it_to_both():
+    """T11: what other APIs of the project take by django-oauth-toolkit is not taken here."""
+    with toolkit(ALLOWED_REDIRECT_URI_SCHEMES=["https", "http", "cursor", "app"]):
+        assert redirects.wrong("app:/x") and not redirects.wrong("cursor:/x")
+    with given(REDIRECT_SCHEMES=["app"]):
+        assert redirects.wrong("app:/x") and redirects.wrong("cursor:/x")
+
+
+def test_no_setting_lets_a_script_in():
+    """T11: a scheme that browsers run is none, even where a project names it."""
+    with (
+        given(REDIRECT_SCHEMES=["javascript", "data", "http", "App"]),
+        toolkit(ALLOWED_REDIRECT_URI_SCHEMES=["https", "http", "javascript", "data", "app"]),
+    ):
+        assert redirects.wrong("javascript://x/") and redirects.wrong("data:/x")
+        assert redirects.wrong("http://evil.example/") and not redirects.wrong("app:/x")
+
+
+TEXTS = (
+    st.text(max_size=40)
+    | st.from_regex(r"https?://[ -~]{0,30}", fullmatch=True)
+    | st.from_regex(r"(https|cursor)://a\.example/[\x00-\xff]{0,9}", fullmatch=True)
+)
+
+
+@example(TEXTS)
+def test_whatever_is_taken_is_one_uri_without_a_stranger(text):
+    """T11: no text is taken that could be read as two places, or holds what no URI holds."""
+    if not redirects.wrong(text):
+        assert text.isascii() and text.isprintable() and not set(text) & set(' #*\\<>"')
+        assert text.split(":")[0].lower() in ("https", "http", "cursor")
+
+
+@pytest.mark.parametrize(
+    "uris", [[], ["https://a.example/"] * 11, "https://a.example/", {}, None, [None]], ids=repr
+)
+def test_redirect_uris_are_a_short_list(web, uris):
+    """T11: at most ten, and a list."""
+    assert register(web, INSPECTOR | {"redirect_uris": uris}).status_code == 400
+    assert not Application.objects.exists()
+
+
+def test_thousands_of_redirects_or_megabytes_are_refused(web):
+    """T11: 5000 URIs, 2 MB: refused by the size, however it is told."""
+    many = INSPECTOR | {"redirect_uris": [f"https://a.example/{n}" for n in range(5000)]}
+    assert register(web, many).status_code == 400
+    big = json.dumps(INSPECTOR | {"client_name": "x" * 2_000_000})
+    assert register(web, big).status_code == 400
+    padded = json.dumps(INSPECTOR) + " " * 16_384
+    assert register(web, padded).status_code == 400
+    assert not Application.objects.exists()
+
+
+# T12: names.
+
+NAMES = {
+    "Google": "Google",
+    "<b>Google</b>": "<b>Google</b>",
+    "a\u202eelgooG": "aelgooG",
+    "a\u2066b\u2069\u200e\u200b\ufeffc": "abc",
+    "a\x00b\x1b[31mc\x7f": "ab[31mc",
+    "  many\n\n\tlines \u2028 here ": "many lines here",
+    "x" * 300: "x" * 100,
+    "\ud800alone": "alone",
+    "\u202e": "",
+    "e\u0301": "é",
+}
+
+
+@pytest.mark.parametrize(("name", "kept"), NAMES.items(), ids=map(ascii, NAMES))
+def test_a_name_is_one_short_printable_line(web, name, kept):
+    """T12: what turns text around, or is not seen, is gone before it is kept."""
+    response = register(web, INSPECTOR | {"client_name": name})
+    assert response.status_code == 201
+    assert response.json().get("client_name", "") == kept
+    assert Application.objects.get().name == ClientProfile.objects.get().name == kept
+
+
+@pytest.mark.parametrize(
+    "uri", ["javascript:alert(1)", "http://evil.example/", "https://a@b.example/", "data:,x", 7]
+)
+def test_a_link_of_a_client_is_safe_to_follow_or_not_kept(web, uri):
+    """T12: a page or a logo that runs something, or hides its host."""
+    register(web, INSPECTOR | {"client_uri": uri, "logo_uri": uri})
+    profile = ClientProfile.objects.get()
+    assert (profile.client_uri, profile.logo_uri) == ("", "")
+
+
+def test_a_name_in_other_letters_is_no_host(internet):
+    """T12: the host of a document is shown as it is looked up, so only as that is it taken."""
+    for url in ("https://\u0441laude.ai/x.json", "https://claude.ai\u3002evil/x", "https://a b/x"):
+        with pytest.raises(CIMDError):
+            checked(url)
+    assert checked("https://xn--laude-2of.ai/x.json").hostname == "xn--laude-2of.ai"
+
+
+# T13 and T18: what a registration may not give.
+
+
+@pytest.mark.parametrize(
+    "grant",
+    ["client_credentials", "password", "implicit", "urn:ietf:params:oauth:grant-type:device_code"],
+)
+def test_a_registration_gives_the_code_grant_alone(web, grant):
+    """T13: no grant without a person, neither instead of the code nor beside it."""
+    assert register(web, INSPECTOR | {"grant_types": [grant]}).status_code == 400
+    secret = {"token_endpoint_auth_method": "client_secret_post"}
+    both = INSPECTOR | secret | {"grant_types": ["authorization_code", grant]}
+    found = register(web, both).json()
+    assert grant not in found["grant_types"]
+    if grant.startswith("urn:"):
+        return  # there is no endpoint that would give a device its code
+    sent = {
+        "grant_type": grant, "client_id": found["client_id"], "scope": "mcp", "username": "a",
+        "client_secret": found["client_secret"], "password": "b",
+    }  # fmt: skip
+    assert web.post("/oauth/token", sent).status_code in (400, 401)
+    assert not AccessToken.objects.exists()
+
+
+def test_nothing_is_given_to_read_or_change_a_registration(web):
+    """T13: no token, no URL for it (RFC 7592), and no other verb."""
+    found = register(web, INSPECTOR).json()
+    assert not {"registration_access_token", "registration_client_uri"} & set(found)
+    assert not AccessToken.objects.exists()
+    for verb in (web.get, web.put, web.delete, web.patch):
+        assert verb("/oauth/register").status_code == 405
+        assert verb(f"/oauth/register/{found['client_id']}").status_code == 404
+
+
+def test_a_session_cookie_makes_no_owner(web, alice):
+    """T18: whoever is signed in where the request comes from, the client is nobody's."""
+    web.force_login(alice)
+    strict = Client(enforce_csrf_checks=True, **web.defaults)
+    strict.cookies = web.cookies
+    assert register(strict, INSPECTOR).status_code == 201
+    assert Application.objects.get().user is None
+
+
+# T14: documents.
+
+
+def ask(web, client_id: str) -> int:
+    """What the token endpoint says: 400, for the code, to a client that it knows."""
+    sent = {"grant_type": "authorization_code", "code": "x", "client_id": client_id}
+    return web.post("/oauth/token", sent).status_code
+
+
+@pytest.mark.parametrize("client_id", DOCUMENTS)
+def test_the_documents_of_real_clients_are_taken(internet, web, alice, client_id):
+    """T14: what is refused is no more than what is bad."""
+    web.force_login(alice)
+    document = DOCUMENTS[client_id]
+    uris = [uri.replace("localhost/", "localhost:4711/") for uri in document["redirect_uris"]]
+    for uri in uris:
+        response = authorize(web, client_id, uri)
+        assert response.status_code == 200 and document["client_name"] in response.text
+    assert internet.asked == [client_id]
+    profile = ClientProfile.objects.get(client_id=client_id)
+    assert profile.auth_method == document["token_endpoint_auth_method"]
+    assert profile.source == "cimd" and profile.fetched and profile.digest
+
+
+NOWHERE = [
+    "127.0.0.1", "127.8.8.8", "10.0.0.1", "172.16.0.1", "192.168.1.1", "169.254.169.254",
+    "100.64.0.1", "0.0.0.0", "224.0.0.1", "255.255.255.255", "::1", "fe80::1", "fc00::1", "::",
+    "::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "2002:7f00:1::",
+    "2001:0:4136:e378:8000:63bf:f5ff:fffe", "64:ff9b:1::a9fe:a9fe", "::10.0.0.1",
+    "::ffff:0:10.0.0.1", "fec0::1", "5f00::1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("address", NOWHERE)
+def test_no_document_is_fetched_inside(internet, web, address):
+    """T14: an address that not everybody can reach is never connected to, nor one beside it."""
+    for found in ([address], [PUBLIC_ADDRESS, address]):
+        cache.clear()
+        internet.names["app.example"] = found
+        assert ask(web, EVIL) == 401
+    assert Fetcher.lines == [] and not Application.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://2130706433/x", "https://0x7f.1/x", "https://0177.0.0.1/x", "https://127.1/x",
+     "https://[::1]/x", "https://[::ffff:7f00:1]/x", "https://localhost/x"],
+)  # fmt: skip
+def test_an_address_in_other_words_is_the_same_address(monkeypatch, web, url):
+    """T14: looked up by the machine's own resolver."""
+    monkeypatch.setattr(Fetcher, "lines", [])
+    assert ask(web, url) == 401
+    assert Fetcher.lines == []
+
+
+ODD = [
+    "https://app.example:25/x", "https://app.example:8443/x", "https://app.example:0/x",
+    "https://app.example:99999/x", "https://app.example", "https://u@app.example/x",
+    "https://u:p@app.example/x", "https://app.example/x#f", "https://app.example/a/../x",
+    "https://app.example/./x", "https://app.example/%2e%2e/x", "https://[::1/x", "https://[/x",
+    "https://app.example/" + "x" * 255, "https://app.example/x y", "https://app.example/x\r\nA: b",
+    "https:///x", "https://./x", "https://..example/x", "https://" + "a" * 64 + ".example/x",
+    "https://app.example/\u00e9", "https://app.example\\@evil.example/x",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("url", ODD, ids=ascii)
+def test_an_odd_url_is_an_unknown_client(internet, web, url):
+    """T14: ports of other services, names and passwords, ways up: refused, and never a 500."""
+    assert ask(web, url) == 401
+    assert Fetcher.lines == [] and internet.asked == []
+
+
+def test_a_name_is_looked_up_once(internet, web):
+    """T14: the line goes to the address that was judged, whatever a second look-up would say."""
+    internet.documents[EVIL] = DOCUMENTS[CLAUDE_AI] | {"client_id": EVIL}
+    internet.names["app.example"] = [PUBLIC_ADDRESS]
+    assert ask(web, EVIL) == 400
+    assert internet.lookups == ["app.example"] and Fetcher.lines == [(PUBLIC_ADDRESS, 443)]
+
+
+def raw(*parts: bytes, pause: float = 0.0):
+    """What a server writes by itself."""
+
+    def answer(line):
+        for part in parts:
+            line.sendall(part)
+            time.sleep(pause)
+
+    return answer
+
+
+def dripping(line) -> None:
+    """A byte now and then of one header, for longer than the other side should wait."""
+    line.sendall(b"HTTP/1.1 200 OK\r\nA: ")
+    drip(line, b"b")
+
+
+def dripping_body(line) -> None:
+    line.sendall(OK + b"\r\n")
+    drip(line, b" ")
+
+
+def drip(line, byte: bytes) -> None:
+    for _ in range(100):
+        line.sendall(byte)
+        time.sleep(0.05)
+
+
+def hanging(line) -> None:
+    with suppress(OSError):
+        line.recv(1)
+
+
+ENDLESS = (dripping, dripping_body, hanging)
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+TYPE = b"Content-Type: application/json\r\n\r\n"
+FINE = {"client_id": EVIL, "client_name": "Evil", "redirect_uris": ["https://app.example/cb"]}
+BODY = json.dumps(FINE).encode()
+AWAY = b"HTTP/1.1 302 Found\r\nLocation: https://claude.ai/x\r\n" + TYPE
+REFUSED = {
+    "a redirect": raw(AWAY + BODY),
+    "a redirect inside": raw(b"HTTP/1.1 307 X\r\nLocation: https://127.0.0.1/x\r\n" + TYPE + BODY),
+    "17 KB": FINE | {"x": "x" * 17_000},
+    "more than 5 KB": FINE | {"x": "x" * 5_200},
+    "a packed body": raw(OK + b"Content-Encoding: gzip\r\n\r\n\x1f\x8b"),
+    "slow headers": dripping,
+    "a slow body": dripping_body,
+    "no answer": hanging,
+    "no HTTP": raw(b"220 mail.example ESMTP\r\n"),
+    "no body": raw(OK + b"Content-Length: 100\r\n\r\n{"),
+    "no JSON": b"hello",
+    "a list": b"[]",
+    "deep JSON": b"[" * 5_000,
+    "HTML": raw(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n" + BODY),
+    "an error": raw(b"HTTP/1.1 500 X\r\n" + TYPE + BODY),
+    "another client": FINE | {"client_id": CLAUDE_AI},
+    "nearly its id": FINE | {"client_id": EVIL + "/"},
+    "no id": {"client_name": "Evil"},
+    "no name": {name: value for name, value in FINE.items() if name != "client_name"},
+    "an empty name": FINE | {"client_name": "\u202e \u200b"},
+    "a secret": FINE | {"client_secret": None},
+    "a secret method": FINE | {"token_endpoint_auth_method": "client_secret_post"},
+    "a key, but none": FINE | {"token_endpoint_auth_method": "private_key_jwt"},
+    "no code": FINE | {"grant_types": ["client_credentials"]},
+    "no redirects": FINE | {"redirect_uris": []},
+    "no good redirects": FINE | {"redirect_uris": ["http://evil.example/", "javascript:x"]},
+    "odd redirects": FINE | {"redirect_uris": [7]},
+}
+
+
+@pytest.mark.parametrize("document", REFUSED.values(), ids=list(REFUSED))
+def test_a_document_that_is_none_makes_no_client(internet, web, document):
+    """T14: whatever the other side does, it ends, and the client is unknown; and so for a while."""
+    internet.documents[EVIL] = document
+    with toolkit(CIMD_FETCH_TIMEOUT_SECONDS=1 if document in ENDLESS else 5):
+        assert ask(web, EVIL) == 401
+        assert ask(web, EVIL) == 401
+    assert internet.asked == [EVIL]
+    assert not Application.objects.exists() and not ClientProfile.objects.exists()
+
+
+@pytest.mark.parametrize("slow", ENDLESS)
+def test_what_is_slow_is_given_up_in_time(internet, web, slow):
+    """T14: five seconds are for all of it, at whatever pace it comes; here it is one."""
+    with toolkit():
+        assert oauth2_settings.CIMD_FETCH_TIMEOUT_SECONDS == 5
+    internet.documents[EVIL] = slow
+    with toolkit(CIMD_FETCH_TIMEOUT_SECONDS=1), within(3):
+        assert ask(web, EVIL) == 401
+
+
+@contextmanager
+def within(seconds: float):
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < seconds
+
+
+def test_a_fine_document_of_the_same_site_is_taken(internet, web):
+    """T14: the documents above are refused for what is wrong with them."""
+    internet.documents[EVIL] = FINE
+    assert ask(web, EVIL) == 400 and Application.objects.get().client_id == EVIL
+
+
+def test_a_certificate_of_another_name_is_none(internet, web):
+    """T14: the address is pinned, the name is still the certificate's."""
+    url = "https://other.example/x"
+    internet.documents[url] = FINE | {"client_id": url}
+    assert ask(web, url) == 401 and internet.asked == []
+
+
+def test_bad_redirects_of_a_document_are_left_out(internet, web, alice):
+    """T14: the others may do; what was left out is never redirected to."""
+    bad = ["http://evil.example/", "javascript:alert(1)", "https://a.example/ https://b.example/"]
+    internet.documents[EVIL] = FINE | {"redirect_uris": [*bad, "https://app.example/cb"]}
+    web.force_login(alice)
+    assert authorize(web, EVIL, "https://app.example/cb").status_code == 200
+    for uri in [*bad, "https://b.example/"]:
+        assert authorize(web, EVIL, uri).status_code == 400
+    assert Application.objects.get().redirect_uris == "https://app.example/cb"
+
+
+def test_only_hosts_that_are_named_have_documents(internet, web):
+    """T14: an allow list, as ALLOWED_HOSTS; a host that leaves it is unknown from then on."""
+    with given(CLIENT_HOSTS=["claude.ai", ".vscode.dev"]):
+        assert (ask(web, CLAUDE_AI), ask(web, VS_CODE), ask(web, CHATGPT)) == (400, 400, 401)
+    with given(CLIENT_HOSTS=["vscode.dev"]):
+        assert (ask(web, CLAUDE_AI), ask(web, VS_CODE)) == (401, 400)
+    with given(CLIENT_HOSTS=[]):
+        assert ask(web, VS_CODE) == 401
+    assert internet.asked == [CLAUDE_AI, VS_CODE]
+
+
+def test_nobody_makes_us_knock_at_any_door(internet, web):
+    """T14: documents of unknown clients count for the rate, those that are none as well."""
+    with given(REGISTRATION_RATE="3/3600"):
+        for number in range(6):
+            ask(web, f"https://app.example/{number}")
+        assert len(internet.asked) == 3
+        assert ask(web, CLAUDE_AI) == 401
+
+
+def test_the_rate_of_fetches_has_its_own_time_in_every_cache(internet, web, tmp_path):
+    """T14: those of files and of tables keep what was counted up for the time of all else."""
+    files = {"BACKEND": "django.core.cache.backends.filebased.FileBasedCache",
+             "LOCATION": str(tmp_path), "TIMEOUT": 0}  # fmt: skip
+    with given(REGISTRATION_RATE="3/3600"), override_settings(CACHES={"default": files}):
+        for number in range(6):
+            ask(web, f"https://app.example/{number}")
+        assert len(internet.asked) == 3
+
+
+def test_a_blocked_client_stays_unknown(internet, web, alice):
+    """T14: also if its row is old, and wherever it comes."""
+    ask(web, CLAUDE_AI)
+    ClientProfile.objects.update(blocked=timezone.now())
+    web.force_login(alice)
+    assert ask(web, CLAUDE_AI) == 401 and authorize(web, CLAUDE_AI, CALLBACK).status_code == 400
+    Application.objects.all().delete()
+    assert ask(web, CLAUDE_AI) == 401 and internet.asked == [CLAUDE_AI]
+
+
+def test_a_client_by_its_document_does_not_take_over_one_of_another_kind(internet, web):
+    """T14: an id that looks like a URL may be somebody's."""
+    ClientProfile.objects.create(client_id=CLAUDE_AI, source="manual", name="Mine")
+    assert ask(web, CLAUDE_AI) == 401
+    assert ClientProfile.objects.get().name == "Mine"
+
+
+# T15: documents that change.
+
+
+def connected(user, client_id: str = CLAUDE_AI) -> None:
+    """Somebody agreed to a client, which has a code that is on its way, and a pair of tokens."""
+    application = Application.objects.get(client_id=client_id)
+    Consent.objects.create(
+        user=user, client_id=client_id, resource=f"{URL}/mcp", redirect_host="claude.ai"
+    )
+    then = timezone.now() + timedelta(hours=1)
+    access = AccessToken.objects.create(
+        user=user, application=application, token="a", expires=then, scope="mcp"
+    )
+    RefreshToken.objects.create(
+        user=user, application=application, token="r", access_token=access,
+        token_family=uuid.uuid4(),
+    )  # fmt: skip
+    granted(client_id, user)
+
+
+def look_again() -> None:
+    """What was fetched has to be fetched again."""
+    Application.objects.update(cimd_expires_at=timezone.now() - timedelta(seconds=1))
+    cache.clear()
+
+
+def stands() -> tuple[bool, bool]:
+    """Whether the consent does, and whether the tokens do."""
+    tokens = {
+        RefreshToken.objects.filter(revoked=None).exists(),
+        AccessToken.objects.exists(),
+        Grant.objects.exists(),
+    }
+    assert len(tokens) == 1
+    return Consent.objects.filter(revoked=None).exists(), tokens.pop()
+
+
+KEYS = {"token_endpoint_auth_method": "private_key_jwt", "jwks_uri": JWKS}
+CHANGES = {
+    "nothing": ({}, (True, True)),
+    "what we do not read": ({"tos_uri": "https://claude.ai/tos"}, (True, True)),
+    "the order of redirects": (
+        {"redirect_uris": DOCUMENTS[CLAUDE_AI]["redirect_uris"][::-1]}, (True, True)
+    ),
+    "its name": ({"client_name": "Shop support"}, (False, True)),
+    "a redirect more": (
+        {"redirect_uris": [*DOCUMENTS[CLAUDE_AI]["redirect_uris"], "https://claude.ai/new"]},
+        (False, False),
+    ),
+    "a redirect less": ({"redirect_uris": [CALLBACK]}, (False, False)),
+    "its keys": (KEYS, (False, False)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "expected"), CHANGES.values(), ids=list(CHANGES))
+def test_who_changes_is_asked_about_again(internet, web, alice, change, expected):
+    """T15: another name, and the consent ends; other redirects or keys, and so do all tokens."""
+    ask(web, CLAUDE_AI)
+    connected(alice)
+    internet.documents[CLAUDE_AI] |= change
+    look_again()
+    ask(web, CLAUDE_AI)
+    assert internet.asked == [CLAUDE_AI] * 2 and stands() == expected
+
+
+def test_other_keys_end_the_tokens(internet, web, alice):
+    """T15: whoever took over the document has keys of its own."""
+    ask(web, CHATGPT)
+    ClientProfile.objects.filter(client_id=CHATGPT).update(jwks_uri="https://chatgpt.com/old.json")
+    ClientProfile.objects.filter(client_id=CHATGPT).update(digest="of that")
+    connected(alice, CHATGPT)
+    look_again()
+    ask(web, CHATGPT)
+    assert stands() == (False, False)
+
+
+def test_others_keep_what_they_have(internet, web, alice):
+    """T15: what ends is the one client's."""
+    ask(web, CLAUDE_AI), ask(web, VS_CODE)
+    connected(alice, VS_CODE)
+    internet.documents[CLAUDE_AI]["redirect_uris"] = ["https://claude.ai/new"]
+    look_again()
+    ask(web, CLAUDE_AI)
+    assert stands() == (True, True)
+
+
+def test_a_document_that_is_gone_holds_for_a_week(internet, web):
+    """T15: then the client is unknown, until the document is there again."""
+    ask(web, CLAUDE_AI)
+    kept = internet.documents.pop(CLAUDE_AI)
+    look_again()
+    assert ask(web, CLAUDE_AI) == 400
+    ClientProfile.objects.update(fetched=timezone.now() - timedelta(days=7, seconds=1))
+    assert ask(web, CLAUDE_AI) == 401
+    internet.documents[CLAUDE_AI] = kept
+    cache.clear()
+    assert ask(web, CLAUDE_AI) == 400
+
+
+def test_a_document_is_looked_at_before_it_is_too_old(internet, web):
+    """T15: however long it says that it is good for."""
+    internet.headers["Cache-Control"] = "max-age=86400"
+    with given(STALE=3600):
+        ask(web, CLAUDE_AI)
+    limit = timezone.now() + timedelta(seconds=3601)
+    assert Application.objects.get().cimd_expires_at < limit
+
+
+def test_a_client_without_a_profile_is_looked_at_again(internet, web):
+    """T15: what it authenticates by is nowhere else: it does not become a public client."""
+    ask(web, CHATGPT)
+    ClientProfile.objects.all().delete()
+    assert ask(web, CHATGPT) == 401
+    assert ClientProfile.objects.get().auth_method == "private_key_jwt"
+    ClientProfile.objects.all().delete()
+    del internet.documents[CHATGPT]
+    cache.clear()
+    assert ask(web, CHATGPT) == 401
+
+
+def test_what_was_shown_is_where_the_answer_goes(internet, web, alice):
+    """T15: a document whose only redirect URI is another one once the person agrees."""
+    internet.documents[EVIL] = FINE
+    asked = {
+        "client_id": EVIL, "response_type": "code", "code_challenge": CHALLENGE,
+        "code_challenge_method": "S256",
+    }  # fmt: skip
+    web.force_login(alice)
+    address = "/oauth/authorize?" + urlencode(asked)
+    page = web.get(address)
+    internet.documents[EVIL] = FINE | {"redirect_uris": ["https://evil.app.example/cb"]}
+    Application.objects.update(cimd_expires_at=timezone.now())
+    response = web.post(address, {"allow": "true"})
+    assert "evil.app.example" not in response.get("Location", "")
+    assert page.status_code == 400 and not Grant.objects.exists()
+
+
+# private_key_jwt.
+
+BEARER = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+
+
+@pytest.fixture(scope="module")
+def rsa():
+    return jwk.JWK.generate(kty="RSA", size=2048, kid="one")
+
+
+@pytest.fixture
+def chatgpt(internet, web, rsa):
+    """Known, with its key."""
+    internet.documents[JWKS] = keys(rsa)
+    ask(web, CHATGPT)
+    internet.asked.clear()
+    return Application.objects.get(client_id=CHATGPT)
+
+
+def redeem(web, user, text: str | None, kind: str = BEARER, **over) -> int:
+    """The status of a request for a token that would be fine but for the assertion."""
+    sent = granted(CHATGPT, user) | {"client_id": CHATGPT} | over
+    if text is not None:
+        sent |= {"client_assertion": text, "client_assertion_type": kind}
+    response = web.post("/oauth/token", {name: value for name, value in sent.items() if value})
+    if response.status_code != 200:
+        assert response.json() == {"error": "invalid_client"} or response.status_code == 400
+        assert text is None or text not in response.text
+    return response.status_code
+
+
+def test_chatgpt_gets_a_token_by_its_key(web, chatgpt, alice, rsa, internet):
+    """private_key_jwt: to the issuer or the token endpoint, with or without the id in the body."""
+    for audience in (URL, f"{URL}/oauth/token", f"{URL}/token", [URL]):
+        assert redeem(web, alice, assertion(rsa, aud=audience)) == 200
+    assert redeem(web, alice, assertion(rsa), client_id="") == 200
+    assert redeem(web, alice, assertion(rsa, iat=None)) == 200
+    assert internet.asked == [JWKS]
+
+
+def test_the_token_endpoint_is_known_by_the_name_that_it_gives_itself(web, chatgpt, alice, rsa):
+    """private_key_jwt: below a path as well; what is beside it is another's."""
+    with override_settings(FORCE_SCRIPT_NAME="/site"):
+        named = authorization_server_metadata()["token_endpoint"]
+        assert named == f"{URL}/site/oauth/token"
+        assert redeem(web, alice, assertion(rsa, aud=named)) == 200
+        assert redeem(web, alice, assertion(rsa, aud=f"{URL}/oauth/token")) == 401
+
+
+def test_it_refreshes_and_revokes_by_its_key(web, chatgpt, alice, rsa):
+    """private_key_jwt: at every endpoint where a client authenticates."""
+    sent = granted(CHATGPT, alice) | {"client_assertion_type": BEARER}
+    found = web.post("/oauth/token", sent | {"client_assertion": assertion(rsa)}).json()
+    refresh = {"grant_type": "refresh_token", "refresh_token": found["refresh_token"]}
+    assert web.post("/oauth/token", refresh | {"client_id": CHATGPT}).status_code == 401
+    sent = refresh | {"client_assertion_type": BEARER, "client_assertion": assertion(rsa)}
+    found = web.post("/oauth/token", sent).json()
+    revoke = {"token": found["refresh_token"], "client_id": CHATGPT}
+    assert web.post("/oauth/revoke", revoke).status_code == 401
+    sent = revoke | {"client_assertion_type": BEARER, "client_assertion": assertion(rsa)}
+    assert web.post("/oauth/revoke", sent).status_code == 200
+
+
+ELLIPTIC = {"ES256": ("EC", "P-256"), "EdDSA": ("OKP", "Ed25519")}
+
+
+@pytest.mark.parametrize("algorithm", ["RS256", "PS256", *ELLIPTIC])
+def test_the_algorithms_that_are_taken(web, chatgpt, alice, rsa, internet, algorithm):
+    """private_key_jwt: four of them."""
+    kty, crv = ELLIPTIC.get(algorithm, ("", ""))
+    key = jwk.JWK.generate(kty=kty, crv=crv, kid="two") if kty else rsa
+    internet.documents[JWKS] = keys(key)
+    assert redeem(web, alice, assertion(key, algorithm)) == 200
+
+
+def test_who_has_a_key_has_no_other_way(web, chatgpt, alice):
+    """private_key_jwt: no public client, and none with the secret that the row has."""
+    assert redeem(web, alice, None) == 401
+    assert redeem(web, alice, None, client_secret=chatgpt.client_secret) == 401
+    plain = CHATGPT.replace(":", "%3A") + ":" + chatgpt.client_secret
+    basic = base64.b64encode(plain.encode()).decode()
+    assert (
+        web.post(
+            "/oauth/token", granted(CHATGPT, alice), headers={"Authorization": f"Basic {basic}"}
+        ).status_code
+        == 401
+    )
+    assert not AccessToken.objects.exists()
+
+
+def test_an_assertion_and_a_secret_are_one_too_many(web, chatgpt, alice, rsa):
+    """private_key_jwt: RFC 6749, 2.3."""
+    assert redeem(web, alice, assertion(rsa), client_secret="x") == 401
+    sent = granted(CHATGPT, alice) | {
+        "client_assertion": assertion(rsa), "client_assertion_type": BEARER
+    }  # fmt: skip
+    response = web.post("/oauth/token", sent, headers={"Authorization": "Basic eDp5"})
+    assert response.status_code == 401
+
+
+def test_who_has_no_key_has_no_assertion(web, internet, chatgpt, alice, rsa):
+    """private_key_jwt: by which a client authenticates is what it registered."""
+    ask(web, CLAUDE_AI)
+    text = assertion(rsa, iss=CLAUDE_AI, sub=CLAUDE_AI)
+    sent = granted(CLAUDE_AI, alice, CALLBACK) | {"client_id": CLAUDE_AI}
+    proof = {"client_assertion": text, "client_assertion_type": BEARER}
+    assert web.post("/oauth/token", sent | proof).status_code == 401
+    assert web.post("/oauth/token", sent).status_code == 200
+
+
+NOW = time.time
+CLAIMS = {
+    "another issuer": lambda: {"iss": CLAUDE_AI},
+    "another subject": lambda: {"sub": CLAUDE_AI},
+    "nobody": lambda: {"iss": None, "sub": None},
+    "an odd subject": lambda: {"iss": [CHATGPT], "sub": [CHATGPT]},
+    "another server": lambda: {"aud": "https://evil.example"},
+    "nobody to read it": lambda: {"aud": None},
+    "no list to read it": lambda: {"aud": []},
+    "a server named alike": lambda: {"aud": f"{URL}.evil.example"},
+    "the MCP server": lambda: {"aud": f"{URL}/mcp"},
+    "expired": lambda: {"exp": int(NOW()) - 60},
+    "no end": lambda: {"exp": None},
+    "an end in words": lambda: {"exp": "never"},
+    "an end that is true": lambda: {"exp": True},
+    "no end in sight": lambda: {"exp": float("inf")},
+    "an end that is no number": lambda: {"exp": float("nan")},
+    "good for an hour": lambda: {"exp": int(NOW()) + 3600},
+    "not yet good": lambda: {"nbf": int(NOW()) + 120},
+    "of the future": lambda: {"iat": int(NOW()) + 120},
+    "old": lambda: {"iat": int(NOW()) - 3600},
+    "no jti": lambda: {"jti": None},
+    "an empty jti": lambda: {"jti": ""},
+    "a long jti": lambda: {"jti": "x" * 256},
+    "an odd jti": lambda: {"jti": 7},
+}
+
+
+@pytest.mark.parametrize("claims", CLAIMS.values(), ids=list(CLAIMS))
+def test_an_assertion_that_says_something_else_is_none(web, chatgpt, alice, rsa, claims, internet):
+    """private_key_jwt: refused, and before any key is asked for."""
+    assert redeem(web, alice, assertion(rsa, **claims())) == 401
+    assert internet.asked == []
+
+
+def _parts(text: str) -> list[str]:
+    return text.split(".")
+
+
+def _b64(value) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
+
+
+def unsigned(rsa) -> str:
+    return f"{_b64({'alg': 'none'})}.{_parts(assertion(rsa))[1]}."
+
+
+def unsigned_but_for_a_name(rsa) -> str:
+    return f"{_b64({'alg': 'none'})}.{_parts(assertion(rsa))[1]}.AA"
+
+
+def by_the_public_key(rsa) -> str:
+    """HS256 with what everybody knows for a secret."""
+    pem = base64.urlsafe_b64encode(rsa.export_to_pem()).decode().rstrip("=")
+    return assertion(jwk.JWK(kty="oct", k=pem, kid="one"), "HS256")
+
+
+def by_a_key_of_its_own(rsa) -> str:
+    return assertion(jwk.JWK.generate(kty="RSA", size=2048, kid="one"))
+
+
+def by_a_key_that_it_brings(rsa) -> str:
+    mine = jwk.JWK.generate(kty="RSA", size=2048, kid="one")
+    return assertion(mine, header={"jwk": mine.export_public(as_dict=True)})
+
+
+def by_a_key_that_it_points_to(rsa) -> str:
+    mine = jwk.JWK.generate(kty="RSA", size=2048, kid="one")
+    return assertion(mine, header={"jku": "https://app.example/keys"})
+
+
+def with_other_claims(rsa) -> str:
+    (header, _, signature), (_, claims, _) = _parts(assertion(rsa)), _parts(assertion(rsa))
+    return f"{header}.{claims}.{signature}"
+
+
+def of_an_unknown_kind(rsa) -> str:
+    return assertion(rsa, "RS512")
+
+
+def of_two_minds(rsa) -> str:
+    header, claims, signature = _parts(assertion(rsa))
+    return json.dumps({"protected": header, "payload": claims, "signature": signature})
+
+
+FORGED = [
+    unsigned, unsigned_but_for_a_name, by_the_public_key, by_a_key_of_its_own, with_other_claims,
+    by_a_key_that_it_brings, by_a_key_that_it_points_to, of_an_unknown_kind, of_two_minds,
+    lambda rsa: assertion(rsa, header={"kid": "x" * 300}),
+    lambda rsa: assertion(rsa) + "A" * 8192,
+    lambda rsa: f"{_b64({'alg': ['RS256']})}.{_parts(assertion(rsa))[1]}.AA",
+    lambda rsa: f"{_b64({'alg': 'RS256', 'crit': ['b64'], 'b64': False})}.e30.AA",
+    lambda rsa: "e30.e30.e30", lambda rsa: "x", lambda rsa: "..", lambda rsa: "W10.W10.W10",
+    lambda rsa: base64.urlsafe_b64encode(b"[" * 5000).decode().rstrip("=") + ".e30.AA",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("forge", FORGED, ids=lambda forge: forge.__name__)
+def test_a_forged_assertion_proves_nothing(web, chatgpt, alice, rsa, forge):
+    """private_key_jwt: none, HS256 by the public key, keys that it brings, other claims, junk."""
+    assert redeem(web, alice, forge(rsa)) == 401
+    assert not AccessToken.objects.exists()
+
+
+def test_an_assertion_is_of_one_type_and_in_the_body(web, chatgpt, alice, rsa):
+    """private_key_jwt: a type that is not known, none, or an assertion in the URL."""
+    assert redeem(web, alice, assertion(rsa), kind="urn:x") == 401
+    sent = granted(CHATGPT, alice) | {"client_id": CHATGPT}
+    assert web.post("/oauth/token", sent | {"client_assertion": assertion(rsa)}).status_code == 401
+    query = f"?client_assertion={assertion(rsa)}&client_assertion_type={BEARER}"
+    assert web.post(f"/oauth/token{query}", sent).status_code in (400, 401)
+
+
+def test_an_assertion_is_used_once(web, chatgpt, alice, rsa):
+    """private_key_jwt: the same again, however soon, proves nothing; nor does its jti."""
+    text = assertion(rsa, jti="once")
+    assert [redeem(web, alice, text) for _ in range(2)] == [200, 401]
+    assert redeem(web, alice, assertion(rsa, jti="once")) == 401
+    assert redeem(web, alice, assertion(rsa, jti="twice")) == 200
+
+
+def test_a_wrong_signature_uses_up_no_jti(web, chatgpt, alice, rsa):
+    """private_key_jwt: nobody spends what is another's."""
+    other = jwk.JWK.generate(kty="RSA", size=2048, kid="one")
+    assert redeem(web, alice, assertion(other, jti="mine")) == 401
+    assert redeem(web, alice, assertion(rsa, jti="mine")) == 200
+
+
+def test_without_a_cache_that_keeps_nothing_is_proven(web, chatgpt, alice, rsa):
+    """private_key_jwt: where a replay could not be seen, nobody is let in."""
+    dummy = {"default": {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}}
+    with override_settings(CACHES=dummy):
+        assert redeem(web, alice, assertion(rsa)) == 401
+
+
+def test_parameters_of_the_request_are_no_profile(web, chatgpt, alice, rsa):
+    """private_key_jwt: what a client sends does not become what is known of it."""
+    assert redeem(web, alice, None, _mcp_profile="x", profile="y", client="z") == 401
+
+
+# Its keys.
+
+
+def test_a_new_key_is_asked_for_but_not_at_every_wish(web, chatgpt, alice, rsa, internet):
+    """T14: unknown kids make us ask for keys once in a while, and no more."""
+    assert redeem(web, alice, assertion(rsa)) == 200
+    new = jwk.JWK.generate(kty="RSA", size=2048, kid="new")
+    for _ in range(3):
+        assert redeem(web, alice, assertion(new)) == 401
+    internet.documents[JWKS] = keys(rsa, new)
+    forget_pause()
+    assert [redeem(web, alice, assertion(new)) for _ in range(2)] == [200, 200]
+    assert internet.asked == [JWKS] * 2
+
+
+def forget_pause() -> None:
+    cache.delete_many([name for name in names_in_cache() if name.endswith(":asked")])
+
+
+def names_in_cache() -> list[str]:
+    return [name.split(":", 2)[2] for name in cache._cache]
+
+
+def test_where_keys_cannot_be_had_the_known_ones_hold(web, chatgpt, alice, rsa, internet, keys_age):
+    """private_key_jwt: for a while; and they are not asked for at every request."""
+    assert redeem(web, alice, assertion(rsa)) == 200
+    del internet.documents[JWKS]
+    keys_age(7200)
+    forget_pause()
+    assert [redeem(web, alice, assertion(rsa)) for _ in range(2)] == [200, 200]
+    assert internet.asked == [JWKS] * 2
+
+
+@pytest.fixture
+def keys_age():
+    """Keys are as old as that."""
+
+    def older(seconds):
+        for name in names_in_cache():
+            if name.startswith("django_mcp.oauth.keys") and isinstance(
+                kept := cache.get(name), dict
+            ):
+                cache.set(name, kept | {"until": kept["until"] - seconds}, 3600)
+
+    return older
+
+
+def test_keys_at_an_inner_address_are_not_fetched(web, chatgpt, alice, rsa, internet):
+    """T14: jwks_uri is a stranger's URL like any other."""
+    Fetcher.lines.clear()
+    for inner in ("127.0.0.1", "169.254.169.254", "::1"):
+        cache.clear()
+        internet.names["chatgpt.com"] = [inner]
+        assert redeem(web, alice, assertion(rsa)) == 401
+    assert Fetcher.lines == []
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["http://chatgpt.com/k", "https://chatgpt.com:25/k", "https://u@chatgpt.com/k", "file:///k",
+     "https://chatgpt.com/k#f", 7, None],
+)  # fmt: skip
+def test_an_odd_place_for_keys_is_none(internet, web, uri):
+    """T14: jwks_uri, as it is in a document and as it is in a registration."""
+    internet.documents[CHATGPT]["jwks_uri"] = uri
+    assert ask(web, CHATGPT) == 401 and not ClientProfile.objects.exists()
+    body = INSPECTOR | {"token_endpoint_auth_method": "private_key_jwt", "jwks_uri": uri}
+    assert register(web, body).status_code == 400
+
+
+def test_keys_are_at_hosts_that_are_named(internet, web):
+    """T14: the allow list is for jwks_uri as well."""
+    internet.documents[CHATGPT]["jwks_uri"] = "https://app.example/keys"
+    body = INSPECTOR | {
+        "token_endpoint_auth_method": "private_key_jwt", "jwks_uri": "https://app.example/keys"
+    }  # fmt: skip
+    with given(CLIENT_HOSTS=["chatgpt.com"]):
+        assert ask(web, CHATGPT) == 401
+        assert register(web, body).status_code == 400
+    assert not ClientProfile.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "document",
+    [REFUSED["a redirect"], dripping, hanging, b"[]", b"{}", {"keys": {}}, {"keys": [7, {}, None]},
+     b"[" * 5_000,
+     {"keys": [{"kty": "RSA", "n": 7, "e": []}]}, {"keys": [{"kty": "RSA", "n": "!", "e": "AQAB"}]},
+     b" " * 70_000],
+)  # fmt: skip
+def test_keys_that_are_none_let_nobody_in(web, chatgpt, alice, rsa, internet, document):
+    """T14: whatever the other side does, it ends in a refusal."""
+    internet.documents[JWKS] = document
+    with toolkit(CIMD_FETCH_TIMEOUT_SECONDS=1 if document in ENDLESS else 5):
+        assert redeem(web, alice, assertion(rsa)) == 401
+
+
+def test_who_waits_for_keys_keeps_no_others_waiting(chatgpt, internet, rsa):
+    """T14: a place for keys that does not answer holds a few threads, however many ask."""
+    internet.documents[JWKS] = hanging
+    with toolkit(CIMD_MAX_CONCURRENT_FETCHES=2, CIMD_FETCH_TIMEOUT_SECONDS=3):
+        began, took = time.monotonic(), []
+
+        def one() -> None:
+            assert keys_of.matching(JWKS, "RS256", "one") == []
+            took.append(time.monotonic() - began)
+
+        threads = [threading.Thread(target=one) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(took) == 8 and sum(seconds > 2 for seconds in took) == 2
+
+
+def test_who_found_no_place_is_not_made_to_wait(chatgpt, internet, rsa):
+    """T14: while others fetch, a client's keys count as asked for only if they were."""
+    with toolkit(CIMD_MAX_CONCURRENT_FETCHES=1):
+        with _fetch_slot() as free:
+            assert free and keys_of.matching(JWKS, "RS256", "one") == []
+        assert len(keys_of.matching(JWKS, "RS256", "one")) == 1
+
+
+def test_keys_that_are_redirected_are_none(web, chatgpt, alice, rsa, internet):
+    """T14: neither those there, nor those that came along."""
+    internet.documents["https://claude.ai/x"] = keys(rsa)
+    internet.documents[JWKS] = raw(AWAY + json.dumps(keys(rsa)).encode())
+    assert redeem(web, alice, assertion(rsa)) == 401 and internet.asked == [JWKS]
+
+
+def test_keys_that_are_long_are_none(web, chatgpt, alice, rsa, internet):
+    """T14: jwks_uri is not for filling memory either."""
+    internet.documents[JWKS] = keys(rsa) | {"x": "x" * 70_000}
+    assert redeem(web, alice, assertion(rsa)) == 401
+
+
+@pytest.mark.parametrize("slow", ENDLESS)
+def test_slow_keys_are_given_up_in_time(web, chatgpt, alice, rsa, internet, slow):
+    """T14: jwks_uri has the same time as a document."""
+    internet.documents[JWKS] = slow
+    with toolkit(CIMD_FETCH_TIMEOUT_SECONDS=1), within(3):
+        assert redeem(web, alice, assertion(rsa)) == 401
+
+
+def test_weak_keys_and_keys_for_other_things_are_none(web, chatgpt, alice, rsa, internet):
+    """private_key_jwt: short ones, huge ones, for encryption, for another algorithm, secrets."""
+    public = rsa.export_public(as_dict=True)
+    weak = jwk.JWK.generate(kty="RSA", size=1024, kid="one")
+    secret = {"kty": "oct", "k": "AAAA", "kid": "one"}
+    wrong = [
+        (weak, weak.export_public(as_dict=True)), (rsa, public | {"use": "enc"}),
+        (rsa, public | {"alg": "RS512"}), (rsa, public | {"e": public["n"]}),
+        (rsa, public | {"n": "A" * 20_000}), (rsa, secret),
+    ]  # fmt: skip
+    for key, published in wrong:
+        cache.clear()
+        internet.documents[JWKS] = {"keys": [published]}
+        assert redeem(web, alice, assertion(key)) == 401
+
+
+def test_a_registered_client_may_have_a_key_too(web, internet, alice, rsa):
+    """private_key_jwt: and then has nothing else either."""
+    internet.documents[JWKS] = keys(rsa)
+    body = INSPECTOR | {"token_endpoint_auth_method": "private_key_jwt", "jwks_uri": JWKS}
+    client_id = register(web, body).json()["client_id"]
+    sent = granted(client_id, alice)
+    assert web.post("/oauth/token", sent | {"client_id": client_id}).status_code == 401
+    text = assertion(rsa, iss=client_id, sub=client_id)
+    sent |= {"client_assertion": text, "client_assertion_type": BEARER}
+    assert web.post("/oauth/token", sent).status_code == 200
+
+
+def test_no_assertion_is_in_the_log(web, chatgpt, alice, rsa, caplog):
+    """private_key_jwt: nor what it was signed with; only why it was refused."""
+    caplog.set_level("DEBUG")
+    text = assertion(rsa, exp=1)
+    assert redeem(web, alice, text) == 401
+    assert "refused" in caplog.text and not any(part in caplog.text for part in _parts(text))

@@ -1,0 +1,191 @@
+"""What a tool could pass on to others: of the token that its caller came with, nothing."""
+
+from __future__ import annotations
+
+import ast
+import contextvars
+import logging
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django import forms
+from django.http import JsonResponse
+from django.urls import include, path
+
+import django_mcp as mcp
+from django_mcp.bridges.forms import FormTool
+from django_mcp.bridges.views import ViewTools
+from tests.http import HttpClient
+from tests.test_tokens import everything_stored
+
+from .tokens import issued
+
+pytestmark = pytest.mark.django_db
+PACKAGE = Path(mcp.__file__).parent
+FOUND: list[str] = []  # where the token was, of all that the project's code was given
+LOOKED: list[str] = []  # by whom it was looked for
+TOKEN: list[str] = []
+# What knows everything there is, and is nobody's call.
+CLOSED = (types.ModuleType, types.BuiltinFunctionType, type, logging.Logger)
+
+
+def look(what: str, *given: Any) -> None:
+    """For the token, in all that can be had from what is given, and from the context."""
+    LOOKED.append(what)
+    context = dict(contextvars.copy_context())
+    for start in (*given, context):
+        FOUND.extend(f"{what}: {where}" for where in places(start, TOKEN[0]))
+
+
+def places(start: Any, secret: str) -> list[str]:
+    """The ways from ``start`` to a secret, by items, closures and attributes that are public."""
+    seen, found, left = set(), [], [(type(start).__name__, start)]
+    while left:
+        where, one = left.pop()
+        if id(one) in seen or isinstance(one, CLOSED):
+            continue
+        seen.add(id(one))
+        text = one.decode("latin-1") if isinstance(one, bytes) else one
+        if isinstance(text, str):
+            found += [where] * (secret in text)
+        else:
+            left += [(f"{where}.{name}"[-200:], value) for name, value in within(one)]
+    return found
+
+
+def within(one: Any) -> list[tuple[str, Any]]:
+    if isinstance(one, dict):
+        return [(repr(part)[:40], part) for pair in one.items() for part in pair]
+    if isinstance(one, list | tuple | set | frozenset):
+        return [("[]", part) for part in one]
+    if isinstance(one, types.FunctionType):
+        return [("cell", cell.cell_contents) for cell in one.__closure__ or ()]
+    if isinstance(one, types.MethodType):
+        return [("self", one.__self__)]
+    slots = (name for kind in type(one).__mro__ for name in getattr(kind, "__slots__", ()))
+    held = {name: getattr(one, name) for name in slots if hasattr(one, name)}
+    held |= getattr(one, "__dict__", {})
+    return [(name, value) for name, value in held.items() if not name.startswith("_")]
+
+
+def page(request):
+    look("a view", request, dict(request.META), dict(request.headers), request.COOKIES)
+    look("a view's body", request.body, request.GET, request.POST, request.get_full_path())
+    return JsonResponse({"path": request.path})
+
+
+class Note(forms.Form):
+    text = forms.CharField()
+
+    def clean(self):
+        look("a form", self, self.data)
+
+
+urlpatterns = [path("", include("django_mcp.oauth.urls")), path("page", page, name="page")]
+
+
+@pytest.fixture
+def given(server, settings):
+    """A server on which everything that is the project's own code looks for the token."""
+    settings.ROOT_URLCONF, settings.ALLOWED_HOSTS = __name__, ["*"]
+    [kept.clear() for kept in (FOUND, LOOKED, TOKEN)]
+
+    @server.tool
+    def tool(request) -> str:
+        look("a tool", request, request.auth, request.principal, request.principal.key)
+        look("a tool's request", request.http, dict(request.http.META), request.http.headers)
+        return "done"
+
+    @server.tool
+    async def atool(request) -> str:
+        look("an asynchronous tool", request, request.http)
+        return "done"
+
+    @server.resource("note://{name}")
+    def resource(request, name: str) -> str:
+        look("a resource", request, name)
+        return "done"
+
+    @server.register(Note)
+    class Noted(FormTool):
+        """Note it."""
+
+        name, permission = "form", mcp.AUTHENTICATED
+
+        def form_valid(self, request, form) -> str:
+            look("a form that is valid", request, form)
+            return "done"
+
+    server.register(type("Pages", (ViewTools,), {"get": ["page"], "names": {"page": "view"}}))
+    return server
+
+
+@pytest.fixture
+def client(http, given, alice, public_client, revision):
+    TOKEN.append(issued(alice, public_client, given)[1])
+    made: HttpClient = http(
+        TOKEN[0], server=given, more={"host": "shop.example"}, revision=revision
+    )
+    return made
+
+
+GIVEN = {
+    "tool": ({}, {"a tool", "a tool's request"}),
+    "atool": ({}, {"an asynchronous tool"}),
+    "form": ({"text": "a"}, {"a form", "a form that is valid"}),
+    "view": ({}, {"a view", "a view's body"}),
+}
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_no_code_of_the_project_is_given_the_token(client, name, caplog):
+    """T7: tools, forms and views: not by a request of any kind, and not in the context."""
+    caplog.set_level(logging.DEBUG)
+    arguments, looked = GIVEN[name]
+    assert not client.call(name, **arguments).get("isError"), name
+    assert FOUND == [] and looked <= set(LOOKED)
+    said = [repr(vars(record)) + record.getMessage() for record in caplog.records]
+    assert not [text for text in said if TOKEN[0] in text]
+
+
+def test_no_resource_is_given_the_token(client):
+    """T7: nor is what reads, and nothing of it is kept."""
+    client.request("resources/read", uri="note://one")
+    assert FOUND == [] and "a resource" in LOOKED
+    assert TOKEN[0] not in everything_stored()
+
+
+# Whoever reads the header itself, and what for.
+READERS = {
+    "transports/http/callers.py": "who is calling",
+    "transports/http/exchanges.py": "which headers there may be once",
+    "transports/http/guards.py": "what a page may send",
+    "protected/cors.py": "what a page may send",
+    "issuers/fetching.py": "what the project itself is known by, to an issuer",
+    "oauth/issuing.py": "by which scheme a client showed its secret",
+    "management/doctor/live.py": "a client",
+    "testing/http.py": "a client",
+    "web/clients.py": "the settings of clients",
+}
+
+
+def test_nothing_else_reads_the_header():
+    """T7: what is not read cannot be passed on."""
+    assert set(map(str, named_in("authorization"))) == set(READERS)
+
+
+def named_in(name: str) -> Iterator[Path]:
+    """The modules in which a string is a header's name, in whatever spelling."""
+    for file in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            text = node.value if isinstance(node, ast.Constant) else None
+            text = text.decode("latin-1") if isinstance(text, bytes) else text
+            if isinstance(text, str) and is_header(text, name):
+                yield file.relative_to(PACKAGE)
+
+
+def is_header(text: str, name: str) -> bool:
+    return text.lower().removeprefix("http_").strip(": ") == name

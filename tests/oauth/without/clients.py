@@ -1,0 +1,174 @@
+"""What is taken away from how clients register themselves."""
+
+from __future__ import annotations
+
+from .rows import Edit, Removal
+
+REGISTER, RATES, REDIRECTS = "oauth/register.py", "oauth/rates.py", "oauth/redirects.py"
+CLIENTS, FETCHING, UNUSED = "oauth/clients.py", "oauth/fetching.py", "oauth/unused.py"
+URLS, CONF = "oauth/urls.py", "oauth/conf.py"
+BAD_URI = ("test_a_redirect_uri_that_is_none_of_ours_is_refused",)
+
+ROWS = (
+    Removal(
+        "T10", "of one address a few register",
+        (Edit(REGISTER, "if seconds := rates.wait_to_register(address):", "if seconds := 0:"),),
+        ("test_of_one_address_a_few_register_and_then_wait",
+         "test_no_header_says_whence_a_request_comes"),
+        by="assert |AssertionError",
+    ),
+    Removal(
+        "T10", "no header says whence a request comes",
+        (Edit(REGISTER, 'request.META.get("REMOTE_ADDR") or ""',
+              'request.META.get("HTTP_X_FORWARDED_FOR") or request.META["REMOTE_ADDR"]'),),
+        ("test_no_header_says_whence_a_request_comes",),
+    ),
+    Removal(
+        "T10", "a network of IPv6 is one address",
+        (Edit(RATES, "NETWORK = 64", "NETWORK = 128"),),
+        ("test_a_network_of_ipv6_is_one_address",),
+    ),
+    Removal(
+        "T10", "the digest of an address is keyed",
+        (Edit(RATES, "return salted_hmac(",
+              "from hashlib import sha256\n"
+              "    return sha256(_network(remote).encode()).hexdigest()\n"
+              "    return salted_hmac("),),
+        ("test_an_address_is_not_kept_in_clear",),
+    ),
+    Removal(
+        "T10", "the same again is the same client",
+        (Edit(REGISTER, "if known := _known(said, address):", "if known := None:"),),
+        ("test_the_same_again_grows_nothing",),
+    ),
+    Removal(
+        "T10", "nothing is hashed that nobody is told",
+        (Edit(REGISTER, "hash_client_secret=False,", "hash_client_secret=True,"),),
+        ("test_a_public_client_has_a_secret_that_nobody_knows_and_costs_no_hash",),
+    ),
+    Removal(
+        "T10", "there are no more than so many that nobody uses",
+        (Edit(UNUSED, "return not _is_full() or", "return True or"),),
+        ("test_where_there_are_too_many_those_of_an_hour_ago_make_room",),
+    ),
+    Removal(
+        "T10", "the unused are forgotten after their time",
+        (Edit(UNUSED, "    reap(expired())\n", ""),),
+        ("test_the_unused_are_forgotten_when_somebody_registers",),
+    ),
+    Removal(
+        "T10", "who is not old is not forgotten",
+        (Edit(UNUSED, "        created__lt=before,\n", ""),),
+        ("test_a_command_forgets_the_unused",),
+    ),
+    Removal(
+        "T10", "who holds a code or a token is not forgotten",
+        (Edit(UNUSED, "        found = found.exclude(Exists(held))\n", "        pass\n"),),
+        ("test_whoever_holds_anything_is_never_forgotten",),
+    ),
+    Removal(
+        "T10", "who was authorized, used or blocked is not forgotten",
+        (Edit(UNUSED, "        last_authorized=None,\n        last_used=None,\n"
+              "        blocked=None,\n", ""),),
+        ("test_whoever_holds_anything_is_never_forgotten",),
+    ),
+    Removal(
+        "T11", "http is for this very machine",
+        (Edit(REDIRECTS, "if NETLOC.fullmatch(parts.netloc) and parts.hostname in LOOPBACK:",
+              "if NETLOC.fullmatch(parts.netloc):"),),
+        (*BAD_URI, "test_no_setting_lets_a_script_in"),
+    ),
+    Removal(
+        "T11", "every character is a URI's",
+        (Edit(REDIRECTS, "if not URI.fullmatch(uri):", "if False:"),),
+        (*BAD_URI, "test_whatever_is_taken_is_one_uri_without_a_stranger"),
+        by="assert |AssertionError|hypothesis|ExceptionGroup",
+    ),
+    Removal(
+        "T11", "a URI names a host, and nobody's password",
+        (Edit(REDIRECTS, "    if not NETLOC.fullmatch(parts.netloc):\n", "    if False:\n"),),
+        BAD_URI,
+    ),
+    Removal(
+        "T11", "no address is hidden",
+        (Edit(REDIRECTS, 'if _is_nowhere(parts.hostname or "") else None',
+              "if False else None"),),
+        BAD_URI,
+    ),
+    Removal(
+        "T11", "only schemes that the project names",
+        (Edit(REDIRECTS, "if parts.scheme not in {name.lower() for name in "
+              "settings.REDIRECT_SCHEMES} - NEVER:", "if not parts.scheme:"),),
+        ("test_a_scheme_is_taken_where_the_project_names_it_to_both",),
+    ),
+    Removal(
+        "T11", "no setting lets a script in",
+        (Edit(REDIRECTS, " - NEVER:", ":"),),
+        ("test_no_setting_lets_a_script_in",),
+    ),
+    Removal(
+        "T11", "redirect URIs are few",
+        (Edit(REGISTER, "or not 0 < len(uris) <= redirects.AT_MOST:", "or not uris:"),),
+        ("test_redirect_uris_are_a_short_list",),
+    ),
+    Removal(
+        "T11", "metadata is short",
+        (Edit(REGISTER, "    body = request.read(LONGEST_BODY + 1)\n"
+              "    if len(body) > LONGEST_BODY:", "    body = request.read()\n    if False:"),),
+        ("test_thousands_of_redirects_or_megabytes_are_refused",),
+    ),
+    Removal(
+        "T12", "a name is one short printable line",
+        (Edit(CLIENTS, "    return printable(value, NAME)", "    return value[:NAME]"),),
+        ("test_a_name_is_one_short_printable_line",),
+        by="assert |AssertionError|UnicodeEncodeError|ValueError",
+    ),
+    Removal(
+        "T12", "links are safe to follow, or not kept",
+        (Edit(CLIENTS, 'value.startswith("https://") and not redirects.wrong(value)', "True"),),
+        ("test_a_link_of_a_client_is_safe_to_follow_or_not_kept",),
+    ),
+    Removal(
+        "T12", "the host of a document is in ASCII",
+        (Edit(FETCHING, "if len(url) > LONGEST_URL or not URL.fullmatch(url):",
+              "if len(url) > LONGEST_URL:"),
+         Edit(FETCHING, "if not (host and parts.path and NETLOC.fullmatch(parts.netloc)):",
+              "if not (host and parts.path):")),
+        ("test_a_name_in_other_letters_is_no_host",),
+    ),
+    Removal(
+        "T13", "a registration asks for the code grant",
+        (Edit(CLIENTS, "    _check_flow(document)\n", ""),),
+        ("test_a_registration_gives_the_code_grant_alone",),
+    ),
+    Removal(
+        "T13", "a registration gives the code grant alone",
+        (Edit(REGISTER, "authorization_grant_type=model.GRANT_AUTHORIZATION_CODE,",
+              "authorization_grant_type=model.GRANT_CLIENT_CREDENTIALS,"),
+         Edit(REGISTER, "user=None,",
+              "user=__import__(\"django.contrib.auth\").contrib.auth.get_user_model().objects"
+              ".create_user(generate_client_secret()[:20]),"),
+         Edit("oauth/validators.py",
+              "if registered_itself(client) and grant_type not in GRANTS:", "if False:")),
+        ("test_a_registration_gives_the_code_grant_alone",),
+    ),
+    Removal(
+        "T13", "nothing changes a registration: django-oauth-toolkit's own view does",
+        (Edit(URLS, "urlpatterns: list[Any] = [\n",
+              "from oauth2_provider.views import DynamicClientRegistrationManagementView\n\n"
+              "urlpatterns: list[Any] = [\n"
+              '    path("oauth/register/<str:client_id>",'
+              " DynamicClientRegistrationManagementView.as_view()),\n"),
+         Edit(CONF, '"DCR_ENABLED": False,', '"DCR_ENABLED": True,')),
+        ("test_nothing_is_given_to_read_or_change_a_registration",),
+    ),
+    Removal(
+        "T18", "a session cookie makes no owner",
+        (Edit(REGISTER, "_created(said, *_register(said, address))",
+              "_created(said, *_register(said, address, request.user))"),
+         Edit(REGISTER, "def _register(said: ClientMetadata, address: str)",
+              "def _register(said: ClientMetadata, address: str, user: Any)"),
+         Edit(REGISTER, "user=None,", "user=user if user.is_authenticated else None,")),
+        ("test_a_session_cookie_makes_no_owner",),
+    ),
+)  # fmt: skip

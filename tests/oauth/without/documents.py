@@ -1,0 +1,285 @@
+"""What is taken away from how clients are known by documents, and by keys."""
+
+from __future__ import annotations
+
+from .rows import Edit, Removal
+
+CLIENTS, CIMD, FETCHING = "oauth/clients.py", "oauth/cimd.py", "oauth/fetching.py"
+KEYS, KNOWN, RATES = "oauth/keys.py", "oauth/known.py", "oauth/rates.py"
+ASSERTION, CONF = "oauth/assertion.py", "oauth/conf.py"
+NO_DOCUMENT = ("test_a_document_that_is_none_makes_no_client",)
+CHANGED = ("test_who_changes_is_asked_about_again",)
+ANYWHERE = "dict.fromkeys(one[4][0] for one in socket.getaddrinfo(host, port, 0, 1))"
+KEY = "private_key_jwt"
+CLAIMED = ("test_an_assertion_that_says_something_else_is_none",)
+FORGED = ("test_a_forged_assertion_proves_nothing",)
+
+ROWS = (
+    Removal(
+        "T14", "addresses are those that everybody can reach",
+        (Edit(FETCHING, "dict.fromkeys(_resolve_and_validate(host, port))", ANYWHERE),),
+        ("test_no_document_is_fetched_inside", "test_an_address_in_other_words_is_the_same_address",
+         "test_keys_at_an_inner_address_are_not_fetched"),
+    ),
+    Removal(
+        "T14", "no address beside it is inside: split DNS",
+        (Edit(FETCHING, "dict.fromkeys(_resolve_and_validate(host, port))",
+              "dict.fromkeys(\n                one[4][0]\n"
+              "                for one in socket.getaddrinfo(host, port, 0, 1)\n"
+              "                if ipaddress.ip_address(one[4][0]).is_global\n            )"),),
+        ("test_no_document_is_fetched_inside",),
+    ),
+    Removal(
+        "T14", "an address of many is none",
+        (Edit(FETCHING, "return not address.is_multicast", "return True"),
+         Edit(FETCHING, "return address in UNICAST or address in NAT64_PREFIX", "return True")),
+        ("test_no_document_is_fetched_inside",),
+    ),
+    Removal(
+        "T14", "a name is looked up once, and not again to connect: rebinding",
+        (Edit(FETCHING, "return self._get(parts, address, ends, longest)",
+              "return self._get(parts, parts.hostname or address, ends, longest)"),),
+        ("test_a_name_is_looked_up_once",),
+    ),
+    Removal(
+        "T14", "ports are those of documents",
+        (Edit(FETCHING, "if port not in self.ports:", "if False:"),),
+        ("test_an_odd_url_is_an_unknown_client",),
+    ),
+    Removal(
+        "T14", "URLs are what they seem",
+        (Edit(FETCHING, "if not (host and parts.path and NETLOC.fullmatch(parts.netloc)):",
+              "if not host:"),
+         Edit(FETCHING, 'if dots & set(parts.path.lower().split("/")):', "if False:")),
+        ("test_an_odd_url_is_an_unknown_client",),
+    ),
+    Removal(
+        "T14", "nothing is redirected",
+        (Edit(FETCHING, "    if response.status != 200:\n",
+              "    if response.status in (302, 307):\n"
+              '        return fetcher().retrieve(response.headers["Location"], longest)\n'
+              "    if response.status != 200:\n"),),
+        (*NO_DOCUMENT, "test_keys_that_are_redirected_are_none"),
+    ),
+    Removal(
+        "T14", "an error is no document",
+        (Edit(FETCHING, "if response.status != 200:", "if False:"),),
+        NO_DOCUMENT,
+    ),
+    Removal(
+        "T14", "documents are short",
+        (Edit(FETCHING, "body = response.read(longest + 1)", "body = response.read()"),
+         Edit(FETCHING, "if len(body) > longest:", "if False:")),
+        (*NO_DOCUMENT, "test_keys_that_are_long_are_none"),
+    ),
+    Removal(
+        "T14", "documents have an end in time",
+        (Edit(FETCHING, "with closing(raw), _on_time(raw, ends), closing(connection):",
+              "with closing(raw), closing(connection):"),),
+        ("test_what_is_slow_is_given_up_in_time", "test_slow_keys_are_given_up_in_time"),
+    ),
+    Removal(
+        "T14", "documents are sent as JSON",
+        (Edit(FETCHING, "if not JSON.fullmatch(media_type):", "if False:"),),
+        NO_DOCUMENT,
+    ),
+    Removal(
+        "T14", "documents are JSON objects",
+        (Edit(FETCHING, "    if not isinstance(found, dict):\n", "    if False:\n"),),
+        ("test_keys_that_are_none_let_nobody_in",),
+        by="AttributeError: 'list' object",
+    ),
+    Removal(
+        "T14", "deep JSON is none",
+        (Edit(FETCHING, "except (ValueError, RecursionError) as error:",
+              "except ValueError as error:"),),
+        ("test_keys_that_are_none_let_nobody_in",),
+        by="RecursionError",
+    ),
+    Removal(
+        "T14", "a document is its own client's",
+        (Edit(CIMD, 'if document.get("client_id") != client_id:', "if False:"),),
+        NO_DOCUMENT,
+    ),
+    Removal(
+        "T14", "a document has a name, and a redirect URI",
+        (Edit(CIMD, "if not uris or not said.name:", "if False:"),),
+        NO_DOCUMENT,
+        by="assert |django.core.exceptions.ValidationError|ValueError",
+    ),
+    Removal(
+        "T14", "a document has no secret",
+        (Edit(CIMD, "if SECRETS & set(document):", "if False:"),),
+        NO_DOCUMENT,
+    ),
+    Removal(
+        "T14", "who failed waits before it is asked again",
+        (Edit(CONF, '        "CIMD_MAX_DOCUMENT_SIZE": 5120,\n',
+              '        "CIMD_MAX_DOCUMENT_SIZE": 5120,\n'
+              '        "CIMD_FAILURE_BACKOFF_SECONDS": 0,\n'),),
+        NO_DOCUMENT,
+    ),
+    Removal(
+        "T14", "the certificate is the host's",
+        (Edit(FETCHING, "        connection = http.client.HTTPConnection(parts.netloc)\n",
+              "        context.check_hostname = False\n"
+              "        connection = http.client.HTTPConnection(parts.netloc)\n"),),
+        ("test_a_certificate_of_another_name_is_none",),
+    ),
+    Removal(
+        "T14", "bad redirects of a document are left out",
+        (Edit(CIMD, 'redirects.taken(clients.texts(document, "redirect_uris"))',
+              'clients.texts(document, "redirect_uris")'),),
+        ("test_bad_redirects_of_a_document_are_left_out",),
+    ),
+    Removal(
+        "T14", "hosts of documents may be named",
+        (Edit(CIMD, "if not validate_host(host, settings.CLIENT_HOSTS):", "if False:"),
+         Edit(KNOWN, "elsewhere = not validate_host(host, settings.CLIENT_HOSTS)",
+              "elsewhere = False")),
+        ("test_only_hosts_that_are_named_have_documents",),
+    ),
+    Removal(
+        "T14", "a host that leaves the list is unknown from then on",
+        (Edit(KNOWN, "elsewhere = not validate_host(host, settings.CLIENT_HOSTS)",
+              "elsewhere = False"),),
+        ("test_only_hosts_that_are_named_have_documents",),
+    ),
+    Removal(
+        "T14", "keys are at hosts that are named",
+        (Edit(CLIENTS,
+              'if not validate_host(urlsplit(found).hostname or "", settings.CLIENT_HOSTS):',
+              "if False:"),),
+        ("test_keys_are_at_hosts_that_are_named",),
+    ),
+    Removal(
+        "T14", "keys are at https, and at its own port",
+        (Edit(CLIENTS, "if not (found := _link(value)) or urlsplit(found).port not in (None, 443):",
+              "if not (found := _link(value)):"),),
+        ("test_an_odd_place_for_keys_is_none",),
+    ),
+    Removal(
+        "T14", "nobody makes us knock at any door",
+        (Edit(RATES, "    taken = cache.get_many(places)\n", "    return True\n"),),
+        ("test_nobody_makes_us_knock_at_any_door",),
+    ),
+    Removal(
+        "T14", "a blocked client stays unknown",
+        (Edit(CIMD, "            return known.blocked is None\n", "            return True\n"),
+         Edit("oauth/validators.py",
+              "if _is_id(client_id) and not _is_blocked(client_id, request):",
+              "if _is_id(client_id):"),
+         Edit(KNOWN, "return found.blocked is not None or elsewhere or", "return elsewhere or")),
+        ("test_a_blocked_client_stays_unknown",),
+    ),
+    Removal(
+        "T14", "no client takes over one of another kind",
+        (Edit(CIMD, "        if known.source != Source.CIMD:\n", "        if False:\n"),),
+        ("test_a_client_by_its_document_does_not_take_over_one_of_another_kind",),
+    ),
+    Removal(
+        "T14", "keys are asked for once in a while",
+        (Edit(KEYS, 'if not cache.get(f"{place}:asked"):', "if True:"),),
+        ("test_a_new_key_is_asked_for_but_not_at_every_wish",),
+    ),
+    Removal(
+        "T15", "who changes is asked about again",
+        (Edit(CIMD, "            _changed(known, said)\n", "            pass\n"),),
+        (*CHANGED, "test_other_keys_end_the_tokens"),
+    ),
+    Removal(
+        "T15", "consents end with any change",
+        (Edit(CIMD, "    consents.update(revoked=now)\n", ""),),
+        CHANGED,
+    ),
+    Removal(
+        "T15", "tokens end with other redirects",
+        (Edit(CIMD, "if keys or _differ(application.redirect_uris.split(), said.redirect_uris):",
+              "if keys:"),),
+        CHANGED,
+    ),
+    Removal(
+        "T15", "tokens end with other keys",
+        (Edit(CIMD, "if keys or _differ(application.redirect_uris.split(), said.redirect_uris):",
+              "if _differ(application.redirect_uris.split(), said.redirect_uris):"),),
+        (*CHANGED, "test_other_keys_end_the_tokens"),
+    ),
+    Removal(
+        "T15", "what ends is the one client's",
+        (Edit(CIMD, "end_all(application=application)", "end_all()"),),
+        ("test_others_keep_what_they_have",),
+    ),
+    Removal(
+        "T15", "a document that is gone holds for a week",
+        (Edit(KNOWN, "return found.fetched is None or found.fetched < limit", "return False"),),
+        ("test_a_document_that_is_gone_holds_for_a_week",),
+    ),
+    Removal(
+        "T15", "a document is looked at before it is too old",
+        (Edit(CIMD, "min(seconds, settings.STALE)", "seconds"),),
+        ("test_a_document_is_looked_at_before_it_is_too_old",),
+    ),
+    Removal(
+        "T15", "without a profile a client is looked at again",
+        (Edit(KNOWN, "if found is not None and found.registration_source == Source.CIMD and not"
+              " profile(request):", "if False:"),
+         Edit(KNOWN, "        return found is not None and found.blocked is not None\n",
+              "        return False\n")),
+        ("test_a_client_without_a_profile_is_looked_at_again",),
+    ),
+    Removal(
+        KEY, "who has a key has no other way",
+        (Edit(ASSERTION, "return found is not None and found.auth_method == clients.KEY",
+              "return False"),),
+        ("test_who_has_a_key_has_no_other_way",),
+    ),
+    Removal(
+        KEY, "an assertion is to this server",
+        (Edit(ASSERTION, "return None if any(name in ours for name in names) else",
+              "return None if True else"),),
+        CLAIMED,
+    ),
+    Removal(
+        KEY, "an assertion is about the client itself",
+        (Edit(ASSERTION, "isinstance(client, str) and client and claims.get(\"iss\") == client",
+              "isinstance(client, str) and client"),),
+        CLAIMED,
+    ),
+    Removal(
+        KEY, "an assertion ends, and soon",
+        (Edit(ASSERTION, "if not now - LEEWAY < ends <= now + LIFETIME + LEEWAY:", "if False:"),),
+        CLAIMED,
+    ),
+    Removal(
+        KEY, "an assertion is of now",
+        (Edit(ASSERTION, "    if not (begins <= now + LEEWAY and",
+              "    if False and not (begins <= now + LEEWAY and"),),
+        CLAIMED,
+    ),
+    Removal(
+        KEY, "an assertion is used once",
+        (Edit(ASSERTION, "    if not _is_first(found):\n", "    if False:\n"),),
+        ("test_an_assertion_is_used_once", "test_without_a_cache_that_keeps_nothing_is_proven"),
+    ),
+    Removal(
+        KEY, "an assertion is signed",
+        (Edit(ASSERTION, "    if not any(_is_signed(found, key) for key in its):\n",
+              "    if not its:\n"),),
+        (*FORGED, "test_a_wrong_signature_uses_up_no_jti"),
+    ),
+    Removal(
+        KEY, "a signature uses up no jti before it is right",
+        (Edit(ASSERTION, "    its = keys.matching(",
+              "    if not _is_first(found):\n        raise Refused(\"it was used before\")\n"
+              "    its = keys.matching("),
+         Edit(ASSERTION, "raise Refused(\"it is signed by nobody who is known\")\n"
+              "    if not _is_first(found):",
+              "raise Refused(\"it is signed by nobody who is known\")\n    if False:")),
+        ("test_a_wrong_signature_uses_up_no_jti",),
+    ),
+    Removal(
+        KEY, "keys are strong, and are for signatures",
+        (Edit(KEYS, 'if key["kty"] == "RSA" and not _is_decent(key):', "if False:"),),
+        ("test_weak_keys_and_keys_for_other_things_are_none",),
+    ),
+)  # fmt: skip

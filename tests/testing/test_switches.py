@@ -1,0 +1,156 @@
+"""What administrators switch off: gone from lists and calls, of whatever transport."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from django_mcp import adoption, switches
+from django_mcp.models import Switch
+
+TOOLS = ("tool:refund", "refund")
+
+
+def off(thing, server="default"):
+    return Switch.objects.create(server=server, thing=thing, reason="It is broken.")
+
+
+def test_a_tool_is_gone_for_everybody(anywhere, alice, invoice):
+    client = anywhere.acting_as(alice)
+    assert "refund" in client.tools()
+    row = off("tool:refund")
+    assert "refund" not in client.tools() and "add" in client.tools()
+    client.call("refund", invoice=invoice, reason="x").assert_unknown()
+    row.delete()
+    assert "refund" in client.tools()
+
+
+def test_what_is_public_and_needs_no_database_is_gone_too(anywhere):
+    anywhere.call("add", a=1, b=2).assert_ok()
+    off("tool:add")
+    assert "add" not in anywhere.tools()
+    anywhere.call("add", a=1, b=2).assert_unknown()
+
+
+def test_with_a_resource_goes_what_rests_on_it(anywhere, alice, invoice):
+    client = anywhere.acting_as(alice)
+    client.read(invoice).assert_ok()
+    assert "search_invoice" in client.tools()
+    off("resource:invoice")
+    client.read(invoice).assert_unknown()
+    assert "search_invoice" not in client.tools()
+    client.call("refund", invoice=invoice, reason="x").assert_error("There is no invoice")
+
+
+def test_a_whole_server_is_closed(anywhere, alice):
+    client = anywhere.acting_as(alice)
+    off("")
+    assert not list(client.tools())
+    client.call("add", a=1, b=2).assert_unknown()
+
+
+def test_another_server_is_not(anywhere):
+    off("", server="another")
+    off("tool:add", server="another")
+    anywhere.call("add", a=1, b=2).assert_ok()
+
+
+def test_no_query_more_while_nothing_changed(anywhere, django_assert_num_queries):
+    anywhere.call("add", a=1, b=2).assert_ok()
+    with django_assert_num_queries(0):
+        switches.look()
+    off("tool:nothing")
+    with django_assert_num_queries(1):
+        switches.look()
+        switches.look()
+
+
+def test_what_a_test_switched_is_not_the_next_ones(db):
+    off("tool:add")
+    switches.look()
+    assert switches.is_off("default", "tool:add")
+    for hook in adoption.ended:
+        hook()
+    assert not switches.is_off("default", "tool:add")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_another_process_switched_is_known_in_half_a_second(monkeypatch):
+    """Rows that no signal told of."""
+    now = [100.0]
+    monkeypatch.setattr(switches, "monotonic", lambda: now[0])
+    monkeypatch.setattr(adoption, "is_adopted", lambda: False)
+    switches.forget()
+    switches.look()
+    Switch.objects.bulk_create([Switch(server="default", thing="tool:add")])
+    switches.look()
+    assert not switches.is_off("default", "tool:add")
+    now[0] += switches.FRESH
+    switches.look()
+    assert switches.is_off("default", "tool:add")
+    switches.forget()
+
+
+def test_however_many_wait_it_is_looked_at_once(shared_db, monkeypatch):
+    """Attack: calls that need no database fill the threads in which tokens are looked up."""
+    looked, go_on = [], threading.Event()
+
+    def known():
+        looked.append(threading.get_ident())
+        go_on.wait(10)
+        return frozenset()
+
+    async def crowd():
+        waiting = [asyncio.ensure_future(switches.fresh()) for _ in range(5000)]
+        await asyncio.sleep(0)
+        go_on.set()
+        return await asyncio.gather(*waiting)
+
+    monkeypatch.setattr(switches, "source", [known])
+    monkeypatch.setattr(adoption, "is_adopted", lambda: False)
+    switches.forget()
+    assert set(asyncio.run(crowd())) == {None}
+    assert len(looked) == 1
+    switches.forget()
+
+
+def test_what_changes_while_it_is_looked_at_is_looked_at_again(shared_db, monkeypatch):
+    looked = []
+
+    def known():
+        looked.append(1)
+        if len(looked) == 1:
+            switches.changed()
+        return frozenset({("default", "tool:add")} if len(looked) > 1 else ())
+
+    monkeypatch.setattr(switches, "source", [known])
+    switches.forget()
+    switches.changed()
+    asyncio.run(switches.fresh())
+    assert switches.is_off("default", "tool:add") and len(looked) == 2
+    switches.forget()
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, AssertionError])
+def test_whoever_cannot_tell_lets_nobody_in(monkeypatch, kind):
+    """Outside of tests ``unittest`` may be there as well: what fails is no guard of theirs."""
+
+    def fails():
+        raise kind("It fails.")
+
+    monkeypatch.setattr(switches, "source", [fails])
+    switches.forget()
+    with pytest.raises(kind):
+        switches.look()
+    switches.forget()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_nobody_knows_before_the_table_is_there(monkeypatch):
+    """Where nothing was migrated nothing can be off; where nobody can ask, nothing is known."""
+    monkeypatch.setattr(Switch._meta, "db_table", "no_such_table")
+    switches.changed()
+    switches.look()
+    assert not switches.is_off("default", "tool:add")
