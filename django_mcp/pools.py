@@ -106,7 +106,8 @@ class Pool:
 
     def begin(self, function: Callable[[], object]) -> None:
         """Run ``function`` for nobody who waits, and not in a test. Raises ``Busy``."""
-        self._submit(lambda: _unattended(function))
+        if not is_adopted():  # or it might begin when the test is over
+            self._submit(lambda: _unattended(function))
 
     def wait(self, function: Callable[[], T], seconds: float) -> T:
         """What ``function`` returns, for a thread that waits. Raises ``TimeoutError``."""

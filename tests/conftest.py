@@ -150,8 +150,9 @@ def _note_thread(sender: Any, connection: Any, **kwargs: Any) -> None:
     thread = threading.current_thread()
     if thread is threading.main_thread():
         return
-    in_memory = connection.vendor == "sqlite" and connection.is_in_memory_db()
-    assert not in_memory, "No thread can close a database in memory: the test needs shared_db."
+    if connection.vendor == "sqlite" and connection.is_in_memory_db():
+        connection.connection.close()  # or its end would be an error of another test
+        raise AssertionError("No thread can close a database in memory: use shared_db.")
     _opened.append((thread, connection))
 
 

@@ -252,6 +252,17 @@ def test_a_test_gets_no_job_that_nobody_waits_for(pool, db):
     assert ran == []
 
 
+def test_what_a_test_began_is_not_done_when_it_is_over(pool):
+    ran: list[int] = []
+    released = threading.Event()
+    pool.begin(released.wait)
+    with threads.adopt():
+        pool.begin(lambda: ran.append(1))
+    released.set()
+    pool.wait(lambda: None, SECONDS)
+    assert ran == []
+
+
 async def test_look_ups_have_threads_of_their_own():
     names = {await pool.run(_thread_name) for pool in (threads.lookups, threads.tools)}
     assert len(names) == 2

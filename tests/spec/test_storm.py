@@ -216,7 +216,7 @@ def blown(chance, server):
 
 def rows(folder):
     """How many rows each table of the log has."""
-    with sqlite3.connect(folder / "mcp.sqlite3") as database:
+    with contextlib.closing(sqlite3.connect(folder / "mcp.sqlite3")) as database:
         assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         return {
