@@ -277,6 +277,12 @@ def uris(session: Session) -> list[str]:
     return list(found.values_list("uri", flat=True))
 
 
+def scopes(session: Session) -> list[list[str] | None]:
+    """Of the tokens in whose names the session hears news: its first, and who subscribed."""
+    found = rows(Subscription).filter(session=session.pk, scopes__isnull=False)
+    return [session.scopes, *found.values_list("scopes", flat=True).distinct()]
+
+
 def subscribers(server: str, uri: str) -> list[int]:
     """The living sessions of a server that subscribe to a URI."""
     found = rows(Subscription).filter(

@@ -34,7 +34,7 @@ from ..protocol.sse import MAX_NUMBER
 from .http.draining import RETRY_AFTER, draining
 from .http.exchanges import Refused
 from .http.following import RETRY, follow
-from .http.resuming import Position
+from .http.resuming import Position, may_hear
 from .http.sessions import GONE, attend, greeted, heard
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def _taken(session: Session, principal: Principal, after: int) -> Position | Non
     """
     stream = session.current or 0
     before = streams.states([stream]).get(stream)
-    if before is None:
+    if before is None or not may_hear(session, principal):
         raise sessions.Gone
     if after > before.last or not all(covers(principal, one) for one in calls.scopes(stream)):
         return None

@@ -314,7 +314,7 @@ def test_who_may_use_something_else_reads_lists_again(loop, shop, people, ears):
 
 
 def goes_on_anyway(sql: str) -> bool:
-    """Looks for changes, for switches, a process that lives, what begins a transaction or earlier."""
+    """Looks for changes and switches, a living process, what begins a transaction or earlier."""
     framing = ("BEGIN", "COMMIT", "SELECT set_config", "SELECT VERSION", "SET ", "PRAGMA")
     looking = "IS NULL" in sql and not sql.startswith("UPDATE")
     ticking = "django_mcp_process" in sql or "django_mcp_switch" in sql

@@ -633,11 +633,13 @@ def test_a_token_that_is_taken_back_ends_all(connect, alice):
     assert client.post(client.message("ping", {})).wait().status == 401
 
 
-def test_to_a_narrower_token_the_stream_is_not_there(connect, alice, monkeypatch):
+@pytest.mark.parametrize(("than", "status"), [("calls", 400), ("news", 404)])
+def test_to_a_narrower_token_the_stream_is_not_there(connect, alice, monkeypatch, than, status):
     client = connect(token_of(alice))
     client.text("whoami")
-    monkeypatch.setattr(transport, "covers", lambda principal, scopes: False)
-    assert client.open_stream(client.last).wait().status == 400
+    asked = {"calls": "covers", "news": "may_hear"}[than]
+    monkeypatch.setattr(transport, asked, lambda *args: False)
+    assert client.open_stream(client.last).wait().status == status
 
 
 # The end of the process.

@@ -40,10 +40,28 @@ class Position(NamedTuple):
     has_news: bool = False  # it is the session's own, and no request's
 
 
-def anew(
+def begun(
+    server: Server, session: Session, principal: Principal, nonce: str, *, again: bool = False
+) -> Position:
+    """A new stream for the session's news. Raises ``Gone`` or ``Busy``.
+
+    To a token that is narrower than those that the news are of, the session is gone.
+    """
+    if not may_hear(session, principal):
+        raise sessions.Gone
+    return _anew(server, session, nonce, again=again)
+
+
+def may_hear(session: Session, principal: Principal) -> bool:
+    """Whether it may read the news of a session, which its broadest token asked for."""
+    return principal.auth is None or all(
+        covers(principal, scopes) for scopes in sessions.scopes(session)
+    )
+
+
+def _anew(
     server: Server, session: Session, nonce: str, *, missed: bool = False, again: bool = False
 ) -> Position:
-    """A new stream for the session's news. Raises ``Gone`` or ``Busy``."""
     told = news.everything(server, session) if missed else []
     stream = streams.open(
         session, standalone=True, messages=told, words=news.speaking(session), nonce=nonce,
@@ -61,15 +79,15 @@ def resumed(
     *,
     again: bool = False,
 ) -> Position | None:
-    """The place after that event; None if this session never gave it out. Raises ``Gone``.
+    """The place after that event; None if this session never gave it out.
 
-    To a token that is narrower than those of the stream's calls it was not.
+    To a token that is narrower than those of the stream's calls it was not. Raises as ``begun``.
     """
     found = _found(session, principal, event_id)
     if found is None and not sessions.is_there(session):  # it was ended while we looked
         raise sessions.Gone
     if found is not None and found.has_news and found.is_over:
-        return anew(server, session, nonce, missed=found.given is not None, again=again)
+        return _anew(server, session, nonce, missed=found.given is not None, again=again)
     return found
 
 
@@ -83,6 +101,8 @@ def _found(session: Session, principal: Principal, event_id: str) -> Position | 
         return None
     if not all(covers(principal, scopes) for scopes in calls.scopes(stream)):
         return None
+    if before.standalone and not may_hear(session, principal):
+        raise sessions.Gone
     state = streams.take(session, stream, news.speaking(session))
     if state is None:
         return None

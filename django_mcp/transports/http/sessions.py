@@ -37,7 +37,7 @@ from .draining import RETRY_AFTER, draining
 from .exchanges import Pairs, Refused
 from .following import Numbered, follow, left
 from .naming import check_names
-from .resuming import Position, anew, resumed
+from .resuming import Position, begun, resumed
 from .scopes import check_scopes
 
 if TYPE_CHECKING:
@@ -102,11 +102,10 @@ async def _left_behind(session: int, place: asyncio.Future[Position]) -> None:
 async def _place(exchange: Exchange, session: Session) -> Position:
     """Where to begin. Raises ``Refused``."""
     cursor = exchange.headers.get(http.LAST_EVENT_ID)
-    server, nonce = exchange.server, uuid.uuid4().hex
+    server, who, nonce = exchange.server, exchange.principal, uuid.uuid4().hex
     try:
         if cursor is None:
-            return await surely(anew, server, session, nonce, again=False)
-        who = exchange.principal
+            return await surely(begun, server, session, who, nonce, again=False)
         at = await surely(resumed, server, session, who, cursor, nonce, again=False)
     except sessions.Gone:
         raise Refused(404, GONE) from None

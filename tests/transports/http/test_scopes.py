@@ -225,6 +225,32 @@ def test_a_subscription_is_seen_with_the_token_that_asked_for_it(http, handshake
     assert with_which() == ["view"]
 
 
+def heard_by(client, token, last=None):
+    client.token = token
+    talk = client.listen(last)
+    client.until(lambda: talk.status is not None)
+    return talk
+
+
+@pytest.mark.parametrize("token", ["alice/basic/app", "alice/view/app", "alice/basic view/app"])
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_news_are_not_for_a_token_narrower_than_who_asked_for_them(
+    http, handshake, things, alice, token, is_resumed
+):
+    """Attack: take over the stream of a broader one, and learn what changes, and when."""
+    client = http("alice/basic/app", server=things, revision=handshake)
+    reading = heard_by(client, "alice/basic view/app")
+    client.request("resources/subscribe", uri="note://one")
+    announce(Announcement("updated", "note://one", things.name))
+    client.until(lambda: reading.messages)
+    last = reading.sse.found[-1].id if is_resumed else None
+    asked = heard_by(client, token, last)
+    is_enough = token == "alice/basic view/app"  # noqa: S105
+    assert asked.status == (200 if is_enough else 404)
+    if not is_enough:
+        assert not reading.ended
+
+
 @pytest.mark.parametrize("kind", [ValueError, mcp.ToolError])
 def test_a_permission_that_fails_says_the_same_to_a_narrow_token(http, says, things, alice, kind):
     def fails(request):
