@@ -50,6 +50,8 @@ async def fresh() -> None:
 
             looking = _looking[loop] = loop.create_task(threads.lookups.run(look))
         await asyncio.shield(looking)
+        if not _changed:  # that was asked for just now, however long the loop took to go on
+            return
 
 
 def look() -> None:

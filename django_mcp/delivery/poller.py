@@ -145,6 +145,8 @@ class Poller:
         """The process ends: what is still worked on is left to others."""
         holding = bool(self._runner and self._runner.held())
         self.runner = None
+        with suppress(Busy):
+            await threads.looks.run(bool)  # a look that is under way may still take a name
         if holding:
             await jobs.surely(partial(lease.end, holding=True))
         else:  # that nothing is held need not be seen by anybody
@@ -297,7 +299,7 @@ class Poller:
         try:
             before = _claims()
             known = [id for _, one in poller.items() if one.runner for id in one.runner.held()]
-            found = await threads.looks.run(lambda: calls.claimed(lease.hold(), known))
+            found = await threads.looks.run(self._not_known, known)
             if before is None or _claims() != before:
                 return  # another loop has claimed: that is not known here yet
             doubted, self.is_in_doubt = self.is_in_doubt, False
@@ -323,6 +325,9 @@ class Poller:
         return {tail.session for tail in self._bell}
 
     # In a thread of the log.
+
+    def _not_known(self, known: Sequence[int]) -> list[Call]:
+        return [] if self._runner is None else calls.claimed(lease.hold(), known)
 
     def _seen(self, followed: list[int], connected: Collection[int], held: Collection[int]) -> Seen:
         began, worked = time.perf_counter(), time.thread_time()
