@@ -160,7 +160,7 @@ def _hear_of_users(model: type[Any]) -> None:
 
 def _connect(signs: Mapping[str, str], model: type[Any]) -> None:
     for signal, name in signs.items():
-        receiver, id = _RECEIVERS[name], f"django_mcp.{name}"
+        receiver, id = _RECEIVERS[name], f"django_mcp.standing.{name}"
         getattr(signals, signal).connect(receiver, sender=model, dispatch_uid=id)
 
 

@@ -39,8 +39,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 DATABASE_FIXTURES = {"db", "transactional_db", "shared_db"}
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """What is slow begins first: nothing is waited for alone in the end."""
+    _give_all_databases(items)
+    yield
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def _give_all_databases(items: list[pytest.Item]) -> None:
     """A test that has a database has all: the log of sessions may be in another."""
     for item in items:
         marker = item.get_closest_marker("django_db")

@@ -11,6 +11,7 @@ from django.contrib.contenttypes.models import ContentType
 from django.db import connections, transaction
 
 import django_mcp as mcp
+from django_mcp.delivery.changes import ROW
 from django_mcp.delivery.interests import ANYTHING, declare, watched
 from django_mcp.dispatch import standing
 from django_mcp.models import Change, Token
@@ -121,6 +122,15 @@ def test_a_user_who_is_deleted_ends(people):
     user, pk = people[0], str(people[0].pk)
     user.delete()
     assert ("standing", pk) in found()
+
+
+def test_a_user_who_is_a_row_that_is_read_ends_too(people, server):
+    server.register(User, type("Users", (mcp.ModelResource,), {"fields": ["username"]}))
+    user, pk = people[0], str(people[0].pk)
+    declare("somebody else", ["auth.user"])
+    watched.forget()
+    user.delete()
+    assert ("standing", pk) in found() and ROW in dict(found())
 
 
 def test_what_is_rolled_back_is_not_told(people):

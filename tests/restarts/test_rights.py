@@ -272,7 +272,7 @@ def test_over_http_and_sse(hand, ports, person):
         assert "guarded" not in names(client.answer_to(client.ask("tools/list", ports[1])))
         lost = client.ask("tools/call", ports[2], name="guarded", arguments={})
         assert error(client.answer_to(lost)) == UNKNOWN
-        assert any(one.get("method") == CHANGED for one in client.messages)
+        client.until(lambda: any(one.get("method") == CHANGED for one in client.messages))
         hand.do(ENDS["deactivated"].format(name))
         assert client.ended.wait(20)
     finally:

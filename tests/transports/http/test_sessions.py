@@ -445,12 +445,12 @@ def test_news_of_a_client_that_left_before_it_had_a_stream(newest, gate, monkeyp
     begun = threading.Event()
 
     def slow(*args, **kwargs):
-        stream = resuming.anew(*args, **kwargs)
+        stream = resuming.begun(*args, **kwargs)
         begun.set()
         gate.wait(1)  # leaving waits for jobs, and less long than they may take
         return stream
 
-    monkeypatch.setattr(transport, "anew", slow)
+    monkeypatch.setattr(transport, "begun", slow)
     second = newest.listen()
     second.until(begun.is_set)
     second.leave()
@@ -495,12 +495,12 @@ def test_a_stream_of_news_is_opened_once_whatever_becomes_of_its_commit(newest, 
 
     def broken(*args, **kwargs):
         attempts.append(kwargs["again"])
-        stream = resuming.anew(*args, **kwargs)
+        stream = resuming.begun(*args, **kwargs)
         if len(attempts) == 1:
             raise OperationalError("nobody knows")
         return stream
 
-    monkeypatch.setattr(transport, "anew", broken)
+    monkeypatch.setattr(transport, "begun", broken)
     talk = listening(newest)
     talk.until(lambda: talk.messages)
     assert attempts == [False, True] and len(talk.messages) == Stream.objects.count() == 1
