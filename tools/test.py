@@ -25,7 +25,9 @@ REPORT = ROOT / "build" / "tests.json"
 # What these test is the same on every database: they run once, on SQLite.
 DATABASE_NEUTRAL = (
     "tests/benchmarks",
+    "tests/dispatch/test_noise.py",
     "tests/docs",
+    "tests/faults/test_excuses.py",
     "tests/hosts",
     "tests/issuers/test_end_to_end.py",
     "tests/issuers/test_fetching.py",

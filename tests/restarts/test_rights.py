@@ -19,17 +19,13 @@ from .wire import Answer, Client
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 CHANGED = "notifications/tools/list_changed"
 UNKNOWN = {"code": -32602, "message": "Unknown tool: guarded"}
-SERVER = pytest.param(
-    "server", marks=pytest.mark.skipif(
-        connection.vendor == "sqlite", reason="SQLite is a file: TEST_DATABASE=postgres."
-    ),
-)  # fmt: skip
 
 
-@pytest.fixture(params=["sqlite", SERVER])
+@pytest.fixture
 def more(request) -> dict[str, str]:
-    is_server = request.param == "server"
-    return {"RESTARTS_DATABASE": request.getfixturevalue("database")} if is_server else {}
+    """The database that the suite runs on: SQLite's is a file that processes share anyway."""
+    is_file = connection.vendor == "sqlite"
+    return {} if is_file else {"RESTARTS_DATABASE": request.getfixturevalue("database")}
 
 
 @pytest.fixture

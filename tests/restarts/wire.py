@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ class Process:
         self._process = subprocess.Popen(
             [sys.executable, "-m", *command], cwd=ROOT,
             env=environment(folder, LEASE=str(lease), **more),
-            stdout=self.log, stderr=subprocess.STDOUT,
+            stdout=self.log, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         self._wait()
 
@@ -73,16 +74,21 @@ class Process:
 
     def kill(self) -> None:
         """As by kill -9: nothing is tidied up."""
-        self._process.kill()
+        self._signal(signal.SIGKILL)
         self._process.wait()
         self.log.close()
 
     def stop(self) -> None:
         """Have it stand still; it notices nothing."""
-        self._process.send_signal(signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        self._process.send_signal(signal.SIGCONT)
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        """To it, and to the process in which it serves, where that is another."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
 
     def terminate(self) -> float:
         """As by a deployment; how long it took."""
