@@ -17,6 +17,8 @@ from collections.abc import Awaitable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from django.db import DatabaseError
+
 from .. import switches
 from ..conf import settings
 from ..declare.requests import Silence
@@ -161,7 +163,7 @@ class Docket:
         tool = server.catalog.tools[call.params["name"]]
         request = Run(call, server, who, Seat(kept.reply.session), Silence(), host=host).request
         if tool.is_free:
-            await switches.fresh()
+            await _learned()
             return tool.admits(request)
         try:
             return await surrounded_job(request, lambda: tool.admits(request))
@@ -390,6 +392,14 @@ class Docket:
             return kept
         finally:
             self._claimed.discard(row.pk)
+
+
+async def _learned() -> None:
+    """What is switched off, before anything else: a process may begin while nobody can tell it."""
+    try:
+        await switches.fresh()
+    except DatabaseError:
+        await surely(switches.look)
 
 
 def _is_held(row: Row) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from django.db import DataError, OperationalError, connection
 
 import django_mcp as mcp
-from django_mcp import threads
+from django_mcp import switches, threads
 from django_mcp.delivery import calls, events, leases, steps, streams
 from django_mcp.delivery.poller import poller
 from django_mcp.dispatch.durable import docket
@@ -116,6 +116,22 @@ def idle(desk):
 def test_what_does_no_harm_runs_again(desk, runs, tool, answer):
     assert text(left_behind(desk, tool).all()[-1]) == answer
     assert Call.objects.get().runs == 1 and runs == [tool]
+
+
+def test_a_process_that_began_while_the_database_was_away_waits_for_it(desk, runs, monkeypatch):
+    """Nothing is known of switches then, and nobody could say whether the call may run."""
+    away = [OperationalError("away") for _ in range(3)]
+
+    def known():
+        if away:
+            raise away.pop()
+        return frozenset()
+
+    desk.server.durable = True
+    monkeypatch.setattr(switches, "source", [known])
+    switches.forget()
+    (response,) = desk.streamed(desk.call("act")).all()
+    assert text(response) == "acted" and runs == ["act"] and not away
 
 
 @pytest.mark.parametrize("tool", ["act", "write", "pure"])
