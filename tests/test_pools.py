@@ -117,7 +117,8 @@ async def test_a_shutdown_refuses_whose_turn_had_come(gate):
     mine += begun(pool, "me", lambda: 1)
     await until(lambda: pool._pending == 4)
     first.set()
-    await until(lambda: not pool._waiting)  # who comes after "they"
+    # Who comes after "they", who have begun.
+    await until(lambda: not pool._waiting and len(pool._begun) == 2)
     pool.shutdown(wait=False)
     gate.set()
     found = await asyncio.gather(*mine, return_exceptions=True)

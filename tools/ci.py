@@ -67,6 +67,8 @@ def alone() -> dict[str, Command]:
 
 def main(arguments: list[str]) -> int:
     os.environ |= {"CI": "true", "PYTHON": sys.executable}
+    # Every one of hundreds of processes would compile all tests, and all there is to test.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     outcomes = [shown("install", tool("install")), *side_by_side(list(lanes()))]
     with ExitStack() as running:
         for label, command in alone().items():
