@@ -374,7 +374,7 @@ class Docket:
             logger.exception("%s cannot go on", row)
             found = kept.reply.connection.error(kept.active.call, InternalError())
         if isinstance(found, Server):
-            self._begin(kept, found, None)
+            self._begin(kept, found, kept.reply.session.host or None)
         else:
             kept.reply.take(kept, found)
 

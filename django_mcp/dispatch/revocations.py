@@ -95,10 +95,21 @@ def _standing(owners: Collection[str]) -> tuple[set[str], set[str]]:
     left, found = set(owners), set[str]()
     for verifier in verifiers():
         if isinstance(verifier, Revoking):
-            told = verifier.standing(left)
+            told = _told(verifier, left)
             found.update(key for key, stands in told.items() if not stands)
             left.difference_update(told)
     return found, left
+
+
+def _told(verifier: Revoking, keys: Collection[str]) -> Mapping[str, bool]:
+    """What one of them says; where its code fails, that concerns nobody but its own."""
+    try:
+        return verifier.standing(keys)
+    except (Busy, *BROKEN):  # the database is away, which concerns all
+        raise
+    except Exception:
+        logger.exception("%s cannot tell what still stands", type(verifier).__name__)
+        return {}
 
 
 def renewed(before: Mapping[K, Principal]) -> tuple[dict[K, Principal], set[str]]:

@@ -130,7 +130,7 @@ class MCPOAuth2Validator(PrivateKeyJWT, Redeeming, Refreshing):
         asked = list(filter(None, scopes)) or self.get_default_scopes(client_id, request)
         known = _known_scopes(client, request)
         request.scopes = [scope for scope in dict.fromkeys(asked) if scope in known]
-        return bool(request.scopes)
+        return bool(request.scopes) and not _is_another_door(client, request)
 
     # Tokens.
 
@@ -165,6 +165,16 @@ def _is_blocked(client_id: str, request: Any) -> bool:
         return True
     notes(request).checked = client_id
     return False
+
+
+def _is_another_door(client: Any, request: Any) -> bool:
+    """Whether what is ours is asked for at an authorization endpoint that does not show our page.
+
+    At the token endpoint there is no response type.
+    """
+    if not request.response_type or request.headers.get(OUR_VIEW):
+        return False
+    return concerns_us(client, request.scopes)
 
 
 def _known_scopes(client: Any, request: Any) -> set[str]:

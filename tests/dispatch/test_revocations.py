@@ -95,6 +95,22 @@ def test_a_verifier_may_tell(use, alice, django_assert_num_queries):
         assert revoked([good, bad]) == {bad}
 
 
+class Broken(Told):
+    """Its service is away."""
+
+    def standing(self, keys):
+        raise ConnectionError("not today")
+
+
+def test_one_that_fails_keeps_no_other_from_telling(use, alice, bob, caplog):
+    """Attack: have one fail, and nobody's token can be taken back any more."""
+    use("Broken", "Told", "Silent")
+    bad, gone = (Principal(user, Auth(key=k)).key for user, k in ((alice, "mine bad"), (bob, "x")))
+    User.objects.filter(pk=bob.pk).update(is_active=False)
+    assert revoked([bad, gone]) == {bad, gone}
+    assert "Broken cannot tell" in caplog.text
+
+
 def test_for_one_that_cannot_the_users_are_looked_at(use, alice, bob, django_assert_num_queries):
     use("Silent")
     keys = [Principal(user, Auth(key="x")).key for user in (alice, bob)]

@@ -398,7 +398,7 @@ def test_our_view_does_not_use_what_the_second_has_kept(signed_in):
     forget_cores()
     dot = dot_settings(URL, **FRESH | {"ALWAYS_RELOAD_OAUTHLIB_CORE": False})
     with override_settings(OAUTH2_PROVIDER=dot, ROOT_URLCONF=__name__):
-        assert signed_in.get(f"/second/authorize?{urlencode(query(made))}").status_code == 200
+        assert signed_in.get(f"/second/authorize?{urlencode(query(made))}").status_code == 302
         signed_in.post(url(made), {**query(made), "redirect_uri": SITE, **ALLOW})
     assert Grant.objects.get().redirect_uri == REDIRECT
 

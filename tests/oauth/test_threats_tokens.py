@@ -491,7 +491,16 @@ def test_another_door_is_shut_to_clients_that_registered_themselves(alice, sourc
     path = asked(alice, client, door="/second-door").wsgi_request.get_full_path()
     header = {"HTTP_MCP.OAUTH.VIEW": "1", "HTTP_MCP_OAUTH_VIEW": "1"}
     assert browser(alice).get(path, **header).status_code == 400
-    assert asked(alice, registered("manual"), door="/second-door").status_code == 200
+
+
+@pytest.mark.parametrize("more", [{}, {"approval_prompt": "auto"}, {"grant_type": "password"}])
+def test_another_door_is_shut_to_what_is_ours(alice, more):
+    """T13: also to a client of the project's own, which a living token would let in unasked."""
+    client = registered("manual")
+    issued(alice, client)
+    assert asked(alice, client).status_code == 200
+    found = asked(alice, client, door="/second-door", **more)
+    assert found.status_code == 302 and "error=invalid_scope" in found["location"]
 
 
 def test_a_blocked_client_is_refused_everywhere(alice, agent):

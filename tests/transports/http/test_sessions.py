@@ -262,6 +262,22 @@ def test_the_log_level_is_kept(client):
     assert not heard("warning")
 
 
+@pytest.mark.parametrize("says", ["2025-06-18", "2025-11-25", "2026-07-28"])
+def test_who_was_asked_goes_on_at_the_host_that_was_called(http, server, says, settings):
+    """Attack: the run after the answer, which is the one that writes, finds another tenant."""
+    settings.ALLOWED_HOSTS = [*settings.ALLOWED_HOSTS, "shop.example"]
+    hosts = []
+
+    @server.tool(permission=mcp.PUBLIC)
+    def where(request: mcp.Request) -> str:
+        hosts.append((request.host, request.http.get_host()))
+        return str(request.elicit("Really?", bool))
+
+    yes = {"elicitation/create": lambda params: {"action": "accept", "content": {"answer": True}}}
+    assert http(server=server, revision=says, answers=yes).text("where") == "True"
+    assert hosts == [("testserver", "testserver")] * 2
+
+
 def test_a_question_is_answered_by_another_post(http, server):
     yes = {"elicitation/create": lambda params: {"action": "accept", "content": {"answer": True}}}
     client = http(server=server, revision="2025-11-25", answers=yes)
