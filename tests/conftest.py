@@ -15,13 +15,13 @@ from django.db.models.signals import post_delete
 from django.dispatch import receiver
 from hypothesis import settings as hypothesis
 
-from django_mcp import apps as the_app
-from django_mcp import threads
+from django_mcp import receivers, threads
 from django_mcp.declare import servers as declared_servers
 from django_mcp.declare.servers import Server
 from django_mcp.delivery.leases import lease
 from django_mcp.dispatch import limits
 from django_mcp.protocol.revisions import REVISIONS
+from django_mcp.receivers import OF_ROWS
 from django_mcp.testing.peers import Peer
 
 from . import kit
@@ -77,15 +77,19 @@ def _the_tests_connections(request: pytest.FixtureRequest) -> Iterator[None]:
 def _the_projects_servers() -> Iterator[None]:
     """What a test registers is its own: no other finds its servers, or what they listen to."""
     servers, version = dict(declared_servers._servers), declared_servers.version()
-    heard = set(the_app._heard)
+    heard = _heard_of_rows()
     yield
     declared_servers._servers.clear()
     declared_servers._servers.update(servers)
     if declared_servers.version() != version:
         declared_servers._version += 1  # what was known of the models is known no longer
-    for model in set(the_app._heard) - heard:
-        the_app._heard.discard(model)
-        post_delete.disconnect(sender=model, dispatch_uid="django_mcp.deleted")
+    for model in _heard_of_rows() - heard:
+        receivers._heard[model].difference_update(OF_ROWS)
+        post_delete.disconnect(sender=model, dispatch_uid="django_mcp.saves.saved")
+
+
+def _heard_of_rows() -> set[type[Any]]:
+    return {model for model, signs in receivers._heard.items() if signs.issuperset(OF_ROWS)}
 
 
 @pytest.fixture

@@ -43,7 +43,19 @@ LEVELS: list[list[set[str]]] = [
         {"issuers"},
         {"transports"},
     ],  # fmt: skip
-    [{"apps", "routing", "checks", "admin", "urls", "web", "testing", "management"}],
+    [
+        {
+            "apps",
+            "receivers",
+            "routing",
+            "checks",
+            "admin",
+            "urls",
+            "web",
+            "testing",
+            "management",
+        }
+    ],
 ]
 TOP = len(LEVELS) - 1
 PARTIES = {

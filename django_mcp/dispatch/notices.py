@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from django.contrib.auth import get_user_model
 from django.db import router
 from django.db.models import Model
 
@@ -68,13 +67,11 @@ def notify_permissions_changed(*who: Model) -> None:
     commit, when called in a transaction; then in every process their lists are announced as
     changed, and what they may not run any more is ended. Raises ``TypeError`` for other rows.
     """
-    user, group = get_user_model(), "auth.group"
-    wrong = [one for one in who if not isinstance(one, user) and one._meta.label_lower != group]
-    if wrong:
+    users, groups = ([one for one in who if isinstance(one, kind)] for kind in standing.kinds())
+    if wrong := [one for one in who if one not in users + groups]:
         raise TypeError(f"{wrong[0]!r} is neither a user nor a group.")
-    users = [one for one in who if isinstance(one, user)]
     _at_once(standing.changed, users)
-    _at_once(standing.changed_for_groups, [one for one in who if one not in users])
+    _at_once(standing.changed_for_groups, groups)
     if not who:
         _at_once(standing.changed_for_everyone, ())
 

@@ -32,7 +32,7 @@ _BEFORE = "_django_mcp_flags"
 
 def changed(*users: Any, using: str | None = None) -> None:
     """These users may do something else now: each a row, or its key."""
-    _say(USER, users, using)
+    _say(USER, _keys(users, _users()), using)
 
 
 def changed_for_groups(*groups: Any, using: str | None = None) -> None:
@@ -40,7 +40,7 @@ def changed_for_groups(*groups: Any, using: str | None = None) -> None:
     if len(groups) > MOST:
         changed_for_everyone(using=using)
     else:
-        _say(GROUP, groups, using)
+        _say(GROUP, _keys(groups, _groups()), using)
 
 
 def changed_for_everyone(*, using: str | None = None) -> None:
@@ -50,18 +50,39 @@ def changed_for_everyone(*, using: str | None = None) -> None:
 
 def ended(*users: Any, using: str | None = None) -> None:
     """What goes on in the name of these users may have to end; of none named, of anybody."""
-    _say(STANDING, users or [EVERYBODY], using)
+    _say(STANDING, _keys(users, _users()) or {EVERYBODY}, using)
 
 
-def _say(kind: str, those: Collection[Any], using: str | None) -> None:
-    named = those if len(those) <= MOST else [EVERYBODY]
-    keys = sorted({str(getattr(one, "pk", one)) for one in named})
-    if keys:
-        saves.say_with(using or _home(), *((kind, key) for key in keys))
+def _keys(those: Iterable[Any], model: type[Model]) -> set[str]:
+    """What names them: of a child that has a key of its own, that of its parent."""
+    name = model._meta.pk.attname
+    return {str(getattr(one, name) if isinstance(one, model) else one) for one in those}
+
+
+def _say(kind: str, keys: Collection[str], using: str | None) -> None:
+    named = sorted(keys) if len(keys) <= MOST else [EVERYBODY]
+    if named:
+        saves.say_with(using or _home(), *((kind, key) for key in named))
 
 
 def _home() -> str:
     return str(router.db_for_write(get_user_model()))
+
+
+# Who is a user, and what a group.
+
+
+def kinds() -> tuple[Any, Any]:
+    """What users and groups are instances of; of groups nothing, where there are none."""
+    return _users(), _groups() if apps.is_installed("django.contrib.auth") else ()
+
+
+def _users() -> Any:
+    return get_user_model()._meta.concrete_model
+
+
+def _groups() -> Any:
+    return apps.get_model("auth", "Group")
 
 
 # What Django says of users.
@@ -119,7 +140,7 @@ def granting_ended(instance: Any, using: str, **kwargs: Any) -> None:
 
 
 def _of_grant(grant: Any, using: str) -> None:
-    if isinstance(grant, apps.get_model("auth", "Group")):
+    if isinstance(grant, _groups()):
         changed_for_groups(grant, using=using)
     else:
         changed_for_everyone(using=using)

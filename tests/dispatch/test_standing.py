@@ -106,6 +106,22 @@ def test_of_a_group_there_is_one_record_however_many_are_in_it(people):
     assert found()[1:] == [("group", str(group.pk))] * 2
 
 
+def test_a_proxy_of_groups_is_a_group(people):
+    class Role(Group):
+        class Meta:
+            proxy = True
+            app_label = "tests"
+
+    role = Role.objects.get()
+    role.name = "other"
+    role.save()
+    mcp.notify_permissions_changed(role)
+    role.delete()
+    Role.objects.create(name="z")
+    Role.objects.filter(name="z").delete()
+    assert found() == [("group", str(people[1].pk))] * 2 + [("user", "")] * 2
+
+
 def test_what_goes_takes_from_everybody(people):
     kind = ContentType.objects.create(app_label="x", model="y")
     Permission.objects.bulk_create(
