@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from django.apps import apps
-from django.conf import settings
 from django.db.models import signals
 
 if TYPE_CHECKING:
@@ -38,6 +37,11 @@ OF_GRANTS: Signs = [
     ("post_save", "standing.granted"),
     ("post_delete", "standing.granting_ended"),
 ]
+OF_THROUGHS: Signs = [  # a project's own tables between users and what they are granted
+    ("pre_save", "standing.joining"),
+    ("post_save", "standing.joined"),
+    ("post_delete", "standing.joined"),
+]
 OF_TOKENS: Signs = [
     ("post_save", "standing.token_saved"),
     ("post_delete", "standing.token_deleted"),
@@ -58,7 +62,7 @@ def _receiver(name: str) -> Callable[..., None]:
 
 _RECEIVERS = {
     name: _receiver(name)
-    for signs in (OF_ANY, OF_ROWS, OF_USERS, OF_GRANTS, OF_TOKENS, OF_SWITCHES)
+    for signs in (OF_ANY, OF_ROWS, OF_USERS, OF_GRANTS, OF_THROUGHS, OF_TOKENS, OF_SWITCHES)
     for _, name in signs
 }
 
@@ -76,9 +80,16 @@ def granting_models() -> Mapping[type[Model], Signs]:
     """Whose rows say who may do what, and what is heard of them."""
     if not apps.is_installed("django.contrib.auth"):
         return {}
-    user = apps.get_model(settings.AUTH_USER_MODEL)
+    from .dispatch import holders
+
     grants = (apps.get_model("auth", name) for name in ("Group", "Permission"))
-    return {user: OF_USERS} | dict.fromkeys(grants, OF_GRANTS)
+    throughs = [one.through for one in holders.relations()]
+    own = [one for one in throughs if not one._meta.auto_created]
+    return {
+        holders.users(): OF_USERS,
+        **dict.fromkeys(grants, OF_GRANTS),
+        **dict.fromkeys(own, OF_THROUGHS),
+    }
 
 
 def our_models() -> Mapping[type[Model], Signs]:

@@ -19,7 +19,7 @@ from django.db.models import Model
 from .. import threads
 from ..delivery.changes import LIST, OF_ONE, PAGE, URI
 from ..exceptions import Busy
-from . import saves, standing
+from . import holders, saves, standing
 from .announcements import LISTS
 from .places import registered
 
@@ -67,7 +67,7 @@ def notify_permissions_changed(*who: Model) -> None:
     commit, when called in a transaction; then in every process their lists are announced as
     changed, and what they may not run any more is ended. Raises ``TypeError`` for other rows.
     """
-    users, groups = ([one for one in who if isinstance(one, kind)] for kind in standing.kinds())
+    users, groups = ([one for one in who if isinstance(one, kind)] for kind in holders.kinds())
     if wrong := [one for one in who if one not in users + groups]:
         raise TypeError(f"{wrong[0]!r} is neither a user nor a group.")
     _at_once(standing.changed, users)

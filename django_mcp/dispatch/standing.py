@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from django.apps import apps
 from django.contrib.auth import get_user_model
 from django.db import router
 from django.db.models import Model
 
 from .. import switches
 from ..delivery.changes import GROUP, STANDING, USER
-from . import saves
+from . import holders, saves
+from .holders import Relation, loaded
 
 MOST = 100  # users, or groups, that are named; of more it is everybody
 EVERYBODY = ""
@@ -32,7 +32,7 @@ _BEFORE = "_django_mcp_flags"
 
 def changed(*users: Any, using: str | None = None) -> None:
     """These users may do something else now: each a row, or its key."""
-    _say(USER, _keys(users, _users()), using)
+    _say(USER, _keys(users, holders.users()), using)
 
 
 def changed_for_groups(*groups: Any, using: str | None = None) -> None:
@@ -40,7 +40,7 @@ def changed_for_groups(*groups: Any, using: str | None = None) -> None:
     if len(groups) > MOST:
         changed_for_everyone(using=using)
     else:
-        _say(GROUP, _keys(groups, _groups()), using)
+        _say(GROUP, _keys(groups, holders.groups()), using)
 
 
 def changed_for_everyone(*, using: str | None = None) -> None:
@@ -50,13 +50,14 @@ def changed_for_everyone(*, using: str | None = None) -> None:
 
 def ended(*users: Any, using: str | None = None) -> None:
     """What goes on in the name of these users may have to end; of none named, of anybody."""
-    _say(STANDING, _keys(users, _users()) or {EVERYBODY}, using)
+    _say(STANDING, _keys(users, holders.users()) or {EVERYBODY}, using)
 
 
-def _keys(those: Iterable[Any], model: type[Model]) -> set[str]:
-    """What names them: of a child that has a key of its own, that of its parent."""
-    name = model._meta.pk.attname
-    return {str(getattr(one, name) if isinstance(one, model) else one) for one in those}
+def _keys(those: Iterable[Any], model: Any) -> set[str]:
+    """What names them; of a row whose key was not loaded, everybody."""
+    pk = model._meta.pk
+    found = (loaded(one, pk) if isinstance(one, model) else one for one in those)
+    return {EVERYBODY if one is None else str(one) for one in found}
 
 
 def _say(kind: str, keys: Collection[str], using: str | None) -> None:
@@ -69,22 +70,6 @@ def _home() -> str:
     return str(router.db_for_write(get_user_model()))
 
 
-# Who is a user, and what a group.
-
-
-def kinds() -> tuple[Any, Any]:
-    """What users and groups are instances of; of groups nothing, where there are none."""
-    return _users(), _groups() if apps.is_installed("django.contrib.auth") else ()
-
-
-def _users() -> Any:
-    return get_user_model()._meta.concrete_model
-
-
-def _groups() -> Any:
-    return apps.get_model("auth", "Group")
-
-
 # What Django says of users.
 
 
@@ -94,7 +79,7 @@ def noting(
 ) -> None:  # fmt: skip
     """A user is about to be saved: one query, where its flags are, and somebody is connected."""
     vars(instance).pop(_BEFORE, None)
-    flags = () if raw or instance._state.adding else _written(instance, update_fields)
+    flags = _written(instance, update_fields) if _may_be_there(instance, raw) else ()
     if flags and saves.is_wanted(using):
         row = sender._base_manager.using(using).filter(pk=instance.pk).values(*flags).first()
         vars(instance)[_BEFORE] = row or {}
@@ -119,6 +104,11 @@ def deleted(sender: type[Model], instance: Any, using: str, **kwargs: Any) -> No
     ended(instance, using=using)
 
 
+def _may_be_there(instance: Model, raw: bool) -> bool:
+    """What ``loaddata`` writes is always new to Django."""
+    return raw or not instance._state.adding
+
+
 def _written(user: Any, update_fields: Collection[str] | None) -> list[str]:
     fields = {field.attname for field in user._meta.concrete_fields} - user.get_deferred_fields()
     written = fields if update_fields is None else fields.intersection(update_fields)
@@ -140,37 +130,46 @@ def granting_ended(instance: Any, using: str, **kwargs: Any) -> None:
 
 
 def _of_grant(grant: Any, using: str) -> None:
-    if isinstance(grant, _groups()):
+    if isinstance(grant, holders.groups()):
         changed_for_groups(grant, using=using)
     else:
         changed_for_everyone(using=using)
 
 
 def related(
-    sender: type[Model], instance: Any, action: str, model: type[Model], pk_set: set[Any] | None,
+    sender: type[Model], instance: Any, action: str, reverse: bool, pk_set: set[Any] | None,
     using: str, **kwargs: Any,
 ) -> None:  # fmt: skip
     """A relation was changed: of users to groups or permissions, or of groups to permissions."""
     is_known = action in saves.WRITTEN and pk_set != set()
-    if not is_known or not apps.is_installed("django.contrib.auth"):
-        return
-    user, group = get_user_model(), apps.get_model("auth", "Group")
-    if sender in (_through(user, "user_permissions"), _through(user, "groups")):
-        _told(changed, [instance] if isinstance(instance, user) else pk_set, using)
-    elif sender is _through(group, "permissions"):
-        _told(changed_for_groups, [instance] if isinstance(instance, group) else pk_set, using)
+    if is_known and (found := holders.relation(sender)):
+        one = loaded(instance, found.field.target_field) if not reverse else None
+        _told(found, (pk_set or {None}) if reverse else {one}, using)
 
 
-def _told(tell: Any, those: Iterable[Any] | None, using: str) -> None:
-    """Who was at the other end of what was cleared nobody knows."""
-    if those is None:
+def joining(sender: type[Model], instance: Any, raw: bool, using: str, **kwargs: Any) -> None:
+    """A row of a project's own table is about to be saved: whose was it? One query, as above."""
+    vars(instance).pop(_BEFORE, None)
+    found = holders.relation(sender)
+    if found and _may_be_there(instance, raw) and saves.is_wanted(using):
+        rows = sender._base_manager.using(using).filter(pk=instance.pk)
+        vars(instance)[_BEFORE] = rows.values_list(found.field.attname, flat=True).first()
+
+
+def joined(sender: type[Model], instance: Any, using: str, **kwargs: Any) -> None:
+    """It was saved, or deleted: whoever it names, or named, holds something else now."""
+    if found := holders.relation(sender):
+        one = loaded(instance, found.field)
+        _told(found, {one, vars(instance).pop(_BEFORE, None) or one}, using)
+
+
+def _told(relation: Relation, those: Collection[Any], using: str) -> None:
+    """None is somebody, and nobody knows who."""
+    if None in those or len(those) > MOST:
         changed_for_everyone(using=using)
     else:
-        tell(*those, using=using)
-
-
-def _through(model: type[Model], name: str) -> Any:
-    return getattr(getattr(model, name, None), "through", None)
+        tell = changed if relation.holders is holders.users() else changed_for_groups
+        tell(*relation.keys(those, using), using=using)
 
 
 # And of tokens.

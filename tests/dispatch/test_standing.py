@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import Group, Permission, User
 from django.contrib.contenttypes.models import ContentType
-from django.db import connections, transaction
+from django.db import connections, models, transaction
+from django.test.utils import isolate_apps
 
 import django_mcp as mcp
+from django_mcp import receivers
 from django_mcp.delivery.changes import ROW
 from django_mcp.delivery.interests import ANYTHING, declare, watched
-from django_mcp.dispatch import standing
+from django_mcp.dispatch import holders, standing
 from django_mcp.models import Change, Token
 from django_mcp.tokens import revoke
 
@@ -120,6 +124,98 @@ def test_a_proxy_of_groups_is_a_group(people):
     Role.objects.create(name="z")
     Role.objects.filter(name="z").delete()
     assert found() == [("group", str(people[1].pk))] * 2 + [("user", "")] * 2
+
+
+@pytest.fixture
+def made(people, monkeypatch):
+    """Makes a project's own models, the first that of its users, with tables."""
+    tables = []
+
+    def made(*models):
+        monkeypatch.setattr(holders, "users", lambda: models[0])
+        receivers.hear_of_all()
+        for model in sorted(models, key=lambda one: len(one.__mro__)):
+            with connections["default"].schema_editor() as editor:
+                editor.create_model(model)
+            tables.append(model)
+
+    yield made
+    for model in reversed(tables):
+        with connections["default"].schema_editor() as editor:
+            editor.delete_model(model)
+
+
+@contextmanager
+def declared():
+    """Models are made here that nobody else knows, but for these they know."""
+    with isolate_apps("tests.shop") as registry:
+        for model in (Group, Permission):
+            registry.register_model("auth", model)
+        yield
+
+
+@pytest.fixture
+def accounts(made):
+    """Users in groups by a table of the project's own; and employees, who have another key."""
+    with declared():
+
+        class Account(models.Model):  # noqa: DJ008
+            is_active = models.BooleanField(default=True)
+            is_superuser = models.BooleanField(default=False)
+            groups = models.ManyToManyField(Group, "accounts", through="Membership")
+            user_permissions = models.ManyToManyField(Permission, "accounts")
+
+            class Meta:
+                app_label = "shop"
+
+        class Membership(models.Model):  # noqa: DJ008
+            account = models.ForeignKey(Account, models.CASCADE, null=True)
+            group = models.ForeignKey(Group, models.CASCADE, db_constraint=False)
+
+            class Meta:
+                app_label = "shop"
+
+        class Employee(Account):  # noqa: DJ008
+            code = models.CharField(primary_key=True, max_length=9)
+            account = models.OneToOneField(Account, models.CASCADE, parent_link=True)
+
+            class Meta:
+                app_label = "shop"
+
+    made(Account, Membership, Employee)
+    return SimpleNamespace(account=Account, membership=Membership, employee=Employee)
+
+
+def test_a_row_of_a_projects_own_between_users_and_groups(accounts, people):
+    one, other = accounts.account.objects.create(), accounts.account.objects.create()
+    row = accounts.membership.objects.create(account=one, group=people[1])
+    row.delete()
+    row = accounts.membership.objects.create(account=one, group=people[1])
+    accounts.membership.objects.filter(pk=row.pk).delete()
+    assert found() == [("user", str(one.pk))] * 4
+    one.groups.add(people[1])
+    assert found()[4:] == [("user", str(one.pk))]
+    row = accounts.membership.objects.get()
+    row.account = other
+    row.save()
+    assert set(found()[5:]) == {("user", str(one.pk)), ("user", str(other.pk))}
+    assert len(found()) == 7
+    accounts.membership.objects.only("pk").delete()  # nobody knows any more whose it was
+    assert found()[7:] == [("user", "")]
+
+
+def test_a_child_with_a_key_of_its_own_is_named_as_the_user_is(accounts, people):
+    employee = accounts.employee.objects.create(code="E1", id=77)
+    employee.is_superuser = True
+    employee.save()
+    employee.user_permissions.add(Permission.objects.first())
+    employee.groups.add(people[1])
+    people[1].accounts.clear()
+    employee.is_active = False
+    employee.save()
+    assert found() == [("user", "77")] * 4 + [("user", ""), ("standing", "77")]
+    accounts.employee.objects.only("code").delete()
+    assert ("standing", "77") in found()[5:]
 
 
 def test_what_goes_takes_from_everybody(people):
