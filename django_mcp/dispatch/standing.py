@@ -79,7 +79,7 @@ def noting(
 ) -> None:  # fmt: skip
     """A user is about to be saved: one query, where its flags are, and somebody is connected."""
     vars(instance).pop(_BEFORE, None)
-    flags = _written(instance, update_fields) if _may_be_there(instance, raw) else ()
+    flags = _written(instance, update_fields, raw) if _may_be_there(instance, raw) else ()
     if flags and saves.is_wanted(using):
         row = sender._base_manager.using(using).filter(pk=instance.pk).values(*flags).first()
         vars(instance)[_BEFORE] = row or {}
@@ -91,7 +91,7 @@ def saved(
 ) -> None:  # fmt: skip
     """A user was saved."""
     before = vars(instance).pop(_BEFORE, None)
-    flags = () if raw or created else _written(instance, update_fields)
+    flags = () if created else _written(instance, update_fields, raw)
     other = {name for name in flags if before is None or before.get(name) != vars(instance)[name]}
     if "is_active" in other and not instance.is_active:
         ended(instance, using=using)
@@ -109,9 +109,12 @@ def _may_be_there(instance: Model, raw: bool) -> bool:
     return raw or not instance._state.adding
 
 
-def _written(user: Any, update_fields: Collection[str] | None) -> list[str]:
-    fields = {field.attname for field in user._meta.concrete_fields} - user.get_deferred_fields()
-    written = fields if update_fields is None else fields.intersection(update_fields)
+def _written(user: Any, update_fields: Collection[str] | None, raw: bool) -> list[str]:
+    """Of a child ``loaddata`` writes only what its parents have not."""
+    meta = user._meta.concrete_model._meta
+    fields = meta.local_concrete_fields if raw else meta.concrete_fields
+    known = {field.attname for field in fields} - user.get_deferred_fields()
+    written = known if update_fields is None else known.intersection(update_fields)
     return [name for name in FLAGS if name in written]
 
 

@@ -10,6 +10,7 @@ import pytest
 from django.conf import settings
 from django.contrib.auth.models import Group, Permission, User
 from django.contrib.contenttypes.models import ContentType
+from django.core import serializers
 from django.db import connections, models, transaction
 from django.test.utils import isolate_apps
 
@@ -145,6 +146,26 @@ def made(people, monkeypatch):
             editor.delete_model(model)
 
 
+def load(*rows):
+    """As ``loaddata`` does."""
+    for one in serializers.deserialize("python", serializers.serialize("python", rows)):
+        one.save()
+
+
+def test_what_a_fixture_takes_is_told(people):
+    user, group = people
+    load(user)
+    assert found() == []
+    User.objects.update(is_superuser=True)
+    load(user)
+    assert found() == [("user", str(user.pk))]
+    user.is_active = False
+    load(user)
+    assert found()[1:] == [("standing", str(user.pk))]
+    load(group)
+    assert found()[2:] == [("group", str(group.pk))]
+
+
 @contextmanager
 def declared():
     """Models are made here that nobody else knows, but for these they know."""
@@ -202,6 +223,17 @@ def test_a_row_of_a_projects_own_between_users_and_groups(accounts, people):
     assert len(found()) == 7
     accounts.membership.objects.only("pk").delete()  # nobody knows any more whose it was
     assert found()[7:] == [("user", "")]
+
+
+def test_of_a_child_a_fixture_says_nothing_of_the_user(accounts, people):
+    employee = accounts.employee.objects.create(code="E1", id=77, is_superuser=True)
+    row = accounts.membership.objects.create(account_id=77, group=people[1])
+    assert found() == [("user", "77")]  # of the group
+    employee.is_superuser = False
+    models.Model.save_base(employee, raw=True)
+    assert len(found()) == 1
+    models.Model.save_base(row, raw=True)
+    assert found()[1:] == [("user", "77")]
 
 
 def test_a_child_with_a_key_of_its_own_is_named_as_the_user_is(accounts, people):
