@@ -28,11 +28,8 @@ OF_ANY: Signs = [
 # Deletions are not heard of all models: rows that somebody hears of are fetched by Django and
 # deleted by their keys, where one statement would do for those of nobody.
 OF_ROWS: Signs = [("post_delete", "saves.saved")]
-OF_USERS: Signs = [
-    ("pre_save", "standing.noting"),
-    ("post_save", "standing.saved"),
-    ("post_delete", "standing.deleted"),
-]
+OF_PARENTS: Signs = [("pre_save", "standing.noting"), ("post_save", "standing.saved")]
+OF_USERS: Signs = [*OF_PARENTS, ("post_delete", "standing.deleted")]
 OF_GRANTS: Signs = [
     ("post_save", "standing.granted"),
     ("post_delete", "standing.granting_ended"),
@@ -86,6 +83,7 @@ def granting_models() -> Mapping[type[Model], Signs]:
     throughs = [one.through for one in holders.relations()]
     own = [one for one in throughs if not one._meta.auto_created]
     return {
+        **dict.fromkeys(holders.parents(), OF_PARENTS),
         holders.users(): OF_USERS,
         **dict.fromkeys(grants, OF_GRANTS),
         **dict.fromkeys(own, OF_THROUGHS),

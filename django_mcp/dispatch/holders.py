@@ -28,6 +28,19 @@ def kinds() -> tuple[Any, Any]:
     return users(), groups() if apps.is_installed("django.contrib.auth") else ()
 
 
+def parents() -> list[Any]:
+    """Whose rows are a part of users', and are saved by themselves."""
+    return [one._meta.concrete_model for one in users()._meta.get_parent_list()]
+
+
+def users_of(row: Model, using: str) -> Collection[Any]:
+    """The keys of the users that a row is, or that it is a part of."""
+    of = next((one for one in (users(), *parents()) if isinstance(row, one)), None)
+    if of is None:
+        return []
+    return keys(users(), of._meta.pk, [loaded(row, of._meta.pk)], using)
+
+
 def loaded(row: Model, field: Any) -> Any:
     """None where it was not loaded: the row may be gone."""
     return None if field.attname in row.get_deferred_fields() else getattr(row, field.attname)

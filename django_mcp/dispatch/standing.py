@@ -93,10 +93,11 @@ def saved(
     before = vars(instance).pop(_BEFORE, None)
     flags = () if created else _written(instance, update_fields, raw)
     other = {name for name in flags if before is None or before.get(name) != vars(instance)[name]}
-    if "is_active" in other and not instance.is_active:
-        ended(instance, using=using)
-    elif other:
-        changed(instance, using=using)
+    those = holders.users_of(instance, using) if other else ()
+    if those and "is_active" in other and not instance.is_active:
+        ended(*those, using=using)
+    else:
+        changed(*those, using=using)
 
 
 def deleted(sender: type[Model], instance: Any, using: str, **kwargs: Any) -> None:

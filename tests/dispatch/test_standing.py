@@ -236,6 +236,51 @@ def test_of_a_child_a_fixture_says_nothing_of_the_user(accounts, people):
     assert found()[1:] == [("user", "77")]
 
 
+@pytest.fixture
+def people_of_parties(made):
+    """Users who are children of rows that have their flags and groups, and have another key."""
+    with declared():
+
+        class Party(models.Model):  # noqa: DJ008
+            is_active = models.BooleanField(default=True)
+            is_superuser = models.BooleanField(default=False)
+            groups = models.ManyToManyField(Group, "parties")
+
+            class Meta:
+                app_label = "shop"
+
+        class Person(Party):  # noqa: DJ008
+            number = models.IntegerField(primary_key=True)
+            party = models.OneToOneField(Party, models.CASCADE, parent_link=True)
+
+            class Meta:
+                app_label = "shop"
+
+    made(Person, Party)
+    return Person, Party
+
+
+def test_a_parent_of_a_user_is_that_user(people_of_parties, people):
+    person, party = people_of_parties
+    person.objects.create(number=7, id=77)
+    parent = party.objects.get()
+    parent.groups.add(people[1])
+    people[1].parties.remove(parent)
+    parent.is_superuser = True
+    parent.save()
+    parent.is_active = False
+    parent.save()
+    assert found() == [("user", "7")] * 3 + [("standing", "7")]
+    parent.delete()
+    assert found()[4:] == [("standing", "7")]
+    nobody = party.objects.create()
+    nobody.is_active = False
+    nobody.save()
+    nobody.groups.add(people[1])
+    nobody.delete()
+    assert len(found()) == 5
+
+
 def test_a_child_with_a_key_of_its_own_is_named_as_the_user_is(accounts, people):
     employee = accounts.employee.objects.create(code="E1", id=77)
     employee.is_superuser = True
