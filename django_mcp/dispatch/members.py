@@ -13,10 +13,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
-from django.contrib.auth import get_user_model
-
 from .. import threads
 from ..delivery.jobs import reconnecting
+from . import holders
 from .bulletins import Bulletin
 from .callers import in_pages, is_key
 
@@ -41,22 +40,13 @@ async def resolved(news: Bulletin, users: Iterable[str | None]) -> Bulletin:
 
 def members(groups: Collection[str], users: list[str]) -> set[str]:
     """Those of the users who are in one of the groups. Asks the database."""
-    field = _groups_of_users()
-    if field is None:
+    relation = getattr(holders.users(), "groups", None)
+    if getattr(relation, "field", None) is None:
         return set()
-    return {str(pk) for some in in_pages(users) for pk in _some(field, groups, some)}
+    return {str(pk) for some in in_pages(users) for pk in _some(groups, some)}
 
 
-def _some(field: Any, groups: Collection[str], users: list[str]) -> Iterable[Any]:
-    user, group = field.m2m_field_name(), field.m2m_reverse_field_name()
-    rows = field.remote_field.through._base_manager
-    named = {f"{group}__in": list(groups), f"{user}__in": users}
-    found: Iterable[Any] = rows.filter(**named).values_list(user, flat=True).distinct()
-    return found
-
-
-def _groups_of_users() -> Any:
-    """The relation of the project's users to groups, if they have one."""
-    model: Any = get_user_model()
-    relation = getattr(model, "groups", None)
-    return getattr(relation, "field", None)
+def _some(groups: Collection[str], users: list[str]) -> Iterable[Any]:
+    found = holders.users()._base_manager.filter(pk__in=users, groups__in=groups)
+    keys: Iterable[Any] = found.values_list("pk", flat=True).distinct()
+    return keys

@@ -19,6 +19,7 @@ from django_mcp import receivers
 from django_mcp.delivery.changes import ROW
 from django_mcp.delivery.interests import ANYTHING, declare, watched
 from django_mcp.dispatch import holders, standing
+from django_mcp.dispatch.members import members
 from django_mcp.models import Change, Token
 from django_mcp.tokens import revoke
 
@@ -265,6 +266,7 @@ def test_a_parent_of_a_user_is_that_user(people_of_parties, people):
     person.objects.create(number=7, id=77)
     parent = party.objects.get()
     parent.groups.add(people[1])
+    assert members([str(people[1].pk)], ["7", "77"]) == {"7"}
     people[1].parties.remove(parent)
     parent.is_superuser = True
     parent.save()
