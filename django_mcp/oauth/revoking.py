@@ -35,8 +35,9 @@ def end_family(family: uuid.UUID | None) -> None:
     """End every token that came of one consent."""
     if family is not None:
         with alone_in(family):
-            _end(get_refresh_token_model().objects.filter(token_family=family))
-            _tell()
+            tokens = get_refresh_token_model().objects.filter(token_family=family)
+            if any(_end(tokens)):
+                _tell(*tokens.values_list("user", flat=True)[:1])
 
 
 @contextmanager
@@ -117,11 +118,15 @@ def _grants(**which: Any) -> QuerySet[Any]:
 
 
 def end_all(**which: Any) -> int:
-    """End codes and tokens, in the caller's transaction; how many refresh tokens that were."""
+    """End codes and tokens, in the caller's transaction; how many refresh tokens that were.
+
+    Nobody has to look where nothing was left to end.
+    """
     _grants(**which).delete()
-    ended = _end(get_refresh_token_model().objects.filter(**which))
-    get_access_token_model().objects.filter(**which).delete()
-    _tell(*(which[name] for name in ("user",) if name in which))
+    ended, gone = _end(get_refresh_token_model().objects.filter(**which))
+    others, _ = get_access_token_model().objects.filter(**which).delete()
+    if ended or gone or others:
+        _tell(*(which[name] for name in ("user",) if name in which))
     return ended
 
 
@@ -130,8 +135,8 @@ def _tell(*users: Any) -> None:
     standing.ended(*users, using=router.db_for_write(get_access_token_model()))
 
 
-def _end(refresh: QuerySet[Any]) -> int:
-    """End refresh tokens and the access tokens beside them.
+def _end(refresh: QuerySet[Any]) -> tuple[int, int]:
+    """End refresh tokens and the access tokens beside them; how many of both that were.
 
     An update that had to wait does not see what was issued meanwhile; the next look does. Where
     reads are repeatable it would not, however often.
@@ -142,8 +147,8 @@ def _end(refresh: QuerySet[Any]) -> int:
             break
         ended += living.update(revoked=now, updated=now)
     beside = refresh.exclude(access_token=None).values_list("access_token", flat=True)
-    get_access_token_model().objects.filter(pk__in=list(beside)).delete()
-    return ended
+    gone, _ = get_access_token_model().objects.filter(pk__in=list(beside)).delete()
+    return ended, gone
 
 
 def _clients_of(user: Any) -> set[Any]:

@@ -18,6 +18,9 @@ from oauth2_provider.models import get_access_token_model, get_grant_model, get_
 
 import django_mcp
 from django_mcp.declare.servers import Server, default_server
+from django_mcp.delivery.changes import STANDING
+from django_mcp.dispatch import standing
+from django_mcp.dispatch.standing import EVERYBODY
 from django_mcp.oauth import refreshing
 from django_mcp.oauth.models import ClientProfile, RedeemedCode
 from django_mcp.oauth.redeeming import Redeeming, forget_codes
@@ -168,6 +171,57 @@ def test_a_code_that_comes_twice_ends_what_it_was_good_for(alice, agent):
     assert error(redeem(code, agent)) == REFUSED
     assert not opens(rotated["access_token"])
     assert error(refresh(rotated["refresh_token"], agent)) == REFUSED
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """Whose rights every process is told to look at."""
+    found: list[str] = []
+
+    def say(kind, those, using):
+        found.extend(str(getattr(one, "pk", one)) for one in those if kind == STANDING)
+
+    monkeypatch.setattr(standing, "_say", say)
+    return found
+
+
+def test_what_is_ended_already_has_nobody_looked_at_again(alice, agent, told):
+    """T3, T23: by whoever replays it, as often as they like; the first time it is its user."""
+    code = code_for(alice, agent)
+    tokens = redeem(code, agent).json()
+    assert error(redeem(code, agent)) == REFUSED and told == [str(alice.pk)]
+    for _ in range(2):
+        assert error(redeem(code, agent)) == REFUSED
+        assert error(refresh(tokens["refresh_token"], agent)) == REFUSED
+        given = {"token": tokens["refresh_token"], "client_id": agent.client_id}
+        assert browser().post("/revoke", given).status_code == 200
+    assert told == [str(alice.pk)]
+
+
+def test_a_refresh_token_that_is_revoked_has_its_user_looked_at_once(alice, agent, told):
+    """T23: by its client, and by whoever brings it after the grace."""
+    first, second = issued(alice, agent), issued(alice, agent)
+    for _ in range(2):
+        given = {"token": first["refresh_token"], "client_id": agent.client_id}
+        assert browser().post("/revoke", given).status_code == 200
+    assert told == [str(alice.pk)]
+    rotated = refresh(second["refresh_token"], agent).json()
+    aged(FOREVER)
+    for _ in range(2):
+        assert error(refresh(second["refresh_token"], agent)) == REFUSED
+    assert told == [str(alice.pk)] * 2 and not opens(rotated["access_token"])
+
+
+def test_of_a_client_that_may_nothing_any_more_nobody_is_told(alice, agent, told):
+    """T23: whoever has it blocked and revoked again and again."""
+    issued(alice, agent)
+    for _ in range(2):
+        revoke_client(agent.client_id)
+        assert told == [EVERYBODY]
+    issued(alice, agent)
+    for _ in range(2):
+        revoke_user(alice)
+        assert told == [EVERYBODY, str(alice.pk)]
 
 
 @pytest.mark.slow
