@@ -17,13 +17,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from django.db.models import Exists, F, OuterRef, Q, Window
 from django.db.models.functions import RowNumber
 from django.utils import timezone
-from oauth2_provider.models import get_access_token_model, get_application_model
+from oauth2_provider.models import (
+    AbstractApplication,
+    get_access_token_model,
+    get_application_model,
+)
 
 from ..declare.servers import servers
 from ..models import Token
 from ..protected.names import canonical, resource, served
 from ..scopes import offered
-from .consent import Client, client, in_words, plain
+from .consent import SITE, Client, client, destination, in_words, plain
 from .held import renewable
 from .models import Activity, ClientProfile, Consent, Source
 from .targets import is_ours
@@ -61,6 +65,8 @@ class Connection:
     answered: str  # where the last answer to it went
     blocked: datetime | None
     lately: Sequence[Doing]
+    alone: bool  # it acts as this person by itself, and what is ended it has again at once
+    unasked: bool  # it may come back, and nobody is asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +146,10 @@ class Account:
         consents, tokens = self.consents.get(client_id, []), self.tokens.get(client_id, [])
         lately, profile = self.doings.get(client_id, []), self.profiles.get(client_id)
         used = [*(one.last_used for one in consents), *(one.at for one in lately[:1])]
+        application = self.applications.get(client_id)
         return Connection(
             client_id=client_id,
-            client=self._client(client_id),
+            client=_client(client_id, application),
             servers=_titles([*(one.resource for one in consents), *_targets(tokens)]),
             scopes=in_words(_in_order(scope for row in tokens for scope in row.scope.split())),
             since=min((one.granted for one in consents), default=None),
@@ -150,12 +157,34 @@ class Account:
             answered=consents[0].redirect_host if consents else "",
             blocked=profile.blocked if profile else None,
             lately=lately,
+            alone=_acts_alone(application, self.user),
+            unasked=_is_let_in(application),
         )
 
-    def _client(self, client_id: str) -> Client:
-        """One that is no more has but its id for a name, of which nobody answers."""
-        application = self.applications.get(client_id)
-        return client(application) if application else Client(plain(client_id), Source.DCR)
+
+def _client(client_id: str, application: Any) -> Client:
+    """One that is no more has but its id for a name, of which nobody answers."""
+    return client(application) if application else Client(plain(client_id), Source.DCR)
+
+
+def _acts_alone(application: Any, user: Any) -> bool:
+    """Whether the project gave a client ``user`` to act as: it needs nobody's consent."""
+    machine = AbstractApplication.GRANT_CLIENT_CREDENTIALS
+    return _is_own(application) and (application.authorization_grant_type, application.user_id) == (
+        machine, user.pk,
+    )  # fmt: skip
+
+
+def _is_let_in(application: Any) -> bool:
+    """Whether the page of consent lets a client in without a question: at a site of its own."""
+    if not (_is_own(application) and application.skip_authorization):
+        return False
+    found = map(destination, application.redirect_uris.split())
+    return any(one is not None and one.kind == SITE for one in found)
+
+
+def _is_own(application: Any) -> bool:
+    return application is not None and application.registration_source == Source.MANUAL
 
 
 def _grouped(pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:

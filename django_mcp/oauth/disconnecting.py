@@ -3,7 +3,7 @@ The page on which people see what is connected to their account, and end it.
 
 Rule: whoever asks is shown their own, and ends their own: what a form names that is not theirs is
 not there. Only a form of this page ends anything, and nobody is asked twice: it is the safe thing
-to do.
+to do. What would not stay ended is not theirs to end: no button promises it.
 """
 
 from __future__ import annotations
@@ -65,11 +65,12 @@ class ConnectionsView(View):
 
 
 def _disconnected(user: Any, client_id: str) -> Any:
-    """The connection that was ended; None where there is none."""
-    found = next((one for one in connections(user) if one.client_id == client_id), None)
+    """The connection that was ended; None where there is none, or none of theirs to end."""
+    theirs = (one for one in connections(user) if not one.alone)
+    found = next((one for one in theirs if one.client_id == client_id), None)
     if found is not None:
         revoke_consents(user, found.client_id)
-    return found and found.client
+    return found
 
 
 def _revoked(user: Any, pk: str) -> Any:

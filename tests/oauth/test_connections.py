@@ -29,13 +29,24 @@ from django_mcp.oauth import connections as connected
 from django_mcp.oauth.authorize import HEADERS
 from django_mcp.oauth.connections import SHOWN, connections, own_tokens
 from django_mcp.oauth.models import Activity, ClientProfile, Consent
+from django_mcp.oauth.revoking import revoke_client
 from django_mcp.oauth.verifier import OAuthTokens
 from django_mcp.tokens import PersonalAccessTokens
 from django_mcp.web import visitors
 from tests.servers import ROOT, environment
 
-from .conftest import URL
-from .flows import asked, browser, code_for, error, issued, redeem, refresh, registered
+from .conftest import REDIRECT, URL
+from .flows import (
+    asked,
+    browser,
+    code_for,
+    error,
+    issued,
+    redeem,
+    refresh,
+    registered,
+    token,
+)
 from .tokens import issued as stored
 
 PAGE = "/oauth/connections"
@@ -207,8 +218,6 @@ def test_clients_of_the_projects_other_apis_are_not_shown(alice, public_client):
 
 
 def test_a_client_that_was_blocked_is_shown_as_that(alice, bob, agent):
-    from django_mcp.oauth.revoking import revoke_client
-
     for user in (alice, bob):
         issued(user, agent)
     browser(bob).post(PAGE, {"client": agent.client_id})
@@ -318,6 +327,62 @@ def test_who_was_disconnected_may_ask_again(alice, agent):
     browser(alice).post(PAGE, {"client": agent.client_id})
     assert asked(alice, agent).status_code == 200
     assert opens(issued(alice, agent))
+
+
+@pytest.fixture
+def robot(alice):
+    """A machine that the project has act as her."""
+    return registered(
+        "manual", name="Robot", client_type="confidential",
+        authorization_grant_type="client-credentials", user=alice, redirect_uris="",
+    )  # fmt: skip
+
+
+def by_itself(machine):
+    return token(
+        grant_type="client_credentials", client_id=machine.client_id, client_secret="never told",
+        resource=MCP, scope="mcp",
+    )  # fmt: skip
+
+
+def test_nothing_is_promised_of_a_machine_that_would_come_back_by_itself(alice, robot):
+    tokens, web = by_itself(robot).json(), browser(alice)
+    told = words(web.get(PAGE))
+    assert "Robot Whoever runs this site has registered it to act as you by itself." in told
+    assert "Only they can end that." in told and "Disconnect" not in told
+    response = web.post(PAGE, {"client": robot.client_id})
+    assert response.status_code == 404 and "Nothing was changed" in words(response)
+    assert "may do nothing for you" not in words(response) and opens(tokens)
+
+
+def test_whoever_runs_the_site_ends_a_machine_and_lets_it_in_again(alice, robot):
+    tokens, profiles = by_itself(robot).json(), ClientProfile.objects
+    profiles.filter(client_id=robot.client_id).update(blocked=timezone.now())
+    revoke_client(robot.client_id)
+    assert not opens(tokens) and error(by_itself(robot)) == (401, "invalid_client")
+    assert connections(alice) == []
+    profiles.update(blocked=None)
+    assert opens(by_itself(robot).json())
+
+
+def test_what_a_machine_was_given_before_it_was_anothers_is_theirs_to_end(alice, bob, robot):
+    tokens = by_itself(robot).json()
+    type(robot).objects.update(user=bob)
+    assert browser(alice).post(PAGE, {"client": robot.client_id}).status_code == 200
+    assert not opens(tokens) and opens(by_itself(robot).json())
+    assert connections(alice) == [] and [one.alone for one in connections(bob)] == [True]
+
+
+@pytest.mark.parametrize("back", ["https://agent.example/back", REDIRECT])
+def test_who_comes_back_without_asking_is_told_as_that(alice, public_client, back):
+    tokens = issued(alice, public_client)
+    type(public_client).objects.update(skip_authorization=True, redirect_uris=back)
+    web, may = browser(alice), back != REDIRECT
+    assert ("lets it in without asking you." in words(web.get(PAGE))) is may
+    told = words(web.post(PAGE, {"client": public_client.client_id}))
+    assert ("may do nothing for you now. It may come back" in told) is may
+    assert ("may do nothing for you any more." in told) is not may and not opens(tokens)
+    assert asked(alice, public_client, redirect_uri=back).status_code == (302 if may else 200)
 
 
 @pytest.mark.parametrize("named", ["", "unknown", "\x00", "x" * 100_000, "1"])
