@@ -104,10 +104,13 @@ class Pool:
         assert outcome is not None
         return outcome.get()
 
-    def begin(self, function: Callable[[], object]) -> None:
-        """Run ``function`` for nobody who waits, and not in a test. Raises ``Busy``."""
+    def begin(self, function: Callable[[], object], owner: str = "") -> None:
+        """Run ``function`` for nobody who waits, and not in a test. Raises ``Busy``.
+
+        An ``owner`` gets a share of the threads, as in ``run_for``.
+        """
         if not is_adopted():  # or it might begin when the test is over
-            self._submit(lambda: _unattended(function))
+            self._submit(lambda: _unattended(function), owner)
 
     def wait(self, function: Callable[[], T], seconds: float) -> T:
         """What ``function`` returns, for a thread that waits. Raises ``TimeoutError``."""

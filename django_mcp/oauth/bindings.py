@@ -4,17 +4,15 @@ Which account elsewhere a code, and then a family of tokens, is bound to, and wh
 Rule: where the project has an ``Upstream``, nothing that a person consented to is good without a
 row here. What is known of an account is as of when it was last asked for. Where that is too long
 ago it is asked for again, and whoever comes waits for it; where nobody can tell, what is known is
-good for the grace, and after that nobody is let in until it is told.
+good for the grace, and after that nobody is let in until it is told. For what is open it is asked
+before that: what stands is not to end because it was not known in time.
 """
 
 from __future__ import annotations
 
 import hashlib
-import logging
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import islice
 from typing import Any, cast
 
 from django.db.models import Exists, OuterRef, QuerySet
@@ -24,17 +22,17 @@ from oauth2_provider.models import get_refresh_token_model
 from oauthlib.oauth2.rfc6749 import errors
 
 from .. import threads
+from ..dispatch.revocations import CHECKING
 from ..exceptions import Busy
 from ..principal import NotYetKnown
 from .models import Binding
-from .questions import ask, in_vain
+from .questions import ask, begin, in_vain, is_begun
 from .upstream import Upstream, upstream
 
 KEPT = timedelta(days=1)  # for which a row stays that no token has
 AT_ONCE = 100  # rows that are forgotten
-AT_A_LOOK = 20  # accounts that are asked for at one look at what is open: others need threads too
+AT_A_LOOK = 20  # accounts that are asked for at one look at what is open; more where more are due
 UNKNOWN = "Whether the account stands by which the person signed in cannot be told just now."
-logger = logging.getLogger("django_mcp")
 
 
 # Codes.
@@ -122,20 +120,27 @@ def known(rows: QuerySet[Any], family: str) -> QuerySet[Any]:
 
 
 def look_after(families: QuerySet[Any]) -> None:
-    """Ask again for the accounts of these, where it is time. Nobody waits for it."""
+    """Ask again for the accounts of these, before it is too late. Nobody waits for it."""
     if (found := upstream()) is None:
         return
-    due = _older(found.max_age).filter(family__in=families).order_by("checked")
+    early = _early(found)
+    due = _older(early).filter(family__in=families).order_by("checked")
     accounts = {(row.user, row.account): None for row in due.select_related("user")}
-    for user, account in islice((key for key in accounts if not in_vain(*key)), AT_A_LOOK):
-        _begin(partial(ask, found, user, account))
+    wanted = [key for key in accounts if not (in_vain(*key) or is_begun(*key))]
+    for user, account in wanted[: _at_a_look(len(wanted), found.max_age - early)]:
+        if not begin(found, user, account):
+            break
 
 
-def _begin(question: Callable[[], None]) -> None:
-    try:
-        threads.verifiers.begin(question)
-    except Busy:
-        logger.info("Accounts elsewhere are asked for later: there is too much to do.")
+def _early(found: Upstream) -> float:
+    """Seconds: in time for the next look, and for an answer after that."""
+    return min(found.max_age / 2, found.max_age - 1.5 * CHECKING)
+
+
+def _at_a_look(due: int, seconds: float) -> int:
+    """How many to ask for, so that all that are due were within half of so many seconds."""
+    looks = max(1, int(seconds / 2 / CHECKING))
+    return max(AT_A_LOOK, -(-due // looks))
 
 
 def _older(seconds: float) -> QuerySet[Binding]:

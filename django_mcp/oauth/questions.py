@@ -3,7 +3,8 @@ Asking whether an account elsewhere still stands.
 
 Rule: of one account one question is out at a time, in a process: who wants to know the same waits
 for that. What could not be told is not asked for again at once. What was told is written down, and
-an account that is gone takes with it all that it let in.
+an account that is gone takes with it all that it let in. What nobody waits for takes its turn in a
+share of the threads, once, however often somebody wishes it asked.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from functools import partial
 from typing import Any
 
 from django.utils import timezone
 
+from .. import threads
+from ..exceptions import Busy
 from .models import Binding
 from .revoking import end_account
 from .upstream import Upstream
@@ -22,11 +26,14 @@ from .upstream import Upstream
 PAUSE = 10.0  # seconds after a question that was not answered
 PATIENCE = 10.0  # seconds for which the answer to somebody else's question is waited for
 REMEMBERED = 1_000  # questions that were not answered
+LOST = 60.0  # seconds after which one that was begun is, if it has not come to its end
+OWNER = "what is open"  # of the questions that nobody waits for
 Key = tuple[Any, str]
 logger = logging.getLogger("django_mcp")
 _lock = threading.Lock()
 _out: dict[Key, threading.Event] = {}  # what is being asked
 _failed: dict[Key, float] = {}  # what could not be told, and when
+_begun: dict[Key, float] = {}  # what will be asked for nobody who waits, and since when
 
 
 def ask(upstream: Upstream, user: Any, account: str) -> None:
@@ -43,6 +50,32 @@ def ask(upstream: Upstream, user: Any, account: str) -> None:
         with _lock:
             del _out[key]
         own.set()
+
+
+def begin(upstream: Upstream, user: Any, account: str) -> bool:
+    """Ask when there is a thread for it; nobody waits. False where there is too much to do."""
+    key = user.pk, account
+    _begun[key] = time.monotonic()
+    try:
+        threads.verifiers.begin(partial(_ask_begun, upstream, user, account), OWNER)
+    except Busy:
+        _begun.pop(key, None)
+        logger.info("Accounts elsewhere are asked for later: there is too much to do.")
+        return False
+    return True
+
+
+def _ask_begun(upstream: Upstream, user: Any, account: str) -> None:
+    try:
+        ask(upstream, user, account)
+    finally:
+        _begun.pop((user.pk, account), None)
+
+
+def is_begun(user: Any, account: str) -> bool:
+    """Whether it will be asked anyhow."""
+    when = _begun.get((user.pk, account))
+    return when is not None and time.monotonic() - when < LOST
 
 
 def in_vain(user: Any, account: str) -> bool:

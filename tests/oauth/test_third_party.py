@@ -6,6 +6,9 @@ accounts of ``company`` and ``other`` have the same name are different people.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
@@ -300,19 +303,50 @@ async def test_without_a_refresh_token_an_expired_one_ends_it(site, company):
     assert await enters(site, agent) == 401
 
 
-async def test_what_is_open_ends_when_they_are_gone_there(site, company):
-    agent = await connected(site, Guest("ray"))
+SAID = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+
+
+@asynccontextmanager
+async def opened(site: ThirdSite, agent: Agent) -> AsyncIterator[Any]:
+    """A stream on which nobody says anything, and how its session is answered."""
     headers = {"authorization": f"Bearer {agent.memory.tokens.access_token}", "accept": BOTH}
     async with httpx2.AsyncClient(timeout=120, headers=headers) as web:
         begun = await web.post(site.endpoint, json=STARTED)
         named = {"mcp-session-id": begun.headers["mcp-session-id"],
                  "mcp-protocol-version": "2025-11-25"}  # fmt: skip
-        said = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-        assert (await web.post(site.endpoint, json=said, headers=named)).status_code == 202
-        named["accept"] = "text/event-stream"
-        async with web.stream("GET", site.endpoint, headers=named) as stream:
+
+        async def answered() -> int:
+            return (await web.post(site.endpoint, json=SAID, headers=named)).status_code
+
+        assert await answered() == 202
+        listening = named | {"accept": "text/event-stream"}
+        async with web.stream("GET", site.endpoint, headers=listening) as stream:
             assert stream.status_code == 200
-            company.gone.add("ray")
-            age(site, DUE)  # and nobody sends a request any more
-            await stream.aread()
-        assert (await web.post(site.endpoint, json=said, headers=named)).status_code == 401
+            yield stream, answered
+
+
+async def test_what_is_open_ends_when_they_are_gone_there(site, company):
+    agent = await connected(site, Guest("ray"))
+    async with opened(site, agent) as (stream, answered):
+        company.gone.add("ray")
+        age(site, DUE)  # and nobody sends a request any more
+        await stream.aread()
+        assert await answered() == 401
+
+
+@pytest.mark.slow
+async def test_without_a_grace_what_is_open_ends_only_when_they_are_gone_there(
+    tmp_path, company, other
+):
+    """It stays open for three times as long as is known what the provider said."""
+    site = ThirdSite(tmp_path, company, other)
+    site.environ |= {"MAX_AGE": "10", "GRACE": "0"}
+    with site.serve():
+        agent = await connected(site, Guest("tom"))
+        async with opened(site, agent) as (stream, answered):
+            reading = asyncio.create_task(stream.aread())
+            ended, _ = await asyncio.wait([reading], timeout=32)
+            assert not ended
+            company.gone.add("tom")
+            await asyncio.wait_for(reading, 60)
+            assert await answered() == 401

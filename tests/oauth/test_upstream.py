@@ -23,6 +23,7 @@ from oauth2_provider.models import (
 
 from django_mcp import threads
 from django_mcp.declare.servers import default_server
+from django_mcp.dispatch.revocations import CHECKING
 from django_mcp.exceptions import Busy
 from django_mcp.oauth import bindings, questions
 from django_mcp.oauth.bindings import KEPT, forget_bindings
@@ -73,10 +74,20 @@ def accounts(monkeypatch):
         monkeypatch.setattr(Accounts, name, value)
     Accounts.gate.set()
     questions._failed.clear()
+    questions._begun.clear()
     named = {"UPSTREAM": f"{__name__}.Accounts"}
     with override_settings(DJANGO_MCP={**settings.DJANGO_MCP, "OAUTH": named}):
         yield Accounts
     questions._failed.clear()
+    questions._begun.clear()
+
+
+@pytest.fixture
+def begun(monkeypatch):
+    """The questions that nobody waits for, to be asked by the test."""
+    found: list[Any] = []
+    monkeypatch.setattr(threads.verifiers, "begin", lambda function, owner: found.append(function))
+    return found
 
 
 @pytest.fixture
@@ -370,10 +381,8 @@ def stands(*owners: Any) -> list[bool]:
     return [told[key] for key in keys]
 
 
-def test_for_what_is_open_it_is_asked_in_time(alice, agent, accounts, monkeypatch):
+def test_for_what_is_open_it_is_asked_in_time(alice, agent, accounts, begun):
     """T24, T22: though nobody sends a request any more."""
-    begun: list[Any] = []
-    monkeypatch.setattr(threads.verifiers, "begin", begun.append)
     issued(alice, agent)
     assert stands((alice, agent)) == [True] and begun == []
     age(accounts.max_age + 1)
@@ -383,10 +392,8 @@ def test_for_what_is_open_it_is_asked_in_time(alice, agent, accounts, monkeypatc
     assert stands((alice, agent)) == [False] and begun == []
 
 
-def test_what_is_open_does_not_go_on_where_nobody_can_tell(alice, agent, accounts, monkeypatch):
+def test_what_is_open_does_not_go_on_where_nobody_can_tell(alice, agent, accounts, begun):
     """T24, T22: after the grace."""
-    begun: list[Any] = []
-    monkeypatch.setattr(threads.verifiers, "begin", begun.append)
     issued(alice, agent)
     accounts.wrong = OSError()
     age(accounts.max_age + 1)
@@ -397,9 +404,9 @@ def test_what_is_open_does_not_go_on_where_nobody_can_tell(alice, agent, account
     assert stands((alice, agent)) == [False]
 
 
-def test_what_is_open_is_asked_for_once_and_a_few_at_a_look(alice, agent, accounts, monkeypatch):
-    begun: list[Any] = []
-    monkeypatch.setattr(threads.verifiers, "begin", begun.append)
+def test_what_is_open_is_asked_for_once_and_a_few_at_a_look(
+    alice, agent, accounts, begun, monkeypatch
+):
     monkeypatch.setattr(bindings, "AT_A_LOOK", 2)
     for account in ("id:1", "id:1", "id:2", "id:3"):
         accounts.by = account
@@ -415,13 +422,112 @@ def test_what_is_open_is_asked_for_once_and_a_few_at_a_look(alice, agent, accoun
 
 
 def test_where_there_is_too_much_to_do_it_is_asked_later(alice, agent, accounts, monkeypatch):
-    def busy(function: Any) -> None:
+    def busy(function: Any, owner: str) -> None:
+        tried.append(owner)
         raise Busy
+
+    tried: list[str] = []
 
     monkeypatch.setattr(threads.verifiers, "begin", busy)
     issued(alice, agent)
+    accounts.by = "id:alice too"
+    issued(alice, agent)
     age(accounts.max_age + 1)
-    assert stands((alice, agent)) == [True]
+    for number in (1, 2):  # who was not asked for is wanted again; the rest waits meanwhile
+        assert stands((alice, agent)) == [True] and len(tried) == number
+
+
+# Where there is no grace.
+
+
+@pytest.fixture
+def strict(accounts, monkeypatch):
+    """What is known is good for as long as it is known, and no longer."""
+    monkeypatch.setattr(accounts, "grace", 0.0)
+    return accounts
+
+
+def goes_on(seconds: float, begun: list[Any], *owner: Any) -> bool:
+    """Whether what is open was at every look for so long, each question being answered at once."""
+    for _ in range(int(seconds / CHECKING)):
+        for row in Binding.objects.all():
+            Binding.objects.filter(pk=row.pk).update(
+                checked=row.checked - timedelta(seconds=CHECKING)
+            )
+        if stands(owner) != [True]:
+            return False
+        while begun:
+            begun.pop()()
+    return True
+
+
+@pytest.mark.parametrize("max_age", [10.0, 11.0, 15.0, 100.0, 300.0])
+def test_without_a_grace_what_is_open_goes_on_as_long_as_the_account_stands(
+    alice, agent, strict, begun, monkeypatch, max_age
+):
+    """And it is not asked for at each look."""
+    monkeypatch.setattr(strict, "max_age", max_age)
+    issued(alice, agent)
+    assert goes_on(3 * max_age + CHECKING, begun, alice, agent)
+    assert 3 <= len(strict.asked) - 1 <= 8
+    strict.gone.add("id:alice")
+    assert not goes_on(max_age + CHECKING, begun, alice, agent)
+
+
+def test_without_a_grace_what_is_open_ends_where_nobody_can_tell(alice, agent, strict, begun):
+    """T24: at the first look after it is known no more."""
+    issued(alice, agent)
+    strict.wrong = OSError()
+    assert goes_on(strict.max_age - CHECKING, begun, alice, agent)
+    assert not goes_on(2 * CHECKING, begun, alice, agent)
+
+
+def test_for_a_request_it_is_asked_no_earlier(alice, agent, strict):
+    tokens = issued(alice, agent)
+    age(strict.max_age - 5)
+    assert opens(tokens)
+
+
+def test_the_more_are_due_the_more_are_asked_for(alice, agent, strict, begun, monkeypatch):
+    """So that none is late, however many are open."""
+    monkeypatch.setattr(bindings, "AT_A_LOOK", 1)
+    for number in range(12):
+        strict.by = f"id:{number}"
+        issued(alice, agent)
+    del strict.asked[:]
+    assert goes_on(strict.max_age - CHECKING, begun, alice, agent)
+    assert len(strict.asked) == 12 == len(set(strict.asked))
+
+
+def test_what_waits_for_its_turn_is_not_begun_again(alice, agent, accounts, begun, monkeypatch):
+    """Until it must have been lost."""
+    issued(alice, agent)
+    age(accounts.max_age + 1)
+    for _ in range(3):
+        stands((alice, agent))
+    assert len(begun) == 1
+    monkeypatch.setattr(questions, "LOST", 0.0)
+    stands((alice, agent))
+    assert len(begun) == 2
+
+
+@pytest.mark.usefixtures("shared_db")
+@pytest.mark.django_db(transaction=True)
+def test_what_nobody_waits_for_leaves_threads_to_others(accounts):
+    """However many accounts are due, and however long they take to tell."""
+    alice = get_user_model().objects.create_user("alice")
+    accounts.gate.clear()
+    with override_settings(DJANGO_MCP={**settings.DJANGO_MCP, "THREADS": 4, "QUEUE": 100}):
+        pool, before = threads.Pool("verify", lambda: 4), threads.verifiers
+        threads.verifiers = pool
+        try:
+            found = [questions.begin(accounts(), alice, f"id:{number}") for number in range(200)]
+            assert pool.wait(lambda: "a stranger's token", 60) == "a stranger's token"
+        finally:
+            threads.verifiers = before
+            accounts.gate.set()
+            pool.shutdown()
+    assert found == sorted(found, reverse=True) and found.count(True) == 104 * 3 // 4
 
 
 # Tidying up.

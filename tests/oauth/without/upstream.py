@@ -32,6 +32,12 @@ ROWS = (
         ("test_for_what_is_open_it_is_asked_in_time",),
     ),
     Removal(
+        "T24", "it is asked for before what is known is too old",
+        (Edit(BINDINGS, "return min(found.max_age / 2, found.max_age - 1.5 * CHECKING)",
+              "return found.max_age"),),
+        ("test_without_a_grace_what_is_open_goes_on_as_long_as_the_account_stands",),
+    ),
+    Removal(
         "T24", "nothing stays open by what is known too long",
         (Edit(BINDINGS, "return rows.filter(~Exists(late))", "return rows"),),
         ("test_what_is_open_does_not_go_on_where_nobody_can_tell",),
