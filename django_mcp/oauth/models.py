@@ -58,6 +58,19 @@ class ClientProfile(models.Model):
         return self.name or self.client_id
 
 
+class Turn(models.Model):
+    """Where one at a time may be at something: whoever wrote this row, until that is committed."""
+
+    name = models.CharField(max_length=30, primary_key=True)
+    taken = models.DateTimeField()
+
+    class Meta:
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class RedeemedCode(models.Model):
     """An authorization code that was redeemed, by its digest: its second use ends the family."""
 

@@ -33,7 +33,11 @@ BY_THEMSELVES = (Source.DCR, Source.CIMD)
 
 
 def make_room() -> bool:
-    """Forget some that are old; whether one more may come."""
+    """Forget some that are old; whether one more may come.
+
+    Who registers asks in turn. A document is fetched after it was asked: of those that are fetched
+    at the same moment a few more may come than there may be.
+    """
     reap(expired())
     return not _is_full() or reap(timezone.now() - timedelta(seconds=SOON)) > 0
 
@@ -48,7 +52,8 @@ def expired() -> datetime:
 
 
 def _is_full() -> bool:
-    recent = ClientProfile.objects.filter(last_authorized=None, created__gte=expired())
+    rows = ClientProfile.objects.using(router.db_for_write(ClientProfile))
+    recent = rows.filter(last_authorized=None, created__gte=expired())
     return recent.filter(source__in=BY_THEMSELVES)[:AT_MOST].count() >= AT_MOST
 
 

@@ -259,7 +259,7 @@ def test_whoever_holds_anything_is_never_forgotten(web, alice):
 
 
 def test_it_takes_few_questions(web, django_assert_max_num_queries):
-    with django_assert_max_num_queries(9):
+    with django_assert_max_num_queries(10):
         register(web, INSPECTOR)
 
 

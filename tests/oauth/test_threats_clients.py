@@ -32,7 +32,7 @@ from oauth2_provider.models import (
 from oauth2_provider.settings import oauth2_settings
 
 from django_mcp.oauth import keys as keys_of
-from django_mcp.oauth import rates, redirects
+from django_mcp.oauth import rates, redirects, unused
 from django_mcp.oauth.fetching import checked
 from django_mcp.oauth.metadata import authorization_server_metadata
 from django_mcp.oauth.models import ClientProfile, Consent
@@ -57,6 +57,7 @@ from .clients import (
     toolkit,
 )
 from .conftest import CHALLENGE, MCP, URL
+from .flows import at_once
 
 __all__ = ["certificate", "internet", "our_toolkit"]
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("our_toolkit")]
@@ -143,6 +144,50 @@ def test_the_same_again_grows_nothing(web):
     assert Application.objects.count() == 1
 
 
+def slowly(monkeypatch, module, name: str) -> None:
+    """What is found is not acted upon at once, so that it may be true no more."""
+    found = getattr(module, name)
+
+    def late(*args):
+        try:
+            return found(*args)
+        finally:
+            time.sleep(0.03)
+
+    monkeypatch.setattr(module, name, late)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared_db")
+@pytest.mark.django_db(transaction=True)
+def test_who_come_at_once_are_no_more_than_may_come(monkeypatch):
+    """T10: 40 of one address at the same moment, of whom none was counted before the others."""
+    slowly(monkeypatch, rates, "wait_to_register")
+
+    def one(index: int) -> int:
+        web = Client(SERVER_NAME="shop.example", **{"wsgi.url_scheme": "https"})
+        return register(web, INSPECTOR | {"client_name": f"{index}"}).status_code
+
+    assert Counter(at_once(40, one)) == {201: 20, 429: 20}
+    assert Application.objects.count() == ClientProfile.objects.count() == 20
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared_db")
+@pytest.mark.django_db(transaction=True)
+def test_who_come_at_once_from_everywhere_are_no_more_than_there_may_be(monkeypatch):
+    """T10: the number of all is kept as well."""
+    monkeypatch.setattr(unused, "AT_MOST", 3)
+    slowly(monkeypatch, unused, "_is_full")
+
+    def one(index: int) -> int:
+        web = Client(SERVER_NAME="shop.example", **{"wsgi.url_scheme": "https"})
+        return register(web, INSPECTOR, REMOTE_ADDR=f"192.0.2.{index}").status_code
+
+    assert Counter(at_once(12, one)) == {201: 3, 503: 9}
+    assert Application.objects.count() == ClientProfile.objects.count() == 3
+
+
 @pytest.fixture
 def flood(web):
     """From each of three addresses more came than may; as many as may were let in, long ago."""
@@ -197,8 +242,6 @@ def test_a_client_cannot_be_forgotten_while_it_is_authorized(shared_db, web):
             granted(client_id, alice)
 
     def reap():
-        from django_mcp.oauth import unused
-
         unused.reap(unused.expired())
 
     works = [lambda one=one: grant(one) for one in ids] + [reap]

@@ -18,6 +18,12 @@ ROWS = (
         by="assert |AssertionError",
     ),
     Removal(
+        "T10", "who come at once come one after the other",
+        (Edit(REGISTER, "    with rates.turn():\n", "    if True:\n"),),
+        ("test_who_come_at_once_are_no_more_than_may_come",
+         "test_who_come_at_once_from_everywhere_are_no_more_than_there_may_be"),
+    ),
+    Removal(
         "T10", "no header says whence a request comes",
         (Edit(REGISTER, 'request.META.get("REMOTE_ADDR") or ""',
               'request.META.get("HTTP_X_FORWARDED_FOR") or request.META["REMOTE_ADDR"]'),),
@@ -164,8 +170,11 @@ ROWS = (
     ),
     Removal(
         "T18", "a session cookie makes no owner",
-        (Edit(REGISTER, "_created(said, *_register(said, address))",
-              "_created(said, *_register(said, address, request.user))"),
+        (Edit(REGISTER, "or _let_in(said, address)", "or _let_in(said, address, request.user)"),
+         Edit(REGISTER, "def _let_in(said: ClientMetadata, address: str)",
+              "def _let_in(said: ClientMetadata, address: str, user: Any)"),
+         Edit(REGISTER, "_created(said, *_register(said, address))",
+              "_created(said, *_register(said, address, user))"),
          Edit(REGISTER, "def _register(said: ClientMetadata, address: str)",
               "def _register(said: ClientMetadata, address: str, user: Any)"),
          Edit(REGISTER, "user=None,", "user=user if user.is_authenticated else None,")),
