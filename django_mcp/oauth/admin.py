@@ -136,7 +136,7 @@ class ClientProfileAdmin(_Admin):
         told = ngettext("%d client has no tokens.", "%d clients have no tokens.", len(rows))
         self.done(request, rows, "All tokens revoked.", told % len(rows))
 
-    @admin.action(description=_("Forget those that nobody authorized"), permissions=["forget"])
+    @admin.action(description=_("Forget those that nobody uses"), permissions=["forget"])
     def forget(self, request: HttpRequest, queryset: QuerySet[ClientProfile]) -> None:
         rows = {row.client_id: row for row in queryset}
         gone = [rows[client_id] for client_id in forget(list(rows))]

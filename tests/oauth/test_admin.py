@@ -362,6 +362,18 @@ def test_clients_that_nobody_authorized_are_forgotten(alice, agent):
     assert never.client_id not in left
 
 
+def test_clients_that_were_not_used_for_long_are_forgotten(alice, agent):
+    issued(alice, agent)
+    long_ago, old = timezone.now() - timedelta(days=91), client(name="Old")
+    ClientProfile.objects.filter(client_id=old.client_id).update(last_authorized=long_ago)
+    Consent.objects.create(user=alice, client_id=old.client_id, resource="x", redirect_host="y")
+    web = staff("view_clientprofile", "delete_clientprofile")
+    rows = list(ClientProfile.objects.all())
+    assert "1 client was forgotten." in act(web, CLIENTS, "forget", *rows).text
+    assert ClientProfile.objects.get().client_id == agent.client_id
+    assert Consent.objects.get().client_id == agent.client_id
+
+
 @pytest.mark.parametrize("may", [True, False])
 def test_a_user_with_consents_is_deleted_by_who_may_revoke_them(alice, may):
     Consent.objects.create(user=alice, client_id="x", resource="https://shop.example/mcp")

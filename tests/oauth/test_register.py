@@ -9,12 +9,17 @@ import pytest
 from django.core.management import call_command
 from django.test import override_settings
 from django.utils import timezone
-from oauth2_provider.models import get_access_token_model, get_application_model, get_grant_model
+from oauth2_provider.models import (
+    get_access_token_model,
+    get_application_model,
+    get_grant_model,
+    get_refresh_token_model,
+)
 
 from django_mcp.oauth import unused
 from django_mcp.oauth.models import ClientProfile, Consent
 
-from .clients import REGISTRATIONS, Untouchable, authorize, granted, our_toolkit, register
+from .clients import REGISTRATIONS, Untouchable, authorize, granted, our_toolkit, register, toolkit
 from .conftest import MCP
 
 __all__ = ["our_toolkit"]
@@ -258,8 +263,94 @@ def test_whoever_holds_anything_is_never_forgotten(web, alice):
     assert get_grant_model().objects.exists() and get_access_token_model().objects.exists()
 
 
-def test_it_takes_few_questions(web, django_assert_max_num_queries):
-    with django_assert_max_num_queries(10):
+# Those that were authorized once.
+
+
+def _idle(web, alice, name: str, days: int = 91) -> str:
+    """One that was authorized and used so long ago, and of whose tokens nothing is good."""
+    client_id, then = _registered(web, name), timezone.now() - timedelta(days=days)
+    web.post("/oauth/token", granted(client_id, alice) | {"client_id": client_id})
+    Consent.objects.create(user=alice, client_id=client_id, resource="x", redirect_host="y")
+    of_it = ClientProfile.objects.filter(client_id=client_id)
+    of_it.update(created=then, last_authorized=then, last_used=then)
+    tokens = get_access_token_model().objects.filter(application__client_id=client_id)
+    tokens.update(expires=then)
+    return client_id
+
+
+def _left() -> set[str]:
+    return set(ClientProfile.objects.values_list("name", flat=True))
+
+
+def test_who_was_not_used_for_long_is_forgotten_with_its_consents(web, alice, capsys):
+    """T10: registrations do not become more for ever, and who uses one keeps it."""
+    _idle(web, alice, "old"), _idle(web, alice, "newer", days=89)
+    call_command("mcp_clear_clients", "--dry-run")
+    assert "1 clients" in capsys.readouterr().out and len(_left()) == 2
+    call_command("mcp_clear_clients")
+    assert "1 clients" in capsys.readouterr().out and _left() == {"newer"}
+    assert list(Application.objects.values_list("name", flat=True)) == ["newer"]
+    assert Consent.objects.count() == get_access_token_model().objects.count() == 1
+
+
+LATELY = timedelta(days=89)
+
+
+@pytest.mark.parametrize("what", ["last_used", "last_authorized", "blocked"])
+def test_who_was_used_or_authorized_lately_or_is_blocked_stays(web, alice, what):
+    client_id = _idle(web, alice, "one")
+    ClientProfile.objects.filter(client_id=client_id).update(**{what: timezone.now() - LATELY})
+    call_command("mcp_clear_clients")
+    assert _left() == {"one"} and Consent.objects.exists()
+
+
+def test_whose_token_is_good_stays(web, alice):
+    """T10: nor does who may have a new one, however long it was not used."""
+    access, refresh = _idle(web, alice, "access"), _idle(web, alice, "refresh")
+    code, revoked = _idle(web, alice, "code"), _idle(web, alice, "revoked")
+    tokens, now = get_access_token_model().objects.all(), timezone.now()
+    tokens.filter(application__client_id=access).update(expires=now + timedelta(days=1))
+    renewed = tokens.filter(application__client_id__in=[refresh, revoked])
+    renewed.update(expires=now - timedelta(days=29))  # a refresh token is good for 30 longer
+    ended = get_refresh_token_model().objects.filter(application__client_id__in=[access, revoked])
+    ended.update(revoked=now)
+    granted(code, alice)
+    call_command("mcp_clear_clients")
+    assert _left() == {"access", "refresh", "code"}
+
+
+def test_where_refresh_tokens_do_not_expire_who_has_one_stays(web, alice):
+    _idle(web, alice, "one")
+    with toolkit(REFRESH_TOKEN_EXPIRE_SECONDS=None):
+        call_command("mcp_clear_clients")
+    assert _left() == {"one"}
+
+
+@pytest.mark.parametrize("source", ["manual", "cimd"])
+def test_who_did_not_register_itself_stays(web, alice, source):
+    client_id = _idle(web, alice, "one")
+    ClientProfile.objects.update(source=source)
+    Application.objects.update(registration_source=source)
+    call_command("mcp_clear_clients")
+    unused.forget([client_id])
+    assert _left() == {"one"} and Application.objects.exists()
+
+
+def test_where_no_command_runs_they_go_when_others_come(web, alice, monkeypatch):
+    """T10: it is looked for them now and then."""
+    _idle(web, alice, "old")
+    _registered(web, "soon")
+    monkeypatch.setattr(unused, "_looked", float("-inf"))
+    _registered(web, "later"), _idle(web, alice, "another"), _registered(web, "at once")
+    assert _left() == {"soon", "later", "another", "at once"}
+
+
+# What it takes.
+
+
+def test_it_takes_few_questions(web, django_assert_max_num_queries, monkeypatch):
+    monkeypatch.setattr(unused, "_looked", float("-inf"))
+    with django_assert_max_num_queries(11):
         register(web, INSPECTOR)
 
 

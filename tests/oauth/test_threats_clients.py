@@ -57,7 +57,7 @@ from .clients import (
     toolkit,
 )
 from .conftest import CHALLENGE, MCP, URL
-from .flows import at_once
+from .flows import at_once, browser
 
 __all__ = ["certificate", "internet", "our_toolkit"]
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("our_toolkit")]
@@ -165,8 +165,7 @@ def test_who_come_at_once_are_no_more_than_may_come(monkeypatch):
     slowly(monkeypatch, rates, "wait_to_register")
 
     def one(index: int) -> int:
-        web = Client(SERVER_NAME="shop.example", **{"wsgi.url_scheme": "https"})
-        return register(web, INSPECTOR | {"client_name": f"{index}"}).status_code
+        return register(browser(), INSPECTOR | {"client_name": f"{index}"}).status_code
 
     assert Counter(at_once(40, one)) == {201: 20, 429: 20}
     assert Application.objects.count() == ClientProfile.objects.count() == 20
@@ -181,8 +180,7 @@ def test_who_come_at_once_from_everywhere_are_no_more_than_there_may_be(monkeypa
     slowly(monkeypatch, unused, "_is_full")
 
     def one(index: int) -> int:
-        web = Client(SERVER_NAME="shop.example", **{"wsgi.url_scheme": "https"})
-        return register(web, INSPECTOR, REMOTE_ADDR=f"192.0.2.{index}").status_code
+        return register(browser(), INSPECTOR, REMOTE_ADDR=f"192.0.2.{index}").status_code
 
     assert Counter(at_once(12, one)) == {201: 3, 503: 9}
     assert Application.objects.count() == ClientProfile.objects.count() == 3

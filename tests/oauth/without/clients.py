@@ -79,6 +79,16 @@ ROWS = (
         ("test_whoever_holds_anything_is_never_forgotten",),
     ),
     Removal(
+        "T10", "who was authorized once is not kept for ever",
+        (Edit(UNUSED, "    _reap_idle_in_time()\n", ""),),
+        ("test_where_no_command_runs_they_go_when_others_come",),
+    ),
+    Removal(
+        "T10", "whose token is good is not forgotten, however long it was not used",
+        (Edit(UNUSED, "return _without(found, _living())", "return found"),),
+        ("test_whose_token_is_good_stays",),
+    ),
+    Removal(
         "T11", "http is for this very machine",
         (Edit(REDIRECTS, "if NETLOC.fullmatch(parts.netloc) and parts.hostname in LOOPBACK:",
               "if NETLOC.fullmatch(parts.netloc):"),),

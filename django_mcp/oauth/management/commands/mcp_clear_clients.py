@@ -1,4 +1,4 @@
-"""``manage.py mcp_clear_clients``: forget clients nobody authorized, and what is long past."""
+"""``manage.py mcp_clear_clients``: forget clients that nobody uses, and what is long past."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from ...activity import forget_old, old
 from ...bindings import forget_bindings
-from ...unused import expired, reap, unused
+from ...unused import expired, idle, reap, reap_idle, unused
 
 AT_ONCE = 500
 
@@ -16,7 +16,8 @@ AT_ONCE = 500
 class Command(BaseCommand):
     help = (
         "Forget the clients that made themselves known longer than UNUSED seconds ago and that "
-        "nobody authorized since. Whoever was authorized, has a token, or is blocked stays. "
+        "nobody authorized since, and those that registered themselves, were authorized, and were "
+        "not used for 90 days. Whoever has a token that is good, or is blocked stays. "
         "What clients did for people is forgotten after 90 days."
     )
 
@@ -26,11 +27,11 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         before = expired()
         if options["dry_run"]:
-            self.stdout.write(f"Would forget {unused(before).count()} clients.")
+            self.stdout.write(f"Would forget {unused(before).count() + idle().count()} clients.")
             self.stdout.write(f"Would forget {old().count()} records of what clients did.")
             return
         total = 0
-        while count := reap(before, AT_ONCE):
+        while count := reap(before, AT_ONCE) + reap_idle(AT_ONCE):
             total += count
         while forget_bindings():
             pass
