@@ -81,7 +81,10 @@ class TokenVerifier(Protocol):
     """Turns the token of a request into a principal."""
 
     async def verify(self, token: str, server: Any) -> Principal | None:
-        """Who ``token`` speaks for on ``server``, a ``Server``; None when it is not valid there."""
+        """Who ``token`` speaks for on ``server``, a ``Server``; None when it is not valid there.
+
+        Raises ``InsufficientScope`` if it is, but too narrow for anything: 403 names the scopes.
+        """
         ...
 
 

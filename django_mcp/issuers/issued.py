@@ -3,7 +3,7 @@ What tokens of an issuer have in common, however they are verified.
 
 Rule: a token is good for the server or the audience that it names, with the scopes that are wanted,
 for the user whom the project finds: that is asked only of what is true. Why a token is refused is
-for the log alone, which never has the token.
+for the log alone, which never has the token; but who lacks nothing but a scope is told which.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from django.core.exceptions import (
 )
 
 from .. import threads
+from ..exceptions import InsufficientScope
 from ..principal import Auth, Principal
 from ..protected.metadata import challenge
 from ..protected.names import resource
@@ -60,7 +61,7 @@ class IssuedTokens:
         return challenge(server, self.asked)
 
     async def verify(self, token: str, server: Server) -> Principal | None:
-        """Raises ``Busy`` if nobody can tell."""
+        """Raises ``Busy`` if nobody can tell, ``InsufficientScope`` if that is what it lacks."""
         try:
             read = await self._read(token)
             return None if read is None else await self._principal(*read, server)
@@ -80,6 +81,7 @@ class IssuedTokens:
     ) -> Principal:
         if wrong := self._wrong(claims, server):
             raise NoToken(wrong)
+        self._check_scopes(claims)  # before a user is asked for, or even made
         user = await threads.verifiers.run(self._found, claims)
         if user is None or not (user.is_authenticated and user.is_active):
             raise NoToken("its user is not known, or may not sign in")
@@ -96,9 +98,13 @@ class IssuedTokens:
             return "it is bound to a key"
         if not said.is_for(claims, resource(server), self.audience):
             return f"not for {server.name!r}"
-        if said.allows_nothing(claims):
-            return "its scopes allow nothing"
-        return None if self.scopes <= said.scopes(claims) else "it lacks a scope"
+        return "its scopes allow nothing" if said.allows_nothing(claims) else None
+
+    def _check_scopes(self, claims: Claims) -> None:
+        """Raises ``InsufficientScope`` with all that clients are to ask for (RFC 6750, 3.1)."""
+        if not self.scopes <= said.scopes(claims):
+            logger.info("A token of %s was refused: it lacks a scope", self.issuer)
+            raise InsufficientScope(self.asked or sorted(self.scopes))
 
     def _found(self, claims: dict[str, Any]) -> Any:
         try:

@@ -13,6 +13,7 @@ from django.contrib.auth import get_user_model
 from django.test import override_settings
 
 from django_mcp.checks import check_issuers, check_settings
+from django_mcp.exceptions import InsufficientScope
 from django_mcp.issuers import fetching, introspection, keys
 from django_mcp.principal import verifiers
 from django_mcp.protected.names import resource
@@ -61,7 +62,8 @@ async def test_people_come_in(project, issuer, server, alice):
     found = await project.keycloak.verify(issuer.token(aud), server)
     assert found.user == alice and found.auth.scopes == {"mcp"}
     assert (await project.company.verify(issuer.opaque("opaque", aud), server)).user == alice
-    assert await project.keycloak.verify(issuer.token(aud, scope="other"), server) is None
+    with pytest.raises(InsufficientScope, match="the scope mcp"):
+        await project.keycloak.verify(issuer.token(aud, scope="other"), server)
     assert await project.keycloak.verify(issuer.token(aud, sub="mallory"), server) is None
 
 

@@ -81,6 +81,22 @@ def test_whoever_has_none_is_told_where_to_get_one(issuer, tokens, asked, comes,
         }  # fmt: skip
 
 
+@pytest.mark.parametrize("ask", [None, ["api://shop/read"], []])
+def test_whoever_lacks_a_scope_alone_is_told_which(
+    issuer, tokens, asked, comes, alice, aud, revision, ask
+):
+    asked(tokens(scopes=["mcp", "read"], ask=ask))
+    client = comes(issuer.token(aud, scope="mcp"), revision=revision, initialize=False)
+    talk = client.start("tools/call", name="whoami", arguments={}).wait()
+    said = dict(re.findall(r'([a-z_]+)="([^"]*)"', talk.headers["www-authenticate"]))
+    assert talk.status == 403 and said["error"] == "insufficient_scope"
+    assert said["scope"] == " ".join(ask or ["mcp", "read"])
+    assert said["resource_metadata"].startswith("https://shop.example/.well-known/")
+    for worse in ({"aud": "https://evil.example"}, {"exp": 1}, {"scope": ""}):
+        client.token = issuer.token(**{"aud": aud, "scope": "mcp"} | worse)
+        assert challenged(client)["error"] == "invalid_token"
+
+
 @pytest.fixture(params=URLS)
 def web(request, client, server):
     """Documents at the shop's own host, whichever URLs are there."""

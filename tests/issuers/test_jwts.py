@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import serialization
 from django.core.exceptions import ImproperlyConfigured
 
 import django_mcp as mcp
-from django_mcp.exceptions import Busy
+from django_mcp.exceptions import Busy, InsufficientScope
 from django_mcp.issuers import JWTTokens, keys
 from django_mcp.issuers.signatures import ALGORITHMS, read_key
 from django_mcp.principal import Challenging, Issuing
@@ -115,7 +115,13 @@ async def test_a_token_that_was_narrowed_to_nothing_opens_nothing(
 
 async def test_a_scope_that_is_wanted_is_there(issuer, tokens, server, alice, aud):
     verifier = tokens(scopes=["mcp", "read"])
-    assert not await enters(verifier, issuer.token(aud), server)
+    with pytest.raises(InsufficientScope) as refused:
+        await enters(verifier, issuer.token(aud), server)
+    assert refused.value.scopes == ("mcp", "read")
+    made: list[Any] = []
+    with pytest.raises(InsufficientScope):
+        await enters(tokens(scopes=["read"], user=made.append), issuer.token(aud), server)
+    assert made == []
     assert await enters(verifier, issuer.token(aud, scope="read more mcp"), server)
 
 

@@ -3,8 +3,8 @@ Who is calling: the token and the session of a request, found in one look-up.
 
 Rule: a token is read from the Authorization header and from nowhere else. What
 is not valid is answered by a challenge, and so is whoever shows no token where
-nothing is for everybody. A session is its owner's alone: to anybody else it is
-not there.
+nothing is for everybody; one that its verifier finds too narrow, by 403. A
+session is its owner's alone: to anybody else it is not there.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from ... import threads
 from ...delivery import sessions
+from ...exceptions import InsufficientScope
 from ...principal import (
     LookupVerifier,
     Principal,
@@ -23,7 +24,7 @@ from ...principal import (
     looked_up,
     verifiers,
 )
-from .challenges import challenge
+from .challenges import challenge, insufficient
 from .exchanges import Refused
 
 if TYPE_CHECKING:
@@ -82,7 +83,10 @@ async def _look_up(
         return anonymous(), None if id is None else await threads.lookups.run(sessions.find, id)
     if len(token) > MAX_TOKEN:
         raise challenge(exchange, invalid=True)
-    principal, session = await _verified(exchange.server, token, id)
+    try:
+        principal, session = await _verified(exchange.server, token, id)
+    except InsufficientScope as narrow:
+        raise insufficient(exchange, narrow.scopes) from None
     if principal is None or not principal.is_authenticated:
         raise challenge(exchange, invalid=True)
     return principal, session
