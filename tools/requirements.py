@@ -10,7 +10,8 @@ server, `compare` fails if the kept list and the checkout differ, `keep` writes 
 `todo` prints the requirements that no test shows yet.
 
 The rule: nothing is dropped by silence. Every normative sentence of the five revisions is kept,
-and binds a server until `decisions.txt` says whom else it binds. The specification's own words
+and binds a server until `decisions.txt` says whom else it binds; an authorization server is one
+too, for we are one. The specification's own words
 never enter the repository: what is kept of a sentence is its page, number, digest and key word.
 """
 
@@ -25,7 +26,7 @@ from typing import Any
 from tools.specification import Sentence, specification
 
 FOLDER = Path(__file__).parent.parent / "tests" / "requirements"
-PARTIES = ("server", "client", "host", "authorization-server", "other")
+PARTIES = ("server", "client", "host", "other")
 HEADER = """\
 # The normative sentences of the specification: page, number in the page, digest, key words.
 # Written by `python -m tools.requirements keep SPEC`.

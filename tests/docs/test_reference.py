@@ -9,12 +9,14 @@ import pytest
 from django.core.management import BaseCommand, CommandParser, get_commands, load_command_class
 
 import django_mcp as mcp
+from django_mcp.declare.schemas import problem
 from tools import docs as building
 
 from .pages import DOCS, PAGES, ROOT, anchors, blocks, fences, links, named, text
 
 INDEX = DOCS / "index.md"
 COMMANDS = DOCS / "reference/commands.md"
+DECLARING = DOCS / "reference/declaring.md"
 REFERENCE = sorted((DOCS / "reference").glob("*.md"))
 SETTINGS = DOCS / "reference/settings.md"
 NAMED = r"`\"?\[?\"?(django_mcp\.[\w.]+\.\w+)"
@@ -130,3 +132,19 @@ def test_mistakes_are_the_exit_code(monkeypatch, tmp_path, capfd):
     assert building.main([]) != 0
     (tmp_path / "index.md").write_text("# A page\n")
     assert building.main([]) == 0 and (tmp_path / "made/index.html").exists()
+
+
+DIALECTS = {
+    **{n: f"http://json-schema.org/draft-0{n}/schema#" for n in "3467"},
+    **{n: f"https://json-schema.org/draft/{n}/schema" for n in ("2019-09", "2020-12")},
+}
+
+
+def test_every_dialect_of_schemas_is_listed():
+    """Those that are taken, and no other."""
+    (told,) = re.findall(r"JSON schema \(draft (.*?), as `\$schema` says", text(DECLARING))
+    assert re.split(r", | or ", told) == list(DIALECTS)
+    for url in DIALECTS.values():
+        assert problem({"$schema": url, "type": "object"}) is None
+    unknown = {"$schema": "http://json-schema.org/draft-05/schema#", "type": "object"}
+    assert "is not supported; draft 3 to 2020-12 are" in str(problem(unknown))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 from django.test import override_settings
+from django.utils import timezone
 from django.views.debug import ExceptionReporter
+from oauth2_provider.models import get_access_token_model
 
 from .conftest import REDIRECT, VERIFIER
 from .flows import MCP, browser, code_for, error, issued, redeem, registered
@@ -88,6 +91,14 @@ def test_a_revocation_names_one_token(agent, more):
 
 def test_a_revocation_is_not_in_a_url(agent):
     assert error(sent("/revoke?token=x", ("client_id", agent.client_id))) == BAD
+
+
+def test_a_token_is_good_for_an_hour(alice, agent):
+    """Short: what leaks is worth nothing soon."""
+    told = issued(alice, agent)
+    left = get_access_token_model().objects.get().expires - timezone.now()
+    assert told["expires_in"] == 3600
+    assert timedelta(minutes=58) < left <= timedelta(hours=1)
 
 
 def test_a_token_that_is_none_is_revoked_all_the_same(agent):

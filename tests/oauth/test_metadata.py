@@ -243,6 +243,24 @@ def test_a_project_with_openid_has_its_own_document(web):
             assert web.get(where)["content-type"].startswith("text/html")
 
 
+class urls_with_openid:
+    """A project that is an OpenID provider too, by django-oauth-toolkit."""
+
+    urlpatterns = [
+        path("", include("django_mcp.oauth.urls")),
+        path("o/", include("oauth2_provider.urls", namespace="oauth2_provider")),
+    ]
+
+
+def test_the_openid_document_of_a_project_names_no_other_challenge_than_s256(web):
+    """Clients refuse an OpenID document that names none; ``plain`` would be no protection."""
+    dot = dot_settings(URL, OIDC_ENABLED=True)
+    with override_settings(ROOT_URLCONF=urls_with_openid, OAUTH2_PROVIDER=dot):
+        found = document(web, "/o" + OIDC)
+    assert found["issuer"] == URL
+    assert found["code_challenge_methods_supported"] == ["S256"]
+
+
 # Below a server.
 
 

@@ -795,6 +795,20 @@ def test_a_document_is_looked_at_before_it_is_too_old(internet, web):
     assert Application.objects.get().cimd_expires_at < limit
 
 
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [("max-age=600", 600), ("max-age=1", 300), ("no-store", 300), ("max-age=9999999", 86400)],
+)
+def test_a_document_is_kept_as_long_as_its_headers_say(internet, web, said, kept):
+    """T15: five minutes at least, so that nobody makes us ask all the time, and a day at most."""
+    internet.headers["Cache-Control"] = said
+    ask(web, CLAUDE_AI)
+    left = Application.objects.get().cimd_expires_at - timezone.now()
+    assert kept - 60 < left.total_seconds() <= kept
+    ask(web, CLAUDE_AI)
+    assert internet.asked == [CLAUDE_AI]
+
+
 def test_a_client_without_a_profile_is_looked_at_again(internet, web):
     """T15: what it authenticates by is nowhere else: it does not become a public client."""
     ask(web, CHATGPT)

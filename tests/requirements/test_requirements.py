@@ -113,6 +113,19 @@ def test_every_decision_is_about_a_kept_sentence_and_names_a_party():
     assert (stray, unknown) == ({}, {})
 
 
+def test_what_binds_an_authorization_server_is_left_to_nobody_else():
+    """It is part of this project: what it must do has tests, and waits for nothing."""
+    assert "authorization-server" not in requirements.PARTIES
+    assert [d for d, (p, _) in requirements.decisions().items() if p.startswith("auth")] == []
+    assert [entry.id for entry in TABLE if "authorization" in entry.later] == []
+    assert [e.id for e in TABLE if e.area in ("authorization", "oauth") and e.later] == []
+
+
+def test_no_reason_tells_how_the_repository_was_made():
+    told = {entry.id: entry.later + entry.not_applicable for entry in TABLE}
+    assert [id for id, why in told.items() if re.search(r"arrives?|later step|so far", why)] == []
+
+
 def test_no_sentence_is_decided_or_kept_twice():
     decided = Counter(digest for digest, *_ in requirements.lines("decisions.txt"))
     listed = Counter((sentence.page, sentence.number) for sentence in KEPT)

@@ -497,6 +497,24 @@ def visiting(server):
     return server
 
 
+@pytest.mark.parametrize("newer", URLS)
+def test_who_has_visited_a_page_is_nobody_else_for_it(connect, newer, private):
+    """A page signs nobody in here: who calls is said by the token alone."""
+    client = connect(
+        server=visiting(private), revision=newer, answers=answering({"action": "accept"})
+    )
+    assert client.text("visit") == "True"
+    assert error(client, "tools/call", name="whose")["code"] == -32602
+
+
+@pytest.mark.parametrize("newer", URLS)
+def test_what_a_client_says_of_a_page_is_not_taken(connect, newer, ask):
+    """What a user said at a page never passes through the client, in neither direction."""
+    said = {"action": "accept", "content": {"answer": "hunter2", "token": "hunter2"}}
+    client = connect(server=ask("Sign in.", url=PAGE), revision=newer, answers=answering(said))
+    assert client.text("ask") == "True"
+
+
 def test_the_end_is_told_to_the_client_that_was_asked(connect, server, committed):
     visiting(server)
     clients = [
