@@ -70,9 +70,9 @@ def page(chromium):
 class Beside:
     """The client, in a thread of its own: the browser is this thread's."""
 
-    def __init__(self, endpoint, callback, does=Agent.whoami):
+    def __init__(self, endpoint, callback, does=Agent.whoami, **more):
         self.callback, self.urls = callback, Queue()
-        self.agent = Agent(endpoint, self.sent, callback.url)
+        self.agent = Agent(endpoint, self.sent, callback.url, **more)
         self._pool = ThreadPoolExecutor(1)
         self.said = self._pool.submit(lambda: asyncio.run(does(self.agent)))
         self._pool.shutdown(wait=False)

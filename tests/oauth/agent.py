@@ -91,22 +91,28 @@ def told(location: str, callback: str = CALLBACK) -> Told:
 
 
 class Tapped(httpx2.AsyncHTTPTransport):
-    """Notes the path of every request and the status of its answer, the flow's own among them."""
+    """Notes the path of every request and the status of its answer, the flow's own among them.
 
-    def __init__(self, noted: list[tuple[str, int]]) -> None:
+    Of those for tokens it notes what they are asked by, too.
+    """
+
+    def __init__(self, noted: list[tuple[str, int]], grants: list[str]) -> None:
         super().__init__()
-        self.noted = noted
+        self.noted, self.grants = noted, grants
 
     async def handle_async_request(self, request: Any) -> Any:
         response = await super().handle_async_request(request)
         self.noted.append((request.url.path, response.status_code))
+        if request.url.path == "/oauth/token":
+            self.grants += parse_qs(request.content.decode())["grant_type"]
         return response
 
 
 class Agent:
     """A client of the endpoint, whose authorization ``sent`` gets from a person.
 
-    ``more`` is what else it says of itself.
+    ``document`` is the URL of what describes it, if anything does; ``more`` is what else it says of
+    itself.
     """
 
     def __init__(
@@ -114,16 +120,18 @@ class Agent:
         endpoint: str,
         sent: Callable[[str], Awaitable[Told]],
         callback: str = CALLBACK,
+        document: str | None = None,
         **more: Any,
     ) -> None:
         self.endpoint, self._sent = endpoint, sent
         self.asked: list[str] = []  # the URLs that people were sent to
         self.told: list[Told] = []  # what came back
         self.requests: list[tuple[str, int]] = []
+        self.grants: list[str] = []
         self.memory = Memory()
         said = OAuthClientMetadata(client_name="Agent Smith", redirect_uris=[callback], **more)
         self.provider = OAuthClientProvider(
-            endpoint, said, self.memory, self._redirected, self._answered
+            endpoint, said, self.memory, self._redirected, self._answered, document
         )
 
     async def _redirected(self, url: str) -> None:
@@ -144,7 +152,7 @@ class Agent:
     async def opened(self, mode: str = "auto") -> AsyncIterator[Client]:
         async with (
             httpx2.AsyncClient(
-                transport=Tapped(self.requests), auth=self.provider, timeout=60
+                transport=Tapped(self.requests, self.grants), auth=self.provider, timeout=60
             ) as http,
             Client(streamable_http_client(self.endpoint, http_client=http), mode=mode) as client,
         ):

@@ -55,6 +55,8 @@ if "SITE_SCOPES" in os.environ:
         "basic": Scope("Know who you are", covers=["tool:whoami"]),
         "write": Scope("Change users", covers=["auth.change_*"]),
     }
+if "SITE_DOCUMENTS" in os.environ:
+    OAUTH2_PROVIDER["CIMD_METADATA_FETCHER"] = "tests.oauth.project.documents.Fetcher"
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,

@@ -1,0 +1,181 @@
+"""The official client that is known by a document, in a real browser: there, and long after.
+
+What describes the client is on a site of its own, by https, as is where the browser comes back to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import threading
+from http.server import ThreadingHTTPServer
+from queue import Queue
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from tests.oauth.agent import text
+from tests.oauth.clients import certificate  # noqa: F401
+from tests.oauth.site import Site
+from tests.oauth.test_end_to_end import SHORT, bare
+
+from .conftest import ARGUMENTS
+from .test_authorization import SECONDS, Back, Beside, callback, page, sign_in  # noqa: F401
+
+HOST = "app.example"
+DOCUMENT = f"https://{HOST}/client.json"
+SAID = {
+    "client_id": DOCUMENT,
+    "client_name": "Agent Jones",
+    "redirect_uris": [f"https://{HOST}/callback", "http://127.0.0.1/callback"],
+    "grant_types": ["authorization_code", "refresh_token"],
+    "token_endpoint_auth_method": "none",
+}
+
+
+class Home(ThreadingHTTPServer):
+    """The site of the client: its document, and where it waits for the browser to come back."""
+
+    url = f"https://{HOST}/callback"
+
+    def __init__(self, certificate):  # noqa: F811
+        super().__init__(("127.0.0.1", 0), Door)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        self.socket = context.wrap_socket(  # each shakes hands in a thread of its own
+            self.socket, server_side=True, do_handshake_on_connect=False
+        )
+        self.came: Queue[str] = Queue()
+        self.read = 0  # times that the document was had
+
+
+class Door(Back):
+    def do_GET(self):
+        if self.path != "/client.json":
+            super().do_GET()
+            return
+        self.server.read += 1
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(json.dumps(SAID).encode())
+
+
+@pytest.fixture(scope="module")
+def home(certificate):  # noqa: F811
+    with Home(certificate) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def chromium(chromium, program, home):
+    """One that finds the client's site, and trusts it."""
+    there = f"--host-resolver-rules=MAP {HOST} 127.0.0.1:{home.server_port}"
+    arguments = [*ARGUMENTS, there, "--ignore-certificate-errors"]
+    browser = chromium.browser_type.launch(executable_path=program, args=arguments)
+    yield browser
+    browser.close()
+
+
+@pytest.fixture(scope="module")
+def made(program, home, certificate, tmp_path_factory):  # noqa: F811
+    """Makes a site that finds the client's, and trusts it."""
+
+    def site(**more):
+        found = {"SITE_DOCUMENTS": str(home.server_port), "SSL_CERT_FILE": certificate}
+        return Site(tmp_path_factory.mktemp("site"), **found, **more)
+
+    return site
+
+
+@pytest.fixture(scope="module")
+def site(made):
+    site = made()
+    with site.serve():
+        yield site
+
+
+@pytest.fixture(autouse=True)
+def nobody_came(home):
+    """Of what went before."""
+    home.came = Queue()
+
+
+def arrive(page, client):  # noqa: F811
+    """Alice comes to the page of consent."""
+    page.goto(client.urls.get(timeout=SECONDS))
+    sign_in(page, "alice")
+
+
+def described(page):  # noqa: F811
+    """What the page says of the client: its names and marks, and all in words."""
+    about = page.locator("dl > div").first
+    marks = [one.inner_text() for one in about.locator("strong, .tag").all()]
+    return marks, " ".join(about.inner_text().split())
+
+
+def allow(page, waiting):  # noqa: F811
+    page.get_by_role("button", name="Allow").click()
+    page.wait_for_url(f"{waiting.url}?*")
+
+
+def is_known_by_its_document(agent):
+    """It says where that is, and registers nowhere."""
+    (url,) = agent.asked
+    named = parse_qs(urlsplit(url).query)["client_id"]
+    return named == [agent.memory.client.client_id] == [DOCUMENT] and not (
+        agent.answers("/oauth/register") or agent.memory.client.client_secret
+    )
+
+
+def test_a_site_is_verified_by_its_document(site, home, page):  # noqa: F811
+    """From the 401 to the answer of a tool."""
+    client, before = Beside(site.endpoint, home, document=DOCUMENT), home.read
+    arrive(page, client)
+    marks, words = described(page)
+    assert marks == [HOST, "verified"] and home.read > before
+    assert f"It calls itself “Agent Jones”. {HOST} answers for it." in words
+    allow(page, home)
+    assert client.said.result(SECONDS) == "alice" and is_known_by_its_document(client.agent)
+    assert client.agent.answers("/mcp").count(401) == 1
+    assert client.agent.grants == ["authorization_code"]
+
+
+def test_a_program_on_the_device_is_not_verified_by_it(site, callback, page):  # noqa: F811
+    client = Beside(site.endpoint, callback, document=DOCUMENT)
+    arrive(page, client)
+    marks, words = described(page)
+    assert marks == [HOST] and f"{HOST} describes it, but another program" in words
+    allow(page, callback)
+    assert client.said.result(SECONDS) == "alice" and is_known_by_its_document(client.agent)
+
+
+async def goes_on(agent):
+    """Who it is before its token has ended, and after, in one conversation."""
+    async with agent.opened() as client:
+        before, first = text(await client.call_tool("whoami", {})), agent.memory.tokens
+        while agent.provider.context.is_token_valid():  # noqa: ASYNC110 (no bell rings)
+            await asyncio.sleep(0.1)
+        ended = await bare(agent, first.access_token)
+        after, then = text(await client.call_tool("whoami", {})), agent.memory.tokens
+    return before, first, ended.status_code, after, then
+
+
+def test_it_goes_on_when_its_token_has_ended_and_nobody_is_asked(made, home, page):  # noqa: F811
+    site = made(seconds=SHORT)
+    with site.serve():
+        client = Beside(site.endpoint, home, goes_on, document=DOCUMENT)
+        arrive(page, client)
+        allow(page, home)
+        page.close()
+        before, first, status, after, then = client.said.result(SECONDS)
+    assert (before, status, after) == ("alice", 401, "alice")
+    assert then.access_token != first.access_token and then.refresh_token != first.refresh_token
+    assert client.agent.grants == ["authorization_code", "refresh_token"]
+    assert set(client.agent.answers("/oauth/token")) == {200}
+    assert is_known_by_its_document(client.agent) and home.came.empty()
