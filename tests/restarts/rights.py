@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,34 @@ def answered(answer: Answer) -> JSON:
         return answer.json() if is_plain else list(answer)[-1]
     finally:
         answer.cut()
+
+
+def all_kinds(
+    ports: Sequence[int], token: str, connect: Callable[..., Client], told: Callable[..., Told]
+) -> dict[str, Told]:
+    """Of each kind of what stays open, one at each worker: a stream, a listen and a call."""
+    at = [(port, connect(port, token)) for port in ports]
+    opened = {f"session {port}": told(client.get()) for port, client in at}
+    opened |= {f"listen {port}": told(listen(port, token)) for port in ports}
+    return opened | {f"call {port}": told(one.call("guarded", seconds=60)) for port, one in at}
+
+
+def results(opened: dict[str, Told]) -> list[JSON]:
+    """What calls came to."""
+    said = [one for where, told in opened.items() if "call" in where for _, one in told.came]
+    return [one for one in said if "result" in one]
+
+
+def refusals(ports: Sequence[int], token: str) -> list[int]:
+    """How each worker refuses what comes next."""
+    refused = [alone(port, token, "tools/list") for port in ports]
+    assert all("error" in answered(one) for one in refused)
+    return [one.status for one in refused]
+
+
+def report(what: str, since: float, at: dict[str, float]) -> None:
+    told = ", ".join(f"{name} {(when - since) * 1000:.0f} ms" for name, when in at.items())
+    print(f"{what}: {told}")
 
 
 def names(response: JSON) -> set[str]:

@@ -31,5 +31,34 @@ DJANGO_MCP = {
     "DATABASE": "default" if shared else "mcp", "JSON_GRACE": 0.2,
     "THREADS": int(os.environ.get("THREADS", 10)),
 }  # fmt: skip
+if os.environ.get("OAUTH"):
+    # Beside all that: an authorization server, an admin, and people in a browser.
+    from django_mcp.oauth import dot_settings
+
+    URL = "https://restarts.example"
+    INSTALLED_APPS[2:2] = [
+        "django.contrib.admin", "django.contrib.messages", "django.contrib.sessions",
+        "oauth2_provider",
+    ]  # fmt: skip
+    INSTALLED_APPS.append("django_mcp.oauth")
+    OAUTH2_PROVIDER = dot_settings(URL)
+    DJANGO_MCP |= {"URL": URL, "VERIFIERS": ["django_mcp.oauth.verifier.OAuthTokens"]}
+    ROOT_URLCONF, LOGIN_URL = "tests.oauth.admin_urls", "/admin/login/"
+    MIDDLEWARE = [
+        "django.contrib.sessions.middleware.SessionMiddleware",
+        "django.contrib.auth.middleware.AuthenticationMiddleware",
+        "django.contrib.messages.middleware.MessageMiddleware",
+    ]
+    PROCESSORS = [
+        "django.template.context_processors.request",
+        "django.contrib.auth.context_processors.auth",
+        "django.contrib.messages.context_processors.messages",
+    ]
+    TEMPLATES = [
+        {
+            "BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True,
+            "OPTIONS": {"context_processors": PROCESSORS},
+        }
+    ]  # fmt: skip
 if layers := os.environ.get("LAYERS"):
     CHANNEL_LAYERS = json.loads(layers)

@@ -7,38 +7,26 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
 
 import pytest
-from django.db import connection
 
-from .rights import Hand, Pipe, Told, alone, answered, listed, listen, names
+from .rights import (
+    Pipe,
+    all_kinds,
+    alone,
+    answered,
+    listed,
+    listen,
+    names,
+    refusals,
+    report,
+    results,
+)
 from .test_sse import Client as SseClient
-from .wire import Answer, Client
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 CHANGED = "notifications/tools/list_changed"
 UNKNOWN = {"code": -32602, "message": "Unknown tool: guarded"}
-
-
-@pytest.fixture
-def more(request) -> dict[str, str]:
-    """The database that the suite runs on: SQLite's is a file that processes share anyway."""
-    is_file = connection.vendor == "sqlite"
-    return {} if is_file else {"RESTARTS_DATABASE": request.getfixturevalue("database")}
-
-
-@pytest.fixture
-def hand(tables, more) -> Iterator[Hand]:
-    made = Hand(tables, **more)
-    yield made
-    made.do("Switch.objects.all().delete()")
-    made.close()
-
-
-@pytest.fixture
-def ports(begin, more) -> list[int]:
-    return [begin(**more).port for _ in range(3)]
 
 
 @pytest.fixture
@@ -48,40 +36,8 @@ def person(hand, request) -> tuple[str, str]:
     return name, hand.person(name)
 
 
-@pytest.fixture
-def told() -> Iterator[Callable[..., Told]]:
-    """Reads streams, and breaks their connections at the end."""
-    made: list[Told] = []
-
-    def reading(answer: Answer) -> Told:
-        made.append(Told(answer))
-        return made[-1]
-
-    yield reading
-    for one in made:
-        one.close()
-
-
-@pytest.fixture
-def connect() -> Iterator[Callable[..., Client]]:
-    made: list[Client] = []
-
-    def connected(port: int, token: str, **more: str) -> Client:
-        made.append(Client(port, token=token, **more))
-        return made[-1]
-
-    yield connected
-    for client in made:
-        client.close()
-
-
 def error(response) -> dict:
     return {key: response["error"][key] for key in ("code", "message")}
-
-
-def report(what: str, since: float, at: dict) -> None:
-    told = ", ".join(f"{name} {(when - since) * 1000:.0f} ms" for name, when in at.items())
-    print(f"{what}: {told}")
 
 
 TAKEN = {
@@ -195,19 +151,12 @@ def test_who_may_no_longer_come_in_has_nothing_open_at_any_worker(
     hand, ports, person, connect, told, way
 ):
     name, token = person
-    clients = [connect(port, token) for port in ports]
-    at = list(zip(ports, clients, strict=True))
-    open_ = {f"session {port}": told(client.get()) for port, client in at}
-    open_ |= {f"listen {port}": told(listen(port, token)) for port in ports}
-    open_ |= {f"call {port}": told(client.call("guarded", seconds=60)) for port, client in at}
+    opened = all_kinds(ports, token, connect, told)
     time.sleep(2)
     since, _ = hand.do(ENDS[way].format(name))
-    report(way, since, {where: one.end() for where, one in open_.items()})
-    for where, one in open_.items():
-        if where.startswith("call"):
-            assert not any("result" in message for _, message in one.came)
-    refused = [alone(port, token, "tools/list") for port in ports]
-    assert ["error" in answered(one) and one.status for one in refused] == [401] * 3
+    report(way, since, {where: one.end() for where, one in opened.items()})
+    assert not results(opened)
+    assert refusals(ports, token) == [401] * 3
 
 
 def test_who_becomes_a_superuser_is_told_so_and_who_is_none_any_more(hand, ports, person, told):

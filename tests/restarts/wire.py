@@ -32,10 +32,10 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), **given, **more}
 
 
-def migrate(folder: Path) -> None:
+def migrate(folder: Path, **more: str) -> None:
     for alias in ("default", "mcp"):
         command = [sys.executable, "-m", "django", "migrate", "-v0", f"--database={alias}"]
-        subprocess.run(command, check=True, cwd=ROOT, env=environment(folder))
+        subprocess.run(command, check=True, cwd=ROOT, env=environment(folder, **more))
 
 
 class Process:
