@@ -463,6 +463,11 @@ def refuse_user(row, alice):
     get_user_model().objects.filter(pk=alice.pk).update(is_active=False)
 
 
+def change_password(row, alice):
+    alice.set_password("another")
+    alice.save()
+
+
 def block(row, alice):
     theirs = ClientProfile.objects.filter(client_id=row.application.client_id)
     theirs.update(blocked=timezone.now())
@@ -472,7 +477,8 @@ def delete_client(row, alice):
     row.application.delete()
 
 
-ENDINGS = [revoke, refuse_user, block, delete_client]
+ENDINGS = [revoke, refuse_user, change_password, block, delete_client]
+OF_EVERY_CLIENT = (refuse_user, change_password)
 
 
 async def look():
@@ -493,7 +499,7 @@ def test_what_was_taken_back_ends_what_goes_on(comes, alice, public_client, serv
     assert (ended.state, ended.cancelled) == ("done", True)
     challenged(client.post(client.message("ping", {})))
     bystander.run(look())
-    assert others.over == (end is refuse_user)
+    assert others.over == (end in OF_EVERY_CLIENT)
 
 
 @pytest.mark.parametrize("end", ENDINGS, ids=lambda end: end.__name__)
