@@ -499,8 +499,11 @@ def test_no_other_origin_may_read_it(signed_in, public_client):
 def test_no_log_has_a_code(signed_in, public_client, caplog):
     """T25: the code, the state and the challenge are in no line of any log of ours."""
     caplog.set_level("INFO")
-    code = told(signed_in.post(url(public_client), ALLOW))["code"]
-    assert code not in caplog.text and CHALLENGE not in caplog.text
+    state = "state-that-proves-who-asked"
+    answer = told(signed_in.post(url(public_client, state=state), ALLOW))
+    refused = told(signed_in.post(url(public_client, state=state), CANCEL))
+    assert answer["state"] == refused["state"] == state
+    assert not any(one in caplog.text for one in (answer["code"], state, CHALLENGE))
 
 
 # T27: headers made of what a client says.
