@@ -335,10 +335,14 @@ def visiting(client, token):
 
 
 @pytest.mark.parametrize("who", ["another user", "another client", "both"])
-def test_a_session_is_its_users_and_its_clients_alone(pair, who):
-    """T9: to anybody else it is not there, and it is none the worse for it."""
-    before = Session.objects.get()
-    assert [talk.status for talk in visiting(pair, pair.secrets[who])] == [404, 404, 404]
+def test_a_session_is_its_users_and_its_clients_alone(pair, who, caplog):
+    """T9: to anybody else it is not there, and it is none the worse for it; the log has who."""
+    before, secret = Session.objects.get(), pair.secrets[who]
+    assert [talk.status for talk in visiting(pair, secret)] == [404, 404, 404]
+    told = [one for one in caplog.records if one.levelname == "WARNING"]
+    assert [one.args[:2] for one in told] == [(before.pk, before.owner)] * 3
+    assert all(one.args[2] not in (before.owner, "nobody") for one in told)
+    assert not any(one in caplog.text for one in (secret, pair.token, pair.session))
     after = Session.objects.get()
     assert (after.owner, after.pk) == (before.owner, before.pk)
     assert pair.text("whoami") == "alice"

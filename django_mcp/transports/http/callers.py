@@ -4,11 +4,13 @@ Who is calling: the token and the session of a request, found in one look-up.
 Rule: a token is read from the Authorization header and from nowhere else. What
 is not valid is answered by a challenge, and so is whoever shows no token where
 nothing is for everybody; one that its verifier finds too narrow, by 403. A
-session is its owner's alone: to anybody else it is not there.
+session is its owner's alone: to anybody else it is not there, and whoever shows
+one that is not theirs is in the log, by name.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from itertools import groupby
 from typing import TYPE_CHECKING, cast
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from ...models import Session
     from .exchanges import Exchange
 
+logger = logging.getLogger("django_mcp")
 MAX_TOKEN = 8_192
 
 
@@ -140,9 +143,16 @@ def _owned(
     if session is not None and session.server == exchange.server.name:
         if session.owner == exchange.principal.key:
             return session, None
+        _tell(session, exchange.principal)
         if token is None:
             return None, challenge(exchange)
     return None, Refused(404, "There is no such session: initialize a new one.")
+
+
+def _tell(session: Session, caller: Principal) -> None:
+    """Neither the session's id nor a token: by names alone nobody comes in."""
+    who = caller.key or "nobody"
+    logger.warning("Session %s of %s was shown by %s", session.pk, session.owner or "nobody", who)
 
 
 def bearer(authorization: str | None) -> str | None:

@@ -124,6 +124,12 @@ ROWS = (
         by=STREAMS,
     ),
     Removal(
+        "T9", "whoever shows another's session is in the log",
+        (Edit(CALLERS, "        _tell(session, exchange.principal)\n", "        pass\n"),),
+        SESSION,
+        by=STREAMS,
+    ),
+    Removal(
         "T9", "a session is one client's",
         (Edit("principal.py",
               'application = getattr(self.auth and self.auth.application, "pk", "")',
