@@ -77,7 +77,7 @@ def asked(query: QueryDict, validated: Callable[[], tuple[list[str], dict[str, A
     ``OAuthToolkitError``, as this does, or ``FatalClientError`` where only the person may hear it.
     """
     scopes, credentials = _validated(query, validated)
-    application = get_application_model().objects.get(client_id=credentials["client_id"])
+    application = _application(credentials["client_id"])
     to = _destination(query, application, credentials["redirect_uri"])
     if ClientProfile.objects.filter(
         client_id=application.client_id, blocked__isnull=False
@@ -87,6 +87,14 @@ def asked(query: QueryDict, validated: Callable[[], tuple[list[str], dict[str, A
     servers = _servers(query, credentials)
     kept = {name: credentials.get(name) for name in KEPT} | {"resource": list(servers)}
     return Asked(application, kept, to, servers, tuple(dict.fromkeys(scopes)), prompt(query))
+
+
+def _application(client_id: str) -> Any:
+    """Its row, which may be gone since the request was validated."""
+    found = get_application_model().objects.filter(client_id=client_id).first()
+    if found is None:
+        raise FatalClientError(errors.InvalidClientIdError())
+    return found
 
 
 def _destination(query: QueryDict, application: Any, uri: str) -> Destination:

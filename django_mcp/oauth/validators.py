@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from django.db import IntegrityError
 from oauth2_provider.scopes import get_scopes_backend
 from oauthlib.oauth2.rfc6749 import errors
 
@@ -133,6 +134,15 @@ class MCPOAuth2Validator(PrivateKeyJWT, Redeeming, Refreshing):
         return bool(request.scopes) and not _is_another_door(client, request)
 
     # Tokens.
+
+    def save_bearer_token(self, token: Any, request: Any, *args: Any, **kwargs: Any) -> None:
+        """For a client that was deleted since it said who it is, the database takes no token."""
+        try:
+            super().save_bearer_token(token, request, *args, **kwargs)
+        except IntegrityError as error:
+            if type(request.client)._default_manager.filter(pk=request.client.pk).exists():
+                raise
+            raise errors.InvalidClientError(request=request) from error
 
     def _create_access_token(self, expires: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
         """That of a machine is its service user's, and ends with it."""

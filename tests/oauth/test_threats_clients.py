@@ -16,7 +16,7 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.core.cache import cache
 from django.core.management import call_command
-from django.db import connections
+from django.db import connection, connections
 from django.test import Client, override_settings
 from django.utils import timezone
 from hypothesis import given as example
@@ -31,12 +31,14 @@ from oauth2_provider.models import (
 )
 from oauth2_provider.settings import oauth2_settings
 
+from django_mcp.oauth import asking, rates, redirects, unused
 from django_mcp.oauth import keys as keys_of
-from django_mcp.oauth import rates, redirects, unused
 from django_mcp.oauth.fetching import checked
 from django_mcp.oauth.metadata import authorization_server_metadata
 from django_mcp.oauth.models import ClientProfile, Consent
+from django_mcp.oauth.redeeming import Redeeming
 
+from . import flows
 from .clients import (
     CHATGPT,
     CLAUDE_AI,
@@ -56,7 +58,7 @@ from .clients import (
     register,
     toolkit,
 )
-from .conftest import CHALLENGE, MCP, URL
+from .conftest import CHALLENGE, MCP, URL, VERIFIER
 from .flows import at_once, browser
 
 __all__ = ["certificate", "internet", "our_toolkit"]
@@ -217,7 +219,7 @@ def test_of_a_flood_nothing_is_left_where_no_command_runs(flood, web):
 
 
 def test_a_client_cannot_be_forgotten_while_it_is_authorized(shared_db, web):
-    """T10: who reaps and who redeems at the same moment: nobody gets a 500, or half a client."""
+    """T10: who reaps and who writes a code at the same moment: there is no half of a client."""
     alice = get_user_model().objects.create_user("alice")
     ids = [
         register(web, INSPECTOR | {"client_name": f"{number}"}).json()["client_id"]
@@ -250,6 +252,83 @@ def test_a_client_cannot_be_forgotten_while_it_is_authorized(shared_db, web):
     left = set(Application.objects.values_list("client_id", flat=True))
     assert left == set(Grant.objects.values_list("application__client_id", flat=True))
     assert left == set(ClientProfile.objects.values_list("client_id", flat=True))
+
+
+MACHINE = {
+    "client_type": "confidential", "authorization_grant_type": "client-credentials",
+    "client_secret": "s3cret",
+}  # fmt: skip
+GRANT_TYPES = ["authorization_code", "refresh_token", "client_credentials"]
+GONE = [(400, "invalid_grant"), (401, "invalid_client")]
+
+
+def let_in(client, person):
+    """What the person is answered who agrees, and the client that brings the code."""
+    (redirect_uri,) = client.redirect_uris.split()
+    page = f"/oauth/authorize?{flows.query(client, redirect_uri=redirect_uri)}"
+    agreed = flows.browser(person).post(page, {"allow": "true"})
+    if agreed.status_code != 302:
+        return agreed.status_code, None
+    code = flows.answer(agreed)["code"]
+    return 302, flows.redeem(code, client, redirect_uri=redirect_uri).status_code
+
+
+@pytest.mark.skipif(connection.vendor == "mysql", reason="InnoDB may end either by a deadlock.")
+def test_who_agrees_while_the_client_is_forgotten_sees_no_error_of_ours(shared_db, web):
+    """T10: the page and the token endpoint, in the race: it is let in whole, or is unknown."""
+    alice = get_user_model().objects.create_user("alice")
+    for number in range(3):
+        bodies = (INSPECTOR | {"client_name": f"{number} {one}"} for one in range(4))
+        ids = [register(web, body).json()["client_id"] for body in bodies]
+        clients = [Application.objects.get(client_id=one) for one in ids]
+        old = timezone.now() - timedelta(days=2)
+        ClientProfile.objects.filter(client_id__in=ids).update(created=old)
+        works = [lambda one=one: let_in(one, alice) for one in clients]
+        works.append(lambda: unused.reap(unused.expired()))
+        told = flows.at_once(len(works), lambda index, works=works: (index, works[index]()))
+        said = {ids[index]: answer for index, answer in told if index < len(ids)}
+        assert set(said.values()) <= {(302, 200), (400, None)}
+        left = {client_id for client_id, answer in said.items() if answer[0] == 302}
+        for rows in (Application.objects, ClientProfile.objects):
+            known = rows.filter(client_id__in=ids).values_list("client_id", flat=True)
+            assert set(known) == left
+        held = AccessToken.objects.filter(application__client_id__in=ids)
+        assert set(held.values_list("application__client_id", flat=True)) == left
+
+
+def test_who_comes_for_a_client_that_was_just_forgotten_is_told_so(web, alice, monkeypatch):
+    """T10: between the first look at its row and the second."""
+    id = register(web, INSPECTOR).json()["client_id"]
+    client, look = Application.objects.get(client_id=id), asking._validated
+
+    def meanwhile(*args):
+        found = look(*args)
+        assert unused.forget([id]) == [id]
+        return found
+
+    monkeypatch.setattr(asking, "_validated", meanwhile)
+    assert let_in(client, alice) == (400, None)
+
+
+@pytest.mark.parametrize("grant_type", GRANT_TYPES)
+def test_no_token_is_for_a_client_that_is_deleted_meanwhile(shared_db, monkeypatch, grant_type):
+    """T10: by somebody else, after it has said who it is."""
+    alice, save = get_user_model().objects.create_user("alice"), Redeeming.save_bearer_token
+    is_machine = grant_type == "client_credentials"
+    client = flows.registered("manual", **(MACHINE | {"user": alice} if is_machine else {}))
+    secret = {"client_secret": "s3cret"} if is_machine else {}
+    if grant_type == "authorization_code":
+        secret = {"code": flows.code_for(alice, client), "code_verifier": VERIFIER}
+    elif grant_type == "refresh_token":
+        secret = {"refresh_token": flows.issued(alice, client)["refresh_token"]}
+
+    def meanwhile(self, *args, **kwargs):
+        Application.objects.get().delete()
+        return save(self, *args, **kwargs)
+
+    monkeypatch.setattr(Redeeming, "save_bearer_token", meanwhile)
+    told = flows.token(grant_type=grant_type, client_id=client.client_id, **secret)
+    assert flows.error(told) in GONE and not AccessToken.objects.exists()
 
 
 # T11: redirect URIs.
