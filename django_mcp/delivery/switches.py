@@ -6,9 +6,11 @@ Rule: where nothing was migrated yet nothing can be off, and who looks makes no 
 
 from __future__ import annotations
 
-from django.db import OperationalError, ProgrammingError, connections
+from django.db import DatabaseError, OperationalError, ProgrammingError, connections
 
+from .. import switches
 from ..models import Switch
+from .jobs import surely
 from .rows import is_there
 
 
@@ -23,3 +25,11 @@ def switched_off() -> frozenset[tuple[str, str]]:
         if Switch._meta.db_table in connections[rows.db].introspection.table_names():
             raise
         return frozenset()
+
+
+async def switches_known() -> None:
+    """Look, however long the database is away: a process may begin while nobody can tell."""
+    try:
+        await switches.fresh()
+    except DatabaseError:
+        await surely(switches.look)

@@ -17,9 +17,6 @@ from collections.abc import Awaitable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from django.db import DatabaseError
-
-from .. import switches
 from ..conf import settings
 from ..declare.requests import Silence
 from ..declare.servers import Server
@@ -29,6 +26,7 @@ from ..delivery.doorbell import Ring, doorbell, ring
 from ..delivery.jobs import PerLoop, surely
 from ..delivery.leases import lease
 from ..delivery.poller import poller
+from ..delivery.switches import switches_known
 from ..delivery.writer import writer
 from ..exceptions import Busy, Parked
 from ..models import Call as Row
@@ -163,7 +161,7 @@ class Docket:
         tool = server.catalog.tools[call.params["name"]]
         request = Run(call, server, who, Seat(kept.reply.session), Silence(), host=host).request
         if tool.is_free:
-            await _learned()
+            await switches_known()
             return tool.admits(request)
         try:
             return await surrounded_job(request, lambda: tool.admits(request))
@@ -392,14 +390,6 @@ class Docket:
             return kept
         finally:
             self._claimed.discard(row.pk)
-
-
-async def _learned() -> None:
-    """What is switched off, before anything else: a process may begin while nobody can tell it."""
-    try:
-        await switches.fresh()
-    except DatabaseError:
-        await surely(switches.look)
 
 
 def _is_held(row: Row) -> bool:
