@@ -1,4 +1,10 @@
-"""What real clients send, and a web of their documents on this machine."""
+"""What clients send, as far as is known, and a web of their documents on this machine.
+
+Nothing here was recorded. It is written after what is told of each client: VS Code's after its
+source; those of Claude, ChatGPT, Cursor and the MCP Inspector after public reports and pages. Told
+are the ids and addresses, the redirect URIs, the grants and how a client proves who it is; names
+and links are made up where nothing is known, as is the ``Xa9`` of ChatGPT's app.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +40,11 @@ JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
 PUBLIC_ADDRESS = "93.184.216.34"
 
-# Bodies of registrations.
+# Bodies of registrations, not recorded ones. What is told of them: Cursor has these three redirects
+# and says that it is "web"; VS Code has four, on two sites and on this machine with and without its
+# port, is "native", and asks for the grants that are offered; ChatGPT asks for no machine's grant;
+# the Inspector is a page at port 6274. Claude Code, which comes by its document, listens on a port
+# that is free: that it registers itself so is a guess.
 
 REGISTRATIONS: dict[str, dict[str, Any]] = {
     "Claude Code": {
@@ -88,7 +98,9 @@ REGISTRATIONS: dict[str, dict[str, Any]] = {
     },
 }
 
-# Documents, as they are published.
+# Documents, not fetched ones. What is told of them: Claude.ai lists the JWT bearer grant and has a
+# redirect to each of its sites; Claude Code has redirects without a port; VS Code lists the device
+# grant; ChatGPT has a document for each app, and proves itself by keys (``private_key_jwt``, RS256).
 
 CLAUDE_AI = "https://claude.ai/oauth/mcp-oauth-client-metadata"
 CLAUDE_CODE = "https://claude.ai/oauth/claude-code-client-metadata"
