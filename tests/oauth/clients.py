@@ -100,7 +100,7 @@ REGISTRATIONS: dict[str, dict[str, Any]] = {
 
 # Documents, not fetched ones. What is told of them: Claude.ai lists the JWT bearer grant and has a
 # redirect to each of its sites; Claude Code has redirects without a port; VS Code lists the device
-# grant; ChatGPT has a document for each app, and proves itself by keys (``private_key_jwt``, RS256).
+# grant; ChatGPT has a document for each app, and proves itself by keys (RS256).
 
 CLAUDE_AI = "https://claude.ai/oauth/mcp-oauth-client-metadata"
 CLAUDE_CODE = "https://claude.ai/oauth/claude-code-client-metadata"
