@@ -465,7 +465,7 @@ def goes_on(seconds: float, begun: list[Any], *owner: Any) -> bool:
 def test_without_a_grace_what_is_open_goes_on_as_long_as_the_account_stands(
     alice, agent, strict, begun, monkeypatch, max_age
 ):
-    """And it is not asked for at each look."""
+    """T24: nor is it asked for at each look."""
     monkeypatch.setattr(strict, "max_age", max_age)
     issued(alice, agent)
     assert goes_on(3 * max_age + CHECKING, begun, alice, agent)
