@@ -76,8 +76,8 @@ ROWS = (
     Removal(
         "T12", "a name is shown as text",
         (Edit(PAGE,
-              "<strong class=\"name\"><bdi>{{ client.name|default:nameless }}</bdi></strong><span",
-              "<strong class=\"name\"><bdi>{{ client.name|safe }}</bdi></strong><span"),),
+              "<strong class=\"name\"><bdi>{{ client.name|default:nameless }}</bdi></strong> <span",
+              "<strong class=\"name\"><bdi>{{ client.name|safe }}</bdi></strong> <span"),),
         ("test_a_name_says_nothing_but_itself",),
     ),
     Removal(
