@@ -3,13 +3,14 @@
 PYTHON ?= python3
 ARGS ?=
 
-.PHONY: help install demo visit test clients lint format types docs flows newcomer requirements databases conformance benchmark faults matrix ci atlas-data clean
+.PHONY: help install demo visit test test-all clients lint format types docs flows newcomer requirements databases conformance benchmark trace faults matrix ci atlas-data clean
 
 help:         ; @$(PYTHON) -m tools help $(ARGS)
 install:      ; @$(PYTHON) -m tools install $(ARGS)
 demo:         ; @$(PYTHON) -m tools demo $(ARGS)
 visit:        ; @$(PYTHON) -m tools visit $(ARGS)
 test:         ; @$(PYTHON) -m tools test $(ARGS)
+test-all:     ; @$(PYTHON) -m tools test-all $(ARGS)
 clients:      ; @$(PYTHON) -m tools clients $(ARGS)
 lint:         ; @$(PYTHON) -m tools lint $(ARGS)
 format:       ; @$(PYTHON) -m tools format $(ARGS)
@@ -21,6 +22,7 @@ requirements: ; @$(PYTHON) -m tools requirements $(ARGS)
 databases:    ; @$(PYTHON) -m tools databases $(ARGS)
 conformance:  ; @$(PYTHON) -m tools conformance $(ARGS)
 benchmark:    ; @$(PYTHON) -m tools benchmark $(ARGS)
+trace:        ; @$(PYTHON) -m tools trace $(ARGS)
 faults:       ; @$(PYTHON) -m tools faults $(ARGS)
 matrix:       ; @$(PYTHON) -m tools matrix $(ARGS)
 ci:           ; @$(PYTHON) -m tools ci $(ARGS)

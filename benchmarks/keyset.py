@@ -159,7 +159,7 @@ def is_index_search(text: str) -> bool:
 
 
 def measure(model: Any, ordering: list[str], rows: int) -> bool:
-    from django_mcp.declare.rows.keyset import Keyset
+    from django_mcp.declarations.fields.keyset import Keyset
 
     keyset, queryset = Keyset(model, ordering), model.objects.all()
     walked = walk(keyset, queryset, late=rows // PAGE * 99 // 100)

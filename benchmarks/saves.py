@@ -79,10 +79,10 @@ def add_changes() -> None:
     """As the router would have, had the model been registered when the database was migrated."""
     from django.db import connections
 
-    from django_mcp.delivery import changes
     from django_mcp.models import Change
+    from django_mcp.storage import change_log
 
-    if not changes.has_table("default"):
+    if not change_log.has_table("default"):
         with connections["default"].schema_editor() as editor:
             editor.create_model(Change)
 
@@ -114,7 +114,7 @@ def registering() -> Callable[[bool], None]:
     """Has the model registered, or not, on a server of its own."""
     import django_mcp as mcp
     from benchmarks.models import City
-    from django_mcp.declare import servers
+    from django_mcp.declarations import server as servers
 
     server = servers.Server("saves")
     server.register(City, type("Cities", (mcp.ModelResource,), {"fields": ["name"]}))
@@ -147,13 +147,13 @@ def save(city: Any) -> None:
 
 def subscribed(count: int) -> None:
     """So many subscriptions to the row, and nobody else's."""
-    from django_mcp.delivery import interests, sessions
-    from django_mcp.delivery.rows import digest_of, erase, rows
     from django_mcp.models import Interest, Session, Subscription
+    from django_mcp.storage import change_log, sessions
+    from django_mcp.storage.databases import digest_of, erase, rows
 
     for model in (Subscription, Session, Interest):
         erase(rows(model).all())
-    interests.watched.forget()
+    change_log.watched.forget()
     if not count:
         return
     _, session = sessions.create(
@@ -167,7 +167,7 @@ def subscribed(count: int) -> None:
         ],
         batch_size=500,
     )
-    interests.declare(interests.SESSIONS, [CITY])
+    change_log.declare(change_log.SESSIONS, [CITY])
 
 
 if __name__ == "__main__":

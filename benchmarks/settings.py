@@ -9,8 +9,8 @@ authorization server as well, where as many clients may register as want to.
 import os
 from pathlib import Path
 
-from django_mcp.delivery import sqlite
 from django_mcp.oauth import dot_settings
+from django_mcp.storage import sqlite
 
 FOLDER = Path(
     os.environ.get("BENCHMARK_FOLDER")
@@ -36,7 +36,7 @@ POSTGRES = {
     }
 }
 DATABASES = POSTGRES if os.environ.get("BENCHMARK_DATABASE") == "postgres" else FILES
-DATABASE_ROUTERS = ["django_mcp.delivery.router.DeliveryRouter"]
+DATABASE_ROUTERS = ["django_mcp.storage.router.DeliveryRouter"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 ROOT_URLCONF = "benchmarks.settings"
 urlpatterns: list[object] = []

@@ -1,7 +1,7 @@
 """
-The app: finds every ``mcp.py``, as the admin finds every ``admin.py``.
+The app configurations. ``MCPConfig`` imports the ``mcp`` module of every installed app.
 
-``SimpleMCPConfig`` does not look for them.
+It does so as the admin imports every ``admin.py``. ``SimpleMCPConfig`` does not.
 """
 
 from __future__ import annotations
@@ -17,28 +17,31 @@ from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
 if TYPE_CHECKING:
-    from .declare.declarations import Declaration
-    from .declare.model_resources import ModelResource
+    from .declarations.declaration import Declaration
+    from .declarations.model_resources import ModelResource
 
 HELP = frozenset(("-h", "--help"))
 
 
 def operations_of(resource: ModelResource) -> Iterable[Declaration]:
-    """The tools that write rows of ``resource``."""
+    """Return the tools that write rows of ``resource``.
+
+    The bridge is imported on the first call, not when Django starts.
+    """
     from .bridges.model_operations import operations_of
 
     return operations_of(resource)
 
 
 def switched_off() -> frozenset[tuple[str, str]]:
-    """What administrators have switched off."""
-    from .delivery.switches import switched_off
+    """Return the servers and things that administrators switched off."""
+    from .storage.kill_switches import switched_off
 
     return switched_off()
 
 
 class SimpleMCPConfig(AppConfig):
-    """Without autodiscovery: import what declares yourself."""
+    """Configuration without autodiscovery: the project imports its declarations itself."""
 
     name = "django_mcp"
     label = "django_mcp"
@@ -48,10 +51,13 @@ class SimpleMCPConfig(AppConfig):
     def __init__(self, app_name: str, app_module: ModuleType | None) -> None:
         super().__init__(app_name, app_module)
         if sys.argv[1:2] == ["mcp_stdio"] and not HELP.intersection(sys.argv):
-            sys.stdout = sys.stderr  # what the project prints while it loads is no message
+            # Over stdio, stdout carries JSON-RPC messages only. Whatever the project prints while
+            # it loads would break the stream, so it goes to stderr.
+            sys.stdout = sys.stderr
 
     def ready(self) -> None:
-        from . import receivers, switches
+        from . import receivers
+        from .auth import kill_switches
         from .checks import (
             check_changes,
             check_declarations,
@@ -60,7 +66,7 @@ class SimpleMCPConfig(AppConfig):
             check_issuers,
             check_settings,
         )
-        from .declare.derivations import derivations
+        from .declarations.model_extensions import derivations
 
         checks.register(check_settings, "django_mcp")
         checks.register(check_delivery, "django_mcp")
@@ -68,8 +74,9 @@ class SimpleMCPConfig(AppConfig):
         checks.register(check_issuers, "django_mcp")
         checks.register(check_changes, checks.Tags.database)
         checks.register(check_declarations, "django_mcp")
-        switches.source[:] = [switched_off]
-        if operations_of not in derivations:  # settings of a test may load the apps again
+        kill_switches.source[:] = [switched_off]
+        # override_settings(INSTALLED_APPS=...) runs ready() again
+        if operations_of not in derivations:
             derivations.append(operations_of)
         receivers.hear_of_all()
 

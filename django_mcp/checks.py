@@ -1,8 +1,9 @@
 """
-What ``manage.py check`` says: every mistake at once, each with an id and a hint.
+System checks for the setting ``DJANGO_MCP``, the databases, the deployment and all declarations.
 
-Rule: a project that declares nothing pays nothing: neither pydantic nor any
-transport is imported to find that out.
+Every message has an id and a hint. ``check_deployment`` runs with ``check --deploy``, and
+``check_changes`` with ``check --database``. A project that declares nothing imports neither
+pydantic nor a transport for these checks.
 """
 
 from __future__ import annotations
@@ -11,32 +12,37 @@ import difflib
 import inspect
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from django.conf import settings as django_settings
 from django.core.checks import CheckMessage, Error, Info, Warning
-from django.db import DEFAULT_DB_ALIAS, connections, router
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections, router
 from django.utils.module_loading import import_string
 
-from . import scopes
+from .auth import scopes
 from .conf import DEFAULTS, settings
 
-# What a value of each kind of setting is, in words.
+if TYPE_CHECKING:
+    from .declarations.server import Server
+
+# How messages name the types of settings.
 KINDS: dict[type, str] = {
     str: "a string", int: "a number above 0", list: "a list", dict: "a dict",
 }  # fmt: skip
-# As MariaDB's OPTIONS say it, and PostgreSQL's, where it is a number.
+# Values of "isolation_level": names for MariaDB, a number for PostgreSQL, None for the default.
 READ_COMMITTED = frozenset((None, "read committed", 2))
 IN_MEMORY = "channels.layers.InMemoryChannelLayer"
-POOL = 4  # connections that psycopg's has, unless it is told otherwise
-OWN = 11  # threads that look, log, let in, beat and follow changes; beside those of tools
-SILENCE = 60  # seconds after which proxies end a connection, unless they are told otherwise
+DEFAULT_POOL_SIZE = 4  # default size of psycopg's pool
+# This package's own database threads in a worker, beside the ``THREADS`` of tools. They poll, log,
+# authenticate, send heartbeats and follow changes.
+OWN_CONNECTIONS = 11
+PROXY_IDLE_SECONDS = 60  # seconds after which proxies close an idle connection by default
 RATE = re.compile(r"[1-9][0-9]*/[1-9][0-9]*\Z")
 
 
 def check_settings(**kwargs: Any) -> Sequence[CheckMessage]:
-    """The one setting: known keys, values of the right kind, a usable origin, real paths."""
+    """Check ``DJANGO_MCP``: known keys, types of values, a valid origin, importable paths."""
     given = getattr(django_settings, "DJANGO_MCP", None) or {}
     if not isinstance(given, dict):
         message = f"DJANGO_MCP is of type {type(given).__name__}."
@@ -96,11 +102,15 @@ def _bad_verifiers() -> Iterator[CheckMessage]:
 
 
 def _wrong_with_verifier(path: str) -> str | None:
+    from .declarations.attribute_checks import misnamed_in_verifier
+
     try:
         found: Any = import_string(path)
         made: Any = found() if inspect.isclass(found) else found
+        if wrong := misnamed_in_verifier(type(made)):
+            return f"{path}: {wrong}"
         verify = made.verify
-    except Exception as error:  # the project's code runs: whatever it raises is what is wrong
+    except Exception as error:  # a verifier may raise anything
         return f"{path}: {error or type(error).__name__}"
     if not inspect.iscoroutinefunction(verify):
         return f"{path}: verify is no async function."
@@ -110,7 +120,7 @@ def _wrong_with_verifier(path: str) -> str | None:
 def _bad_rates() -> Iterator[CheckMessage]:
     if not settings.RATES:
         return
-    from .dispatch.limits import DEFAULTS as KNOWN
+    from .calls.rate_limits import DEFAULTS as KNOWN
 
     for kind, rate in settings.RATES.items():
         if kind not in KNOWN or not (rate is None or (isinstance(rate, str) and RATE.match(rate))):
@@ -126,7 +136,7 @@ def _bad_scopes() -> Iterator[CheckMessage]:
 
 
 def check_issuers(**kwargs: Any) -> Sequence[CheckMessage]:
-    """Whose tokens are taken that are given out elsewhere."""
+    """Check the configured external token issuers."""
     given = getattr(django_settings, "DJANGO_MCP", None) or {}
     if not isinstance(given, dict) or not given.get("VERIFIERS"):
         return []
@@ -136,7 +146,11 @@ def check_issuers(**kwargs: Any) -> Sequence[CheckMessage]:
 
 
 def check_delivery(**kwargs: Any) -> Sequence[CheckMessage]:
-    """The database of sessions and their log: it is there, is used, and isolates as it must."""
+    """Check the database of sessions: that it exists, is routed to, and isolates as required.
+
+    A transaction that waited for a lock must see what the lock's holder committed, so the isolation
+    level has to be READ COMMITTED.
+    """
     alias = _log()
     if alias is None:
         return []
@@ -148,7 +162,7 @@ def check_delivery(**kwargs: Any) -> Sequence[CheckMessage]:
 
 
 def _log() -> str | None:
-    """The alias of that database; None where the setting is told wrong already."""
+    """Return the alias of the database for sessions. None if the setting is invalid."""
     given = getattr(django_settings, "DJANGO_MCP", None) or {}
     usable = isinstance(given, dict) and isinstance(settings.DATABASE, str)
     return settings.DATABASE if usable else None
@@ -159,7 +173,7 @@ def _bad_router(alias: str) -> Iterator[CheckMessage]:
 
     if router.db_for_write(Session) != alias or not router.allow_migrate_model(alias, Session):
         message = f"DJANGO_MCP['DATABASE'] is {alias!r}, but sessions are not kept there."
-        hint = 'Add "django_mcp.delivery.router.DeliveryRouter" to DATABASE_ROUTERS, at the front.'
+        hint = 'Add "django_mcp.storage.router.DeliveryRouter" to DATABASE_ROUTERS, at the front.'
         yield Error(message, hint=hint, id="django_mcp.E098")
 
 
@@ -172,20 +186,23 @@ def _bad_isolation(alias: str) -> Iterator[CheckMessage]:
 
 
 def check_deployment(**kwargs: Any) -> Sequence[CheckMessage]:
-    """Of ``check --deploy``: what works, and not well."""
+    """Yield warnings about a setup that works, but not well. Runs with ``check --deploy``."""
     alias = _log()
     if alias is None or alias not in connections:
         return []
-    found = (_shared_file, _one_machine, _no_line, _connections, _small_pool)
+    found = (
+        _shared_file, _one_machine, _no_line, _kept_connections, _connections, _small_pool,
+        _small_packets,
+    )  # fmt: skip
     messages = [message for look in found for message in look(alias)]
-    return [*messages, *_any_host(), *_long_silence()]
+    return [*messages, *_any_host(), *_long_silence(), *_no_public_url()]
 
 
 def _shared_file(alias: str) -> Iterator[CheckMessage]:
     if not _shares_its_file(alias):
         return
     message = "Sessions and their log share a SQLite file with the project, and it has one writer."
-    hint = 'Give them their own: DATABASES["mcp"] = django_mcp.delivery.sqlite("mcp.sqlite3").'
+    hint = 'Give them their own: DATABASES["mcp"] = django_mcp.storage.sqlite("mcp.sqlite3").'
     yield Warning(message, hint=hint, id="django_mcp.W100")
 
 
@@ -204,7 +221,7 @@ def _one_machine(alias: str) -> Iterator[CheckMessage]:
 
 
 def _no_line(alias: str) -> Iterator[CheckMessage]:
-    """What rings at other workers, if anything does."""
+    """Warn if no channel layer or LISTEN/NOTIFY sends wake-ups between workers."""
     named = (getattr(django_settings, "CHANNEL_LAYERS", None) or {}).get("default") or {}
     if named.get("BACKEND") == IN_MEMORY:
         message = "The channel layer is in memory, and reaches no other worker."
@@ -216,34 +233,94 @@ def _no_line(alias: str) -> Iterator[CheckMessage]:
         yield Info(message, hint=hint, id="django_mcp.I162")
 
 
+def _kept_connections(alias: str) -> Iterator[CheckMessage]:
+    """Warn if Django's views would leave database connections open under ASGI.
+
+    The database of sessions is exempt unless it is the default: only this package's threads use it.
+    """
+    for each in connections:
+        of_views = each == DEFAULT_DB_ALIAS or each != alias
+        kept = connections[each].settings_dict["CONN_MAX_AGE"] != 0
+        if of_views and kept and connections[each].vendor != "sqlite":
+            message = (
+                f"CONN_MAX_AGE keeps connections to the database {each!r} that no request can use."
+            )
+            hint = (
+                "Under ASGI each request of Django's views has a thread of its own, which leaves "
+                f"its connection open. Set CONN_MAX_AGE = 0{_with_pool(each)}."
+            )
+            yield Warning(message, hint=hint, id="django_mcp.W168")
+
+
+def _with_pool(alias: str) -> str:
+    """Return what replaces persistent connections. Django has a pool only for PostgreSQL."""
+    if connections[alias].vendor != "postgresql":
+        return ""
+    size = _threads_of(alias)
+    return (
+        f' and OPTIONS["pool"] = {{"max_size": {size}, "reconnect_timeout": 5}}, of psycopg[pool]'
+    )
+
+
 def _connections(alias: str) -> Iterator[CheckMessage]:
-    """Of a server: kept, and looked at before they are used again."""
-    given = connections[alias].settings_dict
-    if connections[alias].vendor == "sqlite" or given["OPTIONS"].get("pool"):
+    """Warn if threads that poll sessions reconnect for each query, or skip health checks."""
+    given, vendor = connections[alias].settings_dict, connections[alias].vendor
+    if vendor == "sqlite" or given["OPTIONS"].get("pool"):
         return
+    # Only this package's threads use it, and they use it all the time.
+    of_its_own = alias != DEFAULT_DB_ALIAS
     named = f"Connections to the database {alias!r}"
-    if given["CONN_MAX_AGE"] == 0:
-        hint = 'Set CONN_MAX_AGE with CONN_HEALTH_CHECKS, or OPTIONS["pool"] on PostgreSQL.'
+    if given["CONN_MAX_AGE"] == 0 and (of_its_own or vendor == "postgresql"):
+        kept = "Set CONN_MAX_AGE with CONN_HEALTH_CHECKS"
+        hint = kept if of_its_own else f"Keep CONN_MAX_AGE = 0{_with_pool(alias)}"
         message = f"{named} are made anew for each look at a session."
-        yield Warning(message, hint=hint, id="django_mcp.W163")
-    elif not given["CONN_HEALTH_CHECKS"]:
+        yield Warning(message, hint=f"{hint}.", id="django_mcp.W163")
+    elif of_its_own and given["CONN_MAX_AGE"] != 0 and not given["CONN_HEALTH_CHECKS"]:
         message = f"{named} are used again unseen: after its restart, work fails first."
         hint = "Set CONN_HEALTH_CHECKS = True."
         yield Warning(message, hint=hint, id="django_mcp.W164")
 
 
 def _small_pool(alias: str) -> Iterator[CheckMessage]:
-    """Who waits for a connection too long is taken for dead."""
+    """Warn if the pool is smaller than the number of threads.
+
+    A worker that waits too long for a connection misses its heartbeat and is taken for dead.
+    """
     pool = connections[alias].settings_dict["OPTIONS"].get("pool")
     if not pool or connections[alias].vendor != "postgresql":
         return
     given = pool if isinstance(pool, dict) else {}
-    size = given.get("max_size") or given.get("min_size", POOL)
-    needed = OWN + (settings.THREADS if alias == DEFAULT_DB_ALIAS else 0)
-    if size < needed:
+    size = given.get("max_size") or given.get("min_size", DEFAULT_POOL_SIZE)
+    if size < (needed := _threads_of(alias)):
         message = f"The pool of the database {alias!r} has {size} connections for {needed} threads."
         hint = f'OPTIONS["pool"] = {{"min_size": 2, "max_size": {needed}}}, or more.'
         yield Warning(message, hint=hint, id="django_mcp.W165")
+
+
+def _small_packets(alias: str) -> Iterator[CheckMessage]:
+    """Warn if MariaDB's ``max_allowed_packet`` is below the largest result.
+
+    Escaping may double each character.
+    """
+    from .storage.event_log import packet_size
+
+    try:
+        most = packet_size()
+    except DatabaseError:  # the database cannot be reached from here
+        return
+    if most is not None and most < (needed := 2 * int(settings.RESULT_SIZE) + 65_536):
+        message = (
+            f"The database {alias!r} takes {most:,} bytes at once, and an answer of RESULT_SIZE "
+            f"may need {needed:,}: larger answers end in an error."
+        )
+        hint = f"Set max_allowed_packet = 64M on the server, or RESULT_SIZE = {most // 2 - 65_536}."
+        yield Warning(message, hint=hint, id="django_mcp.W159")
+
+
+def _threads_of(alias: str) -> int:
+    """Return how many threads of a worker may use the database at once."""
+    for_sessions_alone = alias == settings.DATABASE and alias != DEFAULT_DB_ALIAS
+    return OWN_CONNECTIONS + (0 if for_sessions_alone else int(settings.THREADS))
 
 
 def _any_host() -> Iterator[CheckMessage]:
@@ -254,39 +331,70 @@ def _any_host() -> Iterator[CheckMessage]:
 
 
 def _long_silence() -> Iterator[CheckMessage]:
-    if settings.KEEPALIVE >= SILENCE:
+    if settings.KEEPALIVE >= PROXY_IDLE_SECONDS:
         message = f"Streams are silent for {settings.KEEPALIVE} seconds, and proxies end them."
-        hint = f"Let KEEPALIVE be well below {SILENCE} seconds, after which nginx does."
+        hint = f"Let KEEPALIVE be well below {PROXY_IDLE_SECONDS} seconds, after which nginx does."
         yield Warning(message, hint=hint, id="django_mcp.W167")
 
 
-def check_changes(databases: Sequence[str] | None = None, **kwargs: Any) -> Sequence[CheckMessage]:
-    """Of ``check --database``: what is saved there can be told of."""
-    from .delivery import changes
+def _no_public_url() -> Iterator[CheckMessage]:
+    """Warn if ``URL`` is missing or local.
 
-    return [_no_changes(alias) for alias in databases or () if _lacks_changes(changes, alias)]
+    Clients receive this address and tokens are issued for it. It is never taken from the Host
+    header.
+    """
+    given = settings.given()
+    if "URL" in given and not _is_of_this_machine(given["URL"]):
+        return
+    message = f"DJANGO_MCP['URL'] is {settings.URL!r}: clients elsewhere cannot connect to that."
+    hint = 'Set the public origin of the site, such as "https://shop.example".'
+    yield Warning(message, hint=hint, id="django_mcp.W169")
+
+
+def _is_of_this_machine(url: Any) -> bool:
+    host = urlsplit(url).hostname if isinstance(url, str) and not [*_bad_url()] else None
+    return host == "localhost" or (host or "").startswith("127.") or host == "::1"
+
+
+def check_changes(databases: Sequence[str] | None = None, **kwargs: Any) -> Sequence[CheckMessage]:
+    """Warn if a database with registered models lacks the table of changes.
+
+    Runs with ``check --database``.
+    """
+    from .storage import change_log
+
+    return [_no_changes(alias) for alias in databases or () if _lacks_changes(change_log, alias)]
 
 
 def _lacks_changes(changes: Any, alias: str) -> bool:
-    """Migrated, before what is told of had its rows there."""
+    """Whether the database was migrated before it needed the table of changes."""
     from django.db.migrations.recorder import MigrationRecorder
 
     if alias not in changes.aliases() or changes.has_table(alias):
         return False
     applied = MigrationRecorder(connections[alias]).applied_migrations()
-    return any(app == "django_mcp" and name.startswith("0004") for app, name in applied)
+    return any(app == "django_mcp" and name.startswith("0002") for app, name in applied)
 
 
 def _no_changes(alias: str) -> CheckMessage:
     what = "users, or rows of registered models"
     message = f"The database {alias!r} has {what}, and no table of changes."
     migrate = f"manage.py migrate --database {alias} django_mcp"
-    hint = f"{migrate} --fake 0003; then {migrate}"
+    hint = f"{migrate} --fake 0001; then {migrate}"
     return Warning(message, hint=hint, id="django_mcp.W145")
 
 
 def check_declarations(**kwargs: Any) -> Sequence[CheckMessage]:
-    """Everything that ``mcp.py`` modules declare, on every server."""
-    from .declare.servers import servers
+    """Check everything that ``mcp.py`` modules declare, on every server."""
+    from .declarations.server import servers
 
-    return [message for server in servers() for message in server.check()]
+    return [message for server in servers() for message in _about(server)]
+
+
+def _about(server: Server) -> Iterator[CheckMessage]:
+    found = server.check()
+    yield from found
+    if not server.is_empty and not any(message.is_serious() for message in found):
+        from .declarations.model_checks import unreachable
+
+        yield from unreachable(server.catalog)

@@ -1,9 +1,9 @@
 """
-The one setting, ``DJANGO_MCP``, and its defaults.
+The setting ``DJANGO_MCP`` and its defaults.
 
-Rule: at most twenty keys, each read through ``settings.NAME`` at the moment of
-use, so that ``override_settings`` works. Where Django has a setting for a
-thing, that one is used and no key stands here.
+Code reads ``settings.NAME`` when it uses a value, never at import, so that ``override_settings``
+works. There are at most twenty-one keys. Where Django has a setting for something, that one is used
+instead of a key. ``project`` caches Django's own settings for code on the path of every request.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from django.core.signals import setting_changed
 
 @dataclass(frozen=True)
 class Scope:
-    """What a client may ask for: ``words`` for the person who is asked, and what it ``covers``.
+    """A scope that clients may request.
 
-    That is a sequence of patterns, as of ``fnmatch``, of what things need - Django's codenames,
-    "shop.view_*", or what a thing without one is called, "tool:close_month" - and of names of
-    other scopes, which it then includes. A scope always covers its own name.
+    ``words`` is the description for the person who grants it. ``covers`` is a sequence of
+    ``fnmatch`` patterns and of names of other scopes, which are included. A pattern is matched
+    against Django's permission codenames ("shop.view_*"). Declarations without one have a name such
+    as "tool:close_month". A scope always covers its own name.
     """
 
     words: Any
@@ -33,51 +34,58 @@ class Scope:
 
 
 DEFAULTS: dict[str, Any] = {
-    # The public origin, "https://shop.example": never taken from the Host header.
+    # The public origin, such as "https://shop.example". It is never taken from the Host header,
+    # which a client could forge.
     "URL": "http://localhost",
-    # Dotted paths of context managers (request) that wrap everything of the project's own.
+    # Dotted paths of context managers that take the request. They run around the project's code.
     "AROUND": [],
-    # Dotted paths of what turns the token of a request into a principal, asked in this order.
+    # Dotted paths of ``TokenVerifier`` classes or objects, tried in this order.
     "VERIFIERS": ["django_mcp.tokens.PersonalAccessTokens"],
-    # What clients may ask for. The first is what they are told to ask for.
+    # Scopes that clients may request. Clients are told to request the first one.
     "SCOPES": {"mcp": Scope("Use it with your permissions", covers=("*",))},
-    # Of the embedded authorization server: see ``django_mcp.oauth.conf``.
+    # Settings of the embedded authorization server: see ``django_mcp.oauth.conf``.
     "OAUTH": {},
-    # How many items a page of a list holds.
+    # Items per page of a list.
     "PAGE_SIZE": 100,
-    # Threads that run the project's synchronous code, and how many calls may wait for one.
+    # Threads for the project's synchronous code, and calls that may wait for a thread.
     "THREADS": 10,
     "QUEUE": 100,
-    # Calls that one connection may have running at once.
+    # Calls that one connection may run at the same time.
     "CONCURRENT_CALLS": 64,
-    # Per principal and server: "number/seconds" of calls, completions, log lines, progress.
+    # Rate limits per principal and server as "number/seconds", for calls, completions, log messages
+    # and progress.
     "RATES": {},
-    # Seconds until an unanswered question is withdrawn, and how often one call may ask.
+    # Seconds until an unanswered question is withdrawn, and questions that one call may ask.
     "QUESTION_TIMEOUT": 600,
     "QUESTION_ROUNDS": 20,
-    # Seconds for which the state that a client carries between rounds stays valid.
+    # Seconds for which the state that a client carries between rounds of a call is valid.
     "STATE_LIFETIME": 3600,
-    # Bytes of one result; beyond, the call ends with an error the model can act on.
+    # Bytes of one result. A call with a larger result ends with an error that a language model can
+    # act on.
     "RESULT_SIZE": 10_000_000,
-    # Seconds within which a call that says nothing is answered by plain JSON, in a session.
+    # Seconds after which the response of a call in a session becomes a stream instead of plain
+    # JSON.
     "JSON_GRACE": 0.5,
-    # Seconds of silence after which a connection shows that it lives.
+    # Seconds without data after which a keep-alive is sent on a stream.
     "KEEPALIVE": 15,
-    # The alias of the database that holds sessions and what is said in them.
+    # Seconds between two pings to a client that listens on a stream. 0 turns pings off. A client
+    # that has not answered when the next ping is due is disconnected.
+    "PING_INTERVAL": 300,
+    # The alias of the database for sessions, streams, events and calls.
     "DATABASE": "default",
-    # Seconds for which a session may be idle, and how many sessions one owner may have.
+    # Seconds for which a session may be idle, and sessions that one owner may have.
     "SESSION_LIFETIME": 86_400,
     "SESSIONS": 1_000,
-    # Messages that one stream may hold; the last response has room beyond.
+    # Messages that one stream may hold. The final response is stored in addition.
     "EVENTS": 50_000,
 }
 
 
 class Settings:
-    """``DJANGO_MCP`` over the defaults, re-read whenever a test changes it."""
+    """The values of ``DJANGO_MCP`` over the defaults. A change by a test clears the cache."""
 
     def __getattr__(self, name: str) -> Any:
-        """Only asked for what is not there yet: from then on it is an attribute."""
+        """Load all keys as attributes. Python calls this only for attributes that are not set."""
         if name not in DEFAULTS:
             raise AttributeError(f"DJANGO_MCP has no key {name!r}.")
         vars(self).update(DEFAULTS | self.given())
@@ -85,7 +93,7 @@ class Settings:
 
     @staticmethod
     def given() -> dict[str, Any]:
-        """The project's own dict, empty when there is none."""
+        """Return the project's ``DJANGO_MCP`` dict, empty if there is none."""
         return dict(getattr(django_settings, "DJANGO_MCP", None) or {})
 
     def unknown(self) -> list[str]:
@@ -97,9 +105,9 @@ class Settings:
 
 
 class Project:
-    """The project's other settings, each an attribute once it was read.
+    """Django's settings, cached as attributes after the first access.
 
-    For what every request asks: Django's own way to an attribute is longer.
+    For code on the path of every request: access through ``django.conf.settings`` is slower.
     """
 
     def __getattr__(self, name: str) -> Any:

@@ -1,10 +1,12 @@
 """
-The errors a project raises or may catch, and the unwindings of a call.
+Exceptions that a project raises or catches, and exceptions that end a run of a call.
 
-Rule: one small tree per audience. A ``ToolError`` is read by the model, in the
-result of the call; a ``ProtocolError`` is read by the client, as a JSON-RPC
-error; everything else is a bug, logged in full and masked. An exception's
-docstring is its default message.
+A ``ToolError`` is for the language model: its message is in the result of the call. A
+``ProtocolError`` is for the client: it becomes a JSON-RPC error. Any other exception is a bug. It
+is logged in full, and the client receives a generic message. The docstring of a ``ToolError`` is
+its default message.
+
+Subclasses of ``RunEnded`` end a run of a call so that the call continues later or stops.
 """
 
 from __future__ import annotations
@@ -15,13 +17,15 @@ from inspect import cleandoc
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
+from django.db import InterfaceError
 
 if TYPE_CHECKING:
     from django.core.checks import CheckMessage
+    from django.utils.functional import Promise
 
 
 def _docstring(kind: type[ToolError]) -> str:
-    """The default message: the docstring of the error, or of the one it is a kind of."""
+    """Return the default message: the docstring of the class or of its nearest base with one."""
     said = (one.__doc__ for one in kind.__mro__ if issubclass(one, ToolError))
     return cleandoc(next(filter(None, said), kind.__name__))
 
@@ -29,12 +33,16 @@ def _docstring(kind: type[ToolError]) -> str:
 class ToolError(Exception):
     """The tool could not do what was asked."""
 
-    def __init__(self, message: str | None = None) -> None:
-        super().__init__(message or _docstring(type(self)))
+    def __init__(self, message: str | Promise | None = None) -> None:
+        super().__init__(str(message or _docstring(type(self))))
 
     @property
     def message(self) -> str:
         return str(self.args[0])
+
+
+class TooLarge(ToolError):
+    """The answer is larger than the database takes at once. Ask for less at once."""
 
 
 class Declined(ToolError):
@@ -107,36 +115,47 @@ class AlreadyRegistered(ImproperlyConfigured):
 
 
 class Misdeclared(ImproperlyConfigured):
-    """What the project declares cannot be served; the messages of the checks say why."""
+    """The declarations have errors. ``messages`` are those of the system checks."""
 
     def __init__(self, messages: Sequence[CheckMessage]) -> None:
         super().__init__("\n".join(str(message) for message in messages))
         self.messages = messages
 
 
-class Unwound(BaseException):
-    """A run of a call ends here, to be continued. Not an ``Exception``: no code eats it."""
+class RunEnded(BaseException):
+    """End a run of a call.
+
+    It derives from ``BaseException`` so that ``except Exception`` in a project's code does not
+    swallow it.
+    """
 
 
-class Asked(Unwound):
-    """The run needs answers it does not have."""
+class InputRequired(RunEnded):
+    """The run needs answers of the client that it does not have yet."""
 
     def __init__(self, questions: dict[str, Any]) -> None:
         super().__init__()
         self.questions = questions
 
 
-class OnceNeeded(Unwound):
-    """The run needs a step done, committed and remembered before it can go on."""
+class OnceNeeded(RunEnded):
+    """The run needs a step (``request.once``) to be executed, committed and stored first."""
 
     def __init__(self, key: str, function: Callable[[], Any]) -> None:
         super().__init__()
         self.key, self.function = key, function
 
 
-class Stopped(Unwound):
-    """The call was cancelled; nobody waits for what it would have said."""
+class Stopped(RunEnded):
+    """The call was cancelled. Nobody waits for its response."""
 
 
-class Parked(Unwound):
-    """The call waits for answers, as rows; whoever brings the last one goes on with it."""
+class CallParked(RunEnded):
+    """The call waits for answers and is stored as rows.
+
+    The worker that receives the last answer continues it.
+    """
+
+
+class LeaseDoubtful(InterfaceError):
+    """This process may be taken for dead: what it works on is let go of first."""

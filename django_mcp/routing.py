@@ -1,9 +1,9 @@
 """
-Where the MCP servers are: beside Django, in one ASGI application.
+``mount``: one ASGI application that serves the MCP servers and passes all else to Django.
 
-Rule: a server with mistakes in it does not start. Each is served at its path,
-with and without a trailing slash and below any mount point; everything else is
-Django's.
+Each server is served at its path, with and without a trailing slash, below any mount point
+(``FORCE_SCRIPT_NAME`` or ``root_path``). If a declaration has errors, ``mount`` raises
+``Misdeclared``, so the ASGI server does not start.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .conf import project
-from .declare.servers import servers
+from .declarations.server import servers
+from .protected.bodies import is_limited, pass_on
 from .transports.http.consumer import MCPConsumer
-from .transports.http.draining import draining
-from .transports.http.exchanges import Application
-from .web.asgi import page_of
+from .transports.http.request import Application
+from .transports.http.shutdown import draining
+from .web.page import page_of
 
 if TYPE_CHECKING:
-    from .declare.servers import Server
+    from .declarations.server import Server
 
 
 def as_asgi(server: Server) -> Application:
-    """The endpoint of one server, as an ASGI application. Raises ``Misdeclared``."""
+    """Return the endpoint of one server as an ASGI application. Raise ``Misdeclared``."""
     server.ready()
     page = None if server.page is None else page_of(server)
     made: Application = MCPConsumer.as_asgi(server=server, page=page)
@@ -30,18 +31,18 @@ def as_asgi(server: Server) -> Application:
 
 
 def mount(django: Application, *, health: str | None = None) -> Application:
-    """``django``, with every MCP server at its path: the ``application`` of ``asgi.py``.
+    """Return an ASGI application with all MCP servers, which passes other requests to ``django``.
 
-    Call it when the apps are loaded, that is after ``get_asgi_application()``.
-    Answers ``lifespan``. ``health="health"`` has ``/health/live`` and ``/health/ready`` tell those
-    who watch the process how it is. Raises ``Misdeclared`` with all that is wrong.
+    Call it in ``asgi.py`` after ``get_asgi_application()``, when the apps are loaded. It answers
+    ``lifespan``. With ``health="health"`` it also serves ``/health/live`` and ``/health/ready`` for
+    monitoring. Raise ``Misdeclared`` with all errors of all servers.
     """
     endpoints: dict[str, Application] = {}
     for server in servers():
         endpoints |= dict.fromkeys(server.paths, as_asgi(server))
 
     if health is not None:
-        from .web.health import addresses  # who does not ask for it pays nothing
+        from .web.health import addresses  # imported only if it is used
 
         endpoints = addresses(health) | endpoints
 
@@ -49,20 +50,31 @@ def mount(django: Application, *, health: str | None = None) -> Application:
         if scope["type"] == "lifespan":
             await _lifespan(receive, send)
             return
-        found = endpoints.get(place(scope)) if scope["type"] == "http" else None
-        await (found or django)(scope, receive, send)
+        if scope["type"] != "http":
+            await django(scope, receive, send)
+        elif endpoint := endpoints.get(place(scope)):
+            await endpoint(scope, receive, send)
+        elif is_limited(path_below_mount(scope)):
+            await pass_on(django, scope, receive, send)
+        else:
+            await django(scope, receive, send)
 
     return application
 
 
 def place(scope: Any) -> str:
-    """The path of a request below its mount point, as ``Server.path`` is written."""
+    """Return the path of a request below the mount point, written as ``Server.path``."""
+    return path_below_mount(scope).removeprefix("/").removesuffix("/")
+
+
+def path_below_mount(scope: Any) -> str:
+    """Return the path of a request without the mount point's prefix."""
     path: str = scope["path"]
     root = project.FORCE_SCRIPT_NAME or scope.get("root_path", "")
     root = root.rstrip("/")
     if root and (path == root or path.startswith(root + "/")):
         path = path[len(root) :]
-    return path.removeprefix("/").removesuffix("/")
+    return path
 
 
 async def _lifespan(receive: Any, send: Any) -> None:
@@ -72,5 +84,5 @@ async def _lifespan(receive: Any, send: Any) -> None:
             await draining().finish()
             await send({"type": "lifespan.shutdown.complete"})
             return
-        draining()  # from before the first request on, a signal is heard here
+        draining()  # Creating it installs the signal handler before the first request.
         await send({"type": "lifespan.startup.complete"})

@@ -1,10 +1,10 @@
 """
-Personal access tokens: a secret by which a program acts for a user.
+Personal access tokens: a secret with which a program acts as a user.
 
-Rule: whatever is wrong with a token, the answer is the same nobody, and what
-cannot be one costs no query. A token is found by its digest, so no time that
-is taken tells how much of a guess was right. That it was used is noted in
-memory and written later, by nobody who waits: a look-up writes nothing.
+``PersonalAccessTokens`` verifies them. Clients do not receive the reason why a token is invalid.
+The log has it if the token exists. A text that cannot be a token costs no query. Only the SHA-256
+digest is stored and looked up, so the time of a lookup does not show how much of a guess was right.
+A lookup writes nothing: ``last_used`` is collected in memory and written later.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from django.db.models import QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from .dispatch import standing
+from .auth.last_used import LastUsedTimes
+from .auth.principal import Auth, LookupVerifier, Principal, key_parts
+from .auth.scopes import NAME
+from .changes import permission_changes
 from .models import Token
-from .principal import Auth, LookupVerifier, Principal, key_parts
-from .scopes import NAME
-from .uses import Uses
 
 if TYPE_CHECKING:
-    from .declare.servers import Server
+    from .declarations.server import Server
 
 SECRET = re.compile(r"mcp_[A-Za-z0-9_-]{43}")
 KEY = re.compile(r"token-([1-9][0-9]{0,17})")
 VALID = "valid"
-AT_ONCE = 500  # rows in one query: databases limit what a statement may hold
+ROWS_PER_QUERY = 500  # rows per query: databases limit the number of parameters
 logger = logging.getLogger("django_mcp")
 
 
 class PersonalAccessTokens(LookupVerifier):
-    """The ``TokenVerifier`` of tokens made in the admin or by ``manage.py mcp_token``."""
+    """The ``TokenVerifier`` for tokens made in the admin or by ``manage.py mcp_token``."""
 
     def lookup(self, token: str, server: Server) -> Principal | None:
         row = _row(token) if SECRET.fullmatch(token) else None
@@ -54,16 +54,23 @@ class PersonalAccessTokens(LookupVerifier):
         return Principal(row.user, auth)
 
     def standing(self, keys: Collection[str]) -> dict[str, bool]:
-        """Of these principals, those of personal tokens: whether the token still is theirs."""
+        """Return for each principal of a personal token whether the token is still valid.
+
+        A key is left out if it is not of a personal token.
+        """
         named = {key: found for key in keys if (found := _named(key))}
         pks = sorted({pk for _, pk in named.values()})
-        rows = (row for at in range(0, len(pks), AT_ONCE) for row in _rows(pks[at : at + AT_ONCE]))
+        rows = (
+            row
+            for at in range(0, len(pks), ROWS_PER_QUERY)
+            for row in _rows(pks[at : at + ROWS_PER_QUERY])
+        )
         theirs = {(str(row.user_id), row.pk) for row in rows if row.user.is_active}
         return {key: found in theirs for key, found in named.items()}
 
 
 def _named(key: str) -> tuple[str, int] | None:
-    """The user and the token that a principal's key names."""
+    """Return the user's key and the token's primary key from a principal's key, or None."""
     user, application, token = key_parts(key) or ("", "", "")
     found = KEY.fullmatch(token)
     return (user, int(found[1])) if found and not application else None
@@ -74,18 +81,19 @@ def _rows(pks: Collection[int]) -> QuerySet[Token]:
 
 
 def _row(secret: str) -> Token | None:
-    """One query, with the user. Whom the project's default manager hides may not come in."""
+    """Return the token with its user, by one query, or None."""
     found = Token.objects.select_related("user").filter(digest=Token.digest_of(secret))
     return next(iter(_let_in(found)[:1]), None)
 
 
 def _let_in(tokens: QuerySet[Token]) -> QuerySet[Token]:
+    """Leave out tokens of users that the project's default manager hides."""
     users = get_user_model()._default_manager.all()
     return tokens.filter(user__in=users) if users.query.where else tokens
 
 
 def _wrong(token: Token, server: Server, now: datetime) -> str | None:
-    """Why a token is not valid on ``server``. Clients are not told."""
+    """Return why a token is not valid on ``server``, or None. Clients do not receive the reason."""
     if (found := state(token, now)) != VALID:
         return found
     if token.server not in ("", server.name):
@@ -97,14 +105,14 @@ def _used(pks: Collection[Any]) -> None:
     Token.objects.filter(pk__in=pks).update(last_used=timezone.now())
 
 
-uses = Uses(_used)
+uses = LastUsedTimes(_used)
 
 
-# Making, judging and ending them.
+# Creating, checking and revoking tokens.
 
 
 def state(token: Token, now: datetime | None = None) -> str:
-    """``VALID``, or why it is not, in words for the project's people."""
+    """Return ``VALID``, or the reason why the token is invalid, for the admin and the log."""
     if token.revoked is not None:
         return "revoked"
     if not token.is_valid(now):
@@ -113,17 +121,20 @@ def state(token: Token, now: datetime | None = None) -> str:
 
 
 def revoke(tokens: QuerySet[Token]) -> int:
-    """End tokens, and what goes on with them; how many were not ended before."""
+    """Revoke tokens and close what they opened. Return how many were not revoked before.
+
+    The tokens are updated and the change is recorded in one transaction.
+    """
     using = router.db_for_write(Token)
     with transaction.atomic(using=using):
         count = tokens.using(using).filter(revoked=None).update(revoked=timezone.now())
         if count:
-            standing.ended(using=using)
+            permission_changes.ended(using=using)
     return count
 
 
 def check_scopes(scopes: Iterable[str]) -> None:
-    """Raises ``ValidationError`` for what no scope can be called."""
+    """Raise ``ValidationError`` for texts that cannot be a scope."""
     for scope in scopes:
         if not NAME.fullmatch(scope):
             message = _("%(scope)r is no scope: it has no blanks, quotes, backslashes or accents.")

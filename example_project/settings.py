@@ -8,8 +8,8 @@ of the authorization server, and clients keep what they were given under it.
 import os
 from pathlib import Path
 
-from django_mcp.delivery import sqlite
 from django_mcp.oauth import dot_settings
+from django_mcp.storage import sqlite
 from example_project.secret import secret_key
 
 BASE = Path(__file__).resolve().parent
@@ -77,7 +77,7 @@ DATABASES = {
     # Sessions over HTTP, in a file of their own: what is said in one never waits for a tool.
     "mcp": sqlite(DATABASE.with_name("mcp.sqlite3")),
 }
-DATABASE_ROUTERS = ["django_mcp.delivery.router.DeliveryRouter"]
+DATABASE_ROUTERS = ["django_mcp.storage.router.DeliveryRouter"]
 # Shared by all processes, for what is good once in all of them. `add` takes the writer's lock of
 # the database, so of two at once one is the first. `createcachetable` makes its table.
 CACHES = {
@@ -100,7 +100,7 @@ USE_TZ = True
 STATIC_URL = "static/"
 
 LOGIN_URL = "login"
-LOGIN_REDIRECT_URL = "/mcp"  # most people here do not work in the admin
+LOGIN_REDIRECT_URL = LOGOUT_REDIRECT_URL = "/mcp"  # most people here do not work in the admin
 
 DJANGO_MCP = {
     "URL": URL,

@@ -1,7 +1,7 @@
-"""The authorization server, the admin, the way to it, trips, and where people sign in."""
+"""The authorization server, the admin, the way to it, trips, and where people sign in and out."""
 
 from django.contrib import admin
-from django.contrib.auth.views import LoginView
+from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path
 from django.views.generic import RedirectView
 
@@ -11,6 +11,7 @@ urlpatterns = [
     path("", include("django_mcp.oauth.urls")),
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("accounts/login/", sign_in, name="login"),
+    path("accounts/logout/", LogoutView.as_view(), name="logout"),
     path("trips/", include("example_project.atlas.urls")),
     path("admin/", admin.site.urls),
 ]

@@ -7,10 +7,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from django_mcp.dispatch.announcements import Listener, listen, spread, stop_listening
-from django_mcp.dispatch.bulletins import Bulletin
+from django_mcp.changes.change_set import ChangeSet
+from django_mcp.changes.subscriptions import (
+    SubscriptionListener,
+    spread,
+    start_listening,
+    stop_listening,
+)
 
-T = TypeVar("T", bound=Listener)
+T = TypeVar("T", bound=SubscriptionListener)
 _WHERE = {"updated": "uris", "list_changed": "lists", "elicitation_complete": "pages"}
 
 
@@ -23,8 +28,8 @@ class Announcement:
     server: str
 
     @property
-    def bulletin(self) -> Bulletin:
-        return Bulletin(**{_WHERE[self.kind]: {self.subject: None}})
+    def bulletin(self) -> ChangeSet:
+        return ChangeSet(**{_WHERE[self.kind]: {self.subject: None}})
 
 
 def announce(announcement: Announcement) -> None:
@@ -34,7 +39,7 @@ def announce(announcement: Announcement) -> None:
 @contextmanager
 def listening(ear: T) -> Iterator[T]:
     """It hears what is told in this process, until the block ends."""
-    listen(ear)
+    start_listening(ear)
     try:
         yield ear
     finally:

@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 
 from django.contrib.auth.models import AnonymousUser
 
-from django_mcp.declare.servers import Server, default_server
-from django_mcp.dispatch.conversations import Conversation
-from django_mcp.principal import Principal
+from django_mcp.auth.principal import Principal
+from django_mcp.declarations.server import Server, default_server
 from django_mcp.protocol.revisions import LATEST, REVISIONS, Revision
-from django_mcp.testing.options import EVERYTHING
+from django_mcp.testing.async_client import EVERYTHING
 from django_mcp.testing.results import RpcError
+from django_mcp.transports.pipe import Conversation
 
 from .oracle import message_conforms
 

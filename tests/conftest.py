@@ -1,33 +1,37 @@
-"""What every test shares."""
+"""Fixtures that all tests share, and which of them are slow."""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import connection, connections
 from django.db.backends.signals import connection_created
-from django.db.models.signals import post_delete
+from django.db.models.signals import m2m_changed, post_delete, post_save
 from django.dispatch import receiver
 from hypothesis import settings as hypothesis
 
-from django_mcp import receivers, threads
-from django_mcp.declare import servers as declared_servers
-from django_mcp.declare.servers import Server
-from django_mcp.delivery.leases import lease
-from django_mcp.dispatch import limits
+from django_mcp import receivers
+from django_mcp.calls import rate_limits
+from django_mcp.declarations import server as declared_servers
+from django_mcp.declarations.server import Server
 from django_mcp.protocol.revisions import REVISIONS
-from django_mcp.receivers import OF_ROWS
+from django_mcp.runtime import outages, threads
+from django_mcp.storage import streams
+from django_mcp.storage.leases import lease
+from django_mcp.testing.environment import TestEnvironment
 from django_mcp.testing.peers import Peer
 
 from . import kit
 from .client import Client
-from .delivery.rows import given
 from .http import HttpClient
+from .storage.rows import given
 
 # How long an example takes tells how busy the machine is.
 hypothesis.register_profile("django_mcp", deadline=None)
@@ -36,15 +40,53 @@ hypothesis.load_profile("django_mcp")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+SIGNALS = (post_save, m2m_changed, post_delete)
+# Tests count statements, and none is to be there by chance.
+streams.CHECKED_ONE_IN = 10**9
 DATABASE_FIXTURES = {"db", "transactional_db", "shared_db"}
 
 
+TESTS = Path(__file__).parent
+# Their tests start servers, browsers or other programs, or read every page of the documentation.
+SLOW = {
+    TESTS / name
+    for name in (
+        "browser", "clients", "conformance", "docs", "example_project", "faults", "fields",
+        "hosts", "mutations", "restarts", "tools",
+    )
+}  # fmt: skip
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave slow packages out of a quick run: importing them alone takes seconds."""
+    quick = config.option.markexpr == "not slow"
+    return (quick and collection_path in _slow_packages(config)) or None
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    """What is slow begins first: nothing is waited for alone in the end."""
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Iterator[None]:
+    """Mark the tests of slow packages, and start slow tests first.
+
+    The run ends earlier if no worker starts a long test when all others have finished.
+    """
     _give_all_databases(items)
+    slow = _slow_packages(config)
+    for item in items:
+        if not slow.isdisjoint(item.path.parents):
+            item.add_marker(pytest.mark.slow)
     yield
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def _slow_packages(config: pytest.Config) -> set[Path]:
+    """Return the slow packages, without those that the command line names."""
+    here = config.invocation_params.dir
+    named = [Path(here, argument.split("::")[0]).resolve() for argument in config.args]
+    return {
+        package for package in SLOW if not any(package in (path, *path.parents) for path in named)
+    }
 
 
 def _give_all_databases(items: list[pytest.Item]) -> None:
@@ -56,20 +98,18 @@ def _give_all_databases(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.django_db(**options), append=False)
 
 
-HANDSHAKES = [name for name, revision in REVISIONS.items() if revision.handshake]
-
-
 @pytest.fixture(autouse=True)
 def _the_tests_connections(request: pytest.FixtureRequest) -> Iterator[None]:
     """Jobs run on the test's own connections, inside its transaction."""
-    limits.forget()
+    rate_limits.forget()
+    outages.forget()
     if not _in_transaction(request):
         yield
         _end_heartbeat()
         _close_what_threads_left()
         return
     request.getfixturevalue("db")
-    with threads.adopt():
+    with TestEnvironment().installed():
         yield
 
 
@@ -77,19 +117,18 @@ def _the_tests_connections(request: pytest.FixtureRequest) -> Iterator[None]:
 def _the_projects_servers() -> Iterator[None]:
     """What a test registers is its own: no other finds its servers, or what they listen to."""
     servers, version = dict(declared_servers._servers), declared_servers.version()
-    heard = _heard_of_rows()
+    connected = [list(signal.receivers) for signal in SIGNALS]
+    heard = {model: set(signs) for model, signs in receivers._heard.items()}
     yield
     declared_servers._servers.clear()
     declared_servers._servers.update(servers)
     if declared_servers.version() != version:
         declared_servers._version += 1  # what was known of the models is known no longer
-    for model in _heard_of_rows() - heard:
-        receivers._heard[model].difference_update(OF_ROWS)
-        post_delete.disconnect(sender=model, dispatch_uid="django_mcp.saves.saved")
-
-
-def _heard_of_rows() -> set[type[Any]]:
-    return {model for model, signs in receivers._heard.items() if signs.issuperset(OF_ROWS)}
+        receivers._heard.clear()
+        receivers._heard.update(heard)
+        for signal, before in zip(SIGNALS, connected, strict=True):
+            signal.receivers = before
+            signal.sender_receivers_cache.clear()
 
 
 @pytest.fixture
@@ -146,7 +185,7 @@ def shared_db(transactional_db: None, tmp_path: Any) -> Iterator[None]:
 
 def _let_threads_go() -> None:
     """They have connections to what was the database before."""
-    for pool in (*threads.POOLS, threads.changes, threads.interests, threads.notes):
+    for pool in threads.all():
         pool.shutdown()
 
 
@@ -185,13 +224,20 @@ def _the_kit_believes_nothing() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(params=REVISIONS)
+# The tests of tests/protocol try what each revision changed. Here the oldest, the newest that has
+# sessions, and the newest are enough, and `make test-all` tries all.
+TRIED = [*REVISIONS] if os.environ.get("TEST_EVERY_REVISION") else [
+    "2024-11-05", "2025-11-25", "2026-07-28"
+]  # fmt: skip
+
+
+@pytest.fixture(params=TRIED)
 def revision(request: pytest.FixtureRequest) -> str:
     """Each published revision."""
     return str(request.param)
 
 
-@pytest.fixture(params=HANDSHAKES)
+@pytest.fixture(params=[name for name in TRIED if REVISIONS[name].handshake])
 def handshake(request: pytest.FixtureRequest) -> str:
     """Each revision that begins by a handshake."""
     return str(request.param)

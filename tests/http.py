@@ -16,16 +16,16 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
-from django_mcp.declare.headers import at
-from django_mcp.declare.servers import Server, default_server
+from django_mcp.declarations.arguments import at
+from django_mcp.declarations.server import Server, default_server
 from django_mcp.protocol.headers import NAMED
 from django_mcp.protocol.revisions import LATEST, REVISIONS
 from django_mcp.routing import mount
 from django_mcp.testing.http import encoded
 
 from .client import EVERYTHING, JSON, Speaker, result_of
-from .delivery.loops import jobs_ended
 from .oracle import message_conforms
+from .storage.loops import jobs_ended
 
 T = TypeVar("T")
 Headers = Mapping[str, str | bytes | None] | list[tuple[bytes, bytes]]

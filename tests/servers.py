@@ -1,5 +1,5 @@
 """
-Real servers: daphne, uvicorn, granian and hypercorn, each in a process of its own, on a free port.
+Real servers: daphne, uvicorn, granian, hypercorn and gunicorn, each on a free port of its own.
 
 They serve the project in ``tests.spec.served``, or another, with databases of its own. What comes
 over the wire is read by a client that knows HTTP and nothing of us.
@@ -35,7 +35,7 @@ SETTINGS = "tests.spec.served.settings"
 PATIENCE = 60  # seconds, on a machine that has other things to do
 JSON = dict[str, Any]
 
-# How each is started, and how it is told that it is below a prefix.
+# How each is started, and its option for a prefix that it is below, if it has one.
 COMMANDS: dict[str, tuple[list[str], str]] = {
     "daphne": (["-m", "daphne", "-b", "127.0.0.1", "-p", "{port}", "-v", "0"], "--root-path"),
     "uvicorn": (
@@ -49,6 +49,11 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     ),
     "hypercorn": (
         ["-m", "hypercorn", "--workers", "0", "--bind", "127.0.0.1:{port}"], "--root-path",
+    ),
+    "gunicorn": (
+        ["-m", "gunicorn", "--worker-class", "uvicorn_worker.UvicornWorker", "--bind",
+         "127.0.0.1:{port}", "--log-level", "warning", "--no-control-socket"],
+        "",
     ),
 }  # fmt: skip
 # uvicorn raises the signal again when it is done, so that who started it knows.

@@ -7,8 +7,8 @@ import os
 import tempfile
 from pathlib import Path
 
-from django_mcp.delivery import sqlite
 from django_mcp.oauth import dot_settings
+from django_mcp.storage import sqlite
 
 DATABASE = os.environ.get("TEST_DATABASE", "sqlite")
 
@@ -44,7 +44,7 @@ if DATABASE == "mariadb":
     pymysql.install_as_MySQLdb()
 
 DATABASES = {"default": DATABASES[DATABASE]}
-DATABASE_ROUTERS = ["django_mcp.delivery.router.DeliveryRouter"]
+DATABASE_ROUTERS = ["django_mcp.storage.router.DeliveryRouter"]
 LOG = "mcp" if DATABASE == "sqlite" else "default"
 if LOG == "mcp":
     # A real file: threads of their own write to it at once.

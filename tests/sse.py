@@ -12,7 +12,7 @@ from .http import JSON, HttpClient, Talk
 
 STREAM = {"accept": "text/event-stream"}
 ADDRESS = re.compile(r"(/\S*)\?session_id=([A-Za-z0-9_-]{43})\Z")
-ID = re.compile(r"[A-Za-z0-9_-]{43}\.[0-9]+\Z")
+ID = re.compile(r"[A-Za-z0-9_-]{43}\.[0-9]+(\.[0-9]+)?\Z")
 
 
 class SseClient(HttpClient):

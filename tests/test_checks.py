@@ -5,6 +5,7 @@ import re
 from contextlib import contextmanager
 from pathlib import Path
 
+import pymysql
 import pytest
 from django.core import checks
 from django.core.management import call_command
@@ -13,13 +14,10 @@ from django.db import connections
 from django.test import override_settings
 
 import django_mcp
-from django_mcp.checks import (
-    check_declarations,
-    check_delivery,
-    check_deployment,
-    check_settings,
-)
+from django_mcp.auth.principal import LookupVerifier, TokenVerifier
+from django_mcp.checks import check_declarations, check_delivery, check_deployment, check_settings
 from django_mcp.conf import DEFAULTS
+from django_mcp.storage import event_log
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(django_mcp.__file__).parent
@@ -35,6 +33,27 @@ NOT_CALLABLE = 5
 
 class Verifier:
     async def verify(self, token, server):
+        return None
+
+
+class Missing(TokenVerifier):
+    async def verfy(self, token, server):
+        return None
+
+
+class Misnamed(Verifier):
+    """``standing`` ends the sessions of a revoked token: without it, they go on."""
+
+    audience = "shop"  # values of its own are its own business
+
+    def standings(self, keys):
+        return {}
+
+
+class MisnamedValue(LookupVerifier):
+    isuer = "https://id.example"
+
+    def lookup(self, token, server):
         return None
 
 
@@ -59,6 +78,20 @@ def found(given) -> list[str]:
 
 
 # Settings.
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Missing", "verify is not written. Did you mean 'verify' by 'verfy'?"),
+        ("Misnamed", "Misnamed.standings of a token verifier. Did you mean 'standing'?"),
+        ("MisnamedValue", "MisnamedValue.isuer of a token verifier. Did you mean 'issuer'?"),
+    ],
+)
+def test_misspelled_attribute_of_a_verifier_is_an_error(name, words):
+    with override_settings(DJANGO_MCP={"VERIFIERS": [f"tests.test_checks.{name}"]}):
+        (message,) = check_settings()
+    assert message.id == "django_mcp.E096" and words in message.msg
 
 
 @pytest.mark.parametrize(
@@ -158,7 +191,7 @@ def database(alias: str, **options):
     kept = getattr(connections._connections, alias, None)
     connections[alias] = connections.create_connection(alias)
     try:
-        with override_settings(DJANGO_MCP={"DATABASE": alias}):
+        with override_settings(DJANGO_MCP={"DATABASE": alias, "URL": "https://shop.example"}):
             yield
     finally:
         connections.settings.clear()
@@ -173,7 +206,7 @@ def ids(messages) -> list[str]:
     return [str(message.id).removeprefix("django_mcp.") for message in messages]
 
 
-ROUTERS = ["django_mcp.delivery.router.DeliveryRouter"]
+ROUTERS = ["django_mcp.storage.router.DeliveryRouter"]
 
 
 def test_the_suites_own_database_is_right():
@@ -250,6 +283,7 @@ def test_one_writer_is_not_for_two(alias, engine, name, found):
 
 SQLITE = {"ENGINE": "django.db.backends.sqlite3", "NAME": "own"}
 POSTGRES = {"ENGINE": "django.db.backends.postgresql", "NAME": "x"}
+MARIADB = {"ENGINE": "django.db.backends.mysql", "NAME": "x"}
 KEPT = POSTGRES | {"CONN_MAX_AGE": 600, "CONN_HEALTH_CHECKS": True}
 REDIS = {"default": {"BACKEND": "channels_redis.core.RedisChannelLayer"}}
 MEMORY = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
@@ -284,6 +318,42 @@ def test_what_a_deployment_lacks(described, layers, more, found):
         assert ids(check_deployment()) == found
 
 
+@pytest.mark.parametrize(
+    ("described", "found"),
+    [
+        (KEPT, ["W168"]),
+        (KEPT | {"CONN_HEALTH_CHECKS": False}, ["W168"]),
+        (POSTGRES | {"CONN_MAX_AGE": None}, ["W168"]),
+        (POSTGRES, ["W163"]),
+        (pool(max_size=24), []),
+        (MARIADB, ["I162"]),
+        (MARIADB | {"CONN_MAX_AGE": 600}, ["I162", "W168"]),
+    ],
+)
+def test_the_database_of_django_views_keeps_no_connections(described, found, monkeypatch):
+    pymysql.install_as_MySQLdb()
+    monkeypatch.setitem(event_log._packets, "default", 2**30)  # it is not asked
+    with database("default", **described), override_settings(CHANNEL_LAYERS={}):
+        told = check_deployment()
+    assert ids(told) == found
+    hints = [one.hint for one in told if one.id in ("django_mcp.W163", "django_mcp.W168")]
+    wanted = described["ENGINE"].endswith("postgresql")
+    assert all("CONN_MAX_AGE = 0" in hint for hint in hints)
+    assert all(('OPTIONS["pool"]' in hint) is wanted for hint in hints)
+
+
+def test_no_database_of_django_views_keeps_connections():
+    """Whichever database a view uses; sessions in a database of their own may keep theirs."""
+    pool_of_its_own = database("pooled", **pool(max_size=24))
+    log, default = database("log", **KEPT), database("default", **POSTGRES)
+    with log, default, database("replica", **KEPT), pool_of_its_own:
+        given = {"DATABASE": "log", "URL": "https://shop.example"}
+        with override_settings(CHANNEL_LAYERS={}, DJANGO_MCP=given):
+            told = check_deployment()
+    assert ids(told) == ["W168"] and "'replica'" in told[0].msg
+    assert '"max_size": 21' in told[0].hint
+
+
 @pytest.mark.parametrize(("size", "found"), [(20, ["W165"]), (21, [])])
 def test_a_pool_that_tools_share_has_room_for_them(size, found):
     with database("default", **pool(max_size=size)), override_settings(CHANNEL_LAYERS={}):
@@ -293,9 +363,27 @@ def test_a_pool_that_tools_share_has_room_for_them(size, found):
 @pytest.mark.parametrize(("keepalive", "found"), [(15, []), (60, ["W167"]), (90, ["W167"])])
 def test_streams_are_not_silent_for_longer_than_proxies_wait(keepalive, found):
     with database("log", **KEPT), override_settings(CHANNEL_LAYERS={}):
-        given = {"DATABASE": "log", "KEEPALIVE": keepalive}
+        given = {"DATABASE": "log", "KEEPALIVE": keepalive, "URL": "https://shop.example"}
         with override_settings(DJANGO_MCP=given):
             assert ids(check_deployment()) == found
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({}, ["W169"]),
+        ({"URL": "http://localhost"}, ["W169"]),
+        ({"URL": "http://127.0.0.1:8000"}, ["W169"]),
+        ({"URL": "https://[::1]"}, ["W169"]),
+        ({"URL": "https://shop.example"}, []),
+        ({"URL": "http://10.0.0.7"}, []),
+        ({"URL": 5}, []),  # E094
+    ],
+)
+def test_a_deployment_names_its_public_origin(given, found):
+    settings = override_settings(DJANGO_MCP={"DATABASE": "log"} | given, CHANNEL_LAYERS={})
+    with database("log", **KEPT), settings:
+        assert ids(check_deployment()) == found
 
 
 # Declarations.
@@ -382,7 +470,7 @@ def test_every_message_has_a_hint():
 
 def test_every_number_is_written_out():
     """Else the tests above would not see it."""
-    for path in (PACKAGE / "declare").rglob("*.py"):
+    for path in (PACKAGE / "declarations").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "error":
                 logged = ast.unparse(node.func).startswith("logger.")
@@ -392,12 +480,12 @@ def test_every_number_is_written_out():
 @pytest.mark.django_db
 def test_a_database_that_lacks_changes(monkeypatch):
     from django_mcp.checks import check_changes
-    from django_mcp.delivery import changes
+    from django_mcp.storage import change_log
 
     assert check_changes(databases=["default"]) == check_changes() == []
-    monkeypatch.setattr(changes, "has_table", lambda alias: False)
+    monkeypatch.setattr(change_log, "has_table", lambda alias: False)
     (warning,) = check_changes(databases=["default"])
     assert warning.id == "django_mcp.W145"
-    assert "--database default django_mcp --fake 0003; then" in warning.hint
-    monkeypatch.setattr(changes, "aliases", set)
+    assert "--database default django_mcp --fake 0001; then" in warning.hint
+    monkeypatch.setattr(change_log, "aliases", set)
     assert check_changes(databases=["default"]) == []

@@ -12,13 +12,13 @@ import django_mcp as mcp
 from django_mcp import exceptions
 from django_mcp.exceptions import (
     AlreadyRegistered,
-    Asked,
     Busy,
+    InputRequired,
     InvalidArguments,
     Misdeclared,
     OnceNeeded,
+    RunEnded,
     Stopped,
-    Unwound,
 )
 
 FOR_THE_MODEL = [
@@ -34,7 +34,7 @@ def test_an_errors_docstring_is_its_message(kind):
 
 @pytest.mark.parametrize("kind", [*FOR_THE_MODEL, mcp.Unsupported, mcp.UrlRequired])
 def test_the_model_reads_them_all(kind):
-    assert issubclass(kind, mcp.ToolError) and not issubclass(kind, Unwound)
+    assert issubclass(kind, mcp.ToolError) and not issubclass(kind, RunEnded)
 
 
 def test_an_error_of_the_projects_own():
@@ -97,11 +97,11 @@ def test_what_is_for_the_developer():
 
 
 @pytest.mark.parametrize(
-    "unwinding", [Asked({"a": 1}), OnceNeeded("a", print), Stopped(), Unwound()]
+    "unwinding", [InputRequired({"a": 1}), OnceNeeded("a", print), Stopped(), RunEnded()]
 )
 def test_no_code_eats_an_unwinding(unwinding):
-    assert isinstance(unwinding, Unwound) and not isinstance(unwinding, Exception)
-    with pytest.raises(Unwound):
+    assert isinstance(unwinding, RunEnded) and not isinstance(unwinding, Exception)
+    with pytest.raises(RunEnded):
         try:
             raise unwinding
         except Exception:
@@ -109,7 +109,7 @@ def test_no_code_eats_an_unwinding(unwinding):
 
 
 def test_what_unwindings_carry():
-    assert Asked({"a": 1}).questions == {"a": 1}
+    assert InputRequired({"a": 1}).questions == {"a": 1}
     step = OnceNeeded("charge", print)
     assert (step.key, step.function) == ("charge", print)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import django_mcp as mcp
-from django_mcp.principal import Auth, Principal, anonymous
+from django_mcp.auth.principal import Auth, Principal, anonymous
 
 
 def user(pk=1, **attributes):

@@ -11,7 +11,7 @@ from textwrap import dedent
 import pytest
 
 import django_mcp as mcp
-from django_mcp.declare.servers import default_server
+from django_mcp.declarations.server import default_server
 
 INIT = Path(mcp.__file__)
 
@@ -52,14 +52,17 @@ def test_a_name_there_is_not():
 def test_type_checkers_are_told_the_same():
     """The names under TYPE_CHECKING are those of the table, from the same modules."""
     tree = ast.parse(INIT.read_text(encoding="utf-8"))
-    (guarded,) = [node for node in tree.body if isinstance(node, ast.If)]
+    branches = [node for node in tree.body if isinstance(node, ast.If)]
+    (guarded,) = [node for node in branches if isinstance(node.test, ast.Name)]
     told = {
         alias.asname or alias.name: (node.module, alias.name)
         for node in guarded.body
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    assert told == mcp._PLACES
+    declared = {node.target.id for node in guarded.body if isinstance(node, ast.AnnAssign)}
+    assert declared == {"server"}  # an import under another name would not be exported
+    assert told | {"server": ("declarations.server", "default_server")} == mcp._PLACES
 
 
 def test_a_star_brings_the_public_names():
@@ -132,7 +135,7 @@ def test_a_project_without_an_mcp_module_pays_nothing(tmp_path):
     ours = project(tmp_path / "ours", '"django_mcp"')
     brought = modules(ours) - modules(plain)
     assert "django_mcp.checks" in brought and not {name.split(".")[0] for name in brought} & HEAVY
-    assert "django_mcp.declare.tools" not in brought and len(brought) < 33, brought
+    assert "django_mcp.declarations.tools" not in brought and len(brought) < 36, brought
 
 
 def test_a_project_with_one_pays_for_what_it_writes(tmp_path):
@@ -146,7 +149,7 @@ def test_a_project_with_one_pays_for_what_it_writes(tmp_path):
         """,
     )  # fmt: skip
     brought = modules(folder)
-    assert {"shop.mcp", "pydantic", "django_mcp.declare.tools"} <= brought
+    assert {"shop.mcp", "pydantic", "django_mcp.declarations.tools"} <= brought
     assert not {name.split(".")[0] for name in brought} & {"daphne", "channels", "oauthlib", "mcp"}
 
 

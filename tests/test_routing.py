@@ -8,7 +8,7 @@ from django.test import override_settings
 from django.urls import set_script_prefix
 
 import django_mcp as mcp
-from django_mcp.declare import servers as declared
+from django_mcp.declarations import server as declared
 from django_mcp.exceptions import Misdeclared
 from django_mcp.routing import as_asgi, mount, place
 from tests.http import ELSEWHERE, HttpClient, Site, elsewhere

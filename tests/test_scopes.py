@@ -10,8 +10,7 @@ from django.utils.translation import gettext_lazy
 from hypothesis import given, strategies
 
 import django_mcp as mcp
-from django_mcp.checks import check_settings
-from django_mcp.scopes import (
+from django_mcp.auth.scopes import (
     broader,
     covers,
     lacking,
@@ -21,6 +20,7 @@ from django_mcp.scopes import (
     problem,
     to_ask,
 )
+from django_mcp.checks import check_settings
 
 VIEW, CHANGE = "shop.view_invoice", "shop.change_invoice"
 LADDER = {

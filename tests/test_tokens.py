@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import sqlite3
 import threading
 import time
 from datetime import timedelta
@@ -20,9 +21,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import django_mcp as mcp
-from django_mcp import threads, tokens, uses
+from django_mcp import tokens
+from django_mcp.auth import last_used as uses
 from django_mcp.exceptions import Busy
 from django_mcp.models import Token
+from django_mcp.runtime import threads
 from django_mcp.tokens import PersonalAccessTokens, check_scopes, revoke
 
 VERIFIER = PersonalAccessTokens()
@@ -269,7 +272,7 @@ def test_what_was_noted_is_written_at_once_for_all(alice, server, django_assert_
 def test_many_are_written_in_statements_that_every_database_takes(
     alice, monkeypatch, django_assert_num_queries
 ):
-    monkeypatch.setattr(uses, "AT_ONCE", 2)
+    monkeypatch.setattr(uses, "ROWS_PER_UPDATE", 2)
     pairs = [made(alice) for _ in range(5)]
     for token, _ in pairs:
         tokens.uses.note(token.pk, None)
@@ -280,7 +283,7 @@ def test_many_are_written_in_statements_that_every_database_takes(
 
 def begun(monkeypatch) -> list[Any]:
     found: list[Any] = []
-    monkeypatch.setattr(threads.notes, "begin", found.append)
+    monkeypatch.setattr(threads.background, "run_in_background", found.append)
     return found
 
 
@@ -311,12 +314,14 @@ def test_no_room_to_write_it_is_no_reason_to_refuse(alice, server, monkeypatch, 
     def refuse(job: Any) -> None:
         raise error
 
-    monkeypatch.setattr(threads.notes, "begin", refuse)
+    monkeypatch.setattr(threads.background, "run_in_background", refuse)
     assert VERIFIER.lookup(made(alice)[1], server) is not None
 
 
 def locked(*query: Any) -> None:
-    raise OperationalError("database is locked")
+    error = sqlite3.OperationalError("database is locked")
+    error.sqlite_errorname = "SQLITE_BUSY"
+    raise OperationalError(*error.args) from error
 
 
 def test_what_cannot_be_written_waits_for_a_minute(shared_db, alice, server, monkeypatch, caplog):
@@ -329,7 +334,7 @@ def test_what_cannot_be_written_waits_for_a_minute(shared_db, alice, server, mon
     assert "could not be written" in caplog.text and last_used(token) is None
     VERIFIER.lookup(secret, server)
     assert len(found) == 1
-    monkeypatch.setattr(uses, "PAUSE", 0)
+    monkeypatch.setattr(uses, "UPDATE_INTERVAL_SECONDS", 0)
     VERIFIER.lookup(secret, server)
     assert len(found) == 2
     tokens.uses.write()
@@ -340,7 +345,7 @@ async def test_it_is_written_by_itself(shared_db, server):
     user = await threads.tools.run(get_user_model().objects.create_user, "carol")
     token, secret = await threads.tools.run(made, user)
     assert await VERIFIER.verify(secret, server)
-    await threads.notes.run(lambda: None)  # after what was begun before
+    await threads.background.run(lambda: None)  # after what was begun before
     assert await threads.tools.run(last_used, token) is not None
 
 
@@ -368,7 +373,7 @@ async def test_a_database_that_is_being_written_to_keeps_nobody_out(shared_db, s
     finally:
         release.set()
         holding.join()
-    await threads.notes.run(lambda: None)
+    await threads.background.run(lambda: None)
     assert await threads.tools.run(last_used, token) is not None
 
 

@@ -29,7 +29,10 @@ COMMANDS = {
     ),
     "demo": Command("demo", "serve the atlas and tell how to connect to it", extras=("demo",)),
     "visit": Command("visit", "visit the demonstration with the official client", extras=("demo",)),
-    "test": Command("test", "run the tests on every database there is"),
+    "test": Command("test", "run the quick tests on SQLite"),
+    "test-all": Command(
+        "test_all", "run every test, on every database there is", extras=("test", "field-packages")
+    ),
     "clients": Command("clients", "install the other clients that the tests drive", alone=True),
     "lint": Command("lint", "look for mistakes (ruff), and compare changelog and version"),
     "format": Command("formatting", "put the code into shape (ruff)"),
@@ -41,6 +44,7 @@ COMMANDS = {
     "databases": Command("databases", "tell which database servers answer"),
     "conformance": Command("conformance", "run the official conformance suite"),
     "benchmark": Command("benchmark", "run the benchmarks"),
+    "trace": Command("trace", "count the modules, calls and queries of a request"),
     "faults": Command(
         "faults", "let faults strike real workers while clients watch", extras=("test", "redis")
     ),

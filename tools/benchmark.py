@@ -20,6 +20,7 @@ class Benchmark(NamedTuple):
 
 
 BENCHMARKS = {
+    "trace": Benchmark("tools.trace"),
     "keyset": Benchmark("benchmarks.keyset", ("--rows", "200000")),
     "http": Benchmark("benchmarks.calls", ("--short",)),
     "authenticated": Benchmark("benchmarks.authenticated", ("--short",)),

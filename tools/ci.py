@@ -61,7 +61,7 @@ def alone() -> dict[str, Command]:
         "matrix": tool("matrix"),
         "benchmark": ("make", "benchmark", "ARGS=--short"),
         "faults": ("make", "faults", "SECONDS=60", "DATABASE=postgres"),
-        "test": ("make", "test"),
+        "test-all": ("make", "test-all"),
     }
 
 
@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> int:
     outcomes = [shown("install", tool("install")), *side_by_side(list(lanes()))]
     with ExitStack() as running:
         for label, command in alone().items():
-            if label == "test":
+            if label == "test-all":
                 provide_servers(running)
             outcomes.append(shown(label, command))
     print("\n".join(["", *map(str, outcomes), *closing()]), flush=True)

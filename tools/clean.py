@@ -10,13 +10,11 @@ from pathlib import Path
 from tools.environment import ROOT
 
 MADE = (
-    ".coverage",
     ".hypothesis",
     ".mypy_cache",
     ".pytest_cache",
     ".ruff_cache",
     ".venv*",
-    "*.egg-info",
     "build",
     "dist",
     "example_project/*.sqlite3*",

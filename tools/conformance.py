@@ -26,7 +26,7 @@ from tools.servers import free_port
 
 SETTINGS = "tests.conformance.settings"
 APPLICATION = "tests.conformance.asgi:application"
-DATABASES = ("default", "delivery")
+DATABASES = ("default", "storage")
 PERSON = """
 import os
 from django.contrib.auth.models import User

@@ -6,7 +6,7 @@ The rule: what is printed can be pasted as it is; every path is absolute.
 import os
 from pathlib import Path
 
-from django_mcp.web.clients import Client, Snippet, client
+from django_mcp.web.clients import ClientProgram, Snippet, client
 
 NAME = "atlas"
 # Claude Desktop starts servers by itself, and needs nothing else that is installed for that.
@@ -27,13 +27,13 @@ def over_stdio(command: list[str], user: str) -> str:
     return "\n\n".join([heading, *told])
 
 
-def local(one: Client, command: list[str]) -> Snippet:
+def local(one: ClientProgram, command: list[str]) -> Snippet:
     found = one.stdio_snippet(NAME, command)
     assert found is not None, f"{one.name} starts no programs"
     return found
 
 
-def shown(one: Client, snippet: Snippet) -> str:
+def shown(one: ClientProgram, snippet: Snippet) -> str:
     lines = "\n".join(f"  {line}" for line in snippet.text.splitlines())
     return f"{one.name}. {snippet.where}:\n\n{lines}"
 

@@ -61,6 +61,7 @@ def main(arguments: list[str]) -> int:
     if serves and serving.is_taken(options.port):
         print(TAKEN.format(port=options.port, other=options.port + 1), file=sys.stderr)
         return 1
+    print("Preparing the demonstration ...", file=sys.stderr, flush=True)
     access = prepare(options.largest)
     if serves:
         instruct(serving.origin(options.port), access)

@@ -1,11 +1,8 @@
-"""`python -m tools matrix [--prepare]`: a quick run of the tests on other Pythons and Djangos.
+"""`python -m tools matrix [--prepare]`: the quick tests on other Pythons and Djangos.
 
-The rule: every interpreter that is found and is not this one, in an environment of its own, with
-every Django that supports it; on SQLite, without what is slow or drives other programs. The newest
-of both runs what is neither about words on a wire or a page nor about declarations and commands,
-which the middle one runs, without what is mostly our own code; every other pair runs what of that
-needs a database, without signing in: its Python and its Django are tried with others. One pair of
-each Python tries the example. `--prepare` makes the environments, and runs nothing.
+Every other interpreter that is found gets an environment of its own. The newest Python with the
+newest Django runs all quick tests and the example project; the other pairs run the tests of what
+uses Django most. `--prepare` makes the environments and runs nothing.
 """
 
 import argparse
@@ -20,34 +17,18 @@ from typing import NamedTuple
 
 from tools.environment import ROOT
 from tools.run import run
-from tools.test import NOT_AGAIN
+from tools.test import ENVIRON
 
 DJANGOS = {
     (3, 11): ("5.2",),
     (3, 12): ("5.2", "6.0", "6.1"),
     (3, 13): ("5.2", "6.0", "6.1"),
 }
-OTHER_PROGRAMS = ("tests/clients", "tests/hosts", "tests/restarts", "tests/spec/test_servers.py")
-ABOUT_THE_PROJECT = ("tests/benchmarks", "tests/faults", "tests/requirements", "tests/tools")
-OUR_OWN = ("tests/delivery", "tests/dispatch", "tests/security", "tests/transports")
-QUICK = ("-q", "-n", "2", "-m", "not slow")
-
-
-def without(*paths: str) -> tuple[str, ...]:
-    return tuple(f"--ignore={path}" for path in paths)
-
-
-QUICKLY = (*QUICK, *without(*OTHER_PROGRAMS, *ABOUT_THE_PROJECT))
-ON_WIRES = ("tests/protocol", "tests/spec", "tests/testing", "tests/test_oracle.py")
-ELSEWHERE = ("tests/declare", "tests/docs", "tests/management")
-NEARLY_ALL = ("--only", "sqlite,example", *QUICKLY, *without(*ELSEWHERE, *ON_WIRES))
-ABOUT_DJANGO = (*QUICKLY, *NOT_AGAIN, *without(*OUR_OWN))
-WITH_EXAMPLE = ("--only", "sqlite,example", *ABOUT_DJANGO)
-SIGNING_IN = ("tests/issuers", "tests/oauth")
-WITHOUT_OAUTH = (*ABOUT_DJANGO, *without(*SIGNING_IN))
-AGAIN = ("--only", "sqlite", *WITHOUT_OAUTH, "-m", "not slow and django_db")
+PARALLEL = ("-q", "-n", str(os.cpu_count() or 1), "--dist", "loadfile")
+NEWEST = ((3, 13), "6.1")
+EVERYTHING = ("tests", "tests/example_project", "-m", "not slow")
+ABOUT_DJANGO = ("tests/admin", "tests/bridges", "tests/declarations", "tests/models", "tests/web")
 PREPARE = "from tools import environment; environment.prepare(('test',))"
-NEWEST, MIDDLE = ((3, 13), "6.1"), ((3, 12), "6.0")
 
 
 class Interpreter(NamedTuple):
@@ -114,18 +95,12 @@ def works(path: str, version: tuple[int, int]) -> bool:
     return told.stdout.split() == [str(part) for part in version]
 
 
-def chosen(version: tuple[int, int], django: str) -> tuple[str, ...]:
-    """What of the tests one Python runs with one Django."""
-    return {NEWEST: NEARLY_ALL, MIDDLE: WITH_EXAMPLE}.get((version, django), AGAIN)
-
-
 def prepare(python: Interpreter) -> int:
     """What the tests need, and not more: each has an environment of its own."""
     return run(python.path, "-c", PREPARE, TOOLS_ENVIRONMENT=python.environment)
 
 
 def runs(python: Interpreter, arguments: list[str]) -> Iterator[Outcome]:
-    place = {"TOOLS_ENVIRONMENT": python.environment}
     if code := prepare(python):
         yield Outcome(f"Python {python.label}", code, 0.0)
         return
@@ -133,7 +108,7 @@ def runs(python: Interpreter, arguments: list[str]) -> Iterator[Outcome]:
         began = time.monotonic()
         label = f"Python {python.label}, Django {django}"
         print(f"\n##### {label}", flush=True)
-        quick = chosen(python.version, django)
+        paths = EVERYTHING if (python.version, django) == NEWEST else ABOUT_DJANGO
         code = run(python.inside, "-m", "pip", "install", "-q", f"django~={django}.0")
-        code = code or run(python.inside, "-m", "tools", "test", *quick, *arguments, **place)
+        code = code or run(python.inside, "-m", "pytest", *PARALLEL, *paths, *arguments, **ENVIRON)
         yield Outcome(label, code, time.monotonic() - began)

@@ -35,7 +35,8 @@ def fetch(wanted: Iterable[str], folder: Path) -> Fetched:
     folder.mkdir()
     began = time.monotonic()
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["build-system"]["requires"]
-    call(*pip, "download", "-d", str(folder), "wheel", *tools)
+    # hatchling asks for `editables` when pip installs a clone with `-e`.
+    call(*pip, "download", "-d", str(folder), "editables~=0.3", *tools)
     call(*pip, "wheel", "--no-deps", "-w", str(folder), str(cloned(folder.parent / "source")))
     call(*pip, "download", "-d", str(folder), "--find-links", str(folder), *wanted)
     seconds = time.monotonic() - began

@@ -16,7 +16,7 @@ from oauth2_provider.models import AccessToken
 
 from benchmarks.peers.bare import answer, respond
 from benchmarks.peers.lean import Lean
-from django_mcp import threads
+from django_mcp.runtime import threads
 
 
 class Known(Lean):

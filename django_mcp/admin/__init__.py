@@ -1,9 +1,8 @@
 """
-What the admin shows: sessions, what is said in them, access tokens, and what is switched off.
+The Django admin for sessions, streams, events, calls, access tokens and kill switches.
 
-Rule: nothing here is edited. What can be done is to end a session, to make
-and revoke a token, and to switch off and on, each by a permission of its own; what clients and the
-project said to each other is shown to superusers alone.
+Nothing is edited here. Sessions can be ended, tokens made and revoked, and things switched off and
+on, each with its own permission. Only superusers see the messages between clients and the project.
 """
 
 from __future__ import annotations

@@ -1,30 +1,107 @@
 """
-Sessions, and what is said in them: streams, events and calls.
+Read-only admin pages of sessions, streams, events and calls.
 
-Rule: the rows are read where the log is kept, which need not be where the
-project's own are. Ids are digests, and only the beginning of them is shown.
+Rows are read from ``DJANGO_MCP["DATABASE"]``, which may differ from the project's database. Session
+ids are stored as digests, and only the first characters are shown.
+
+``ReadOnlyAdmin`` is the base. Columns in ``private`` are fetched and shown for superusers only.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
-from django.contrib.admin.models import DELETION
-from django.db.models import QuerySet
+from django.contrib.admin.models import DELETION, LogEntry
+from django.db.models import Model, QuerySet
+from django.db.models.constants import LOOKUP_SEP
 from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from ..conf import settings
-from ..delivery import sessions
 from ..models import Call, Event, Session, Stream
-from .reading import ReadOnlyAdmin, shown
+from ..storage import sessions
+
+if TYPE_CHECKING:
+    ModelAdmin = admin.ModelAdmin[Any]
+else:
+    ModelAdmin = admin.ModelAdmin
+
+MAX_VALUE_LENGTH = 20_000  # characters of one value on a page
+
+
+class ReadOnlyAdmin(ModelAdmin):
+    """Base of admins that list and show rows, and never change them.
+
+    ``private`` maps fields that only superusers see to the columns that they show.
+    """
+
+    private: dict[str, str] = {}
+    linked: tuple[str, ...] = ()  # foreign keys by which other lists link here
+    show_full_result_count = False
+    list_per_page = 50
+    ordering = ("-pk",)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return super().get_queryset(request).defer(*self.private.values())
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
+        fields = list(super().get_fields(request, obj))
+        if is_superuser(request):
+            return fields
+        return [name for name in fields if name not in self.private]
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        """Allow only offered filters.
+
+        A filter by another column would reveal its hidden value, one guess at a time.
+        """
+        offered = (one[0] if isinstance(one, tuple) else one for one in self.list_filter)
+        known = lookup.split(LOOKUP_SEP)[0] in {*offered, *self.linked}
+        return known and super().lookup_allowed(lookup, value, request)
+
+    def allowed(self, request: HttpRequest, codename: str) -> bool:
+        user: Any = request.user
+        return bool(user.has_perm(f"{self.opts.app_label}.{codename}"))
+
+    def note(self, request: HttpRequest, rows: list[Any], flag: int, message: str = "") -> None:
+        """Write entries to the admin's log."""
+        LogEntry.objects.log_actions(request.user.pk, rows, flag, message)  # type: ignore[arg-type]
+
+    def link(self, model: type[Model], text: object, **filters: Any) -> SafeString:
+        """Return a link to a filtered list of another model."""
+        name = f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist"
+        address = reverse(name, current_app=self.admin_site.name)
+        return format_html('<a href="{}?{}">{}</a>', address, urlencode(filters), text)
+
+
+def is_superuser(request: HttpRequest) -> bool:
+    return bool(getattr(request.user, "is_superuser", False))
+
+
+def shown(value: Any) -> str:
+    """Return a value as text or JSON, cut at ``MAX_VALUE_LENGTH`` characters."""
+    text = value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False)
+    return text if len(text) <= MAX_VALUE_LENGTH else f"{text[:MAX_VALUE_LENGTH]}…"
 
 
 class LogAdmin(ReadOnlyAdmin):
-    """Of the database ``DJANGO_MCP["DATABASE"]``."""
+    """Base of admins of rows in the database ``DJANGO_MCP["DATABASE"]``."""
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return super().get_queryset(request).using(settings.DATABASE)

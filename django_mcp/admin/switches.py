@@ -1,9 +1,10 @@
 """
-What is switched off, and who may do what: the administrator's word, and the page that tells.
+Admin of the kill switches, and the page that shows who may do what.
 
-Rule: to switch off is to add a row, to switch on to delete it, each by a permission of its own;
-the admin keeps who did. The page of decisions tells hidden from missing, so it is for who may see
-users, and switches, and superusers' rights are told to superusers alone.
+A row switches something off, and deleting the row switches it on again. Each needs its own
+permission, and the admin's log keeps who did it. The page of decisions distinguishes hidden from
+missing things, so it requires the permissions to view users and switches. Only superusers see
+decisions on superusers.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from django.shortcuts import render
 from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 
-from ..declare.requests import Request
-from ..declare.servers import Server, server_named, servers
-from ..dispatch.running import surrounded
+from ..auth.principal import Principal, anonymous
+from ..auth.scopes import offered
+from ..calls.execution import surrounded
+from ..declarations.request import Request
+from ..declarations.server import Server, server_named, servers
 from ..management.verdicts import Verdict, as_client, declared, verdicts
 from ..models import Switch
-from ..principal import Principal, anonymous
-from ..scopes import offered
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Switch]
@@ -39,7 +40,7 @@ def declaring() -> list[Server]:
 
 
 def things() -> Iterator[tuple[str, list[tuple[str, Any]]]]:
-    """All that can be switched off, by server: what is sent, and what is shown."""
+    """Yield what can be switched off, by server, as pairs of a form value and a label."""
     for server in declaring():
         whole = [(f"{server.name}|", _("everything"))]
         marks = dict.fromkeys(thing.mark for _kind, thing in declared(server))
@@ -47,7 +48,7 @@ def things() -> Iterator[tuple[str, list[tuple[str, Any]]]]:
 
 
 class SwitchForm(forms.ModelForm):  # type: ignore[type-arg]
-    """What to switch off, and why."""
+    """The form for a new kill switch: what to switch off, and why."""
 
     what = forms.ChoiceField(label=_("Switch off"))
 
@@ -60,7 +61,7 @@ class SwitchForm(forms.ModelForm):  # type: ignore[type-arg]
         self.fields["what"].choices = list(things())  # type: ignore[attr-defined]
 
     def clean_what(self) -> str:
-        """It is not off already: the row would be there twice."""
+        """Reject what is switched off already, because the row must be unique."""
         what = str(self.cleaned_data["what"])
         self.instance.server, _bar, self.instance.thing = what.partition("|")
         if Switch.objects.filter(server=self.instance.server, thing=self.instance.thing).exists():
@@ -97,7 +98,7 @@ class SwitchAdmin(ModelAdmin):
     def shown(self, switch: Switch) -> Any:
         return switch.thing or _("everything")
 
-    # Who may do what.
+    # The decisions page.
 
     def get_urls(self) -> list[URLPattern]:
         decide = self.admin_site.admin_view(self.decisions)
@@ -115,7 +116,7 @@ class SwitchAdmin(ModelAdmin):
         return super().changelist_view(request, told)
 
     def decisions(self, request: HttpRequest) -> HttpResponse:
-        """What one user may do on a server, by a token of these scopes, and why."""
+        """Show what one user may do on a server with a token of these scopes, and why."""
         if not self.may_decide(request):
             raise PermissionDenied
         form = AskedForm(request.GET or None, by=request.user)
@@ -127,7 +128,7 @@ class SwitchAdmin(ModelAdmin):
 
 
 class AskedForm(forms.Form):
-    """About whom, and as what."""
+    """The form of the decisions page: a user, a server and scopes."""
 
     user = forms.CharField(label=_("User"), required=False, help_text=_("Empty: nobody."))
     server = forms.ChoiceField(label=_("Server"))
@@ -156,7 +157,7 @@ class AskedForm(forms.Form):
         return found
 
     def verdicts(self) -> list[Verdict]:
-        """Of everything, as the server would answer just now."""
+        """Return a verdict for every declaration, as the server decides at this moment."""
         given = self.cleaned_data
         user, server = given["user"], server_named(given["server"])
         principal = anonymous() if user is None else Principal(user, as_client(given["scopes"]))

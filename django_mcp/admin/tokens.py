@@ -1,9 +1,9 @@
 """
-Access tokens: made here and shown once, listed, and revoked.
+Admin of personal access tokens: create, list and revoke.
 
-Rule: a secret is in the answer to the form that made it and nowhere else: not
-in an address, a message, a cookie, the history or the log. Who is no superuser
-makes tokens for themselves alone: a token is as good as signing in.
+The secret is shown once, in the response to the form that made the token. It is in no URL, message,
+cookie, history or log. Only superusers make tokens for other users, because a token is as good as
+that user's login.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from ..declare.servers import servers
+from ..declarations.server import servers
 from ..models import Token
 from ..tokens import check_scopes, revoke, state
-from .reading import ReadOnlyAdmin, is_superuser
+from .log import ReadOnlyAdmin, is_superuser
 
 if TYPE_CHECKING:
     ModelForm = forms.ModelForm[Token]
@@ -37,11 +37,11 @@ LIFETIME = timedelta(days=90)
 
 
 def server_choices() -> list[tuple[str, Any]]:
-    return [("", _("every server")), *((server.name, server.name) for server in servers())]
+    return [("", _("every server")), *((server.name, server.public_name) for server in servers())]
 
 
 class TokenForm(ModelForm):
-    """What a new token is for."""
+    """The form for a new token."""
 
     server = forms.ChoiceField(label=_("Server"), choices=server_choices, required=False)
     scopes = forms.CharField(
@@ -84,7 +84,7 @@ class TokenAdmin(ReadOnlyAdmin):
     def get_search_fields(self, request: HttpRequest) -> list[str]:
         return ["name", "^prefix", f"user__{get_user_model().USERNAME_FIELD}"]
 
-    # Who may do what.
+    # Permissions.
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return self.allowed(request, "add_token")
@@ -93,12 +93,15 @@ class TokenAdmin(ReadOnlyAdmin):
         return self.allowed(request, "revoke_token")
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Here it is revoked. Where a user is deleted, their tokens go, by who may revoke them."""
+        """Deny deletion on this admin's own pages, where tokens are revoked instead.
+
+        If a user is deleted, the tokens are deleted too, which needs the permission to revoke them.
+        """
         match = request.resolver_match
         here = match is not None and getattr(match.func, "model_admin", None) is self
         return not here and self.has_end_permission(request)
 
-    # Making one.
+    # Creation.
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
         if obj is not None:
@@ -114,7 +117,7 @@ class TokenAdmin(ReadOnlyAdmin):
         return super().get_form(request, obj, change, **kwargs)
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
-        """Nothing comes from the address: it may be another's."""
+        """Return initial data, ignoring the query string: a link could be made by someone else."""
         return {"expires": timezone.now() + LIFETIME, "user": request.user.pk}
 
     def render_change_form(
@@ -129,7 +132,7 @@ class TokenAdmin(ReadOnlyAdmin):
             user, obj.name, scopes=obj.scopes, server=obj.server, expires=obj.expires
         )
         vars(obj).update(vars(made))
-        obj.secret = secret  # for the answer
+        obj.secret = secret  # shown once in ``response_add``
 
     def response_add(
         self, request: HttpRequest, obj: Any, post_url_continue: str | None = None
@@ -140,7 +143,7 @@ class TokenAdmin(ReadOnlyAdmin):
         response["Referrer-Policy"] = "no-referrer"
         return response
 
-    # Ending one.
+    # Revocation.
 
     @admin.action(description=_("Revoke selected tokens"), permissions=["end"])
     def end(self, request: HttpRequest, queryset: QuerySet[Token]) -> None:
@@ -150,7 +153,7 @@ class TokenAdmin(ReadOnlyAdmin):
         message = ngettext("%d token was revoked.", "%d tokens were revoked.", count)
         self.message_user(request, message % count, messages.SUCCESS)
 
-    # What is shown.
+    # Columns.
 
     @admin.display(description=_("token"))
     def shown_prefix(self, token: Token) -> str:

@@ -1,7 +1,7 @@
 """
-What a project has already, exposed: models that are written, forms, and views.
+Bridges: expose existing Django code (model writes, forms and views) as MCP tools and resources.
 
-Rule: a bridge adds no right. Whoever comes over it may do what Django would let them do on the
-site, and the project's own rules decide. Each has a room of its
-own, of which the face is what a project imports.
+A bridge grants no rights. A caller may do over MCP what the same user may do on the site, and the
+project's own permission checks decide. Each bridge is a package. Other code imports only the names
+in the package's ``__init__``.
 """

@@ -1,9 +1,9 @@
 """
-Tokens of authorization servers elsewhere: Auth0, Entra, Keycloak, Okta, another Django.
+Verifiers for tokens of external authorization servers: Auth0, Entra, Keycloak, Okta, Django.
 
-Rule: none of the embedded authorization server is needed, nor django-oauth-toolkit. Each issuer is
-an object of the project's own, which ``VERIFIERS`` names. What a class needs is imported when it is
-named: who has no JWTs needs no PyJWT.
+This package needs neither the embedded authorization server nor django-oauth-toolkit. A project
+creates one object per issuer and names it in ``VERIFIERS``. The classes are imported at first use,
+so only projects with ``JWTTokens`` need PyJWT.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ _PLACES = {"IntrospectedTokens": "introspection", "JWTTokens": "jwts"}
 __all__ = ["IntrospectedTokens", "JWTTokens"]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_PLACES[name]}", __name__), name)
+if not TYPE_CHECKING:  # with __getattr__, type checkers would take any name
+
+    def __getattr__(name: str) -> Any:
+        if name not in _PLACES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f".{_PLACES[name]}", __name__), name)

@@ -1,8 +1,9 @@
 """
-What ``manage.py check`` says of issuers elsewhere: what keeps clients away, or shows tokens around.
+System checks of external issuers.
 
-Rule: the project's URLconf is asked as a request would ask it. What cannot be imported is told of
-already (``django_mcp.E096``), with the words of whoever refused it.
+They check that clients can find the issuer, and that tokens of other issuers are not sent to an
+introspection endpoint. URLs are resolved in the project's URLconf, as for a request. Verifiers that
+cannot be imported are reported by ``django_mcp.E096``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from django.conf import settings as django_settings
 from django.core.checks import CheckMessage, Error, Warning
 from django.urls import Resolver404, resolve
 
-from ..principal import verifiers
+from ..auth.principal import verifiers
 from ..protected.metadata import PATH, protected_resource
 from .issued import IssuedTokens
 
@@ -22,7 +23,7 @@ HINT = 'path("", include("django_mcp.issuers.urls")), first in ROOT_URLCONF.'
 
 
 def messages() -> Sequence[CheckMessage]:
-    """Clients find the issuer, and no issuer is shown what is not its own."""
+    """Return the warnings and errors. Return none if no verifier is an ``IssuedTokens``."""
     try:
         asked = verifiers()
     except Exception:
@@ -45,7 +46,10 @@ def _hidden() -> Iterator[CheckMessage]:
 
 
 def _shown_around(asked: Sequence[Any]) -> Iterator[CheckMessage]:
-    """What is not known is sent away, and the next is never asked while nobody answers there."""
+    """Find verifiers after an ``IntrospectedTokens``, which sends unknown tokens to its issuer.
+
+    If that issuer does not respond, the verifiers after it are not asked either.
+    """
     from .introspection import IntrospectedTokens
 
     kinds = [isinstance(one, IntrospectedTokens) for one in asked]

@@ -1,9 +1,9 @@
 """
-Tokens of an issuer elsewhere that only it can read: it is asked about each (RFC 7662).
+Verification of opaque tokens by token introspection at an external issuer (RFC 7662).
 
-Rule: a token goes to the issuer in the body of a POST, and nowhere else; it is remembered by its
-digest, for seconds. Where the issuer does not answer, nobody can tell, and no token is taken. What
-is plainly another's token is not shown to it.
+The token is sent only in the body of a POST to the issuer. Responses are cached for some seconds by
+the token's digest. If the issuer does not respond, ``Busy`` is raised and no token is accepted.
+Tokens that plainly belong to another issuer, and those that this site issued, are not sent to it.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus
 
+from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
+from django.db import router
 from django.utils import timezone
 
 from ..exceptions import Busy
-from . import claims as said
-from .discovery import Discovery
-from .fetching import Unanswered, fetch
-from .flights import UNKNOWN, Flights
-from .issued import FindUser, IssuedTokens, checked
-from .unread import is_of_others
+from ..runtime import threads
+from .fetching import UNKNOWN, Discovery, IssuerUnavailable, RunningRequests, fetch
+from .issued import Claims, FindUser, IssuedTokens, NoToken, checked, expiry, is_of_others
 
 if TYPE_CHECKING:
-    from ..declare.servers import Server
+    from ..declarations.server import Server
 
-REMEMBERED = 1_000  # answers
-LONGEST_MEMORY = 60.0  # seconds
-RECHECKED = timedelta(minutes=5)  # after which what is open has to show its token again
+MAX_CACHED_RESPONSES = 1_000  # cached responses
+MAX_CACHE_SECONDS = 60.0  # seconds
+RECHECKED = timedelta(minutes=5)  # until open streams and calls have to be verified again
 logger = logging.getLogger("django_mcp")
 
 
 class IntrospectedTokens(IssuedTokens):
-    """The ``TokenVerifier`` of tokens that one issuer is asked about.
+    """The ``TokenVerifier`` for tokens that are verified by introspection at one issuer.
 
-    ``client_id`` and ``client_secret`` are those by which this project may ask it. ``issuer``,
-    ``user``, ``audience``, ``scopes`` and ``ask`` are as for ``JWTTokens``, the claims being what
-    the issuer answers; ``endpoint`` is for issuers whose metadata does not tell it. An answer is
-    good for ``memory`` seconds, at most 60: so long a token goes on that was revoked.
+    ``client_id`` and ``client_secret`` authenticate this project at the introspection endpoint.
+    ``issuer``, ``user``, ``audience``, ``scopes`` and ``ask`` are as for ``JWTTokens``. The claims
+    are the issuer's response. Set ``endpoint`` if the issuer's metadata does not contain it. A
+    response is cached for ``memory`` seconds (0 to 60), so a revoked token stays valid that long.
 
-    Put it at the end of ``VERIFIERS``: what nobody before it knows is sent to the issuer. Raises
-    ``ImproperlyConfigured``. ``verify`` raises ``Busy`` where the issuer does not answer.
+    Put it at the end of ``VERIFIERS``, because it sends every token to the issuer that no verifier
+    before it knows. Raise ``ImproperlyConfigured`` for wrong arguments. ``verify`` raises ``Busy``
+    if the issuer does not respond.
     """
 
     def __init__(
@@ -64,12 +64,12 @@ class IntrospectedTokens(IssuedTokens):
         memory: float = 5.0,
     ) -> None:
         super().__init__(issuer, user=user, audience=audience, scopes=scopes, ask=ask)
-        if not (client_id and client_secret) or not 0 <= memory <= LONGEST_MEMORY:
+        if not (client_id and client_secret) or not 0 <= memory <= MAX_CACHE_SECONDS:
             raise ImproperlyConfigured("client_id and client_secret are needed, memory is 0 to 60.")
         self._endpoint = checked(endpoint, "endpoint") if endpoint is not None else None
         self._authorization = _basic(client_id, client_secret)
-        self._discovery, self._memory = Discovery(issuer), Memory(memory)
-        self._flights: Flights[dict[str, Any]] = Flights()
+        self._discovery, self._memory = Discovery(issuer), IntrospectionCache(memory)
+        self._flights: RunningRequests[dict[str, Any]] = RunningRequests()
 
     async def _read(self, token: str) -> tuple[dict[str, Any], datetime] | None:
         if is_of_others(token, self.issuer):
@@ -78,12 +78,12 @@ class IntrospectedTokens(IssuedTokens):
         if answer.get("active") is not True:
             return None
         now = timezone.now()
-        ends = said.expiry(answer) if "exp" in answer else now + RECHECKED
+        ends = expiry(answer) if "exp" in answer else now + RECHECKED
         if ends <= now:
-            raise said.NoToken("it has expired")
+            raise NoToken("it has expired")
         return answer, min(ends, now + RECHECKED)
 
-    def _wrong(self, claims: said.Claims, server: Server) -> str | None:
+    def _wrong(self, claims: Claims, server: Server) -> str | None:
         if claims.get("iss", self.issuer) != self.issuer:
             return "it is another issuer's"
         return super()._wrong(claims, server)
@@ -92,14 +92,20 @@ class IntrospectedTokens(IssuedTokens):
         digest = hashlib.sha256(token.encode()).hexdigest()
         if (kept := self._memory.get(digest)) is not None:
             return kept
+        # One that our own verifier refused may still be good for another server or another API.
+        if await threads.lookups.run(is_issued_here, digest):
+            return {"active": False}
+        # Another request may have been answered while this one looked that up.
+        if (kept := self._memory.get(digest)) is not None:
+            return kept
         try:
             return await self._flights.run(digest, lambda: self._ask(token, digest))
-        except Unanswered as error:
+        except IssuerUnavailable as error:
             logger.warning("%s does not tell of tokens: %s", self.issuer, error)
             raise Busy(UNKNOWN) from None
 
     def _ask(self, token: str, digest: str) -> dict[str, Any]:
-        """In a thread."""
+        """Ask the issuer, and cache the response. Blocks; it runs in a thread."""
         form = {"token": token, "token_type_hint": "access_token"}
         endpoint = self._endpoint or self._discovery.endpoint("introspection_endpoint")
         began = time.monotonic()
@@ -108,14 +114,31 @@ class IntrospectedTokens(IssuedTokens):
         return answer
 
 
+def is_issued_here(digest: str) -> bool:
+    """Whether django-oauth-toolkit has a token with this SHA-256, of whatever kind or state."""
+    if not apps.is_installed("oauth2_provider"):
+        return False
+    from oauth2_provider.models import get_access_token_model, get_refresh_token_model
+
+    models = (get_access_token_model(), get_refresh_token_model())
+    # Use the primary database: a lagging replica does not have a token that was just issued.
+    return any(
+        one._default_manager.using(router.db_for_write(one)).filter(token_checksum=digest).exists()
+        for one in models
+    )
+
+
 def _basic(client_id: str, secret: str) -> str:
-    """RFC 6749, 2.3.1: each is encoded first, and then both as HTTP has it."""
+    """Return the Basic authorization header, with both parts form-encoded (RFC 6749, 2.3.1)."""
     both = f"{quote_plus(client_id)}:{quote_plus(secret)}"
     return f"Basic {base64.b64encode(both.encode()).decode()}"
 
 
-class Memory:
-    """What was answered, for some seconds after it was asked; the oldest goes for the newest."""
+class IntrospectionCache:
+    """A cache of responses by token digest. They expire ``seconds`` after the request was sent.
+
+    It holds ``MAX_CACHED_RESPONSES`` responses, and drops the oldest first.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -130,5 +153,5 @@ class Memory:
         with self._lock:
             self._kept.pop(digest, None)
             self._kept[digest] = answer, asked
-            while len(self._kept) > REMEMBERED:
+            while len(self._kept) > MAX_CACHED_RESPONSES:
                 del self._kept[next(iter(self._kept))]

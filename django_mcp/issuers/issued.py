@@ -1,16 +1,26 @@
-"""
-What tokens of an issuer have in common, however they are verified.
+"""Claims of external issuers' tokens, and the base class of their verifiers.
 
-Rule: a token is good for the server or the audience that it names, with the scopes that are wanted,
-for the user whom the project finds: that is asked only of what is true. Why a token is refused is
-for the log alone, which never has the token; but who lacks nothing but a scope is told which.
+``IssuedTokens`` accepts a token only if it names this server or the configured audience, has the
+required scopes, and the project's function finds an active user for its claims. That function gets
+only verified claims. The reason of a rejection is logged, without the token, and not sent. The
+exception is a missing scope, which the response names.
+
+The functions on claims reject everything that is not plainly an access token with a subject.
+Issuers use different claim names for the same thing: those are in the tables at the top.
+
+``claims_of`` and ``is_of_others`` read unverified tokens, only to find out which issuer a token may
+belong to. They must not be used to accept a token.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import logging
-from collections.abc import Callable, Collection, Sequence
-from datetime import datetime
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
@@ -20,24 +30,130 @@ from django.core.exceptions import (
     ObjectDoesNotExist,
 )
 
-from .. import threads
+from ..auth.principal import Auth, Principal
 from ..exceptions import InsufficientScope
-from ..principal import Auth, Principal
-from ..protected.metadata import challenge
-from ..protected.names import resource
-from . import claims as said
-from .claims import Claims, NoToken
+from ..protected.metadata import canonical, challenge, resource
+from ..runtime import threads
 from .fetching import is_safe
 
 if TYPE_CHECKING:
-    from ..declare.servers import Server
+    from ..declarations.server import Server
+
+Claims = Mapping[str, Any]
+
+SCOPES = ("scope", "scp")  # RFC 8693, 4.2; Entra and Okta
+CLIENTS = ("client_id", "azp", "cid", "appid")  # RFC 8693, 4.3; OpenID; Okta; Entra
+SUBJECTS = ("sub", "username")  # RFC 7662, 2.2: an introspection may have the second alone
+# Claims that state the kind of token, with their values for access tokens: Keycloak, Cognito,
+# RFC 7662.
+KINDS = {
+    "typ": {"bearer"},
+    "token_use": {"access"},
+    "token_type": {"bearer", "access", "access_token", "at+jwt"},
+}
+NOT_OF_ACCESS = ("at_hash", "c_hash", "s_hash", "events")  # only in ID and logout tokens
+
+
+class NoToken(Exception):
+    """The token is not accepted. The message is for the log."""
+
+
+def scopes(claims: Claims) -> frozenset[str]:
+    """Return the scopes: the claim is a string separated by spaces, or a list."""
+    found = (claims.get(name) for name in SCOPES)
+    said: Any = next((one for one in found if one is not None), [])
+    words = said.split() if isinstance(said, str) else said
+    return frozenset(map(str, words)) if isinstance(words, list) else frozenset()
+
+
+def allows_nothing(claims: Claims) -> bool:
+    """Whether the token has a scope claim that is empty or not readable.
+
+    A token without a scope claim is not restricted. An empty claim must not be taken for that.
+    """
+    return not scopes(claims) and any(claims.get(name) is not None for name in SCOPES)
+
+
+def text(claims: Claims, names: Collection[str]) -> str:
+    """Return the first of these claims that is a non-empty string; "" if none is."""
+    found = (claims.get(name) for name in names)
+    return next((one for one in found if isinstance(one, str) and one), "")
+
+
+def audiences(claims: Claims) -> list[str]:
+    said = claims.get("aud")
+    named = said if isinstance(said, list) else [said]
+    return [one for one in named if isinstance(one, str)]
+
+
+def is_for(claims: Claims, resource: str, expected: str | None) -> bool:
+    """Whether the token's audience contains ``expected``, or the server's URL if that is None.
+
+    The server's URL is compared in canonical form, ``expected`` exactly.
+    """
+    if expected is not None:
+        return expected in audiences(claims)
+    return resource in map(canonical, audiences(claims))
+
+
+def is_of_access(claims: Claims) -> bool:
+    """Whether no claim shows that it is an ID token, a refresh token or a logout token.
+
+    ID tokens have the ``nonce`` of their request. Some issuers also put it into access tokens, but
+    only those have scopes.
+    """
+    fits = (str(claims[name]).lower() in kinds for name, kinds in KINDS.items() if name in claims)
+    if not all(fits) or any(name in claims for name in NOT_OF_ACCESS):
+        return False
+    return "nonce" not in claims or bool(scopes(claims))
+
+
+def expiry(claims: Claims) -> datetime:
+    """Return the expiry. Raise ``NoToken`` if it is missing or invalid."""
+    try:
+        return datetime.fromtimestamp(int(claims["exp"]), UTC)
+    except (KeyError, ValueError, TypeError, OverflowError, OSError):
+        raise NoToken("it has no end") from None
+
+
+def principal_key(issuer: str, claims: Claims) -> str:
+    """Return a key of issuer, client and subject. It is the same for a renewed token."""
+    named = json.dumps([issuer, text(claims, CLIENTS), text(claims, SUBJECTS)])
+    return f"issuer-{hashlib.sha256(named.encode()).hexdigest()[:40]}"
+
+
+PERSONAL = "mcp_"  # prefix of personal access tokens
+TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # b64token of RFC 6750, section 2.1
+COMPACT = re.compile(r"[A-Za-z0-9_-]+\.([A-Za-z0-9_-]+)\.[A-Za-z0-9_-]+")
+
+
+def claims_of(token: str) -> dict[str, Any] | None:
+    """Return the unverified claims of a JWT; None if the token is no JWT."""
+    found = COMPACT.fullmatch(token)
+    try:
+        claims = json.loads(_decoded(found[1])) if found else None
+    except (ValueError, RecursionError):
+        return None
+    return claims if isinstance(claims, dict) else None
+
+
+def _decoded(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def is_of_others(token: str, issuer: str) -> bool:
+    """Whether a token plainly is not of ``issuer``. Then it must not be sent to that issuer."""
+    if token.startswith(PERSONAL) or not TOKEN.fullmatch(token):
+        return True
+    return bool((claims_of(token) or {}).get("iss", issuer) != issuer)
+
 
 logger = logging.getLogger("django_mcp")
 FindUser = Callable[[dict[str, Any]], Any]
 
 
 class IssuedTokens:
-    """The base of verifiers of one issuer's tokens."""
+    """Base class of the ``TokenVerifier`` classes for tokens of one issuer."""
 
     def __init__(
         self,
@@ -61,7 +177,11 @@ class IssuedTokens:
         return challenge(server, self.asked)
 
     async def verify(self, token: str, server: Server) -> Principal | None:
-        """Raises ``Busy`` if nobody can tell, ``InsufficientScope`` if that is what it lacks."""
+        """Return the token's principal, or None if the token is not accepted.
+
+        Raise ``Busy`` if it cannot be verified now, and ``InsufficientScope`` if only a scope is
+        missing.
+        """
         try:
             read = await self._read(token)
             return None if read is None else await self._principal(*read, server)
@@ -70,9 +190,9 @@ class IssuedTokens:
             return None
 
     async def _read(self, token: str) -> tuple[dict[str, Any], datetime] | None:
-        """What is true of a token, and its end; None if it is no token of the issuer's.
+        """Return the verified claims of a token and its expiry; None if it is another issuer's.
 
-        Raises ``NoToken`` or ``Busy``.
+        Raise ``NoToken`` if it is not accepted, and ``Busy`` if it cannot be verified now.
         """
         raise NotImplementedError
 
@@ -81,28 +201,28 @@ class IssuedTokens:
     ) -> Principal:
         if wrong := self._wrong(claims, server):
             raise NoToken(wrong)
-        self._check_scopes(claims)  # before a user is asked for, or even made
+        self._check_scopes(claims)  # before the project's function, which may create a user
         user = await threads.verifiers.run(self._found, claims)
         if user is None or not (user.is_authenticated and user.is_active):
             raise NoToken("its user is not known, or may not sign in")
-        key = said.key(self.issuer, claims)
-        return Principal(user, Auth(said.scopes(claims), key=key, expires=expires))
+        key = principal_key(self.issuer, claims)
+        return Principal(user, Auth(scopes(claims), key=key, expires=expires))
 
     def _wrong(self, claims: Claims, server: Server) -> str | None:
-        """Why it is not good for ``server``."""
-        if not said.text(claims, said.SUBJECTS):
+        """Return why the claims are not valid at ``server``; None if they are."""
+        if not text(claims, SUBJECTS):
             return "it is nobody's"
-        if not said.is_of_access(claims):
+        if not is_of_access(claims):
             return "it is no access token"
-        if "cnf" in claims:  # RFC 7800: who brings it has to show more than we look at
+        if "cnf" in claims:  # RFC 7800: it needs a proof of possession, which is not supported
             return "it is bound to a key"
-        if not said.is_for(claims, resource(server), self.audience):
+        if not is_for(claims, resource(server), self.audience):
             return f"not for {server.name!r}"
-        return "its scopes allow nothing" if said.allows_nothing(claims) else None
+        return "its scopes allow nothing" if allows_nothing(claims) else None
 
     def _check_scopes(self, claims: Claims) -> None:
-        """Raises ``InsufficientScope`` with all that clients are to ask for (RFC 6750, 3.1)."""
-        if not self.scopes <= said.scopes(claims):
+        """Raise ``InsufficientScope`` with the scopes to request (RFC 6750, 3.1)."""
+        if not self.scopes <= scopes(claims):
             logger.info("A token of %s was refused: it lacks a scope", self.issuer)
             raise InsufficientScope(self.asked or sorted(self.scopes))
 
@@ -114,7 +234,7 @@ class IssuedTokens:
 
 
 def checked(url: str, name: str) -> str:
-    """A URL of the issuer's. Raises ``ImproperlyConfigured``."""
+    """Return ``url`` if it is safe. Raise ``ImproperlyConfigured`` if not."""
     if not is_safe(url):
         raise ImproperlyConfigured(f"{name} is {url!r}: it is no https URL.")
     return url

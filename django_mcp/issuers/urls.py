@@ -1,4 +1,7 @@
-"""The metadata of the servers, for one ``include`` at the root: of a project without our OAuth."""
+"""URLs of the protected resource metadata, for projects without ``django_mcp.oauth``.
+
+Include them at the root of the URLconf.
+"""
 
 from __future__ import annotations
 

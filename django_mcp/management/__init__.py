@@ -1,5 +1,5 @@
 """
-What the commands of ``manage.py`` are made of.
+The code behind the ``manage.py`` commands: arguments, output, and what several commands share.
 
-Rule: a command asks and tells; what it asks for is done by the rooms that do it for clients.
+Commands parse arguments and print. The work is done by the same code that serves clients.
 """

@@ -1,8 +1,9 @@
 """
-Questions of a tool, put to whoever sits at the terminal.
+Ask a tool's questions at the terminal.
 
-Rule: nobody is asked where nobody sits: what the options do not answer is an error then, with
-the option that would. What is asked goes to stderr, so that stdout is the tool's alone.
+If nobody can be asked, as in a pipe or with ``--no-input``, a question that the options do not
+answer is an error that names the option. Prompts go to stderr, so that stdout has only the tool's
+result.
 """
 
 from __future__ import annotations
@@ -14,25 +15,24 @@ from typing import Any, TextIO
 
 from django.core.management.base import CommandError
 
-from ..declare.schemas import violations
-from ..declare.words import Line, kind, lines
+from ..declarations.schema_summary import PropertyLine, kind, lines
+from ..declarations.schemas import violations
 from ..testing.questions import CANCEL, DECLINE
+from .arguments import PAIR, typed
 from .output import printable
-from .values import PAIR, typed
 
 JSON = dict[str, Any]
 
 
 class Ended(Exception):
-    """Whoever sits there wants to say no more."""
+    """The user ended the input (Ctrl-D)."""
 
 
 class Asking:
-    """Answers questions from ``given``, which are ``KEY=VALUE``, or by asking.
+    """Answer questions from ``given``, which are ``KEY=VALUE`` texts, or by prompting.
 
-    What is asked goes to ``write``. ``agrees`` says yes to every yes-or-no
-    question, ``asks`` is whether somebody sits there; where not, an answer that
-    is not given raises ``CommandError``.
+    Prompts go to ``write``. ``agrees`` answers yes to every yes-or-no question. ``asks`` is whether
+    a person can be prompted. If not, a question without an answer raises ``CommandError``.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Asking:
                 raise CommandError(f"{one!r} is no answer: write --answer KEY=VALUE.", returncode=2)
             self._given.setdefault(pair["name"], []).append(pair["text"])
 
-    # As the kit asks (``testing.questions``).
+    # The functions that the test client calls (``testing.questions``).
 
     async def elicit(self, message: str, schema: JSON) -> Any:
         fields = {line.name: line for line in lines(schema)}
@@ -86,8 +86,11 @@ class Asking:
 
     # Forms.
 
-    def _known(self, fields: Mapping[str, Line], schema: JSON) -> JSON:
-        """The answers that need no asking; of several of one name, each serves one question."""
+    def _known(self, fields: Mapping[str, PropertyLine], schema: JSON) -> JSON:
+        """Return the answers that options give.
+
+        Of several values of one name, each answers one question.
+        """
         found: JSON = {}
         for name in fields:
             if listed := self._given.get(name):
@@ -99,7 +102,7 @@ class Asking:
                 found[name] = True
         return found
 
-    def _filled_in(self, fields: Mapping[str, Line], schema: JSON, known: JSON) -> JSON:
+    def _filled_in(self, fields: Mapping[str, PropertyLine], schema: JSON, known: JSON) -> JSON:
         answers = dict(known)
         for name, line in fields.items():
             if name not in answers and self.asks:
@@ -107,8 +110,8 @@ class Asking:
                 answers |= {} if found is None else {name: found}
         return answers
 
-    def _field(self, line: Line, schema: JSON, *, alone: bool) -> Any:
-        """What is typed for one field; None if it is left out."""
+    def _field(self, line: PropertyLine, schema: JSON, *, alone: bool) -> Any:
+        """Prompt for one field. Return None if it is left out."""
         part = schema["properties"][line.name]
         title = part.get("title") or ("" if alone else line.name)
         default = f" [{line.default}]" if line.default else ""
@@ -142,7 +145,7 @@ class Asking:
 
 
 def _fitting(name: str, texts: Sequence[str], part: JSON, schema: JSON) -> Any:
-    """The value of a field. Raises ``CommandError`` for what the tool would not take."""
+    """Return the value of a field. Raise ``CommandError`` if the tool would reject it."""
     try:
         found = typed(name, texts, part, schema)
     except ValueError as error:
@@ -155,19 +158,19 @@ def _fitting(name: str, texts: Sequence[str], part: JSON, schema: JSON) -> Any:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Ctrl-C ends the reading: an event loop would hear of it when a line has come."""
+    """Let Ctrl-C interrupt reading. The event loop would handle it only after a line was read."""
     before = signal.getsignal(signal.SIGINT)
-    with suppress(ValueError):  # this is not the main thread
+    with suppress(ValueError):  # only the main thread may set handlers
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     finally:
-        with suppress(ValueError, TypeError):  # nor, perhaps, was it Python that had set it
+        with suppress(ValueError, TypeError):  # the old handler was not set by Python
             signal.signal(signal.SIGINT, before)
 
 
 def _parts(text: str, part: Mapping[str, Any]) -> list[str]:
-    """The values in a line: of several choices, separated by commas."""
+    """Return the values in a line. Several choices are separated by commas."""
     if part.get("type") != "array" or text.startswith("["):
         return [text]
     return [one.strip() for one in text.split(",")]
@@ -180,6 +183,6 @@ def _text(content: Any) -> str:
     )
 
 
-def _unanswered(message: str, fields: Mapping[str, Line]) -> str:
+def _unanswered(message: str, fields: Mapping[str, PropertyLine]) -> str:
     told = " ".join(f"--answer {line.name}=VALUE ({line.type})" for line in fields.values())
     return f"The tool asks: {message}\nThere is nobody to ask here. Answer by {told}."

@@ -1,9 +1,12 @@
 """
-A client's own configuration file, and one server put into it.
+Add a server to an MCP client's configuration file.
 
-Rule: whatever else is in the file stays, and what cannot be kept - comments, say - is
-refused before anything is written. The file is replaced as a whole or not at all, what
-was there lies beside it, and nobody else may read what a token is in.
+``write`` keeps everything else in the file. It refuses, before anything is written, if something
+such as a comment would be lost. The file is replaced atomically, a backup is kept beside it, and a
+file with a token is readable only by its owner.
+
+``own_command`` is the command by which a client starts this project over stdio. It works in any
+folder and environment, because paths and settings are absolute.
 """
 
 from __future__ import annotations
@@ -11,17 +14,39 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import tempfile
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from ..web.clients import BRIDGED, Entry, File, table
+from django.conf import ENVIRONMENT_VARIABLE
 
-# What an entry says of how to reach its server, in the words of some client: it is ours to say.
+from ..web.clients import BRIDGED, ConfigFile, Entry, table
+
+if TYPE_CHECKING:
+    from ..declarations.server import Server
+
+
+def own_command(user: str | None, server: Server) -> list[str]:
+    """Return the command line of ``mcp_stdio`` for ``server`` and ``user``."""
+    started = Path(sys.argv[0])
+    manage = started.suffix == ".py" and started.name != "__main__.py" and started.exists()
+    program = [str(started.resolve())] if manage else ["-m", "django"]
+    settings_module = os.environ.get(ENVIRONMENT_VARIABLE)
+    return [
+        *(os.path.abspath(sys.executable), *program, "mcp_stdio"),
+        *(["--user", user] if user else []),
+        *(["--server", server.name] if server.name != "default" else []),
+        *(["--settings", settings_module] if settings_module else []),
+        *([] if manage else ["--pythonpath", os.getcwd()]),
+    ]
+
+
+# Keys that describe how to reach the server, in any client's format. They are overwritten.
 OURS = frozenset((
     "type", "source", "command", "args", "env", "url", "serverUrl", "httpUrl", "headers",
     "http_headers",
@@ -30,12 +55,12 @@ PRIVATE = 0o077
 
 
 class Unwritable(Exception):
-    """The file stays as it is."""
+    """The file cannot be changed and stays as it is."""
 
 
 @dataclass(frozen=True)
-class Change:
-    """What was done to a file: ``keys`` are those of the entry that are not as they were."""
+class FileChange:
+    """What was done to a file. ``keys`` are the entry's keys that changed."""
 
     path: Path
     kind: Literal["added", "replaced", "same"]
@@ -44,9 +69,9 @@ class Change:
     backup: Path | None = None
 
 
-def write(file: File, path: Path, name: str, entry: Entry, *, secret: bool) -> Change:
-    """Put ``entry`` into the file at ``path``, which need not be there. Raises ``Unwritable``."""
-    path = path.resolve()  # a link stays one
+def write(file: ConfigFile, path: Path, name: str, entry: Entry, *, secret: bool) -> FileChange:
+    """Put ``entry`` into the file at ``path``, which may not exist. Raise ``Unwritable``."""
+    path = path.resolve()  # a symbolic link is not replaced
     try:
         before = path.read_bytes() if path.exists() else None
         after, servers = _merged(file, before or b"", name, entry)
@@ -60,24 +85,24 @@ def write(file: File, path: Path, name: str, entry: Entry, *, secret: bool) -> C
         raise Unwritable(f"{path}: {error.strerror or error}") from None
     except ValueError as error:
         raise Unwritable(f"{path} {error}; it stays as it is.") from None
-    return Change(path, change.kind, change.keys, change.others, backup)
+    return FileChange(path, change.kind, change.keys, change.others, backup)
 
 
-def _change(path: Path, servers: dict[str, Any], name: str, entry: Entry) -> Change:
+def _change(path: Path, servers: dict[str, Any], name: str, entry: Entry) -> FileChange:
     others = len(servers.keys() - {name})
     old = servers.get(name)
     if not isinstance(old, dict):
-        return Change(path, "added", tuple(entry), others)
+        return FileChange(path, "added", tuple(entry), others)
     new = renewed(old, entry)
     keys = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
-    return Change(path, "replaced" if keys else "same", tuple(keys), others)
+    return FileChange(path, "replaced" if keys else "same", tuple(keys), others)
 
 
 # Merging.
 
 
-def _merged(file: File, raw: bytes, name: str, entry: Entry) -> tuple[bytes, dict[str, Any]]:
-    """The new file, and the servers of the old one. Raises ``ValueError``."""
+def _merged(file: ConfigFile, raw: bytes, name: str, entry: Entry) -> tuple[bytes, dict[str, Any]]:
+    """Return the new file and the servers of the old one. Raise ``ValueError``."""
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -97,7 +122,7 @@ def _merged(file: File, raw: bytes, name: str, entry: Entry) -> tuple[bytes, dic
 
 
 def renewed(old: Entry, entry: Entry) -> Entry:
-    """``entry`` with what people added to the old one: what it may do, its environment."""
+    """Return ``entry`` with what people added to the old one, such as environment variables."""
     new = {key: value for key, value in old.items() if key not in OURS} | entry
     env = old.get("env") if "command" in entry else None
     if isinstance(env, dict):
@@ -146,7 +171,7 @@ def _load_toml(text: str) -> dict[str, Any]:
 
 
 def _dump_toml(text: str, whole: dict[str, Any], root: str, name: str) -> str:
-    """The text with the server's tables taken out, and its table at the end."""
+    """Return the text without the server's old tables, and with its new table at the end."""
     lines = list(_without(text, root, name))
     rest = "\n".join(lines).rstrip("\n")
     try:
@@ -178,7 +203,7 @@ FORMATS: dict[str, tuple[Callable[[str], Any], Callable[[str, Any, str, str], st
 
 
 def _back_up(path: Path, before: bytes | None) -> Path | None:
-    """A copy beside the file, which its owner alone may read."""
+    """Copy the file to a backup that only its owner may read."""
     if before is None:
         return None
     stamp = f"{datetime.now():%Y%m%d-%H%M%S-%f}"
@@ -193,7 +218,7 @@ def _replace(path: Path, before: bytes | None, after: bytes, secret: bool) -> No
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with open(descriptor, "wb") as made:  # made with 0600
+        with open(descriptor, "wb") as made:  # mkstemp creates it with mode 0600
             made.write(after)
             made.flush()
             os.fsync(made.fileno())

@@ -1,60 +1,65 @@
 """
-A first ``mcp.py`` for an app, from its models and views.
+Generate a first ``mcp.py`` for an app from its models and views.
 
-Rule: it shows less than it could, and says what it left out. What the checks would refuse
-is not written, what looks like a secret is not either, and nothing that writes is switched on.
+The draft exposes little and comments what it leaves out. It contains nothing that the checks would
+reject and nothing that looks like a secret. Whatever writes is commented out.
 """
 
 from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 from typing import Any
 
 from django.apps import AppConfig
+from django.contrib.auth import get_user_model
+from django.core.exceptions import ImproperlyConfigured
 from django.db import models
 
-from ..declare.rows.fields import SECRET, FieldSet
-from ..declare.rows.keys import key_problems
-from ..declare.rows.keyset import Keyset
-from ..declare.rows.searching import Search
-from ..declare.sensitive import SECRET as SECRET_WORDS
-from ..declare.sensitive import words
-from ..declare.servers import default_server
+from ..bridges.model_operations.arguments import fields_of
+from ..bridges.model_operations.tools import is_needed
+from ..declarations.fields.keys import key_problems
+from ..declarations.fields.keyset import Keyset
+from ..declarations.fields.search import Search
+from ..declarations.fields.whitelist import FieldSet
+from ..declarations.model_resources import ModelResource
+from ..declarations.secret_names import SECRET, SECRET_COLUMN, words
+from ..declarations.server import default_server
 
 VIEWS = "django_mcp.bridges.views"
-WIDTH = 88  # of a line, as formatters have it
-# Beside what the checks refuse: what is seldom meant for a model to read.
+WIDTH = 88  # line length, as formatters have it
+# Words in column names that the checks allow, but which are rarely meant for a language model.
 DELICATE = frozenset((
     "cookie", "digest", "hash", "hashed", "internal", "nonce", "passport", "private", "recovery",
     "salt", "session", "ssn",
 ))  # fmt: skip
 NO_TEXT = (models.UUIDField, models.GenericIPAddressField)
-MOST_SEARCHED = 4
+MAX_SEARCH_FIELDS = 4
 
 
 @dataclass(frozen=True)
 class Draft:
-    """What was written, and what of it is there: for who is told."""
+    """The generated text, and what it contains, for the command's output."""
 
     text: str
     shown: list[str] = field(default_factory=list)
-    left_out: dict[str, str] = field(default_factory=dict)  # a model, and why
+    left_out: dict[str, str] = field(default_factory=dict)  # model name to reason
     views: list[str] = field(default_factory=list)
 
 
 def draft(app: AppConfig, *, inside: bool = True) -> Draft:
-    """An ``mcp.py`` for ``app``; with ``inside`` it lies in the app's own package."""
-    found = [Sketch(model, app) for model in app.get_models()]
+    """Return an ``mcp.py`` for ``app``. With ``inside``, it is a module of the app's package."""
+    found = [ResourceSketch(model, app) for model in app.get_models()]
     sketches = [one for one in found if not one.why_not]
     left_out = {one.model.__name__: one.why_not for one in found if one.why_not}
     views = Views(app)
     models_shown = [one.model for one in sketches]
-    parts = [resource_text(one, first=one is sketches[0]) for one in sketches]
+    bound = {one.model for one in sketches}
+    parts = [resource_text(one, bound, first=one is sketches[0]) for one in sketches]
     parts += views.text()
     imported = _imports(app, models_shown, views, inside) if parts else [NOTHING]
     head = "\n\n".join([_docstring(app), *imported])
@@ -91,7 +96,7 @@ def _omitted(left_out: dict[str, str]) -> list[str]:
 def _imports(
     app: AppConfig, wanted: Sequence[type[models.Model]], views: Views, inside: bool
 ) -> list[str]:
-    """What others make, and what is the project's own, each in order."""
+    """Return blocks of imports: third-party, the project's own, and relative, each sorted."""
     places: dict[str, list[str]] = {}
     for model in wanted:
         places.setdefault(_place(app, model, inside), []).append(model.__name__)
@@ -119,7 +124,7 @@ def _place(app: AppConfig, model: type[models.Model], inside: bool) -> str:
 
 
 def _in_order(name: str) -> tuple[bool, str]:
-    """Names all in capitals come first, as formatters sort them."""
+    """Return a sort key that puts names in capitals first, as formatters do."""
     return not (name.isupper() and len(name) > 1), name.lower()
 
 
@@ -134,15 +139,15 @@ def _import(place: str, found: Sequence[str]) -> str:
 # Models.
 
 
-class Sketch:
-    """What a resource of a model might show."""
+class ResourceSketch:
+    """What a model resource of a model might contain."""
 
     def __init__(self, model: type[models.Model], app: AppConfig) -> None:
         self.model, self.app = model, app
 
     @cached_property
     def why_not(self) -> str:
-        """Why it has no resource; empty if it has."""
+        """Why the model gets no resource. Empty if it gets one."""
         if self.model._meta.proxy:
             return f"a proxy of {self.model._meta.concrete_model.__name__}"  # type: ignore[union-attr]
         if key_problems(self.model):
@@ -151,7 +156,7 @@ class Sketch:
 
     @cached_property
     def candidates(self) -> list[Any]:
-        """Its columns, but for keys that an address shows anyway."""
+        """The model's columns, without keys that a URI shows anyway."""
         every: Iterable[Any] = self.model._meta.get_fields()
         return [
             one for one in every
@@ -180,7 +185,7 @@ class Sketch:
             if isinstance(one, models.CharField | models.TextField)
             and not isinstance(one, NO_TEXT) and not one.choices
         ]  # fmt: skip
-        return self._passing(texts, lambda name: Search(self.model, [name]))[:MOST_SEARCHED]
+        return self._passing(texts, lambda name: Search(self.model, [name]))[:MAX_SEARCH_FIELDS]
 
     @cached_property
     def filter_fields(self) -> list[str]:
@@ -192,16 +197,41 @@ class Sketch:
 
     @cached_property
     def ordering(self) -> list[str]:
-        """The model's own, if clients may see all of it and it can be paged."""
+        """The model's ordering, if all its fields are shown and it supports paging."""
         own = [*(self.model._meta.ordering or ())]
         if not all(isinstance(name, str) and name.removeprefix("-") in self.fields for name in own):
             return []
         found = [str(name) for name in own]
         return [] if Keyset(self.model, found).problems() else found
 
+    def operations(self, bound: Collection[type[models.Model]]) -> tuple[list[str], list[str]]:
+        """Return the operations that would pass the checks, and the fields that they do not write.
+
+        A relation is written only to a model with a resource: one of ``bound``, or one that the
+        project registered. Rows can be created only if clients can give all required values.
+        """
+        resource = ModelResource()
+        resource.model, resource.fields = self.model, self.fields
+        fields = dict(fields_of(resource))
+        left = [
+            name for name, one in fields.items()
+            if one.is_relation and not _has(one, bound) or _keeps_tree(self.model, name)
+        ]  # fmt: skip
+        written = {one for name, one in fields.items() if name not in left}
+        lacks = (one for one in self.model._meta.fields if one not in written and is_needed(one))
+        found = ["create"] * (bool(written) and not any(lacks))
+        return found + ["update"] * any(not one.primary_key for one in written), left
+
+    @property
+    def owner(self) -> str | None:
+        """The foreign key to the user that owns the row, or None."""
+        user = get_user_model()
+        own = (one.name for one in self.candidates if one.related_model is user)
+        return next(own, None)
+
     @cached_property
     def name(self) -> str | None:
-        """Another than its model's, where another app has taken that."""
+        """A name that differs from the model's, if another app has taken that one. Else None."""
         own = self.model._meta.model_name
         taken = {
             thing.name for thing in default_server.catalog.tools.values()
@@ -216,15 +246,31 @@ class Sketch:
         return [one.name for one in found if not part(one.name).problems()]
 
 
+def _has(one: Any, bound: Collection[type[models.Model]]) -> bool:
+    """Whether a relation leads to a model that has exactly one resource."""
+    if one.related_model in bound:
+        return True
+    try:
+        return default_server.catalog.find(one.related_model) is not None
+    except ImproperlyConfigured:
+        return False
+
+
+def _keeps_tree(model: type[models.Model], name: str) -> bool:
+    """Whether django-treebeard maintains the column. Writing it would break the tree."""
+    is_node = any(cls.__module__.startswith("treebeard.") for cls in model.__mro__)
+    return is_node and name in ("depth", "lft", "numchild", "path", "rgt", "tree_id")
+
+
 def _is_made_up(one: Any) -> bool:
-    """Whether a key says nothing but which row it is."""
+    """Whether a key has no meaning beyond identifying its row."""
     parent = one.remote_field is not None and getattr(one.remote_field, "parent_link", False)
     return isinstance(one, models.AutoField) or parent or isinstance(one, models.UUIDField)
 
 
 def _is_delicate(one: Any) -> bool:
     named = words(one.name)
-    found = SECRET.search(one.name) or SECRET_WORDS.search(named)
+    found = SECRET_COLUMN.search(one.name) or SECRET.search(named)
     return bool(found) or not DELICATE.isdisjoint(named.split())
 
 
@@ -233,8 +279,10 @@ def _app_of(thing: Any) -> str | None:
     return None if resource is None else str(resource.model._meta.app_label)
 
 
-def resource_text(one: Sketch, *, first: bool) -> str:
-    """The class, as somebody would have written it; the first says what may be added to each."""
+def resource_text(
+    one: ResourceSketch, bound: Collection[type[models.Model]], *, first: bool
+) -> str:
+    """Return the source of the class. The first class has comments on what may be added."""
     model = one.model.__name__
     lists = ("fields", "search_fields", "filter_fields", "ordering")
     written = [assigned(name, found) for name in lists if (found := getattr(one, name))]
@@ -247,29 +295,37 @@ def resource_text(one: Sketch, *, first: bool) -> str:
             *called,
             *written,
             *hidden,
-            *(EXPLAINED if first else ()),
-            OPERATIONS,
+            *(_explained(one) if first else ()),
+            *_writing(one, bound),
         ]
     )
 
 
-EXPLAINED = (
-    "    # Whoever may not view or change these in the admin sees none of them. For others:",
-    "    # permission = mcp.AUTHENTICATED",
-    "    #",
-    "    # def get_queryset(self, request):",
-    "    #     return super().get_queryset(request).filter(...)  # the rows of request.user",
-    "    #",
-    "    # Whoever may add and change them there may do so here, with this:",
-)
-OPERATIONS = '    # operations = ["create", "update"]'
+def _explained(one: ResourceSketch) -> list[str]:
+    rows = f"filter({one.owner}=request.user)" if one.owner else "none()  # which may they see?"
+    return [
+        "    # Whoever may not view or change these in the admin sees none of them. For others:",
+        "    # permission = mcp.AUTHENTICATED",
+        "    #",
+        "    # def get_queryset(self, request):",
+        f"    #     return super().get_queryset(request).{rows}",
+        "    #",
+        "    # Whoever may add and change them there may do so here, with this:",
+    ]
+
+
+def _writing(one: ResourceSketch, bound: Collection[type[models.Model]]) -> list[str]:
+    """Return commented-out operations, or nothing if nothing can be written."""
+    operations, left = one.operations(bound)
+    lists = {"operations": operations} | ({"readonly_fields": left} if left else {})
+    return _hashed([assigned(name, found) for name, found in lists.items()] if operations else [])
 
 
 # Views.
 
 
 class Views:
-    """The views of an app that have names: those that show, those that may, those that write."""
+    """The named views of an app: those that only read, those that may, and those that write."""
 
     def __init__(self, app: AppConfig) -> None:
         self.app = app
@@ -290,7 +346,7 @@ class Views:
         return module.startswith(f"{self.app.name}.") or name.startswith(f"{self.app.label}:")
 
     def _sort(self, name: str, view_class: Any) -> None:
-        """What a function does to a GET, its code alone tells."""
+        """Put a view into a list. Only its code tells what a function view does on GET."""
         if view_class is None:
             self.perhaps.append(name)
         elif hasattr(view_class, "post"):
@@ -300,7 +356,7 @@ class Views:
 
     @property
     def are_written(self) -> bool:
-        """Whether there are some that only show something, and what shows it is installed."""
+        """Whether there are read-only views, and the package that converts pages is installed."""
         return bool(self.get) and find_spec("markdownify") is not None
 
     def text(self) -> list[str]:
@@ -315,7 +371,7 @@ class Views:
         return [_hidden(off[0], "\n".join([*head, off[1], *_hashed(off[2:])]))]
 
     def _switched_off(self) -> list[str]:
-        """Lists with what is to be known of each, for somebody to decide."""
+        """Return commented-out lists, each with what a developer has to decide."""
         off = [FUNCTIONS, assigned("get", self.perhaps, "+=" if self.get else "=")]
         writing = [WRITING, assigned("post", self.post)]
         return [*(off if self.perhaps else []), *(writing if self.post else [])]
@@ -327,7 +383,7 @@ EXTRA = "Views need the extra: pip install 'django-modelcontext[views]'."
 
 
 def _hidden(why: str, text: str) -> str:
-    """Code that is ready, and switched off."""
+    """Return code as comments."""
     return "\n".join(_hashed([why, f"from {VIEWS} import ViewTools", "", "", text], indent=0))
 
 
@@ -335,7 +391,7 @@ def _hidden(why: str, text: str) -> str:
 
 
 def assigned(name: str, values: Sequence[str], sign: str = "=") -> str:
-    """A list, in a line or with one for each."""
+    """Return an assignment of a list, on one line or with one item per line."""
     told = [json.dumps(value, ensure_ascii=False) for value in values]
     line = f"    {name} {sign} [{', '.join(told)}]"
     if len(line) <= WIDTH:
@@ -344,7 +400,7 @@ def assigned(name: str, values: Sequence[str], sign: str = "=") -> str:
 
 
 def _hashed(parts: Iterable[str], indent: int = 4) -> list[str]:
-    """Lines as comments, at the indent at which they would be code."""
+    """Return lines as comments, at the indent that they have as code."""
     lines = (line for part in parts for line in part.splitlines() or [""])
     return [" " * indent + f"# {line.removeprefix(' ' * indent)}".rstrip() for line in lines]
 

@@ -1,8 +1,9 @@
 """
-What the commands write for people: tables that fit the terminal, colours, help with examples.
+Output of the commands: tables that fit the terminal, colours, and help with examples.
 
-Rule: what goes to a pipe has no colour and a line for each row; a terminal is shown
-nothing that would command it. NO_COLOR is heeded (no-color.org).
+In a pipe, output has no colour, and each row of a table is one line. On a terminal, control
+characters are replaced, because text from tools or rows could contain escape sequences. The
+environment variable NO_COLOR turns colours off (no-color.org).
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ Row = Sequence[str]
 
 
 class Formatter(DjangoHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Leaves the lines of the examples as they are."""
+    """A help formatter that keeps the line breaks of the examples."""
 
 
-class SpokenCommand(BaseCommand):
-    """A command for people. Its ``--help`` ends with ``examples``."""
+class HelpfulCommand(BaseCommand):
+    """Base of commands for people. Its ``--help`` ends with ``examples``."""
 
-    requires_system_checks: list[str] = []  # what is declared wrongly, it tells itself
-    examples: Sequence[tuple[str, str]] = ()  # what follows the command's name, and what that does
+    requires_system_checks: list[str] = []  # the command reports errors of declarations itself
+    examples: Sequence[tuple[str, str]] = ()  # arguments, and what the command does with them
 
     def __init__(
         self, stdout: Any = None, stderr: Any = None, no_color: bool = False,
@@ -56,13 +57,13 @@ class SpokenCommand(BaseCommand):
     def execute(self, *args: Any, **options: Any) -> Any:
         try:
             return super().execute(*args, **options)
-        except CommandError as error:  # it may repeat what a tool, a row or a server said
+        except CommandError as error:  # the message may contain text of a tool, a row or a server
             error.args = (printable(str(error), keep="\n\t"),)
             raise
 
     @property
     def width(self) -> int | None:
-        """How many columns there are; None in a pipe, where nothing need fit."""
+        """The number of columns of the terminal. None in a pipe, where lines are not wrapped."""
         return shutil.get_terminal_size().columns if self.stdout.isatty() else None
 
     def write_table(self, rows: Sequence[Row], *styles: Style, indent: str = GAP) -> None:
@@ -70,11 +71,11 @@ class SpokenCommand(BaseCommand):
             self.stdout.write(line)
 
     def show(self, text: str) -> None:
-        """Write what was asked for: to a pipe as it is, to a terminal what it may be shown."""
+        """Write the command's result to stdout. On a terminal, control characters are replaced."""
         self.stdout.write(printable(text, keep="\n\t") if self.stdout.isatty() else text)
 
     def note(self, words: str, style: Style | None = None) -> None:
-        """Say something that is no part of what was asked for."""
+        """Write a message to stderr that is not part of the result."""
         shown = printable(words, keep="\n")
         self.stderr.write(shown, style if style and self.stderr.isatty() else str)
 
@@ -82,7 +83,7 @@ class SpokenCommand(BaseCommand):
 def table(
     rows: Sequence[Row], width: int | None = None, styles: Sequence[Style] = (), indent: str = ""
 ) -> Iterator[str]:
-    """Rows as lines: in columns, which wrap where there is a ``width``."""
+    """Yield rows as lines in columns. Cells wrap if there is a ``width``."""
     shown = [[printable(cell) for cell in row] for row in rows]
     if not shown:
         return
@@ -93,7 +94,7 @@ def table(
 
 
 def _fitted(widths: Sequence[int], total: int) -> list[int]:
-    """The widths, with the widest narrowed until they fit, or as far as one can read."""
+    """Return column widths, the widest narrowed until the row fits or becomes unreadable."""
     fitted, gaps = list(widths), len(GAP) * (len(widths) - 1)
     while sum(fitted) + gaps > total and max(fitted) > NARROWEST:
         fitted[fitted.index(max(fitted))] -= 1
@@ -117,11 +118,11 @@ def _styled(parts: Row, widths: Sequence[int], styles: Sequence[Style]) -> Itera
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """A hint with the known names that resemble ``name``, or nothing."""
+    """Return a hint with known names that resemble ``name``, or ""."""
     close = get_close_matches(name, list(known), 3)
     return f" Did you mean {' or '.join(close)}?" if close else ""
 
 
 def printable(text: str, keep: str = "") -> str:
-    """``text`` as a terminal may be shown it."""
+    """Return ``text`` with unprintable characters replaced, except those in ``keep``."""
     return "".join(one if one.isprintable() or one in keep else "?" for one in text)

@@ -1,8 +1,9 @@
 """
-Who may use what of a server, and which rule decides: for commands and for the admin.
+Who may use what on a server, and which rule decides, for commands and the admin.
 
-Rule: whether is what the effective permission says, as it does for clients; why is told beside it.
-It tells hidden from missing, which is for people who answer for the server.
+Whether something may be used is decided by the same effective permission as for clients. The reason
+is given in addition. It distinguishes hidden from missing things, so it is for people who run the
+server, never for clients.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from ..declare.effective import decision, effective
-from ..principal import Auth
+from ..auth.principal import Auth
+from ..declarations.permissions import decision, effective
 
 if TYPE_CHECKING:
-    from ..declare.declarations import Declaration
-    from ..declare.requests import Request
-    from ..declare.servers import Server
+    from ..declarations.declaration import Declaration
+    from ..declarations.request import Request
+    from ..declarations.server import Server
 
 _SOME = SimpleNamespace(pk="some")  # client of an authorization server
 SECTIONS = ("tools", "resources", "templates", "prompts")
@@ -26,19 +27,22 @@ SECTIONS = ("tools", "resources", "templates", "prompts")
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether one thing may be used, and why."""
+    """Whether one declaration may be used, and why."""
 
     kind: str
     name: str
     allowed: bool
     reason: str
     rule: str
-    scopes: str  # that a token needs, if it is narrowed
+    scopes: str  # scopes that a token with scopes needs
     origin: str
 
 
 def as_client(scopes: Collection[str]) -> Auth | None:
-    """The token of a client that has these scopes, and could be given others; none without."""
+    """Return the token of a client with these scopes, or None without scopes.
+
+    It counts as a client of an authorization server, which could request more scopes.
+    """
     return Auth(frozenset(scopes), application=_SOME) if scopes else None
 
 
@@ -62,7 +66,7 @@ def verdicts(things: Iterable[tuple[str, Declaration]], request: Request) -> lis
 
 
 def _decided(thing: Declaration, request: Request) -> tuple[bool, str]:
-    """What the declaration answers, and its reason. The project's code may fail in either."""
+    """Return the decision and its reason. The project's code may raise in either."""
     try:
         return effective(thing, request).may_use, decision(thing, request).words
     except Exception as error:

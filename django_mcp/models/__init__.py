@@ -1,19 +1,29 @@
 """
-What is stored: the log of what clients must not lose, and access tokens.
+Models: sessions with their streams, events and calls, access tokens, kill switches, changes.
 
-Rule: rows say what is; ``delivery`` alone writes those of the log. They live in
-the database ``DJANGO_MCP["DATABASE"]``, tokens and switches beside the users, changes beside
-what changed.
+Rows of sessions are in the database ``DJANGO_MCP["DATABASE"]``, and only ``storage`` writes them.
+Tokens and kill switches are in the database of the users, changes in that of the changed rows.
 """
 
-from .calls import DONE, PARKED, RUNNING, Ask, Call, Step
-from .changes import Change, Interest, Sight, Telling
-from .sessions import Process, Session, Subscription
-from .streams import ENDLESS, Event, Stream
-from .switches import Switch
-from .tokens import Token
+from .changes import BroadcastCursor, Change, Interest, VisibilitySnapshot
+from .sessions import (
+    DONE,
+    ENDLESS,
+    PARKED,
+    RUNNING,
+    Ask,
+    Call,
+    Event,
+    Process,
+    Session,
+    Step,
+    Stream,
+    Subscription,
+)
+from .tokens import Switch, Token
 
 __all__ = [
-    "DONE", "ENDLESS", "PARKED", "RUNNING", "Ask", "Call", "Change", "Event", "Interest", "Process",
-    "Session", "Sight", "Step", "Stream", "Subscription", "Switch", "Telling", "Token",
+    "DONE", "ENDLESS", "PARKED", "RUNNING", "Ask", "BroadcastCursor", "Call", "Change", "Event",
+    "Interest", "Process", "Session", "Step", "Stream", "Subscription", "Switch", "Token",
+    "VisibilitySnapshot",
 ]  # fmt: skip

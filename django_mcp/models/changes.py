@@ -1,9 +1,9 @@
 """
-What changed, who wants to know, how far it has been told, and who could see it.
+Models of the change log: changes, interests in models, delivery cursors, visibility of lists.
 
-Rule: a change is a row of the database in which it happened, and commits or
-rolls back with it. It has no number until it is seen by others: numbers tell in
-which order changes became visible, and no one who saves waits for them.
+A change is a row in the database in which it happened, and commits or rolls back with it. A reader
+gives it a number later. Numbers have the order in which changes became visible, and saving never
+waits for them.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from .fields import JSONText
+from .sessions import JSONText
 
-# Who knows of which models the rows are, beside which changes are kept.
+# Functions that return the models whose databases need the table of changes.
 sources: list[Callable[[], Iterable[type[models.Model]]]] = []
 
 
 class Change(models.Model):
-    """That something changed, and nothing of what it is now."""
+    """A change: its kind and what it concerns, without values of fields."""
 
     seq = models.BigIntegerField(null=True, db_index=True)
     at = models.DateTimeField(null=True)  # when it got its number
@@ -36,12 +36,12 @@ class Change(models.Model):
 
 
 class Interest(models.Model):
-    """That somebody wants to know when rows of a model change: a process, or sessions."""
+    """A model whose changes a process, or sessions, want to be notified of."""
 
     holder = models.CharField(max_length=32)
     model = models.CharField(max_length=255)
     since = models.DateTimeField()
-    at = models.DateTimeField()  # when it was last said
+    at = models.DateTimeField()  # when it was last renewed
 
     class Meta:
         default_permissions = ()
@@ -54,35 +54,35 @@ class Interest(models.Model):
         return self.model
 
 
-class Telling(models.Model):
-    """How far sessions were told of the changes of one database."""
+class BroadcastCursor(models.Model):
+    """Cursor and claim of the process that notifies sessions of one database's changes."""
 
     name = models.CharField(primary_key=True, max_length=200)
-    seq = models.BigIntegerField(default=0)  # up to this number, all of it was told
-    until = models.BigIntegerField(default=0)  # and up to this it is being told
-    told = models.BigIntegerField(default=0)  # to the sessions up to this one
-    claim = models.BigIntegerField(default=0)  # which turn it is
-    holder = models.CharField(max_length=64, default="")  # whose turn it is
-    at = models.DateTimeField(null=True)  # of what is told so often at most: when it last was
+    seq = models.BigIntegerField(default=0)  # sessions were notified of changes up to this number
+    until = models.BigIntegerField(default=0)  # the end of the page that is being delivered
+    told = models.BigIntegerField(default=0)  # the last session that was notified of this page
+    claim = models.BigIntegerField(default=0)  # fencing token
+    holder = models.CharField(max_length=64, default="")  # the process, or a digest
+    at = models.DateTimeField(null=True)  # for periodic work: when it was last due
 
     class Meta:
         default_permissions = ()
-        verbose_name, verbose_name_plural = _("telling"), _("tellings")
+        verbose_name, verbose_name_plural = _("broadcast cursor"), _("broadcast cursors")
 
     def __str__(self) -> str:
         return self.name
 
 
-class Sight(models.Model):
-    """What of the lists somebody could see, of what was told of late."""
+class VisibilitySnapshot(models.Model):
+    """Digests of the recently changed URIs that a principal could see in lists."""
 
-    name = models.CharField(primary_key=True, max_length=64)  # a digest: who, and where of
+    name = models.CharField(primary_key=True, max_length=64)  # a digest of whose they are
     owner = models.CharField(max_length=255)  # Principal.key
-    uris = JSONText(default=list)  # digests, cut short; first those that were seen first
+    uris = JSONText(default=list)  # shortened digests, the oldest first
 
     class Meta:
         default_permissions = ()
-        verbose_name, verbose_name_plural = _("sight"), _("sights")
+        verbose_name, verbose_name_plural = _("visibility snapshot"), _("visibility snapshots")
 
     def __str__(self) -> str:
         return self.name

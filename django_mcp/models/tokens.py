@@ -1,8 +1,9 @@
-"""
-Personal access tokens, beside the users they belong to.
+"""Models of personal access tokens and kill switches, in the database of the users.
 
-Rule: the secret is shown once, by whoever makes it, and only its digest is
-kept: 256 random bits need no salt and no slow hash.
+The secret of a token is shown once, when it is made. Only its SHA-256 is stored: a secret of 256
+random bits needs no salt and no slow hash.
+
+A kill switch is a row while something is switched off. What is on has no row.
 """
 
 from __future__ import annotations
@@ -18,7 +19,29 @@ from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from .fields import JSONText
+from .sessions import JSONText
+
+
+class Switch(models.Model):
+    """A kill switch. ``thing`` is for example "tool:refund", or "" for the whole server."""
+
+    server = models.CharField(_("server"), max_length=255)
+    thing = models.CharField(_("thing"), max_length=255, blank=True)
+    reason = models.CharField(_("reason"), max_length=200, blank=True)
+    since = models.DateTimeField(_("since"), default=timezone.now, editable=False)
+    by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, editable=False, related_name="+",
+        verbose_name=_("by"),
+    )  # fmt: skip
+
+    class Meta:
+        default_permissions = ("add", "delete", "view")
+        verbose_name, verbose_name_plural = _("kill switch"), _("kill switches")
+        constraints = [models.UniqueConstraint(fields=["server", "thing"], name="mcp_switch_once")]
+
+    def __str__(self) -> str:
+        return f"{self.thing or 'everything'} of {self.server}"
+
 
 PREFIX, BYTES, SHOWN = "mcp_", 32, 8
 
@@ -42,7 +65,8 @@ class Token(models.Model):
     class Meta:
         default_permissions = ("add", "view")
         permissions = [("revoke_token", "Can revoke token")]
-        verbose_name, verbose_name_plural = _("access token"), _("access tokens")
+        verbose_name = _("personal access token")
+        verbose_name_plural = _("personal access tokens")
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}…)"
@@ -57,7 +81,7 @@ class Token(models.Model):
         server: str = "",
         expires: datetime | None = None,
     ) -> tuple[Token, str]:
-        """A new token and its secret, which nobody can find out again."""
+        """Create a token. Return it and its secret, which cannot be recovered later."""
         secret = PREFIX + secrets.token_urlsafe(BYTES)
         token = cls.objects.create(
             user=user,

@@ -1,9 +1,10 @@
 """
-What clients did for people, until it is written, and for how long that is kept.
+Activity log: counts per day of what clients did for users.
 
-Rule: it is noted in memory and written some seconds later, by nobody who waits. It is lost if the
-process ends, which is fine. However much a client does, of one person it leaves ``KEPT`` rows at
-most, and none that is older than ``DAYS``.
+Calls are counted in memory and written by a background thread some seconds later, so that no
+request waits for it. Counts that are not written yet are lost when the process ends. The log keeps
+at most ``MAX_ROWS_PER_CLIENT_AND_USER`` rows per client and user, and none older than
+``RETENTION_DAYS``.
 """
 
 from __future__ import annotations
@@ -26,22 +27,22 @@ from django.db.models import F, QuerySet
 from django.utils import timezone
 from oauth2_provider.models import get_application_model
 
-from .. import threads
-from ..dispatch.deeds import Deed
+from ..auth.last_used import SparseLastUsedTimes
+from ..calls.deeds import CallRecord
 from ..exceptions import Busy
-from ..uses import SparseUses
-from .models import LONGEST_ID, LONGEST_NAME, Activity, Consent
+from ..runtime import threads
+from .models import MAX_CALL_NAME_LENGTH, MAX_CLIENT_ID_LENGTH, Activity, Consent
 
-PAUSE = 5.0  # seconds in which what is noted is gathered
-MOST = 10_000  # different things that wait to be written
-KEPT = 100  # rows of one client and one person
-DAYS = 90
-AT_ONCE = 500  # rows in one statement: databases limit what it may hold
+WRITE_INTERVAL_SECONDS = 5.0  # seconds between two writes
+MAX_PENDING_ROWS = 10_000  # rows that may wait in memory
+MAX_ROWS_PER_CLIENT_AND_USER = 100  # rows of one client and one user
+RETENTION_DAYS = 90
+ROWS_PER_STATEMENT = 500  # rows in one statement: databases limit what it may hold
 logger = logging.getLogger("django_mcp")
 
 
-class Doing(NamedTuple):
-    """What is one row: something that a client does for a person on one day."""
+class ActivityKey(NamedTuple):
+    """The identity of an activity row: what a client did for a user on one day."""
 
     user: Any
     client_id: str
@@ -56,44 +57,47 @@ class Doing(NamedTuple):
         return hashlib.sha256(named.encode()).hexdigest()
 
 
-Noted = Mapping[Doing, tuple[int, datetime]]  # how often, and when last
+Noted = Mapping[ActivityKey, tuple[int, datetime]]  # how often, and the time of the last one
 
 
-class Activities:
-    """Of one process."""
+class ActivityCounter:
+    """Counts of this process that are not written yet. Safe for several threads."""
 
     def __init__(self) -> None:
-        self._noted: dict[Doing, tuple[int, datetime]] = {}
+        self._noted: dict[ActivityKey, tuple[int, datetime]] = {}
         self._lock = threading.Lock()
         self._due = 0.0
 
-    def note(self, deed: Deed) -> None:
-        """In the loop: it never waits. What is no client's of ours is not noted."""
+    def note(self, deed: CallRecord) -> None:
+        """Count a call, in the event loop. It does not block.
+
+        Calls that come with no token of an OAuth client of this site are ignored.
+        """
         auth, model = deed.principal.auth, get_application_model()
         if auth is None or not isinstance(auth.application, model):
             return
         at = timezone.now().replace(second=0, microsecond=0)
         whose = deed.principal.user.pk, auth.application.client_id
-        names = deed.server[:LONGEST_ID], deed.method, deed.name[:LONGEST_NAME]
-        doing = Doing(*whose, *names, at.date())
+        names = deed.server[:MAX_CLIENT_ID_LENGTH], deed.method, deed.name[:MAX_CALL_NAME_LENGTH]
+        doing = ActivityKey(*whose, *names, at.date())
         with self._lock:
-            if doing in self._noted or len(self._noted) < MOST:
+            if doing in self._noted or len(self._noted) < MAX_PENDING_ROWS:
                 self._noted[doing] = (self._noted.get(doing, (0, at))[0] + 1, at)
         self._attend()
 
     def _attend(self) -> None:
-        """Have it written soon, once for all that comes until then."""
+        """Schedule one write for all calls of the next ``WRITE_INTERVAL_SECONDS`` seconds."""
         moment = time.monotonic()
         if moment >= self._due:
-            self._due = moment + PAUSE
-            asyncio.get_running_loop().call_later(PAUSE, self._begin)
+            self._due = moment + WRITE_INTERVAL_SECONDS
+            asyncio.get_running_loop().call_later(WRITE_INTERVAL_SECONDS, self._begin)
 
     def _begin(self) -> None:
-        with suppress(Busy, RuntimeError):  # too much to do, or the interpreter ends
-            threads.notes.begin(self.write)
+        with suppress(Busy, RuntimeError):  # the thread pool is full, or the interpreter exits
+            threads.background.run_in_background(self.write)
 
     def write(self) -> None:
-        """In a thread that may ask the database."""
+        """Write all counts. Call it in a thread, because it queries the database."""
         with self._lock:
             noted, self._noted = self._noted, {}
         try:
@@ -103,31 +107,37 @@ class Activities:
             logger.info("What clients did could not be written: %s", error)
 
 
-activities = Activities()
+activities = ActivityCounter()
 
 
-def _of_people_there(noted: Noted) -> Iterator[Doing]:
-    """Those of users who are no more are left out."""
+def _of_people_there(noted: Noted) -> Iterator[ActivityKey]:
+    """Yield the rows whose user still exists, sorted: an insert for another one would fail."""
     pks = sorted({doing.user for doing in noted})
     users = get_user_model()._base_manager
     there = {
         pk
-        for at in range(0, len(pks), AT_ONCE)
-        for pk in users.filter(pk__in=pks[at : at + AT_ONCE]).values_list("pk", flat=True)
+        for at in range(0, len(pks), ROWS_PER_STATEMENT)
+        for pk in users.filter(pk__in=pks[at : at + ROWS_PER_STATEMENT]).values_list(
+            "pk", flat=True
+        )
     }
     yield from sorted(doing for doing in noted if doing.user in there)
 
 
-def _write(rows: list[tuple[Doing, int, datetime]]) -> None:
-    """What one client did for one person."""
+def _write(rows: list[tuple[ActivityKey, int, datetime]]) -> None:
+    """Write the rows of one client and one user, in one transaction."""
     with transaction.atomic(using=router.db_for_write(Activity)):
         is_new = [_counted(doing, times, at) for doing, times, at in rows]
         if any(is_new):
             _prune(rows[0][0])
 
 
-def _counted(doing: Doing, times: int, at: datetime) -> bool:
-    """Whether there was no row of it yet. Others may make it at the same moment."""
+def _counted(doing: ActivityKey, times: int, at: datetime) -> bool:
+    """Add to a row's count, and create the row if necessary. Return whether there was none.
+
+    Another process may insert the row at the same moment. Then the insert is ignored, and the
+    UPDATE after it adds to that row.
+    """
     row, changes = Activity.objects.filter(key=doing.key), {"count": F("count") + times, "at": at}
     if row.update(**changes):
         return False
@@ -139,28 +149,30 @@ def _counted(doing: Doing, times: int, at: datetime) -> bool:
     return True
 
 
-def _prune(doing: Doing) -> None:
+def _prune(doing: ActivityKey) -> None:
     rows = Activity.objects.filter(user=doing.user, client_id=doing.client_id)
     old().filter(user=doing.user, client_id=doing.client_id).delete()
     newest = rows.order_by("-at", "-pk").values_list("pk", flat=True)
-    if beyond := list(newest[KEPT : KEPT + AT_ONCE]):
+    if beyond := list(
+        newest[MAX_ROWS_PER_CLIENT_AND_USER : MAX_ROWS_PER_CLIENT_AND_USER + ROWS_PER_STATEMENT]
+    ):
         rows.filter(pk__in=beyond).delete()
 
 
 def old() -> QuerySet[Activity]:
-    """What is too old to be kept."""
-    return Activity.objects.filter(at__lt=timezone.now() - timedelta(days=DAYS))
+    """Return the rows that are older than ``RETENTION_DAYS``."""
+    return Activity.objects.filter(at__lt=timezone.now() - timedelta(days=RETENTION_DAYS))
 
 
 def forget_old() -> int:
-    """Delete it, a little at a time; how much that was."""
+    """Delete the rows that are older than ``RETENTION_DAYS``, in batches. Return how many."""
     total = 0
-    while pks := list(old().values_list("pk", flat=True)[:AT_ONCE]):
+    while pks := list(old().values_list("pk", flat=True)[:ROWS_PER_STATEMENT]):
         total += Activity.objects.filter(pk__in=pks).delete()[0]
     return total
 
 
-# When it was last used by whom, whatever it did.
+# Time of the last use of each consent, for every request.
 
 
 def _used(pairs: Collection[tuple[Any, str]]) -> None:
@@ -171,4 +183,4 @@ def _used(pairs: Collection[tuple[Any, str]]) -> None:
         given.filter(revoked=None).update(last_used=now)
 
 
-uses = SparseUses(_used)
+uses = SparseLastUsedTimes(_used)

@@ -1,8 +1,8 @@
 """
-Clients and consents in the admin: who may come, who let whom do what, and what they did.
+Admin of OAuth clients, consents and activity.
 
-Rule: nothing is edited, and nothing that proves anything is shown. To block a client, to let it in
-again and to end what it may do takes the permission to change it, to forget it that to delete it.
+All pages are read-only and show no secrets or tokens. Blocking, unblocking and revoking need the
+"change" permission, and deleting unused clients needs the "delete" permission.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 from oauth2_provider.models import get_application_model
 
-from ..admin.reading import ReadOnlyAdmin
-from .consent import in_ascii, plain
+from ..admin.log import ReadOnlyAdmin
+from .authorization_request import in_ascii, plain
 from .models import Activity, ClientProfile, Consent, Source
-from .revoking import revoke_client, revoke_consents
-from .unused import forget
+from .revocation import revoke_client, revoke_consents
+from .stale_clients import forget
 
 
 class _Admin(ReadOnlyAdmin):
-    """Lists and shows, and has actions."""
+    """Base of read-only admins with actions."""
 
     def has_end_permission(self, request: HttpRequest) -> bool:
-        """Of actions."""
+        """Whether the user may run actions with ``permissions=["end"]``."""
         return self.has("change", request)
 
     def has(self, what: str, request: HttpRequest) -> bool:
         return self.allowed(request, f"{what}_{self.opts.model_name}")
 
     def done(self, request: HttpRequest, rows: list[Any], note: str, told: str) -> None:
-        """What was done, in the admin's history, and to whoever did it."""
+        """Write an action to the admin's history, and show a message to the user."""
         self.note(request, rows, CHANGE if note else DELETION, note)
         self.message_user(request, told, messages.SUCCESS)
 
     def address(self, model: Any, page: str, *args: Any) -> str | None:
-        """Of a page of this admin, if the project has it there."""
+        """Return the URL of an admin page of ``model``; None if the model is not registered."""
         if not self.admin_site.is_registered(model):
             return None
         name = f"admin:{model._meta.app_label}_{model._meta.model_name}_{page}"
@@ -56,7 +56,7 @@ class _Admin(ReadOnlyAdmin):
 
 
 class Whether(admin.EmptyFieldListFilter):
-    """A moment that has come, or has not."""
+    """List filter for dates: all, not set, set."""
 
     def choices(self, changelist: Any) -> Iterator[Any]:
         words = (_("All"), _("No"), _("Yes"))
@@ -86,7 +86,8 @@ class ClientProfileAdmin(_Admin):
     actions = ("block", "let_in", "revoke", "forget")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        return _with_application(super().get_queryset(request), found="pk")
+        owner = f"user__{get_user_model().USERNAME_FIELD}"
+        return _with_application(super().get_queryset(request), found="pk", owner=owner)
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
@@ -95,7 +96,7 @@ class ClientProfileAdmin(_Admin):
         return super().changelist_view(request, by_hand | (extra_context or {}))
 
     def _by_hand(self, request: HttpRequest) -> str | None:
-        """Where the project registers a client of its own, for who may."""
+        """Return the URL at which to register a client by hand; None without permission."""
         model = get_application_model()
         address = self.address(model, "add")
         may = address and self.admin_site.get_model_admin(model).has_add_permission(request)
@@ -104,13 +105,16 @@ class ClientProfileAdmin(_Admin):
     def has_forget_permission(self, request: HttpRequest) -> bool:
         return self.has("delete", request)
 
-    # What is done.
+    # Actions.
 
     @admin.action(
         description=_("Block selected clients, and end all they may do"), permissions=["end"]
     )
     def block(self, request: HttpRequest, queryset: QuerySet[ClientProfile]) -> None:
-        """The mark comes first: what is issued until the rest is done opens nothing."""
+        """Block clients and revoke their tokens.
+
+        The block comes first: a token that is issued before the revocation ends is not accepted.
+        """
         rows = list(queryset.filter(blocked=None))
         _marked(rows, blocked=timezone.now())
         for row in rows:
@@ -120,7 +124,10 @@ class ClientProfileAdmin(_Admin):
 
     @admin.action(description=_("Let selected clients in again"), permissions=["end"])
     def let_in(self, request: HttpRequest, queryset: QuerySet[ClientProfile]) -> None:
-        """They may ask again. Nothing that was issued at the very moment of blocking stands."""
+        """Unblock clients, so that they may ask users again.
+
+        First revoke the tokens that were issued while the clients were being blocked.
+        """
         rows = list(queryset.filter(blocked__isnull=False))
         for row in rows:
             revoke_client(row.client_id)
@@ -143,14 +150,16 @@ class ClientProfileAdmin(_Admin):
         told = ngettext("%d client was forgotten.", "%d clients were forgotten.", len(gone))
         self.done(request, gone, "", told % len(gone))
 
-    # What is shown.
+    # Columns.
 
     @admin.display(description=_("name"), ordering="name")
     def shown_name(self, row: ClientProfile) -> str:
         return plain(row.name) or row.client_id
 
     @admin.display(description=_("who answers for it"))
-    def host(self, row: ClientProfile) -> str:
+    def host(self, row: Any) -> str:
+        if row.source == Source.MANUAL and row.owner:
+            return str(row.owner)
         answers = {Source.MANUAL: _("this site"), Source.DCR: _("unverified")}
         known = answers.get(Source(row.source))
         return str(known or in_ascii(urlsplit(row.client_id).hostname or ""))
@@ -164,7 +173,7 @@ class ClientProfileAdmin(_Admin):
 
     @admin.display(description=_("application"))
     def application(self, row: Any) -> str:
-        """That of django-oauth-toolkit, which has pages of its own."""
+        """A link to the application in django-oauth-toolkit's admin."""
         if row.found is None:
             return "-"
         address = self.address(get_application_model(), "change", row.found)
@@ -178,7 +187,7 @@ class ClientProfileAdmin(_Admin):
 
 
 def _with_application(rows: QuerySet[Any], **columns: str) -> QuerySet[Any]:
-    """Rows with columns of their client's application, by the same query."""
+    """Annotate rows with columns of their client's application, by subqueries."""
     theirs = get_application_model()._default_manager.filter(client_id=OuterRef("client_id"))
     found: QuerySet[Any] = rows.annotate(
         **{name: Subquery(theirs.values(column)[:1]) for name, column in columns.items()}
@@ -211,7 +220,10 @@ class ConsentAdmin(_Admin):
         return _with_application(super().get_queryset(request), client_name="name")
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Here it is revoked. Where a user is deleted, it goes, by who may revoke it."""
+        """Forbid deletion on the consent's own pages, where it can only be revoked.
+
+        Deleting a user deletes their consents, and needs the permission to revoke them.
+        """
         match = request.resolver_match
         here = match is not None and getattr(match.func, "model_admin", None) is self
         return not here and self.has_end_permission(request)
@@ -220,7 +232,11 @@ class ConsentAdmin(_Admin):
         description=_("Revoke selected consents, and end their tokens"), permissions=["end"]
     )
     def revoke(self, request: HttpRequest, queryset: QuerySet[Consent]) -> None:
-        """One that was revoked too: a client whose document changed may have tokens still."""
+        """Revoke consents and their tokens.
+
+        Revoked consents are included: a client whose metadata document changed may still have
+        tokens.
+        """
         rows = list(queryset.select_related("user"))
         pairs = {(row.user_id, row.client_id): row.user for row in rows}
         for (_user, client_id), user in pairs.items():
@@ -241,7 +257,7 @@ class ConsentAdmin(_Admin):
 
 
 def shown_client(row: Any) -> str:
-    """Of a row ``_with_application``, by its name."""
+    """Return the name or the id of the client of a row from ``_with_application``."""
     return plain(row.client_name or "") or str(row.client_id)
 
 
@@ -261,7 +277,7 @@ class ActivityAdmin(_Admin):
         return _with_application(super().get_queryset(request), client_name="name")
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """It goes with its user, and stands in nobody's way. On its own pages nobody deletes it."""
+        """Forbid deletion on the activity's own pages, but allow it when a user is deleted."""
         match = request.resolver_match
         here = match is not None and getattr(match.func, "model_admin", None) is self
         return obj is not None and not here

@@ -1,4 +1,4 @@
-"""The app: an authorization server beside the MCP servers that its tokens are for."""
+"""The app ``django_mcp.oauth``: the embedded OAuth authorization server."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
 
 if TYPE_CHECKING:
-    from ..dispatch.deeds import Deed
+    from ..calls.deeds import CallRecord
 
 
-def noted(deed: Deed) -> None:
-    """A client did something. What keeps account of it is not imported before."""
+def noted(deed: CallRecord) -> None:
+    """Record a call of a client. The activity log is imported at the first call.
+
+    It has models, which cannot be imported before the apps are ready.
+    """
     from .activity import activities
 
     activities.note(deed)
 
 
 class OAuthConfig(AppConfig):
-    """Add it after ``oauth2_provider`` and ``django_mcp``."""
+    """The app's configuration. Install it after ``oauth2_provider`` and ``django_mcp``."""
 
     name = "django_mcp.oauth"
     label = "django_mcp_oauth"
@@ -27,12 +30,12 @@ class OAuthConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from ..dispatch.deeds import accounts
-        from . import by_hand as by_hand
-        from . import checks as checks
-        from . import checks_of_surroundings as checks_of_surroundings
-        from . import checks_of_urls as checks_of_urls
-        from . import signals as signals
+        from ..calls.deeds import accounts
 
-        if noted not in accounts:  # settings of a test may load the apps again
+        # Each connects receivers of signals, or registers checks.
+        from . import checks as checks
+        from . import client_registry as client_registry
+        from . import revocation as revocation
+
+        if noted not in accounts:  # tests that override INSTALLED_APPS call ready() again
             accounts.append(noted)

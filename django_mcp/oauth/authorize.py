@@ -1,10 +1,11 @@
 """
-The authorization endpoint: a person lets a client act for them, or does not (RFC 6749, 4.1.1).
+The authorization endpoint and its consent page (RFC 6749, 4.1.1).
 
-Rule: nobody's consent is remembered or taken for given. Every code was agreed to on a page that
-said who asked, for what, and where the answer goes; only whom the project itself registered as its
-own may do without, where no other program can answer to its name. Nobody is sent to a stranger's
-site who did not press a button here. Every answer to a client says whose it is (RFC 9207).
+A user consents to each request on a page that shows the client, the scopes and the redirect target.
+Earlier consents are never reused. The only exception is a client that the project itself registered
+with ``skip_authorization``, if no other program can receive the code. The browser is redirected to
+the site of an unverified client only after the user has submitted the form. Every response to a
+client contains ``iss`` (RFC 9207).
 """
 
 from __future__ import annotations
@@ -32,18 +33,25 @@ from oauth2_provider.models import get_application_model
 from oauth2_provider.views import AuthorizationView
 from oauthlib.oauth2.rfc6749 import errors
 
-from .asking import Asked, QueryAlone, asked, prompt, with_issuer
-from .bindings import bind
-from .by_hand import list_used
+from .authorization_request import (
+    OUR_VIEW,
+    SITE,
+    AuthorizationRequest,
+    QueryAlone,
+    asked,
+    destination,
+    prompt,
+    question,
+    with_issuer,
+)
+from .client_registry import is_vouched_for, list_used
 from .conf import issuer
-from .consent import SITE, destination, question
-from .held import held
-from .marks import OUR_VIEW
-from .models import ClientProfile, Consent, Source
-from .people import may_authorize
+from .models import ClientProfile, Consent
+from .scope_grants import held, may_authorize
+from .upstream_accounts import bind
 
-# No form-action: browsers hold it against the redirect too, which leads elsewhere. No referrer at
-# all would make the form's Origin "null", which Django refuses.
+# No form-action: browsers apply it to the redirect after the form too, which leads to the client's
+# site. Not "no-referrer": the form's Origin would be "null", which Django's CSRF check rejects.
 HEADERS = {
     "X-Frame-Options": "DENY",
     "Content-Security-Policy": (
@@ -55,7 +63,7 @@ HEADERS = {
 
 
 def guarded(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Puts ``HEADERS`` on every answer of a view, whatever middleware there is."""
+    """Add ``HEADERS`` to every response of a view, independently of the middleware."""
 
     @wraps(view)
     def answer(*args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -67,25 +75,30 @@ def guarded(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponse
     return answer
 
 
-class Answer(forms.Form):
-    """What a person says, and which scopes they were ``shown``. All else is in the URL."""
+class ConsentForm(forms.Form):
+    """The consent form. ``shown`` are the scopes that the page displayed, separated by spaces.
+
+    ``server`` is the URL of the server that the user chose, if the request names none and there are
+    several. The request itself is in the URL, not in the form.
+    """
 
     allow = forms.BooleanField(required=False)
     shown = forms.CharField(required=False)
+    server = forms.CharField(required=False)
 
 
 @method_decorator([login_not_required, guarded, csrf_protect], name="dispatch")
 class MCPAuthorizationView(AuthorizationView):  # type: ignore[misc]
-    """Asks the person who is signed in, and sends their answer to the client.
+    """Ask the signed-in user for consent, and redirect the browser to the client with the result.
 
-    Of django-oauth-toolkit's view this keeps the signing in and the issuing of codes, and nothing
-    by which it would not ask: no ``approval_prompt``, no token that is still valid.
+    It uses the login redirect and the issuing of codes of django-oauth-toolkit's view. It does not
+    use what would skip the consent page: ``approval_prompt``, and tokens that are still valid.
     """
 
     template_name = "django_mcp_oauth/authorize.html"
     error_template_name = "django_mcp_oauth/error.html"
-    form_class = Answer
-    http_method_names = ["get", "post"]  # a HEAD would be a GET that nobody sees
+    form_class = ConsentForm
+    http_method_names = ["get", "post"]  # no HEAD: it would run ``get``, which may issue a code
 
     def setup(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
         super().setup(request, *args, **kwargs)
@@ -93,7 +106,7 @@ class MCPAuthorizationView(AuthorizationView):  # type: ignore[misc]
 
     @classmethod
     def get_oauthlib_core(cls) -> Any:
-        """Never the one that another view has kept for all of django-oauth-toolkit's."""
+        """Return a new ``QueryAlone``: django-oauth-toolkit caches one core for all its views."""
         return QueryAlone(cls.get_server())
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -103,16 +116,16 @@ class MCPAuthorizationView(AuthorizationView):  # type: ignore[misc]
             response = self.error_response(error, None)
         return response
 
-    # What is asked, and of whom.
+    # The request, and the consent page.
 
-    def asked(self, shown: Collection[str] | None = None) -> Asked:
-        """Raises ``OAuthToolkitError``, which ``dispatch`` turns into an answer.
+    def asked(self, shown: Collection[str] | None = None, server: str = "") -> AuthorizationRequest:
+        """Return the validated request. Raise ``OAuthToolkitError``, which ``dispatch`` handles.
 
-        Of what the client holds only that counts which the person was ``shown``, if they were:
-        it may hold something else by the time of the answer.
+        Scopes that the client already holds are added. With ``shown``, only those that the page
+        displayed are, because the client may have got others since then.
         """
         validated = partial(self.validate_authorization_request, self.request)
-        found = asked(self.request.GET, validated)
+        found = asked(self.request.GET, validated).for_server(server)
         user = self.request.user
         if not user.is_authenticated:
             return found
@@ -130,25 +143,30 @@ class MCPAuthorizationView(AuthorizationView):  # type: ignore[misc]
             return self.granted(found)
         return self.turned_away(found) or self.shown(found)
 
-    def is_trusted(self, found: Asked) -> bool:
-        """Whether the project said of a client of its own that nobody need be asked.
+    def is_trusted(self, found: AuthorizationRequest) -> bool:
+        """Whether a code is issued without the consent page, by ``skip_authorization``.
 
-        One that registered itself is never, nor one whose answer any program of the device could
-        take (RFC 8252, 8.6).
+        That needs a client that the site's staff registered, and a redirect to a web site: any
+        program on the device could receive a redirect to an app or to localhost (RFC 8252, 8.6).
         """
         application, servers = found.application, list(found.servers.values())
-        is_own = application.registration_source == Source.MANUAL and found.destination.kind == SITE
+        is_own = found.destination.kind == SITE and is_vouched_for(application)
+        if found.choices:  # the user has to choose a server
+            return False
         wishes = found.prompt <= {"none"} and application.skip_authorization
         return bool(is_own and wishes and may_authorize(self.request.user, servers))
 
-    def turned_away(self, found: Asked) -> HttpResponse | None:
-        """What ``prompt`` has done instead of asking (OpenID Connect Core, 3.1.2.1)."""
+    def turned_away(self, found: AuthorizationRequest) -> HttpResponse | None:
+        """Return the login redirect for ``prompt=login``, or None to show the consent page.
+
+        Raise ``OAuthToolkitError`` for ``prompt=none`` (OpenID Connect Core, 3.1.2.1).
+        """
         if "none" in found.prompt:
             may = may_authorize(self.request.user, list(found.servers.values()))
             raise found.refused("consent_required" if may else "interaction_required")
         return self.to_login() if "login" in found.prompt else None
 
-    def shown(self, found: Asked) -> HttpResponse:
+    def shown(self, found: AuthorizationRequest) -> HttpResponse:
         told = question(found, self.request.user)
         response: HttpResponse = self.render_to_response(
             self.get_context_data(question=told, site=site()), status=200 if told.may else 403
@@ -156,7 +174,7 @@ class MCPAuthorizationView(AuthorizationView):  # type: ignore[misc]
         return response
 
     def to_login(self) -> HttpResponse:
-        """To the project's login, and back here with all that was asked, but not to log in."""
+        """Redirect to the project's login, and back here without ``prompt=login``."""
         query = self.request.GET.copy()
         query.pop("prompt", None)
         if left := sorted(prompt(self.request.GET) - {"login"}):
@@ -164,7 +182,7 @@ class MCPAuthorizationView(AuthorizationView):  # type: ignore[misc]
         back = f"{escape_uri_path(self.request.path)}?{query.urlencode()}"
         return sent_to_login(back, self.get_login_url(), self.get_redirect_field_name())
 
-    # What is answered.
+    # The user's decision, and the response.
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if "switch" in request.POST:
@@ -173,17 +191,17 @@ class MCPAuthorizationView(AuthorizationView):  # type: ignore[misc]
         answered: HttpResponse = super().post(request, *args, **kwargs)
         return answered
 
-    def form_valid(self, form: Answer) -> HttpResponse:
-        found = self.asked(form.cleaned_data["shown"].split())
+    def form_valid(self, form: ConsentForm) -> HttpResponse:
+        found = self.asked(form.cleaned_data["shown"].split(), form.cleaned_data["server"])
         if away := self.turned_away(found):
             return away
         may = may_authorize(self.request.user, list(found.servers.values()))
         if not (may and form.cleaned_data["allow"]):
             raise found.refused("access_denied")
-        return self.granted(found)
+        return self.shown(found) if found.choices else self.granted(found)
 
-    def granted(self, found: Asked) -> HttpResponse:
-        """A code, and what will be known of it. Both are kept, or neither is."""
+    def granted(self, found: AuthorizationRequest) -> HttpResponse:
+        """Issue a code and store the consent, in one transaction, and redirect to the client."""
         with transaction.atomic(using=router.db_for_write(Consent)):
             _write_down(found, self.request.user)
             uri, *_ = self.create_authorization_response(
@@ -197,7 +215,10 @@ class MCPAuthorizationView(AuthorizationView):  # type: ignore[misc]
         return self.redirect(uri, found.application)
 
     def redirect(self, redirect_to: str, application: Any) -> HttpResponse:
-        """Every answer to a client, good or bad, goes this way."""
+        """Redirect to the client, with ``iss``. Every response to a client, also errors, uses it.
+
+        If the URI is not allowed, show an error page.
+        """
         if destination(redirect_to) is None:
             return self.error_page(errors.InvalidRedirectURIError())
         try:
@@ -219,25 +240,30 @@ class MCPAuthorizationView(AuthorizationView):  # type: ignore[misc]
         return self.redirect(uri, application)
 
     def is_strangers(self, uri: str) -> bool:
-        """Whether a link to us would lead on to the site of a client that registered itself.
+        """Whether a redirect without user interaction would lead to an unverified client's site.
 
-        Our name is on the link, and nobody has pressed a button (RFC 9700, 4.11.2).
+        Otherwise a link to this site could be used for phishing: it would redirect to any site at
+        once (RFC 9700, 4.11.2).
         """
         to = destination(uri)
         if self.request.method == "POST" or to is None or to.kind != SITE:
             return False
-        named = get_application_model().objects.filter(client_id=self.request.GET["client_id"])
-        return not named.filter(registration_source=Source.MANUAL).exists()
+        applications = get_application_model().objects.select_related("user")
+        named = applications.filter(client_id=self.request.GET["client_id"]).first()
+        return named is None or not is_vouched_for(named)
 
     def error_page(self, wrong: errors.OAuth2Error, back: str = "") -> HttpResponse:
-        """Where ``back`` is a site, it is named, and a link for who knows it."""
+        """Render the error page. It names the site of ``back``, if given, and links to it."""
         to = destination(back) if back else None
         context = {"error": wrong, "site": site(), "back": back, "to": to}
         return render(self.request, self.error_template_name, context, status=wrong.status_code)
 
 
 def sent_to_login(back: str, to: Any, field: str = REDIRECT_FIELD_NAME) -> HttpResponse:
-    """To the project's login, and ``back`` to a path of ours, wherever the login is."""
+    """Redirect to the login page ``to``, which redirects ``back`` to a path of this site.
+
+    If the login is on another host, ``back`` becomes an absolute URL.
+    """
     login = resolve_url(to)
     if urlsplit(login).netloc not in ("", urlsplit(issuer()).netloc):
         back = issuer() + back
@@ -245,12 +271,12 @@ def sent_to_login(back: str, to: Any, field: str = REDIRECT_FIELD_NAME) -> HttpR
 
 
 def site() -> str:
-    """Where people are, in the words of their browser."""
+    """Return this site's host and port, as the browser's address bar shows them."""
     return urlsplit(issuer()).netloc
 
 
-def _write_down(found: Asked, user: Any) -> None:
-    """Who agreed to what: to be found later, and never asked instead of the person."""
+def _write_down(found: AuthorizationRequest, user: Any) -> None:
+    """Store a consent for each server. It is a record, and never replaces asking the user."""
     list_used(found.application)
     profiles = ClientProfile.objects.filter(client_id=found.application.client_id)
     profiles.update(last_authorized=timezone.now())

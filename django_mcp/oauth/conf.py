@@ -1,8 +1,8 @@
 """
-``DJANGO_MCP["OAUTH"]`` and its defaults, and what django-oauth-toolkit is to be told.
+The setting ``DJANGO_MCP["OAUTH"]`` with its defaults, and ``dot_settings`` for ``OAUTH2_PROVIDER``.
 
-Rule: what django-oauth-toolkit decides is written into its own setting by ``dot_settings``, where
-the project sees it, and verified by ``manage.py check``; only what is ours stands here.
+Options of django-oauth-toolkit stay in its own setting, where the project sees them.
+``dot_settings`` returns the required values, and ``manage.py check`` verifies them.
 """
 
 from __future__ import annotations
@@ -11,26 +11,29 @@ from typing import Any
 
 from ..conf import settings as mcp
 
-DAY = 86_400
+DAY_SECONDS = 86_400
 DEFAULTS: dict[str, Any] = {
     # Whether clients may register themselves (RFC 7591): "open" or "off".
     "REGISTRATION": "open",
-    # How many may do so from one address: "number/seconds".
+    # Registrations allowed from one network: "number/seconds".
     "REGISTRATION_RATE": "20/3600",
-    # Seconds after which a client that registered itself and was never authorized is forgotten.
-    "UNUSED": DAY,
-    # Schemes of redirect URIs beside https, and http to this very machine.
+    # Seconds after which a client that registered itself and was never authorized is deleted.
+    "UNUSED": DAY_SECONDS,
+    # Schemes of redirect URIs beside https, and http to the user's own machine.
     "REDIRECT_SCHEMES": ["cursor"],
-    # Hosts whose client ID metadata documents are taken, as in ALLOWED_HOSTS.
+    # Name of the server for clients that name none, as those of 2025-03-26. With None and several
+    # servers, the user chooses one on the consent page.
+    "DEFAULT_SERVER": None,
+    # Hosts whose client ID metadata documents are accepted, in the syntax of ALLOWED_HOSTS.
     "CLIENT_HOSTS": ["*"],
-    # Seconds for which a client is let in whose metadata document cannot be had any more.
-    "STALE": 7 * DAY,
-    # Seconds within which a refresh token that was just used may be used by its client again.
+    # Seconds for which a client stays valid if its metadata document can no longer be fetched.
+    "STALE": 7 * DAY_SECONDS,
+    # Seconds within which a client may use a refresh token again.
     "REFRESH_GRACE": 60,
-    # Dotted path of (user, server) -> bool: who may authorize clients at all.
+    # Dotted path of a function (user, server) -> bool: whether the user may authorize clients.
     "MAY_AUTHORIZE": None,
-    # Dotted path of an ``Upstream``: which account elsewhere people signed in by, and whether that
-    # still stands.
+    # Dotted path of an ``Upstream``, which knows the upstream account that a user signed in with,
+    # and whether it is still active.
     "UPSTREAM": None,
 }
 BEHAVIOUR = (
@@ -44,8 +47,8 @@ BEHAVIOUR = (
 SECRETS = ["none", "client_secret_post", "client_secret_basic", "private_key_jwt"]
 
 
-class Settings:
-    """``DJANGO_MCP["OAUTH"]`` over the defaults, read at the moment of use."""
+class OAuthSettings:
+    """The keys of ``DJANGO_MCP["OAUTH"]`` as attributes, with defaults. Read at each access."""
 
     def __getattr__(self, name: str) -> Any:
         if name not in DEFAULTS:
@@ -53,19 +56,20 @@ class Settings:
         return mcp.OAUTH.get(name, DEFAULTS[name])
 
 
-settings = Settings()
+settings = OAuthSettings()
 
 
 def issuer() -> str:
-    """The authorization server's name, which tokens and clients are bound to: the origin."""
+    """Return the issuer identifier: the origin of ``DJANGO_MCP["URL"]``, without a slash."""
     return str(mcp.URL).rstrip("/")
 
 
 def dot_settings(url: str, **over: Any) -> dict[str, Any]:
-    """What ``OAUTH2_PROVIDER`` is to be: ``OAUTH2_PROVIDER = dot_settings("https://shop.example")``.
+    """Return the value of ``OAUTH2_PROVIDER``, as in ``OAUTH2_PROVIDER = dot_settings(url)``.
 
-    ``url`` is the public origin, that of ``DJANGO_MCP["URL"]``; ``over`` is what the project has
-    otherwise, its own SCOPES among it. ``manage.py check`` tells what must not be otherwise.
+    ``url`` is the public origin, as in ``DJANGO_MCP["URL"]``, for example "https://shop.example".
+    ``over`` overrides or adds keys, as the project's own ``SCOPES``. ``manage.py check`` reports
+    overrides that are not allowed.
     """
     return {
         "OIDC_ISS_ENDPOINT": url.rstrip("/"),
@@ -74,7 +78,7 @@ def dot_settings(url: str, **over: Any) -> dict[str, Any]:
         "PKCE_REQUIRED": True,
         "REQUEST_APPROVAL_PROMPT": "force",
         "ACCESS_TOKEN_EXPIRE_SECONDS": 3600,
-        "REFRESH_TOKEN_EXPIRE_SECONDS": 30 * DAY,
+        "REFRESH_TOKEN_EXPIRE_SECONDS": 30 * DAY_SECONDS,
         "ROTATE_REFRESH_TOKEN": True,
         "REFRESH_TOKEN_REUSE_PROTECTION": True,
         "REFRESH_TOKEN_GRACE_PERIOD_SECONDS": 0,
@@ -87,8 +91,10 @@ def dot_settings(url: str, **over: Any) -> dict[str, Any]:
         "OAUTH2_TOKEN_ENDPOINT_AUTH_METHODS_SUPPORTED": SECRETS,
         "DCR_ENABLED": False,
         "CIMD_ENABLED": True,
-        "CIMD_METADATA_FETCHER": "django_mcp.oauth.cimd.MCPMetadataFetcher",
-        "CIMD_REGISTRATION_PERMISSION_CLASSES": ["django_mcp.oauth.cimd.CIMDPolicy"],
+        "CIMD_METADATA_FETCHER": "django_mcp.oauth.client_metadata_documents.MCPMetadataFetcher",
+        "CIMD_REGISTRATION_PERMISSION_CLASSES": [
+            "django_mcp.oauth.client_metadata_documents.CIMDPolicy"
+        ],
         "CIMD_MAX_DOCUMENT_SIZE": 5120,
         **over,
     }

@@ -1,9 +1,16 @@
-"""
-Documents at URLs that strangers name: of clients, and of their keys.
+"""Fetching of client metadata and key documents from URLs that clients name (SSRF protection).
 
-Rule: only https at its own port, only at addresses that everybody can reach, looked up once and
-connected to as they were found; nothing that is redirected, long, or slow. The time is that of all
-of it, head and body, at whatever pace they come; only the look-up of the name has the resolver's.
+Only https at port 443 of public addresses is allowed. The host is resolved once, and the connection
+uses the address that was checked. Redirects and long documents are rejected. One timeout covers
+the connection, the head and the body, however slowly they arrive. Only the DNS lookup has the
+resolver's own timeout.
+
+``fetch_slot`` limits how many documents this process fetches at the same time.
+django-oauth-toolkit has one limit for all clients, ``CIMD_MAX_CONCURRENT_FETCHES``. A few slow
+documents would use that up. So each host and each network of requesters gets only a few slots, and
+some slots are reserved for clients that a user has authorized before. Those are counted separately
+per host and network too. So at a host that many clients share, slow documents of strangers leave
+the slots of authorized clients free.
 """
 
 from __future__ import annotations
@@ -16,6 +23,7 @@ import socket
 import ssl
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
@@ -30,25 +38,74 @@ from oauth2_provider.cimd import (
 )
 from oauth2_provider.settings import oauth2_settings
 
-from .redirects import NETLOC
+from .client_metadata import NETLOC
 
-LONGEST_URL = 255  # characters: as long as the id of a client may be
+MAX_PER_HOST = 3
+MAX_PER_NETWORK = 3
+RESERVED_TENTHS = 3  # tenths of all slots that are reserved for authorized clients
+_lock = threading.Lock()
+_taken: Counter[str] = Counter()
+
+
+@contextmanager
+def fetch_slot(host: str, network: str = "", *, was_authorized: bool = False) -> Iterator[bool]:
+    """Take a slot for the block, without waiting. Yield whether one was free.
+
+    ``network`` is the digest of the requester's network (the /48 of IPv6), or "" if unknown.
+    """
+    kind = "authorized" if was_authorized else "other"
+    limits = {f"{kind} host {host}": MAX_PER_HOST}
+    if network:
+        limits[f"{kind} network {network}"] = MAX_PER_NETWORK
+    size = oauth2_settings.CIMD_MAX_CONCURRENT_FETCHES
+    if size and not was_authorized:
+        limits["not authorized"] = size - size * RESERVED_TENTHS // 10
+    with _lock:
+        is_free = all(_taken[name] < limit for name, limit in limits.items())
+        if is_free:
+            _taken.update(limits.keys())
+    try:
+        yield is_free
+    finally:
+        if is_free:
+            _release(limits)
+
+
+def _release(names: dict[str, int]) -> None:
+    with _lock:
+        _taken.subtract(names.keys())
+        for name in names:  # otherwise every host would stay in memory
+            if not _taken[name]:
+                del _taken[name]
+
+
+MAX_URL_LENGTH = 255  # characters, the maximum length of a client id
 URL = re.compile(r"https://[A-Za-z0-9._~:/?\[\]@!$&'()*+,;=%-]+")
-UNICAST = ipaddress.ip_network("2000::/3")  # all that is given out of IPv6 (RFC 4291, 2.4)
+UNICAST = ipaddress.ip_network("2000::/3")  # the global unicast range of IPv6 (RFC 4291, 2.4)
+# Networks for protocols and examples that Python counts as global (IANA's registries of
+# special-purpose addresses). Routers and clouds use some of them. 2001::/23 contains Teredo and
+# ORCHID. Addresses of 2002::/16 (6to4) contain an IPv4 address, which a tunnel of the site may
+# reach. 6to4 is deprecated (RFC 7526), and public servers do not have such addresses.
+SPECIAL = tuple(
+    map(
+        ipaddress.ip_network,
+        ("192.0.0.0/24", "192.88.99.0/24", "2001::/23", "2002::/16", "3fff::/20"),
+    )
+)
 JSON = re.compile(r"application/(?:[a-z0-9!#$&^_.-]+\+)?json")
 HEADERS = {"Accept": "application/json, application/*+json", "Connection": "close"}
 
 
 class DocumentFetcher(SafeMetadataFetcher):  # type: ignore[misc]
-    """One JSON object by GET. A subclass may look in other places, and on other ports."""
+    """Fetch one JSON object by GET. A subclass may allow other addresses and ports."""
 
     ports = frozenset({443})
 
     def retrieve(self, url: str, longest: int) -> tuple[dict[str, Any], int]:
-        """The object, and for how many seconds it may be kept; or ``CIMDError``.
+        """Return the object, and the seconds for which it may be cached. Raise ``CIMDError``.
 
-        ``longest`` is in bytes. Meanwhile it takes a thread, at most
-        ``CIMD_FETCH_TIMEOUT_SECONDS`` long.
+        ``longest`` is in bytes. It blocks for the DNS lookup and then at most
+        ``CIMD_FETCH_TIMEOUT_SECONDS``.
         """
         parts = checked(url)
         port = 443 if parts.port is None else parts.port
@@ -66,17 +123,17 @@ class DocumentFetcher(SafeMetadataFetcher):  # type: ignore[misc]
         raise CIMDError(f"the document could not be fetched: {error!r}")
 
     def addresses(self, host: str, port: int) -> list[str]:
-        """Where the host is, each address public; ``CIMDError`` if any is not."""
+        """Return the addresses of a host. Raise ``CIMDError`` if any is not public."""
         try:
             found = list(dict.fromkeys(_resolve_and_validate(host, port)))
-        except ValueError as error:  # a label that no name has
+        except ValueError as error:  # an invalid label in the host name
             raise CIMDError("no such host") from error
         if not all(map(_is_usual, found)):
             raise CIMDError("the host has an address that is no one machine's")
         return found
 
     def connect(self, address: str, port: int, seconds: float) -> socket.socket:
-        """A line to what ``addresses`` found. A project may have a proxy of its own between."""
+        """Connect to one of ``addresses``. A project may override it to use a proxy."""
         return socket.create_connection((address, port), timeout=seconds)
 
     def _get(
@@ -85,7 +142,7 @@ class DocumentFetcher(SafeMetadataFetcher):  # type: ignore[misc]
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         left = max(ends - time.monotonic(), 0.001)
         raw = self.connect(address, parts.port or 443, left)
-        # The certificate is the host's, whatever the address.
+        # Connect to the checked address, but verify the certificate for the host name.
         context, host = ssl.create_default_context(), parts.hostname
         connection = http.client.HTTPConnection(parts.netloc)
         with closing(raw), _on_time(raw, ends), closing(connection):
@@ -96,19 +153,24 @@ class DocumentFetcher(SafeMetadataFetcher):  # type: ignore[misc]
 
 
 def _is_usual(found: str) -> bool:
-    """Whether an address that counts as global is one of those that are given to machines.
+    """Whether a global address is an ordinary public unicast address.
 
-    The rest of IPv6 has ways of its own to IPv4 inside, and prefixes that were for sites.
+    Other IPv6 ranges embed IPv4 addresses, or were site-local, so they may lead into the network.
     """
     address = ipaddress.ip_address(found)
-    if isinstance(address, ipaddress.IPv4Address) or address.ipv4_mapped:
-        return not address.is_multicast
-    return address in UNICAST or address in NAT64_PREFIX
+    if isinstance(address, ipaddress.IPv6Address):
+        if address in NAT64_PREFIX:
+            address = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        elif address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        elif address not in UNICAST:
+            return False
+    return not address.is_multicast and not any(address in network for network in SPECIAL)
 
 
 def checked(url: str) -> SplitResult:
-    """The parts of a URL that a client may have for a name (CIMD draft, 3), or ``CIMDError``."""
-    if len(url) > LONGEST_URL or not URL.fullmatch(url):
+    """Split a URL that is valid as a client id (CIMD draft, 3), or raise ``CIMDError``."""
+    if len(url) > MAX_URL_LENGTH or not URL.fullmatch(url):
         raise CIMDError("the URL is too long, or has what no https URL has")
     try:
         parts = urlsplit(url)
@@ -125,7 +187,7 @@ def checked(url: str) -> SplitResult:
 
 @contextmanager
 def _on_time(connected: socket.socket, ends: float) -> Iterator[None]:
-    """Cuts the line when the time is over: a timeout of a socket begins anew with every byte."""
+    """Shut the socket down at ``ends``. A socket's own timeout restarts with every byte."""
     timer = threading.Timer(max(ends - time.monotonic(), 0), _cut, [connected])
     timer.daemon = True
     timer.start()
@@ -139,7 +201,7 @@ def _on_time(connected: socket.socket, ends: float) -> Iterator[None]:
 def _cut(connected: socket.socket) -> None:
     try:
         connected.shutdown(socket.SHUT_RDWR)
-    except OSError:  # the other side was faster
+    except OSError:  # the other side has closed it already
         return
 
 
@@ -166,6 +228,6 @@ def _parsed(body: bytes) -> dict[str, Any]:
 
 
 def fetcher() -> DocumentFetcher:
-    """That of ``OAUTH2_PROVIDER``, where it is one of ours."""
+    """Return the fetcher of ``OAUTH2_PROVIDER`` if it is a ``DocumentFetcher``, else a new one."""
     found = oauth2_settings.CIMD_METADATA_FETCHER
     return found() if issubclass(found, DocumentFetcher) else DocumentFetcher()

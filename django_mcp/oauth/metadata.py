@@ -1,34 +1,34 @@
 """
-What the authorization server says of itself (RFC 8414).
+Authorization server metadata (RFC 8414).
 
-Rule: the same to everybody, made from settings. There is one, and no OpenID document.
+The document is made from settings only, and is the same for every client. There is one issuer, and
+no OpenID document.
 """
 
 from __future__ import annotations
 
 from oauth2_provider.settings import oauth2_settings
 
-from ..protected.documents import Document, listed, published
-from ..protected.names import endpoint, served
+from ..protected.metadata import Document, endpoint, listed, published, served
 from .conf import SECRETS, issuer, settings
 from .scopes import default_scopes
 
-# Below the issuer, of the members that name them.
+# Paths below the issuer, by the member of the document.
 ENDPOINTS = {
     "authorization_endpoint": "oauth/authorize",
     "token_endpoint": "oauth/token",
     "revocation_endpoint": "oauth/revoke",
 }
 REGISTRATION = {"registration_endpoint": "oauth/register"}
-# By which a client may sign that it is itself (RFC 7523): keys of its own, no shared secret.
+# Algorithms of ``private_key_jwt`` (RFC 7523). HMAC is missing, because there is no shared secret.
 SIGNATURES = ["RS256", "PS256", "ES256", "EdDSA"]
 
 
 def authorization_server_metadata() -> Document:
-    """The document of the authorization server (RFC 8414, 2).
+    """Return the metadata document (RFC 8414, 2).
 
-    A client may copy the grants into its registration, and gives up where it misses S256 or
-    "none": all that is here is what every client may use.
+    It lists only what every client may use. Some clients copy the grants into their registration,
+    and some stop if S256 or "none" is missing.
     """
     return {
         "issuer": issuer(),
@@ -50,7 +50,7 @@ def _endpoints() -> dict[str, str]:
 
 
 def _scopes() -> list[str]:
-    """The least there is: who asks for all that is listed asks for no more than that."""
+    """Return the default scopes: some clients request all scopes that are listed."""
     return listed(default_scopes())
 
 
@@ -66,23 +66,23 @@ def _authentication(at: str) -> Document:
 
 @published
 def authorization_server(suffix: str) -> Document | None:
-    """At the root of the origin, which the issuer is: no other issuer is told of."""
+    """Return the document for the issuer, which has no path; None for any other suffix."""
     return authorization_server_metadata() if suffix in ("", "/") else None
 
 
 @published
 def nothing(suffix: str) -> Document | None:
-    """There is none. Some clients look there first, and stop at a page or an error 500."""
+    """Answer 404. Some clients look here first, and stop at an HTML page or a 500 error."""
     return None
 
 
 class NoOpenID:
-    """In a path: wherever clients look for OpenID's document, unless the project serves one."""
+    """Path converter: all URLs of an OpenID document, unless the project serves one."""
 
     regex = r"(?:.+/)?\.well-known/openid-configuration(?:/.*)?"
 
     def to_python(self, value: str) -> str:
-        """``ValueError`` is how Django is told to look further."""
+        """Raise ``ValueError`` if the project has OpenID, so that Django tries the next route."""
         if oauth2_settings.OIDC_ENABLED:
             raise ValueError("The project has an OpenID document of its own.")
         return value
@@ -92,7 +92,10 @@ class NoOpenID:
 
 
 class BelowServer:
-    """In a path: documents below a server's, where some clients look. Nobody else's are hidden."""
+    """Path converter: metadata URLs below the path of an MCP server, where some clients look.
+
+    Metadata URLs below other paths do not match.
+    """
 
     regex = r".+/\.well-known/oauth-(?:authorization-server|protected-resource)(?:/.*)?"
 

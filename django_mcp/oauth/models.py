@@ -1,8 +1,8 @@
 """
-What is known of clients beside what django-oauth-toolkit keeps, and who agreed to what.
+Models of the authorization server: client profiles, consents, upstream bindings, activity.
 
-Rule: no foreign key to its models, which a project may have swapped: a client is named by its id,
-a chain of refresh tokens by its family.
+They extend django-oauth-toolkit's models without foreign keys to them, because a project may swap
+those. Clients are referenced by ``client_id``, and chains of refresh tokens by their family.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from ..models.fields import JSONText
+from ..models.sessions import JSONText
 
-LONGEST_ID = 255  # characters of a client's id, as django-oauth-toolkit has it
-LONGEST_NAME = 200  # characters of the name of something that is used
+MAX_CLIENT_ID_LENGTH = 255  # characters of a client id, as in django-oauth-toolkit
+MAX_CALL_NAME_LENGTH = 200  # characters of the name of a tool, resource or prompt
 
 
 class Source(models.TextChoices):
-    """How a client came to be known."""
+    """How a client was registered."""
 
     MANUAL = "manual", _("registered by hand")
     DCR = "dcr", _("registered itself")
@@ -27,21 +27,24 @@ class Source(models.TextChoices):
 
 
 class ClientProfile(models.Model):
-    """A client: where it came from, what it says of itself, and whether it may come again."""
+    """An OAuth client's metadata, its dates of use, and whether it is blocked.
 
-    client_id = models.CharField(_("client id"), max_length=LONGEST_ID, unique=True)
+    It exists beside the application of django-oauth-toolkit with the same ``client_id``.
+    """
+
+    client_id = models.CharField(_("client id"), max_length=MAX_CLIENT_ID_LENGTH, unique=True)
     source = models.CharField(_("source"), max_length=10, choices=Source)
     name = models.CharField(_("name"), max_length=100, blank=True)
     client_uri = models.CharField(_("web site"), max_length=512, blank=True)
     logo_uri = models.CharField(_("logo"), max_length=512, blank=True)
     application_type = models.CharField(_("kind of application"), max_length=10, blank=True)
-    # At the token endpoint.
+    # Authentication at the token endpoint.
     auth_method = models.CharField(_("authentication"), max_length=30, blank=True)
     jwks_uri = models.CharField(_("keys"), max_length=512, blank=True)
-    digest = models.CharField(max_length=64, blank=True, db_index=True)  # of what it registered
-    address = models.CharField(max_length=64, blank=True)  # a keyed digest of whence it registered
+    digest = models.CharField(max_length=64, blank=True, db_index=True)  # of its metadata
+    address = models.CharField(max_length=64, blank=True)  # keyed digest of its network address
     created = models.DateTimeField(_("created"), default=timezone.now)
-    # When its metadata document was last had.
+    # Last successful fetch of its metadata document.
     fetched = models.DateTimeField(_("document fetched"), null=True)
     last_authorized = models.DateTimeField(_("last authorized"), null=True)
     last_used = models.DateTimeField(_("last used"), null=True)
@@ -58,8 +61,8 @@ class ClientProfile(models.Model):
         return self.name or self.client_id
 
 
-class Turn(models.Model):
-    """Where one at a time may be at something: whoever wrote this row, until that is committed."""
+class Lock(models.Model):
+    """A lock: the transaction that writes this row holds it until it ends."""
 
     name = models.CharField(max_length=30, primary_key=True)
     taken = models.DateTimeField()
@@ -72,7 +75,7 @@ class Turn(models.Model):
 
 
 class RedeemedCode(models.Model):
-    """An authorization code that was redeemed, by its digest: its second use ends the family."""
+    """The digest of a redeemed authorization code. A second use revokes the token family."""
 
     digest = models.CharField(max_length=64, unique=True)
     family = models.UUIDField()
@@ -82,16 +85,17 @@ class RedeemedCode(models.Model):
         return str(self.family)
 
 
-class Binding(models.Model):
-    """By which account elsewhere a person had signed in who consented: of a code, then a family.
+class TokenBinding(models.Model):
+    """The upstream account that a user had signed in with when they consented.
 
-    ``account`` is "" where they had signed in here. ``checked`` is as of when it is known to stand.
+    It belongs to a code, and after its redemption to a token family. ``account`` is "" for a local
+    account. ``checked`` is the time of the last successful check, or None before the first.
     """
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="+")
-    account = models.CharField(max_length=LONGEST_ID, blank=True)
+    account = models.CharField(max_length=MAX_CLIENT_ID_LENGTH, blank=True)
     digest = models.CharField(max_length=64, unique=True)  # of the code
-    family = models.UUIDField(null=True, unique=True)  # once that was redeemed
+    family = models.UUIDField(null=True, unique=True)  # None until the code is redeemed
     checked = models.DateTimeField(null=True)
     created = models.DateTimeField(default=timezone.now, db_index=True)
 
@@ -103,7 +107,7 @@ class Binding(models.Model):
 
 
 class Consent(models.Model):
-    """That a user let a client act for them at a server, and where the answer went."""
+    """A user's consent to a client at a server, and the host that the code was sent to."""
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL,
@@ -111,7 +115,7 @@ class Consent(models.Model):
         related_name="mcp_consents",
         verbose_name=_("user"),
     )
-    client_id = models.CharField(_("client id"), max_length=LONGEST_ID, db_index=True)
+    client_id = models.CharField(_("client id"), max_length=MAX_CLIENT_ID_LENGTH, db_index=True)
     resource = models.CharField(_("resource"), max_length=512)
     scopes = JSONText(_("scopes"), default=list)
     redirect_host = models.CharField(_("redirect host"), max_length=255)
@@ -128,12 +132,12 @@ class Consent(models.Model):
 
 
 class Activity(models.Model):
-    """That a client did something for a user, on one day: how often, and when last.
+    """How often a client did something for a user on one day, and when last.
 
-    It names what the project declares, and nothing that the client sent.
+    It contains names that the project declares, and no data that the client sent.
     """
 
-    # A digest of whose, what and on which day it is: one row for each.
+    # Digest of the user, client, server, method, name and day. It is unique, so each has one row.
     key = models.CharField(max_length=64, unique=True, editable=False)
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL,
@@ -141,10 +145,10 @@ class Activity(models.Model):
         related_name="mcp_activities",
         verbose_name=_("user"),
     )
-    client_id = models.CharField(_("client id"), max_length=LONGEST_ID)
+    client_id = models.CharField(_("client id"), max_length=MAX_CLIENT_ID_LENGTH)
     server = models.CharField(_("server"), max_length=255)
     method = models.CharField(_("method"), max_length=30)
-    name = models.CharField(_("name"), max_length=LONGEST_NAME)
+    name = models.CharField(_("name"), max_length=MAX_CALL_NAME_LENGTH)
     count = models.PositiveIntegerField(_("how often"), default=0)
     at = models.DateTimeField(_("last time"))
 

@@ -1,9 +1,9 @@
 """
-Clients that register themselves (RFC 7591).
+Dynamic client registration (RFC 7591).
 
-Rule: whoever asks is a stranger, whatever cookie comes along. A client gets what a client needs, an
-id and the code grant; nothing by which to read or change what it registered (RFC 7592). Before
-anything is written it is known that this address may register one more, however many ask at once.
+Requests are anonymous: cookies are ignored. A client gets an id and the authorization code grant.
+It gets no registration access token, so it cannot read or change its registration (RFC 7592).
+Registrations run one after another, so that simultaneous requests cannot exceed the rate limit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from django.contrib.auth.decorators import login_not_required
 from django.db import router, transaction
-from django.http import HttpRequest, JsonResponse
+from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.utils import timezone
 from django.utils.decorators import method_decorator
 from django.views import View
@@ -22,15 +22,16 @@ from django.views.decorators.csrf import csrf_exempt
 from oauth2_provider.generators import generate_client_secret
 from oauth2_provider.models import get_application_model
 
-from . import clients, rates, redirects, secrets, unused
-from .clients import ClientMetadata, MetadataError
+from ..runtime import address_probe
+from . import client_authentication, client_metadata, registration_rates, stale_clients
+from .client_metadata import ClientMetadata, MetadataError
 from .conf import settings
 from .models import ClientProfile, Source
 
-LONGEST_BODY = 16_384  # bytes
+MAX_BODY_BYTES = 16_384  # bytes
 HEADERS = {"Cache-Control": "no-store", "Pragma": "no-cache"}
-METHODS = (clients.NONE, *clients.WITH_SECRET, clients.KEY)
-# What the answer repeats beside the redirect URIs, by its name in RFC 7591; where there is any.
+METHODS = (client_metadata.NONE, *client_metadata.WITH_SECRET, client_metadata.KEY)
+# Members that the response repeats if they are not empty, by their name in RFC 7591.
 ECHOED = {
     "client_name": "name",
     "client_uri": "client_uri",
@@ -46,6 +47,16 @@ class RegistrationView(View):
 
     http_method_names = ["post", "options"]
 
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        """Answer, and report to ``mcp_doctor`` which address the rate limit counts."""
+        response = super().dispatch(request, *args, **kwargs)
+        probe = request.headers.get(address_probe.REQUEST_HEADER)
+        forwarded = request.headers.get("X-Forwarded-For", "")
+        client = request.META.get("REMOTE_ADDR") or ""
+        if value := address_probe.response_value(probe, client, forwarded):
+            response[address_probe.RESPONSE_HEADER] = value
+        return response
+
     def post(self, request: HttpRequest) -> JsonResponse:
         if settings.REGISTRATION != "open":
             return _error(403, "access_denied", "Clients do not register themselves here.")
@@ -53,78 +64,88 @@ class RegistrationView(View):
             said = _metadata(_document(request))
         except MetadataError as error:
             return _error(400, error.code, str(error))
-        address = rates.address_digest(request.META.get("REMOTE_ADDR") or "")
+        address = registration_rates.address_digest(request.META.get("REMOTE_ADDR") or "")
         if known := _known(said, address):
             return _created(said, known)
-        # Who came too often is told so at once, and keeps nobody waiting for a turn.
+        # Reject over the limit before taking the lock, so that such requests do not hold it up.
         return _too_many(address) or _let_in(said, address)
 
 
 def _too_many(address: str) -> JsonResponse | None:
-    if seconds := rates.wait_to_register(address):
+    if seconds := registration_rates.wait_to_register(address):
         return _later(429, "Too many clients were registered from there.", seconds)
     return None
 
 
 def _let_in(said: ClientMetadata, address: str) -> JsonResponse:
-    """One at a time: others who came at the same moment were not counted before."""
-    with rates.turn():
+    """Register a client, under the lock of registrations.
+
+    The rate is checked again: requests of the same moment may have registered since.
+    """
+    with registration_rates.turn():
         if refused := _too_many(address):
             return refused
-        if not unused.make_room():
-            return _later(503, "Too many clients are registered that nobody uses.", unused.SOON)
+        if not stale_clients.make_room():
+            return _later(
+                503,
+                "Too many clients are registered that nobody uses.",
+                stale_clients.RETRY_SECONDS,
+            )
         return _created(said, *_register(said, address))
 
 
-# What was sent.
+# The request.
 
 
 def _document(request: HttpRequest) -> dict[str, Any]:
     if request.content_type != "application/json":
         raise MetadataError("Client metadata is sent as application/json.")
-    body = request.read(LONGEST_BODY + 1)
-    if len(body) > LONGEST_BODY:
-        raise MetadataError(f"Client metadata has at most {LONGEST_BODY} bytes.")
+    body = request.read(MAX_BODY_BYTES + 1)
+    if len(body) > MAX_BODY_BYTES:
+        raise MetadataError(f"Client metadata has at most {MAX_BODY_BYTES} bytes.")
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise MetadataError("Client metadata is a JSON object.")
-    # Some write null for what they leave out.
+    # Some clients send null for members that they omit.
     return {name: value for name, value in found.items() if value is not None}
 
 
 def _metadata(document: dict[str, Any]) -> ClientMetadata:
-    """RFC 7591, 2: without a word on it, the method is client_secret_basic."""
+    """Validate the metadata. The default method is client_secret_basic (RFC 7591, 2)."""
     uris = document.get("redirect_uris")
-    if not isinstance(uris, list) or not 0 < len(uris) <= redirects.AT_MOST:
-        raise _bad_redirects(f"redirect_uris is a list of one to {redirects.AT_MOST} URIs")
-    if reason := next(filter(None, map(redirects.wrong, uris)), None):
+    if not isinstance(uris, list) or not 0 < len(uris) <= client_metadata.MAX_REDIRECT_URIS:
+        raise _bad_redirects(
+            f"redirect_uris is a list of one to {client_metadata.MAX_REDIRECT_URIS} URIs"
+        )
+    if reason := next(filter(None, map(client_metadata.wrong, uris)), None):
         raise _bad_redirects(reason)
     method = document.get("token_endpoint_auth_method", "client_secret_basic")
     if method not in METHODS:
         raise MetadataError(f"token_endpoint_auth_method is one of {', '.join(METHODS)}")
-    return clients.read(document, redirects.taken(uris), method)
+    return client_metadata.read(document, client_metadata.taken(uris), method)
 
 
 def _bad_redirects(reason: str) -> MetadataError:
     return MetadataError(reason, "invalid_redirect_uri")
 
 
-# What is kept.
+# The stored client.
 
 
 def _known(said: ClientMetadata, address: str) -> ClientProfile | None:
-    """The client that said the very same before, from there, and was not authorized since.
+    """Return an unused client with the same metadata from the same network, or None.
 
-    Only without a secret, which could not be told again. Its time begins anew.
+    Set its creation time to now. Clients with a secret are not reused: only the digest of the
+    secret is stored, so it cannot be sent again.
     """
-    if said.auth_method != clients.NONE:
+    if said.auth_method != client_metadata.NONE:
         return None
     now = timezone.now()
     same = ClientProfile.objects.filter(
-        source=Source.DCR, address=address, digest=said.digest, auth_method=clients.NONE,
+        source=Source.DCR, address=address, digest=said.digest, auth_method=client_metadata.NONE,
         last_authorized=None, last_used=None, blocked=None,
         created__gt=now - timedelta(seconds=settings.UNUSED),
     )  # fmt: skip
@@ -136,13 +157,13 @@ def _known(said: ClientMetadata, address: str) -> ClientProfile | None:
 
 
 def _register(said: ClientMetadata, address: str) -> tuple[ClientProfile, str]:
-    """Its profile, and its secret; "" if it has none to know.
+    """Create a client. Return its profile, and its secret ("" if it does not authenticate by one).
 
-    One that nobody knows it has all the same: an empty one would be guessed.
+    Every client has a random secret in the database, because an empty one could be guessed.
     """
     model, secret = get_application_model(), generate_client_secret()
-    told = said.auth_method in clients.WITH_SECRET
-    public = said.auth_method == clients.NONE
+    told = said.auth_method in client_metadata.WITH_SECRET
+    public = said.auth_method == client_metadata.NONE
     with transaction.atomic(using=router.db_for_write(model), savepoint=False):
         application = model._default_manager.create(
             name=said.name,
@@ -150,8 +171,8 @@ def _register(said: ClientMetadata, address: str) -> tuple[ClientProfile, str]:
             client_type=model.CLIENT_PUBLIC if public else model.CLIENT_CONFIDENTIAL,
             authorization_grant_type=model.GRANT_AUTHORIZATION_CODE,
             registration_source=Source.DCR,
-            client_secret=secrets.kept(secret),
-            hash_client_secret=False,  # slowly, it is a digest already
+            client_secret=client_authentication.kept(secret),
+            hash_client_secret=False,  # it is a digest already; no slow hash
             user=None,
         )
         profile = ClientProfile.objects.create(
@@ -164,17 +185,17 @@ def _applications() -> Any:
     return get_application_model()._default_manager
 
 
-# What is answered.
+# The response.
 
 
 def _created(said: ClientMetadata, profile: ClientProfile, secret: str = "") -> JsonResponse:
-    """RFC 7591, 3.2.1: all that was registered."""
+    """Return all registered metadata (RFC 7591, 3.2.1)."""
     body: dict[str, Any] = {
         "client_id": profile.client_id,
         "client_id_issued_at": int(profile.created.timestamp()),
         "redirect_uris": said.redirect_uris,
-        "grant_types": clients.GRANTS,
-        "response_types": clients.RESPONSES,
+        "grant_types": client_metadata.GRANTS,
+        "response_types": client_metadata.RESPONSES,
         "token_endpoint_auth_method": said.auth_method,
     }
     body |= {name: found for name, kept in ECHOED.items() if (found := getattr(said, kept))}

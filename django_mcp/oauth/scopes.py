@@ -1,8 +1,8 @@
 """
-What a client may ask for, for django-oauth-toolkit.
+The scopes backend for django-oauth-toolkit (``SCOPES_BACKEND_CLASS``).
 
-Rule: who names no scope asks for the first, the least there is. A project's other APIs keep the
-scopes that it gave them.
+A request without a scope gets the first offered scope, which is the narrowest. The scopes of the
+project's other APIs stay available.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from oauth2_provider.scopes import SettingsScopes
 
-from ..scopes import offered
+from ..auth.scopes import offered
 
 
 def default_scopes() -> list[str]:
@@ -19,7 +19,7 @@ def default_scopes() -> list[str]:
 
 
 class MCPScopes(SettingsScopes):  # type: ignore[misc]
-    """Our scopes beside those of ``OAUTH2_PROVIDER["SCOPES"]``, if that names any."""
+    """The scopes of the MCP servers, and those of ``OAUTH2_PROVIDER["SCOPES"]``."""
 
     def get_all_scopes(self) -> dict[str, str]:
         return {**super().get_all_scopes(), **{name: str(one) for name, one in offered().items()}}

@@ -1,8 +1,8 @@
-"""The endpoints, for one ``include`` at the root of the project's URLs.
+"""URLs of the authorization server. Include them once, at the root of the URLconf.
 
-Rule: each is there with and without a slash at its end, and no request is redirected to the other.
-Older clients that know no metadata look at the root. Pages of other origins may ask all of
-it but the pages where people agree, and see what they agreed to.
+Each endpoint answers with and without a trailing slash, and neither redirects to the other. Clients
+find the endpoints in the metadata; ``fallback_urls`` has those that clients without it assume.
+Pages of other origins may call all of them but the consent page and the list of connected apps.
 """
 
 from __future__ import annotations
@@ -11,20 +11,24 @@ from typing import Any
 
 from django.urls import path, re_path, register_converter
 
-from ..protected.cors import cors
-from ..protected.metadata import PATTERN, protected_resource
+from ..protected.bodies import closes_connections, limits_body
+from ..protected.metadata import PATTERN, cors, protected_resource
 from . import metadata
 from .authorize import MCPAuthorizationView
-from .disconnecting import ConnectionsView
-from .issuing import RevokeTokenView, TokenView
+from .connected_apps import ConnectionsView
 from .register import RegistrationView
+from .token_endpoint import RevokeTokenView, TokenView
 
 app_name = "django_mcp_oauth"
 register_converter(metadata.NoOpenID, "no-openid")
 register_converter(metadata.BelowServer, "below-server")
-authorize = MCPAuthorizationView.as_view()
+authorize, connections = (
+    closes_connections(limits_body(view.as_view()))
+    for view in (MCPAuthorizationView, ConnectionsView)
+)
 register, revoke, token = (
-    cors("POST")(view.as_view()) for view in (RegistrationView, RevokeTokenView, TokenView)
+    cors("POST")(closes_connections(limits_body(view.as_view())))
+    for view in (RegistrationView, RevokeTokenView, TokenView)
 )
 urlpatterns: list[Any] = [
     re_path(
@@ -39,8 +43,5 @@ urlpatterns: list[Any] = [
     re_path(r"^oauth/token/?$", token, name="token"),
     re_path(r"^oauth/revoke/?$", revoke, name="revoke"),
     re_path(r"^oauth/register/?$", register, name="register"),
-    re_path(r"^oauth/connections/?$", ConnectionsView.as_view(), name="connections"),
-    re_path(r"^authorize/?$", authorize, name="authorize-at-root"),
-    re_path(r"^token/?$", token, name="token-at-root"),
-    re_path(r"^register/?$", register, name="register-at-root"),
+    re_path(r"^oauth/connections/?$", connections, name="connections"),
 ]

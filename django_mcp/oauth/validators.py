@@ -1,8 +1,9 @@
 """
-The decisions of the authorization server, at the hooks of django-oauth-toolkit.
+The ``OAuth2Validator`` of the embedded authorization server (``OAUTH2_VALIDATOR_CLASS``).
 
-Rule: every hook narrows what that would allow, none widens it. What is of clients that registered
-themselves is as narrow as OAuth 2.1 is: one grant, S256, our own scopes, our own consent page.
+Every hook is stricter than django-oauth-toolkit's, and none allows more. Clients that were not
+registered by hand are limited to OAuth 2.1: the authorization code grant, S256, the scopes of the
+MCP servers, and our consent page.
 """
 
 from __future__ import annotations
@@ -10,68 +11,90 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable
+from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 from django.db import IntegrityError
 from oauth2_provider.scopes import get_scopes_backend
 from oauthlib.oauth2.rfc6749 import errors
 
-from ..scopes import offered
-from . import secrets
-from .assertion import PrivateKeyJWT
-from .by_hand import list_used
-from .marks import OUR_VIEW
-from .models import LONGEST_ID, ClientProfile
-from .notes import notes
-from .people import may_use
-from .redeeming import S256, Redeeming
-from .refreshing import Refreshing
-from .targets import concerns_us, is_ours, registered_itself
+from ..auth.networks import HALF_DIGEST_LENGTH
+from ..auth.scopes import offered
+from . import client_authentication, registration_rates
+from .authorization_codes import S256, CodeRedemption
+from .authorization_request import OUR_VIEW
+from .client_authentication import PrivateKeyJWT, TooManyAttempts, is_right
+from .client_registry import list_used
+from .models import MAX_CLIENT_ID_LENGTH, ClientProfile
+from .refresh_tokens import RefreshTokenRotation
+from .resource_indicators import concerns_us, is_ours, notes, registered_itself
+from .scope_grants import may_use
 
 GRANTS = frozenset(("authorization_code", "refresh_token"))
 MACHINE = "client_credentials"
 CONFIDENTIAL = "confidential"
 CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")  # a SHA-256 in base64url (RFC 7636, 4.2)
-NONCE = re.compile(r"[^\0]{0,255}")  # what its column takes
-# They write codes and tokens into the log, at DEBUG. Where the project says otherwise, it may.
+NONCE = re.compile(r"[^\0]{0,255}")  # limits of the database column
+logger = logging.getLogger("django_mcp")
+# Network of the current request: django-oauth-toolkit does not pass it to ``_check_secret``.
+_network: ContextVar[str] = ContextVar("network", default="")
+# These loggers write codes and tokens at DEBUG. A level that the project has set is kept.
 for _name in ("oauthlib", "oauth2_provider"):
     if logging.getLogger(_name).level == logging.NOTSET:
         logging.getLogger(_name).setLevel(logging.INFO)
 
 
-class MCPOAuth2Validator(PrivateKeyJWT, Redeeming, Refreshing):
-    """What ``dot_settings`` gives django-oauth-toolkit as ``OAUTH2_VALIDATOR_CLASS``."""
+class MCPOAuth2Validator(PrivateKeyJWT, CodeRedemption, RefreshTokenRotation):
+    """The validator that ``dot_settings`` sets as ``OAUTH2_VALIDATOR_CLASS``."""
 
     # Clients.
 
     def _load_application(self, client_id: Any, request: Any) -> Any:
-        """A blocked one is as one that never was; its metadata document is not asked for."""
+        """Treat a blocked client as unknown, and do not fetch its metadata document."""
         if _is_id(client_id) and not _is_blocked(client_id, request):
             return super()._load_application(client_id, request)
         request.client = None
         return None
 
     def _check_secret(self, provided_secret: str, stored_secret: str) -> bool:
-        """No secret is not a secret that both sides know."""
+        """Compare secrets. Two empty ones are not equal."""
         if not (provided_secret and stored_secret):
             return False
-        if secrets.is_kept(stored_secret):
-            return secrets.is_same(provided_secret, stored_secret)
-        return bool(super()._check_secret(provided_secret, stored_secret))
+        if client_authentication.is_kept(stored_secret):
+            return client_authentication.is_same(provided_secret, stored_secret)
+        compare = partial(super()._check_secret, provided_secret, stored_secret)
+        return is_right(provided_secret, stored_secret, _network.get(), compare)
 
     def authenticate_client(self, request: Any, *args: Any, **kwargs: Any) -> bool:
+        remote = str(request.headers.get("REMOTE_ADDR") or "")
+        token = _network.set(registration_rates.address_digest(remote)[:HALF_DIGEST_LENGTH])
         try:
             return bool(super().authenticate_client(request, *args, **kwargs))
-        except ValueError:  # a header that is not ASCII
+        except ValueError:  # raised for a header that is not ASCII
             return False
+        except TooManyAttempts:
+            logger.warning(
+                "Too many wrong secrets of an OAuth client: client_id=%s", request.client_id
+            )
+            # Only the token endpoint handles exceptions here. Other endpoints send no grant_type.
+            if not request.grant_type:
+                return False
+            words = "There were too many wrong secrets. Try again in a minute."
+            raise errors.TemporarilyUnavailableError(words, status_code=503) from None
+        finally:
+            _network.reset(token)
 
     def validate_client_id(self, client_id: str, request: Any, *args: Any, **kwargs: Any) -> bool:
-        """Asked at the authorization endpoint alone."""
+        """Reject self-registered clients at authorization views other than ours.
+
+        Only the authorization endpoint calls this hook.
+        """
         if not super().validate_client_id(client_id, request, *args, **kwargs):
             return False
         return not registered_itself(request.client) or bool(request.headers.get(OUR_VIEW))
 
-    # What they may do.
+    # Grants, PKCE and scopes.
 
     def validate_grant_type(
         self, client_id: str, grant_type: str, client: Any, request: Any, *args: Any, **kwargs: Any
@@ -84,12 +107,15 @@ class MCPOAuth2Validator(PrivateKeyJWT, Redeeming, Refreshing):
             found = super().validate_grant_type(
                 client_id, grant_type, client, request, *args, **kwargs
             )
-        except AssertionError:  # "openid", which oauthlib knows and django-oauth-toolkit does not
+        except AssertionError:  # django-oauth-toolkit does not know oauthlib's grant "openid"
             return False
         return bool(found)
 
     def _may_act_alone(self, client: Any, request: Any) -> bool:
-        """Whether a client is a machine's, with a user to act as: of ours are none without."""
+        """Whether a client may use the client credentials grant.
+
+        For MCP servers it must be confidential and have a user to act as.
+        """
         scopes = request.scopes or ()
         if not concerns_us(client, scopes):
             return True
@@ -112,7 +138,10 @@ class MCPOAuth2Validator(PrivateKeyJWT, Redeeming, Refreshing):
         )
 
     def is_pkce_required(self, client_id: str, request: Any) -> bool:
-        """Of every client, and before anybody is asked (OAuth 2.1, 4.1.1; RFC 9700, 2.1.1)."""
+        """Require PKCE with S256 of every client (OAuth 2.1, 4.1.1; RFC 9700, 2.1.1).
+
+        Wrong challenges are rejected here, before the user is asked for consent.
+        """
         challenge = request.code_challenge
         if challenge is not None and request.code_challenge_method != S256:
             raise errors.UnsupportedCodeChallengeMethodError(request=request)
@@ -124,9 +153,9 @@ class MCPOAuth2Validator(PrivateKeyJWT, Redeeming, Refreshing):
         self, client_id: str, scopes: Iterable[str], client: Any, request: Any,
         *args: Any, **kwargs: Any,
     ) -> bool:  # fmt: skip
-        """Scopes that nobody knows are left out (RFC 6749, 3.3); something must remain.
+        """Drop unknown scopes (RFC 6749, 3.3), and reject the request if none is left.
 
-        A parameter without a value is as one that was not sent (3.1).
+        An empty parameter counts as omitted (3.1).
         """
         asked = list(filter(None, scopes)) or self.get_default_scopes(client_id, request)
         known = _known_scopes(client, request)
@@ -136,7 +165,7 @@ class MCPOAuth2Validator(PrivateKeyJWT, Redeeming, Refreshing):
     # Tokens.
 
     def save_bearer_token(self, token: Any, request: Any, *args: Any, **kwargs: Any) -> None:
-        """For a client that was deleted since it said who it is, the database takes no token."""
+        """Store the tokens. Raise ``InvalidClientError`` if the client was deleted meanwhile."""
         try:
             super().save_bearer_token(token, request, *args, **kwargs)
         except IntegrityError as error:
@@ -145,16 +174,20 @@ class MCPOAuth2Validator(PrivateKeyJWT, Redeeming, Refreshing):
             raise errors.InvalidClientError(request=request) from error
 
     def _create_access_token(self, expires: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
-        """That of a machine is its service user's, and ends with it."""
+        """Set the user of a client credentials token to the client's user.
+
+        So the token is revoked with that user.
+        """
         if request.grant_type == MACHINE and concerns_us(request.client, request.scopes):
             request.user = request.client.user
             list_used(request.client)
         return super()._create_access_token(expires, request, *args, **kwargs)
 
     def validate_bearer_token(self, token: str, scopes: Any, request: Any) -> bool:
-        """At the project's other APIs, which ask django-oauth-toolkit.
+        """Reject tokens for MCP servers at the project's other APIs.
 
-        That takes a path below a server's for the server, and scopes are for each API to ask for.
+        django-oauth-toolkit would accept them at paths below a server's path, and leaves scopes to
+        each API.
         """
         if not super().validate_bearer_token(token, scopes, request):
             return False
@@ -164,11 +197,15 @@ class MCPOAuth2Validator(PrivateKeyJWT, Redeeming, Refreshing):
 
 
 def _is_id(client_id: Any) -> bool:
-    return isinstance(client_id, str) and 0 < len(client_id) <= LONGEST_ID and "\0" not in client_id
+    return (
+        isinstance(client_id, str)
+        and 0 < len(client_id) <= MAX_CLIENT_ID_LENGTH
+        and "\0" not in client_id
+    )
 
 
 def _is_blocked(client_id: str, request: Any) -> bool:
-    """Asked once in a request."""
+    """Whether a client is blocked. Queried once per request."""
     if notes(request).checked == client_id:
         return False
     if ClientProfile.objects.filter(client_id=client_id, blocked__isnull=False).exists():
@@ -178,9 +215,9 @@ def _is_blocked(client_id: str, request: Any) -> bool:
 
 
 def _is_another_door(client: Any, request: Any) -> bool:
-    """Whether what is ours is asked for at an authorization endpoint that does not show our page.
+    """Whether a request for MCP servers comes to an authorization view other than ours.
 
-    At the token endpoint there is no response type.
+    Requests to the token endpoint have no response type.
     """
     if not request.response_type or request.headers.get(OUR_VIEW):
         return False
@@ -188,6 +225,9 @@ def _is_another_door(client: Any, request: Any) -> bool:
 
 
 def _known_scopes(client: Any, request: Any) -> set[str]:
-    """Those of the project's other APIs are not for clients that nobody of it registered."""
+    """Return the scopes that a client may request.
+
+    Scopes of the project's other APIs are only for clients that were registered by hand.
+    """
     known = set(get_scopes_backend().get_available_scopes(application=client, request=request))
     return known & offered().keys() if registered_itself(client) else known

@@ -1,22 +1,31 @@
-"""
-Tokens of the embedded authorization server, at the endpoint.
+"""Verification of access tokens that the embedded authorization server issued.
 
-Rule: a token is good for the servers that it names, and for no other; what names none is good for
-none, and neither is what was given for the project's other APIs. One query tells all: the token,
-its user, its client, and whether that is blocked. Why a token is refused is for the log alone.
+A token is valid at the servers that its ``resource`` names, and nowhere else. A token without a
+resource, or one for the project's other APIs, is valid at no server. The reason of a rejection is
+logged and never sent to the client.
+
+One SQL statement reads the token, its user, its client and whether the client is blocked. Compiling
+that statement takes longer than executing it, so it is compiled once. It is compiled each time if a
+manager of the project filters rows, because such a filter may depend on the time. Users that the
+project's default manager hides are rejected.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import re
-from collections.abc import Collection
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.contrib.auth import get_user_model
 from django.core.exceptions import FieldDoesNotExist, ValidationError
-from django.db.models import Exists, QuerySet
+from django.db import connections, models
+from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 from oauth2_provider.models import (
     AbstractApplication,
@@ -26,29 +35,169 @@ from oauth2_provider.models import (
 )
 from oauth2_provider.settings import oauth2_settings
 
-from ..principal import Auth, LookupVerifier, Principal, key_parts
-from ..protected.metadata import challenge
-from ..protected.names import canonical, resource
-from ..scopes import offered
-from ..uses import Uses
-from . import bindings
+from ..auth.last_used import LastUsedTimes
+from ..auth.principal import Auth, LookupVerifier, Principal, key_parts
+from ..auth.scopes import offered
+from ..protected.metadata import canonical, challenge, resource
+from . import upstream_accounts
 from .activity import uses as theirs
-from .conf import issuer
-from .models import ClientProfile, Source
-from .rows import Found, blocked, find, of
+from .conf import issuer, settings
+from .models import ClientProfile, Source, TokenBinding
 from .scopes import default_scopes
 
 if TYPE_CHECKING:
-    from ..declare.servers import Server
+    from ..declarations.server import Server
+
+OWN = ("pk", "scope", "expires", "resource")  # columns of the token
+BOUND = ("account", "checked")  # columns of its binding, if the project has an ``Upstream``
+NEVER = datetime(1970, 1, 1, tzinfo=UTC)  # last use of a client that was never used
+MARK = "the checksum"  # placeholder for the checksum in the compiled parameters
+
+
+@dataclass(frozen=True, slots=True)
+class FoundToken:
+    """An access token's row with its user, client and binding.
+
+    ``user`` is the user that the token was issued for, ``owner`` the user of its client.
+    ``last_noted`` is the last use of the client, or None if it has no ``ClientProfile``.
+    """
+
+    pk: Any
+    scope: str
+    expires: datetime
+    resource: Any
+    user: Any
+    application: Any
+    owner: Any
+    is_blocked: bool
+    last_noted: datetime | None
+    account: str | None = None  # upstream account that it is bound to
+    checked: datetime | None = None  # time of the last successful check of that account
+
+
+def find(token: str) -> FoundToken | None:
+    """Return the row of a token, or None if there is none. Runs one query."""
+    tokens, users = get_access_token_model().objects.all(), get_user_model()._default_manager.all()
+    bound = settings.UPSTREAM is not None
+    if tokens.query.where or users.query.where:
+        statement = _written(tokens, users, bound)
+    else:
+        vendor = connections[tokens.db].vendor
+        statement = _written_once(tokens.model, users.model, tokens.db, vendor, bound)
+    row = statement.row(tokens.db, hashlib.sha256(token.encode()).hexdigest())
+    return None if row is None else _found(tokens.db, iter(row))
+
+
+def profiles() -> QuerySet[ClientProfile]:
+    """Return the profile of a token's client, as a subquery over ``OuterRef``."""
+    return ClientProfile.objects.filter(client_id=OuterRef("application__client_id"))
+
+
+def blocked() -> QuerySet[ClientProfile]:
+    return profiles().filter(blocked__isnull=False)
+
+
+def of(users: QuerySet[Any]) -> Q:
+    """Filter for tokens of these users. A token without a user belongs to its client's user."""
+    return Q(user__in=users) | Q(user=None, application__user__in=users)
+
+
+# The compiled statement.
+
+
+class Statement(NamedTuple):
+    """A compiled SQL statement, and the columns that it returns."""
+
+    query: Any
+    sql: str
+    params: Sequence[Any]
+    columns: Sequence[Any]
+
+    def row(self, alias: str, checksum: str) -> Sequence[Any] | None:
+        """Execute it. Return the first row as Python values, or None."""
+        connection = connections[alias]
+        with connection.cursor() as cursor:
+            cursor.execute(self.sql, [checksum if one == MARK else one for one in self.params])
+            found = cursor.fetchone()
+        if found is None:
+            return None
+        compiler = self.query.get_compiler(connection=connection)
+        (row,) = compiler.apply_converters([found], compiler.get_converters(self.columns))
+        return list(row)
+
+
+@lru_cache(maxsize=8)
+def _written_once(tokens: Any, users: Any, alias: str, vendor: str, bound: bool) -> Statement:
+    return _written(tokens.objects.all(), users._default_manager.all(), bound)
+
+
+def _written(tokens: Any, users: QuerySet[Any], bound: bool) -> Statement:
+    found = tokens.filter(token_checksum=MARK)
+    if users.query.where:
+        found = found.filter(of(users))
+    found = found.annotate(
+        is_blocked=Exists(blocked()), is_kept=Exists(profiles()),
+        last_used=Subquery(profiles().values("last_used")[:1]),
+    )  # fmt: skip
+    names = [*_names(), "is_blocked", "is_kept", "last_used"]
+    if bound:
+        found = found.annotate(**_bound())
+        names += BOUND
+    query = found.values_list(*names)[:1].query
+    compiler = query.get_compiler(tokens.db)
+    sql, params = compiler.as_sql()
+    return Statement(query, sql, params, [column for column, *_ in compiler.select])
+
+
+def _bound() -> dict[str, Any]:
+    rows = TokenBinding.objects.filter(family=OuterRef("refresh_token__token_family"))
+    return {name: Subquery(rows.values(name)[:1]) for name in BOUND}
+
+
+# Columns of the statement, and the objects that are made of a row.
+
+
+def _related() -> dict[str, type[models.Model]]:
+    """Return the models that are joined to the token, by lookup."""
+    user = get_user_model()
+    return {"user": user, "application": get_application_model(), "application__user": user}
+
+
+def _names() -> Iterator[str]:
+    yield from OWN
+    for way, model in _related().items():
+        yield from (f"{way}__{field.attname}" for field in model._meta.concrete_fields)
+
+
+def _found(alias: str, values: Iterator[Any]) -> FoundToken:
+    own: dict[str, Any] = dict(zip(OWN, values, strict=False))
+    user, application, owner = (_instance(model, alias, values) for model in _related().values())
+    if owner is not None:
+        application.user = owner  # fills the cache of the foreign key: no further query
+    is_blocked, is_kept, last_used, *bound = values
+    last_noted = last_used or NEVER if is_kept else None
+    return FoundToken(
+        **own, user=user, application=application, owner=owner, is_blocked=is_blocked,
+        last_noted=last_noted, **dict(zip(BOUND, bound, strict=False)),
+    )  # fmt: skip
+
+
+def _instance(model: type[models.Model], alias: str, values: Iterator[Any]) -> Any:
+    """Take the next columns and make an instance of them; None if the join found no row."""
+    names = [field.attname for field in model._meta.concrete_fields]
+    found = list(islice(values, len(names)))
+    is_none = found[names.index(model._meta.pk.attname)] is None
+    return None if is_none else model.from_db(alias, names, found)
+
 
 logger = logging.getLogger("django_mcp")
 TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # b64token of RFC 6750, section 2.1
 HOLDERS = ("user", "application__user", "application")
-AT_ONCE = 200  # principals in one query
+PRINCIPALS_PER_QUERY = 200  # principals in one query
 
 
 class OAuthTokens(LookupVerifier):
-    """The ``TokenVerifier`` of tokens that ``django_mcp.oauth`` issues."""
+    """The ``TokenVerifier`` for tokens that ``django_mcp.oauth`` issues."""
 
     @property
     def issuer(self) -> str:
@@ -65,7 +214,7 @@ class OAuthTokens(LookupVerifier):
         if wrong := _wrong(row, server, timezone.now()):
             logger.info("OAuth access token %s was refused: %s", row.pk, wrong)
             return None
-        if row.last_noted is not None:  # None: nothing is kept of this client
+        if row.last_noted is not None:  # None: the client has no profile to update
             uses.note(row.application.client_id, row.last_noted)
             theirs.note((_user(row).pk, row.application.client_id))
         auth = Auth(frozenset(row.scope.split()), row.application, expires=row.expires)
@@ -75,34 +224,40 @@ class OAuthTokens(LookupVerifier):
         return challenge(server, self.asked)
 
     def standing(self, keys: Collection[str]) -> dict[str, bool]:
-        """Of these principals, those of clients: whether their user still lets that one in."""
+        """Return whether the user and client of each key still have a valid token between them.
+
+        Keys of other verifiers' principals are left out. Runs queries.
+        """
         named = {key: found for key in keys if (found := _named(key))}
         pairs = sorted(set(named.values()))
         stands = {
             pair
-            for at in range(0, len(pairs), AT_ONCE)
-            for pair in _standing(pairs[at : at + AT_ONCE])
+            for at in range(0, len(pairs), PRINCIPALS_PER_QUERY)
+            for pair in _standing(pairs[at : at + PRINCIPALS_PER_QUERY])
         }
         return {key: pair in stands for key, pair in named.items()}
 
     def applications(self, keys: Collection[str]) -> dict[str, Any]:
-        """Of these principals, those of clients: the client, with its user."""
+        """Return the client of each key, with its user loaded; None if it was deleted.
+
+        Keys of other verifiers' principals are left out. Runs queries.
+        """
         named = {key: found[1] for key in keys if (found := _named(key))}
         wanted = sorted(set(named.values()))
         rows = get_application_model().objects.select_related("user")
         clients = {
             str(pk): row
-            for at in range(0, len(wanted), AT_ONCE)
-            for pk, row in rows.in_bulk(wanted[at : at + AT_ONCE]).items()
+            for at in range(0, len(wanted), PRINCIPALS_PER_QUERY)
+            for pk, row in rows.in_bulk(wanted[at : at + PRINCIPALS_PER_QUERY]).items()
         }
         return {key: clients.get(pk) for key, pk in named.items()}
 
 
-# One token.
+# Checks of one token.
 
 
-def _wrong(row: Found, server: Server, now: datetime) -> str | None:
-    """Why a token is not valid on ``server``. Clients are not told."""
+def _wrong(row: FoundToken, server: Server, now: datetime) -> str | None:
+    """Return why a token is not valid at ``server``, for the log only; None if it is valid."""
     if row.application is None or row.is_blocked:
         return "its client is blocked, or no more"
     if row.expires <= now:
@@ -110,7 +265,7 @@ def _wrong(row: Found, server: Server, now: datetime) -> str | None:
     return _wrong_use(row, server) or _wrong_user(_user(row)) or _wrong_account(row)
 
 
-def _wrong_use(row: Found, server: Server) -> str | None:
+def _wrong_use(row: FoundToken, server: Server) -> str | None:
     scopes = set(row.scope.split())
     if oauth2_settings.DCR_REGISTRATION_SCOPE in scopes:
         return "it is for a registration"
@@ -123,35 +278,36 @@ def _wrong_user(user: Any) -> str | None:
     return None if user is not None and user.is_active else "its user may not sign in"
 
 
-def _wrong_account(row: Found) -> str | None:
-    """A machine has signed in nowhere."""
+def _wrong_account(row: FoundToken) -> str | None:
+    """Check the upstream account. Tokens of the client credentials grant have none."""
     if row.account is None and _is_machine(row):
         return None
-    return bindings.wrong(_user(row), row.account, row.checked)
+    return upstream_accounts.wrong(_user(row), row.account, row.checked)
 
 
-def _is_machine(row: Found) -> bool:
+def _is_machine(row: FoundToken) -> bool:
     grant = row.application.authorization_grant_type
     return bool(grant == AbstractApplication.GRANT_CLIENT_CREDENTIALS)
 
 
-def _user(row: Found) -> Any:
-    """Whom it speaks for.
+def _user(row: FoundToken) -> Any:
+    """Return the user that the token acts as, or None.
 
-    A token without a user speaks for the one to whom the client itself belongs, if that was given
-    it to act on its own; who only registered a client for others is not its user.
+    A token without a user acts as its client's user, but only if the client was registered by hand
+    for the client credentials grant. The user of any other client has only registered it, and its
+    tokens must not act as them.
     """
     by_hand = row.application.registration_source == Source.MANUAL
     return row.user or (row.owner if _is_machine(row) and by_hand else None)
 
 
-# All that is open.
+# Checks for all open streams and calls.
 
 
 def _named(key: str) -> tuple[str, str] | None:
-    """The user and the application that a principal's key names.
+    """Return the keys of the user and the application in a principal's key.
 
-    What cannot be keys of theirs is some other verifier's.
+    Return None if they are no valid primary keys: then the principal is another verifier's.
     """
     user, application, token = key_parts(key) or ("", "", "")
     if token or not _is_key(get_application_model(), application):
@@ -169,15 +325,15 @@ def _is_key(model: Any, text: str) -> bool:
 
 
 def _standing(pairs: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Of these users and applications, those between whom something still holds. One query.
+    """Return the pairs of user and application that have a token which is not revoked.
 
-    An access token or a refresh token that was not revoked: that it has expired is no matter.
+    Expired tokens count, because a stream or call outlives the expiry of its token. One query.
     """
     refresh = _of(get_refresh_token_model().objects.filter(revoked=None), pairs)
-    bindings.look_after(refresh.values("token_family"))
+    upstream_accounts.look_after(refresh.values("token_family"))
     tokens = _of(get_access_token_model().objects.all(), pairs)
-    tokens = bindings.known(tokens, "refresh_token__token_family").values_list(*HOLDERS)
-    refresh = bindings.known(refresh, "token_family").values_list(*HOLDERS)
+    tokens = upstream_accounts.known(tokens, "refresh_token__token_family").values_list(*HOLDERS)
+    refresh = upstream_accounts.known(refresh, "token_family").values_list(*HOLDERS)
     return {(str(user or owner), str(pk)) for user, owner, pk in tokens.union(refresh)}
 
 
@@ -189,7 +345,7 @@ def _of(rows: Any, pairs: Collection[tuple[str, str]]) -> Any:
 
 
 def _active() -> QuerySet[Any]:
-    """Who may sign in, as far as the database knows."""
+    """Return the active users; all users if the model has no ``is_active`` column."""
     model = get_user_model()
     try:
         model._meta.get_field("is_active")
@@ -202,4 +358,4 @@ def _used(client_ids: Collection[Any]) -> None:
     ClientProfile.objects.filter(client_id__in=client_ids).update(last_used=timezone.now())
 
 
-uses = Uses(_used)
+uses = LastUsedTimes(_used)

@@ -1,3 +1,3 @@
 """
-The servers as protected resources (RFC 9728): what each is called, and who gives out tokens for it.
+The servers as OAuth 2.0 protected resources (RFC 9728): resource names, metadata, body limits.
 """

@@ -1,44 +1,182 @@
-"""
-What a server says of itself as a protected resource (RFC 9728): who gives out tokens for it.
+"""OAuth 2.0 protected resource metadata (RFC 9728): resource identifiers, documents, views, CORS.
 
-Rule: made from settings and the verifiers; of the path of a request only the slash at the end of a
-server that is there is in it. Who names no issuer has no document.
+``resource`` is the identifier of a server, which a client names to get a token for it (RFC 8707).
+It is made from settings and never from a request. ``canonical`` makes equivalent spellings equal
+(RFC 9728, 3.3; RFC 3986, 6.2): the case of scheme and host, the default port, a slash at the end.
+
+A document is made from the settings and the verifiers. It is the same for every client, except for
+a slash at the end of the identifier, which follows the requested path. If no verifier names an
+issuer, there is no document. The 404 is JSON, so that clients that try several URLs in turn do not
+take an HTML page for a document.
+
+``cors`` allows all origins, and therefore never credentials: browsers send no cookies. It answers
+preflights before the view runs. It must not be used on the consent page, because no other origin
+may read or submit that page.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from django.contrib.auth.decorators import login_not_required
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.utils.encoding import escape_uri_path
 
-from ..principal import Issuing, verifiers
-from .documents import Document, listed, published
-from .names import origin, resource, served
+from ..auth.principal import IssuingVerifier, verifiers
+from ..auth.scopes import OFFLINE
+from ..conf import project
+from ..conf import settings as mcp
+from ..declarations.server import servers
 
 if TYPE_CHECKING:
-    from ..declare.servers import Server
+    from ..declarations.server import Server
+
+View = Callable[..., HttpResponseBase]
+
+SENDABLE = ("authorization", "content-type", "mcp-protocol-version")
+EXPOSED = ("www-authenticate", "retry-after")
+CREDENTIALS = "Access-Control-Allow-Credentials"
+PREFLIGHT_CACHE_SECONDS = (
+    7200  # seconds for which browsers may cache a preflight: none caches it longer
+)
+
+
+def cors(*methods: str) -> Callable[[View], View]:
+    """Allow pages of any origin to call a view by these methods: ``@cors("POST")``.
+
+    Use it as the outermost decorator. It answers OPTIONS itself, and the view does not run.
+    """
+
+    def decorate(view: View) -> View:
+        @wraps(view)
+        def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+            if request.method == "OPTIONS":
+                return _open(_options(request, methods))
+            return _open(view(request, *args, **kwargs))
+
+        return answer
+
+    return decorate
+
+
+def _options(request: HttpRequest, methods: tuple[str, ...]) -> HttpResponse:
+    response = HttpResponse(status=204, headers={"Allow": ", ".join((*methods, "OPTIONS"))})
+    if "Access-Control-Request-Method" in request.headers:
+        response["Access-Control-Allow-Methods"] = ", ".join(methods)
+        response["Access-Control-Allow-Headers"] = ", ".join(SENDABLE)
+        response["Access-Control-Max-Age"] = str(PREFLIGHT_CACHE_SECONDS)
+    return response
+
+
+def _open(response: HttpResponseBase) -> HttpResponseBase:
+    """Allow all origins without credentials, and override the CORS headers that the view set."""
+    response.headers.pop(CREDENTIALS, None)
+    response["Access-Control-Allow-Origin"] = "*"
+    response["Access-Control-Expose-Headers"] = ", ".join(EXPOSED)
+    return response
+
+
+Document = dict[str, Any]
+
+GETTING = ("GET", "HEAD")
+METADATA_CACHE_SECONDS = 3600  # seconds for which a document may be cached
+
+
+def published(
+    find: Callable[[str], Document | None],
+) -> Callable[[HttpRequest, str], HttpResponseBase]:
+    """Make a view that returns a document as JSON.
+
+    ``find`` takes the part of the path after the well-known prefix. It returns the document, or
+    None for a 404.
+    """
+
+    @login_not_required
+    @cors(*GETTING)
+    @wraps(find)
+    def view(request: HttpRequest, suffix: str | None = None) -> HttpResponseBase:
+        if request.method not in GETTING:
+            return _refusal(405, "method_not_allowed", Allow=", ".join((*GETTING, "OPTIONS")))
+        if (found := find(suffix or "")) is None:
+            return _refusal(404, "not_found")
+        return JsonResponse(
+            found, headers={"Cache-Control": f"public, max-age={METADATA_CACHE_SECONDS}"}
+        )
+
+    return view
+
+
+def _refusal(status: int, error: str, **headers: str) -> JsonResponse:
+    kept = {"Cache-Control": "no-store", **headers}
+    return JsonResponse({"error": error}, status=status, headers=kept)
+
+
+def listed(scopes: Iterable[str]) -> list[str]:
+    """Return the scopes to publish, each once, without ``offline_access``."""
+    return [scope for scope in dict.fromkeys(scopes) if scope != OFFLINE]
+
+
+PORTS = {"http": 80, "https": 443}
+
+
+def origin() -> str:
+    """Return the public origin of the project, from the setting ``URL``."""
+    return str(mcp.URL).rstrip("/")
+
+
+def endpoint(path: str) -> str:
+    """Return the public URL of a path of the project, with FORCE_SCRIPT_NAME."""
+    return f"{origin()}{(project.FORCE_SCRIPT_NAME or '').rstrip('/')}/{path}"
+
+
+def resource(server: Server) -> str:
+    """Return the resource identifier of a server: its canonical public URL."""
+    found = canonical(endpoint(escape_uri_path(server.path)))
+    assert found is not None, "manage.py check refuses such a URL"
+    return found
+
+
+def served() -> dict[str, Server]:
+    """Return the servers that have declarations, by resource identifier."""
+    return {resource(server): server for server in servers() if not server.is_empty}
+
+
+def canonical(uri: str) -> str | None:
+    """Return a resource indicator in its canonical spelling; None if it is not valid."""
+    try:
+        parts = urlsplit(uri)
+        host, port, scheme = parts.hostname, parts.port, parts.scheme.lower()
+    except ValueError:
+        return None
+    if not (scheme and host) or "@" in parts.netloc or parts.query or "#" in uri:
+        return None
+    host = f"[{host}]" if ":" in host else host
+    at = "" if port in (None, PORTS.get(scheme)) else f":{port}"
+    return f"{scheme}://{host}{at}{parts.path.rstrip('/')}"
+
 
 PATH = ".well-known/oauth-protected-resource"
 PATTERN = rf"^{re.escape(PATH)}(?P<suffix>/.*)?\Z"
 
 
 def resource_metadata_url(server: Server) -> str:
-    """Where the document of a server is: its path after the well-known one (RFC 9728, 3.1)."""
+    """Return the URL of a server's document: the well-known path and its own (RFC 9728, 3.1)."""
     return f"{origin()}/{PATH}{urlsplit(resource(server)).path}"
 
 
 def challenge(server: Server, scopes: Sequence[str]) -> dict[str, str]:
-    """What a ``Challenging`` verifier says: where the document is, and what to ask for."""
+    """Return the WWW-Authenticate parameters for a ``Challenging`` verifier: URL and scopes."""
     named = {"resource_metadata": resource_metadata_url(server)}
     return named | ({"scope": " ".join(scopes)} if scopes else {})
 
 
 def protected_resource_metadata(server: Server) -> Document | None:
-    """The document of a server (RFC 9728, 2); None where no verifier has an issuer."""
-    issuing = [one for one in verifiers() if isinstance(one, Issuing)]
+    """Return the metadata document of a server (RFC 9728, 2); None if no verifier has an issuer."""
+    issuing = [one for one in verifiers() if isinstance(one, IssuingVerifier)]
     if not issuing:
         return None
     scopes = listed(scope for one in issuing for scope in one.asked)
@@ -53,9 +191,10 @@ def protected_resource_metadata(server: Server) -> Document | None:
 
 @published
 def protected_resource(suffix: str) -> Document | None:
-    """By the path of each server; at the root, for whoever knows no path, the only one there is.
+    """Return the document for a server's path; for the root, that of the only server.
 
-    Clients hold ``resource`` against the URL that they were given, which may end in a slash.
+    None if no server is at that path. Clients compare ``resource`` with the URL that they were
+    given, so it ends in a slash if the requested path does.
     """
     found = {urlsplit(name).path: server for name, server in served().items()}
     server = found.get(escape_uri_path(suffix.removesuffix("/")))

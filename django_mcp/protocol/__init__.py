@@ -1,5 +1,5 @@
 """
-The conversation of MCP, without I/O: decoded messages in, meanings and messages out.
+The protocol of all MCP revisions, without I/O: messages in, events and messages out.
 
-The rule: the standard library alone, and nothing here reads, writes, waits or calls back.
+This package imports only the standard library. It has no socket, clock, lock or task.
 """

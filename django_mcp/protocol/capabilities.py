@@ -1,8 +1,8 @@
 """
-What a client can be asked: what it declares, as far as its revision has words for it.
+Client capabilities: which questions a client supports, and which a question needs.
 
-The rule: "Servers MUST NOT send an inputRequests that the client has not declared support for":
-a feature that is not plainly there is missing.
+"Servers MUST NOT send an inputRequests that the client has not declared support for". So a feature
+counts as missing unless the client declares it, or its revision implies it.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ ELICIT = "elicitation/create"
 
 
 def needed(method: str, params: JSON) -> JSON:
-    """The client capabilities that the canonical question needs, as a client declares them."""
+    """Return the capabilities that a canonical question needs, as a client declares them."""
     return _NEEDED.get(method, _nothing)(params)
 
 
 def offered(revision: Revision, declared: Mapping[str, Any]) -> JSON:
-    """What a client of that revision can be asked, with every feature by its name."""
+    """Return the capabilities of a client of that revision, with the features it implies."""
     found = {name: _features(features) for name, features in declared.items()}
     plain = {name: features for name, features in found.items() if features is not None}
     if ELICIT not in revision.asks:
         plain.pop("elicitation", None)
     if not revision.capability_features:
-        # No client could name them: forms are all there is, and context may always be asked for.
+        # This revision has no names for features: forms are the only elicitation, and sampling may
+        # always ask for context.
         return plain | {name: FEATURES[name] for name in FEATURES.keys() & plain.keys()}
     if "elicitation" in plain and not {"form", "url"} & plain["elicitation"].keys():
         # "An empty capabilities object is equivalent to declaring support for form mode only."
@@ -40,7 +41,7 @@ FEATURES: dict[str, JSON] = {"elicitation": {"form": {}}, "sampling": {"context"
 
 
 def lacking(offered: Mapping[str, Any], required: Mapping[str, Any]) -> JSON:
-    """What of ``required`` a client does not offer; {} if it may be asked."""
+    """Return the required capabilities that a client lacks; {} if the server may ask it."""
     return {name: need for name, need in required.items() if not _has(offered.get(name), need)}
 
 
@@ -51,7 +52,7 @@ def _has(features: Any, need: Mapping[str, Any]) -> bool:
 
 
 def _features(features: Any) -> JSON | None:
-    """The features that are plainly there."""
+    """Return the declared features without those that are null; None if it is no object."""
     if not isinstance(features, dict):
         return None
     return {name: value for name, value in features.items() if value is not None}

@@ -1,13 +1,13 @@
 """
-The server's side of one conversation, without the conversing.
+The protocol state of one conversation, on the server's side and without I/O.
 
-A connection holds no socket, clock, lock, task or future. It is given what arrived, and says
-what that means and what to reply at once; it is told an outcome, and says how to write it.
-Whoever holds it reads and writes.
+A connection has no socket, clock, lock, task or future. ``receive`` takes a decoded message and
+returns events and immediate replies. ``result`` and ``error`` encode the response to a call. The
+caller reads and writes.
 
-The rule: everything that decides whether a message is legal now is in this file. The state is a
-plain value, replaced and never altered, so another process may go on from it; a request of a
-revision without a handshake neither needs nor changes it.
+Everything that decides whether a message is allowed in the current phase is in this module. The
+state is an immutable value, which is replaced, so that another process can continue from a stored
+one. A request of a revision without a handshake neither needs nor changes the state.
 """
 
 from __future__ import annotations
@@ -21,23 +21,24 @@ from .envelope import (
     PREFIX,
     STATELESS_KEYS,
     expect,
+    named_revision,
     progress_token,
     read_capabilities,
     read_client_info,
     read_envelope,
     read_meta,
 )
-from .events import Answered, Call, Cancelled, Event, Notice
+from .events import Answered, Cancelled, ClientCall, Event, Notice
 from .headers import Mirrored, check_routing
 from .jsonrpc import (
     JSON,
     Id,
     InvalidRequest,
     MethodNotFound,
-    Notification,
+    NotificationMessage,
     ProtocolError,
-    Request,
-    Response,
+    RequestMessage,
+    ResponseMessage,
     is_id,
     read,
 )
@@ -57,7 +58,7 @@ MAX_BATCH = 50
 
 
 class Phase(enum.StrEnum):
-    """How far the handshake has come."""
+    """The phase of the handshake."""
 
     NEW = "new"
     OPENING = "opening"
@@ -65,17 +66,17 @@ class Phase(enum.StrEnum):
     CLOSED = "closed"
 
 
-# Phase -> what is legal in it -> the next phase. "*" is whatever else the revision has.
+# Phase -> method that is allowed in it -> next phase. "*" is every other method of the revision.
 TRANSITIONS: dict[Phase, dict[str, Phase]] = {
     Phase.NEW: {"initialize": Phase.OPENING, "ping": Phase.NEW},
     Phase.OPENING: {
         "notifications/initialized": Phase.OPEN,
-        "*": Phase.OPENING,  # clients SHOULD NOT, and many do not wait
+        "*": Phase.OPENING,  # clients SHOULD NOT send these yet, but many do not wait
     },
     Phase.OPEN: {"*": Phase.OPEN},
     Phase.CLOSED: {},
 }
-# Legal in some phase by its name alone, so never by "*".
+# Methods that are allowed only where TRANSITIONS names them, so never by "*".
 _ONCE = frozenset(("initialize", "notifications/initialized"))
 _HINTS = {
     Phase.NEW: "Send initialize first, or say which protocol version you speak in _meta",
@@ -87,7 +88,7 @@ _HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """All that a connection remembers: plain values, which a row may keep between messages."""
+    """The state of a connection: plain values, which a row can store between messages."""
 
     revision: str = ""
     phase: Phase = Phase.NEW
@@ -109,9 +110,9 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What arrived: what it means, and what to write at once.
+    """The events of a received message, and the replies to send at once.
 
-    The replies to a ``batch``, and the answers to its calls, are written as one array.
+    The replies to a ``batch``, and the responses to its calls, are sent as one array.
     """
 
     events: tuple[Event, ...] = ()
@@ -120,31 +121,41 @@ class Received:
 
 
 class Connection:
-    """One conversation; ``transport`` is ``"stdio"`` for any pipe, ``"http"`` or ``"sse"``."""
+    """One conversation; ``transport`` is ``"stdio"`` for any pipe, ``"http"`` or ``"sse"``.
 
-    def __init__(self, state: State | None = None, *, transport: str = "stdio") -> None:
+    ``lacks`` returns whether the server lacks a method that the revision defines.
+    """
+
+    def __init__(
+        self,
+        state: State | None = None,
+        *,
+        transport: str = "stdio",
+        lacks: Callable[[str], bool] = lambda method: False,
+    ) -> None:
         self.state = state or State()
         self.transport = transport
+        self._lacks = lacks
         self._headers: Mirrored | None = None
 
     @property
     def revision(self) -> Revision:
-        """The negotiated revision; before that, the newest that can be."""
+        """The negotiated revision; before that, the newest revision with a handshake."""
         return over(self.transport, REVISIONS.get(self.state.revision, LATEST_HANDSHAKE))
 
     def close(self) -> None:
-        """Nothing that arrives from now on is legal."""
+        """Close the connection: all later messages are rejected or ignored."""
         self.state = replace(self.state, phase=Phase.CLOSED)
 
-    # Arriving.
+    # Receiving.
 
     def receive(
         self, message: Any, header_revision: str | None = None, headers: Mirrored | None = None
     ) -> Received:
-        """What one decoded message, or a batch of them, means. Never raises.
+        """Return the events and replies of one decoded message, or of a batch. Never raises.
 
-        ``header_revision`` is what an HTTP request's header names as its revision. ``headers``
-        are those that must mirror what a message says that needs no handshake.
+        ``header_revision`` is the value of the header MCP-Protocol-Version. ``headers`` are the
+        headers that must mirror a request without a handshake; None if there are no headers.
         """
         self._headers = headers
         if not isinstance(message, list):
@@ -169,18 +180,18 @@ class Connection:
     def _one(self, message: Any, header: str | None, *, batch: bool = False) -> Received:
         try:
             parsed = read(message)
-            if isinstance(parsed, Request):
+            if isinstance(parsed, RequestMessage):
                 return self._requested(parsed, header, batch)
             return Received(events=tuple(self._told(parsed)))
         except ProtocolError as error:
             return Received(replies=self._unheeded(message, error))
 
     def _unheeded(self, message: Any, error: ProtocolError) -> tuple[JSON, ...]:
-        # A notification is never answered; over HTTP the reply is what says 400.
+        # A notification is never answered. Over HTTP the reply is the body of the status 400.
         silent = _is_notification(message) and self.transport != "http"
         return () if silent else (self.refuse(error),)
 
-    def _requested(self, request: Request, header: str | None, batch: bool) -> Received:
+    def _requested(self, request: RequestMessage, header: str | None, batch: bool) -> Received:
         stateless = self._is_stateless(request, header)
         try:
             call = self._stateless(request, header, batch) if stateless else self._stateful(request)
@@ -189,8 +200,8 @@ class Connection:
             return Received(replies=(self.error(request.id, error, revision),))
         return Received(events=(call,))
 
-    def _is_stateless(self, request: Request, header: str | None) -> bool:
-        """Whether the request speaks without a handshake."""
+    def _is_stateless(self, request: RequestMessage, header: str | None) -> bool:
+        """Whether the request is of a revision without a handshake."""
         if self.revision.one_stream:
             return False
         meta = request.params.get("_meta")
@@ -201,20 +212,26 @@ class Connection:
             return False
         if header is not None and (header not in REVISIONS or not REVISIONS[header].handshake):
             return True
-        # In a session, extensions put keys of that prefix into requests too.
+        # Extensions put keys with that prefix into requests of a session too, so the prefix is a
+        # hint only before a handshake.
         hinted = request.method in STATELESS_ONLY or any(key.startswith(PREFIX) for key in keys)
         return hinted and self.state.phase is Phase.NEW
 
-    def _stateless(self, request: Request, header: str | None, batch: bool) -> Call:
+    def _stateless(self, request: RequestMessage, header: str | None, batch: bool) -> ClientCall:
         if self.state.phase is Phase.CLOSED:
             raise InvalidRequest(_HINTS[Phase.CLOSED])
         if batch:
             raise InvalidRequest("A request that says its protocol version cannot be in a batch")
+        # The method is checked before the parameters: a missing method is the better error.
+        revision = named_revision(request.params, header)
+        _check_method(request.method, revision)
+        if self._lacks(request.method):
+            kind = request.method.partition("/")[0]
+            raise MethodNotFound(f"This server has no {kind}.")
         meta = read_meta(request.params)
-        envelope = read_envelope(meta, request.params, header, self._mirrored(request))
-        _check_method(request.method, envelope.revision)
+        envelope = read_envelope(meta, request.params, revision, self._mirrored(request))
         params = _own(request.params, "_meta", "inputResponses", "requestState")
-        return Call(
+        return ClientCall(
             request.id, request.method, params, envelope.revision,
             client_info=envelope.client_info, capabilities=envelope.capabilities,
             log_level=envelope.log_level, progress_token=progress_token(meta),
@@ -222,14 +239,14 @@ class Connection:
             meta=meta,
         )  # fmt: skip
 
-    def _mirrored(self, request: Request) -> Callable[[str], None] | None:
-        """How to hold the headers against the version that the body names, if there are any."""
+    def _mirrored(self, request: RequestMessage) -> Callable[[str], None] | None:
+        """Return a function that compares the headers with the request; None without headers."""
         headers = self._headers
         if headers is None:
             return None
         return lambda version: check_routing(headers, version, request.method, request.params)
 
-    def _stateful(self, request: Request) -> Call:
+    def _stateful(self, request: RequestMessage) -> ClientCall:
         phase = self._next_phase(request.method)
         meta = read_meta(request.params)
         params = _own(request.params, "_meta")
@@ -237,7 +254,7 @@ class Connection:
             self.state = _opening(params)
         _check_method(request.method, self.revision)
         self.state = replace(self.state, phase=phase)
-        return Call(
+        return ClientCall(
             request.id, request.method, params, self.revision,
             client_info=self.state.client_info, capabilities=self.state.capabilities,
             progress_token=progress_token(meta), meta=meta,
@@ -250,11 +267,11 @@ class Connection:
             raise InvalidRequest(_HINTS[self.state.phase])
         return phase
 
-    def _told(self, message: Notification | Response) -> Iterator[Event]:
-        """What a message that is not answered means, if it means anything now."""
+    def _told(self, message: NotificationMessage | ResponseMessage) -> Iterator[Event]:
+        """Yield the event of a notification or response; nothing if it is not allowed now."""
         if self.state.phase is Phase.CLOSED:
             return
-        if isinstance(message, Response):
+        if isinstance(message, ResponseMessage):
             if message.id is not None and self.state.phase is not Phase.NEW:
                 yield Answered(message.id, message.result, message.error)
         elif message.method == "notifications/cancelled":
@@ -262,7 +279,7 @@ class Connection:
         elif message.method in self.revision.notifications:
             yield from self._noticed(message)
 
-    def _noticed(self, message: Notification) -> Iterator[Event]:
+    def _noticed(self, message: NotificationMessage) -> Iterator[Event]:
         try:
             phase = self._next_phase(message.method)
         except InvalidRequest:
@@ -270,23 +287,23 @@ class Connection:
         self.state = replace(self.state, phase=phase)
         yield Notice(message.method, message.params)
 
-    # Leaving.
+    # Sending.
 
-    def result(self, call: Call, result: JSON) -> JSON:
-        """The response that brings the canonical ``result`` of ``call``."""
+    def result(self, call: ClientCall, result: JSON) -> JSON:
+        """Return the response to ``call`` with its canonical ``result``."""
         body = encode_result(call.revision, call.method, {"resultType": "complete"} | result)
         return {"jsonrpc": "2.0", "id": call.id, "result": body}
 
     def error(
-        self, about: Call | Id, error: ProtocolError, revision: Revision | None = None
+        self, about: ClientCall | Id, error: ProtocolError, revision: Revision | None = None
     ) -> JSON:
-        """The response that refuses a call, or the request of that id."""
-        id = about.id if isinstance(about, Call) else about
-        spoken = about.revision if isinstance(about, Call) else self.revision
+        """Return the error response to a call, or to the request with that id."""
+        id = about.id if isinstance(about, ClientCall) else about
+        spoken = about.revision if isinstance(about, ClientCall) else self.revision
         return {"jsonrpc": "2.0", "id": id, "error": encode_error(revision or spoken, error)}
 
     def refuse(self, error: ProtocolError) -> JSON:
-        """The response to what could not be understood, with its id if that could be read."""
+        """Return the error response to an invalid message, with its id if that could be read."""
         if error.about is not None:
             return self.error(error.about, error)
         id = {"id": None} if self.revision.null_id_errors(self.transport) else {}
@@ -317,13 +334,13 @@ def _opening(params: JSON) -> State:
 
 
 def _cancelled(params: JSON) -> Iterator[Cancelled]:
-    """Nothing if it is malformed: "Invalid cancellation notifications SHOULD be ignored"."""
+    """Yield the event, or nothing: "Invalid cancellation notifications SHOULD be ignored"."""
     reason = params.get("reason")
     if is_id(params.get("requestId")):
         yield Cancelled(params["requestId"], reason if isinstance(reason, str) else None)
 
 
 __all__ = [
-    "MAX_BATCH", "TRANSITIONS", "Answered", "Call", "Cancelled", "Connection", "Event", "Notice",
-    "Phase", "Received", "State",
+    "MAX_BATCH", "TRANSITIONS", "Answered", "Cancelled", "ClientCall", "Connection", "Event",
+    "Notice", "Phase", "Received", "State",
 ]  # fmt: skip

@@ -1,8 +1,8 @@
 """
-Blocks of content: what tools, prompts and sampling are made of, in the newest vocabulary.
+Content blocks of tool results, prompts and sampling messages, in the form of the newest revision.
 
-The rule: a block is a plain dict that holds what was given and nothing else, and is right when
-it is made: what is not raises ``ValueError``.
+A block is a plain dict with only the given members. The functions check it when they make it, and
+raise ``ValueError`` if it is not valid.
 """
 
 import base64
@@ -16,49 +16,49 @@ ROLES = ("user", "assistant")
 
 
 def text(text: str, **more: Any) -> JSON:
-    """A block of text. ``more``, here and below: ``annotations`` and ``_meta``."""
+    """Return a text block. ``more``, here and below: ``annotations`` and ``_meta``."""
     if isinstance(text, str) and not more:
         return {"type": "text", "text": text}
     return _block("text", more, text=text)
 
 
 def image(data: bytes | str, mime_type: str, **more: Any) -> JSON:
-    """An image: its bytes, or what they are in base64."""
+    """Return an image block; ``data`` is bytes or base64 text."""
     return _block("image", more, data=as_base64(data), mimeType=mime_type)
 
 
 def audio(data: bytes | str, mime_type: str, **more: Any) -> JSON:
-    """A sound: its bytes, or what they are in base64."""
+    """Return an audio block; ``data`` is bytes or base64 text."""
     return _block("audio", more, data=as_base64(data), mimeType=mime_type)
 
 
 def resource_link(uri: str, name: str, **more: Any) -> JSON:
-    """A link; ``more``: ``title description mimeType size icons annotations _meta``."""
+    """Return a link; ``more``: ``title description mimeType size icons annotations _meta``."""
     return _block("resource_link", more, uri=uri, name=name)
 
 
 def embedded_resource(contents: JSON, **more: Any) -> JSON:
-    """A resource within the content, of the contents that reading it would give."""
+    """Return a block that embeds a resource: ``contents`` as reading the resource returns it."""
     return _block("resource", more, resource=contents)
 
 
 def tool_use(id: str, name: str, input: JSON, **more: Any) -> JSON:
-    """The model's wish, in sampling, to use a tool."""
+    """Return a block for the model's request, in sampling, to use a tool."""
     return _block("tool_use", more, id=id, name=name, input=input)
 
 
 def tool_result(tool_use_id: str, content: Iterable[JSON], **more: Any) -> JSON:
-    """What using a tool gave; ``more``: ``isError structuredContent _meta``."""
+    """Return a tool's result for sampling; ``more``: ``isError structuredContent _meta``."""
     return _block("tool_result", more, toolUseId=tool_use_id, content=list(content))
 
 
 def text_contents(uri: str, text: str, mime_type: str | None = None, **more: Any) -> JSON:
-    """The contents of a resource, as text."""
+    """Return the contents of a resource as text."""
     return _present(uri=uri, mimeType=mime_type, text=text, **more)
 
 
 def blob_contents(uri: str, data: bytes | str, mime_type: str | None = None, **more: Any) -> JSON:
-    """The contents of a resource, as bytes."""
+    """Return the contents of a resource as base64; ``data`` is bytes or base64 text."""
     return _present(uri=uri, mimeType=mime_type, blob=as_base64(data), **more)
 
 
@@ -67,7 +67,7 @@ def annotations(
     priority: float | None = None,
     last_modified: str | None = None,
 ) -> JSON:
-    """For whom something is, how much it matters (0 to 1), and since when it is as it is."""
+    """Return annotations: roles of the audience, importance (0 to 1), time of the last change."""
     chosen = None if audience is None else list(audience)
     made = _present(audience=chosen, priority=priority, lastModified=last_modified)
     _check_annotations(made)
@@ -75,7 +75,7 @@ def annotations(
 
 
 def as_base64(data: bytes | str) -> str:
-    """``data`` in base64; a string must be that already."""
+    """Return ``data`` in base64. A string must be base64 already, or else raise ``ValueError``."""
     if isinstance(data, bytes):
         return base64.b64encode(data).decode()
     try:
@@ -98,7 +98,7 @@ def _block(type_: str, more: JSON, **values: Any) -> JSON:
 # Checking.
 
 _TEXTS = {"type", "text", "mimeType", "uri", "name", "title", "description", "id", "toolUseId"}
-# Type -> what such a block must have, and what it may.
+# Type -> the required members of such a block, and all members that it may have.
 BLOCKS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     type_: (frozenset(required.split()), frozenset(f"type {required} {optional}".split()))
     for type_, required, optional in (
@@ -112,11 +112,12 @@ BLOCKS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     )
 }
 
-TYPES = tuple(BLOCKS)  # compared, not hashed: what stands there may be anything
+# A tuple, because ``in`` compares its items: the type in a block may be an unhashable value.
+TYPES = tuple(BLOCKS)
 
 
 def check(block: Any) -> None:
-    """Raises ``ValueError`` unless ``block`` is a block of content."""
+    """Raise ``ValueError`` unless ``block`` is a valid content block."""
     if not isinstance(block, dict) or block.get("type") not in TYPES:
         raise ValueError(f"A block of content has one of the types {', '.join(BLOCKS)}")
     required, known = BLOCKS[block["type"]]

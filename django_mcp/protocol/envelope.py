@@ -1,8 +1,8 @@
 """
-What a request says about itself in ``_meta``: everything, if its revision has no handshake.
+The ``_meta`` of a request: version, client info and capabilities if there is no handshake.
 
-The rule: every value is checked here, once, and refused as invalid params; whoever comes after
-may rely on its type.
+Every value is checked here once, and a wrong one raises ``InvalidParams``. All other code can rely
+on the types.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .jsonrpc import ID, JSON, HeaderMismatch, Id, InvalidParams, UnsupportedVersion, is_id
-from .revisions import LOG_LEVELS, REVISIONS, Revision
+from .revisions import LATEST, LOG_LEVELS, REVISIONS, Revision
 
 PREFIX = "io.modelcontextprotocol/"
 VERSION = PREFIX + "protocolVersion"
@@ -21,13 +21,13 @@ CAPABILITIES = PREFIX + "clientCapabilities"
 LOG_LEVEL = PREFIX + "logLevel"
 SERVER_INFO = PREFIX + "serverInfo"
 SUBSCRIPTION_ID = PREFIX + "subscriptionId"
-# What only a client that speaks without a handshake says.
+# Only requests without a handshake have these keys.
 STATELESS_KEYS = frozenset((VERSION, CLIENT_INFO, CAPABILITIES, LOG_LEVEL))
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What a request without a handshake says about itself."""
+    """The protocol fields of a request without a handshake, from its ``_meta`` and params."""
 
     revision: Revision
     client_info: JSON = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Envelope:
 
 
 def read_meta(params: JSON) -> JSON:
-    """The request's ``_meta``, an empty one if it has none; its progress token is an id."""
+    """Return the request's ``_meta`` or {}. Raise ``InvalidParams``, also for a progress token."""
     meta: JSON = expect(params.get("_meta", {}), dict, "_meta")
     token = meta.get("progressToken")
     if token is not None and not is_id(token):
@@ -46,31 +46,43 @@ def read_meta(params: JSON) -> JSON:
     return meta
 
 
+def named_revision(params: JSON, header: str | None = None) -> Revision:
+    """Return the revision that a request without a handshake names, in ``_meta`` or ``header``.
+
+    If it names none, return the newest; ``read_envelope`` then reports what is missing. Raise
+    ``HeaderMismatch`` if the two differ, and ``UnsupportedVersion``.
+    """
+    meta = params.get("_meta")
+    version = meta.get(VERSION) if isinstance(meta, dict) else None
+    named = version if isinstance(version, str) else header
+    if named is None:
+        return LATEST
+    if header is not None and header != named:
+        raise HeaderMismatch("MCP-Protocol-Version differs from the body's protocol version")
+    revision = REVISIONS.get(named)
+    if revision is None or revision.handshake:
+        raise UnsupportedVersion(named[:100])
+    return revision
+
+
 def read_envelope(
     meta: JSON,
     params: JSON,
-    header_revision: str | None = None,
+    revision: Revision = LATEST,
     check: Callable[[str], None] | None = None,
 ) -> Envelope:
-    """What the request says about itself; raises ``ProtocolError``.
+    """Return the protocol fields of a request without a handshake. Raise ``ProtocolError``.
 
-    In this order: what is missing or malformed, what contradicts the header, or any header in the
-    eyes of ``check``, and a revision that is not served, or not without a handshake.
+    Missing or malformed fields are reported first. Then ``check``, called with the version of the
+    body, compares the headers and may raise.
     """
-    if header_revision is not None and header_revision not in REVISIONS and VERSION not in meta:
-        raise UnsupportedVersion(header_revision[:100])  # all that is said of a version
     for key in (VERSION, CAPABILITIES):
         if key not in meta:
             raise InvalidParams(f"_meta must have {key}")
     version = expect(meta[VERSION], str, VERSION)
     about = _read_about(meta) | _read_retry(params)
-    if header_revision is not None and header_revision != version:
-        raise HeaderMismatch("MCP-Protocol-Version differs from the body's protocol version")
     if check is not None:
         check(version)
-    revision = REVISIONS.get(version)
-    if revision is None or revision.handshake:
-        raise UnsupportedVersion(version)
     return Envelope(revision, **about)
 
 
@@ -84,7 +96,7 @@ def _read_about(meta: JSON) -> dict[str, Any]:
 
 
 def _read_retry(params: JSON) -> dict[str, Any]:
-    """What a client brings along when it tries again, having been asked something."""
+    """Return the answers and the state that a client sends with a retry after a question."""
     if "inputResponses" not in params and "requestState" not in params:
         return {}
     responses = expect(params.get("inputResponses"), dict | None, "inputResponses")
@@ -95,7 +107,7 @@ def _read_retry(params: JSON) -> dict[str, Any]:
 
 
 def read_client_info(value: Any) -> JSON:
-    """The client's name and version, and what else it says of itself."""
+    """Return ``clientInfo``. Raise ``InvalidParams`` if its name or version is missing."""
     info: JSON = expect(value, dict, "clientInfo")
     for key in ("name", "version"):
         expect(info.get(key), str, f"clientInfo.{key}")
@@ -103,7 +115,7 @@ def read_client_info(value: Any) -> JSON:
 
 
 def read_capabilities(value: Any) -> JSON:
-    """The client's capabilities, objects by name. One that is null is not there."""
+    """Return the client's capabilities, objects by name, without those that are null."""
     capabilities: JSON = expect(value, dict, "capabilities")
     for name, capability in capabilities.items():
         expect(capability, dict | None, f"capabilities.{name}")
@@ -114,13 +126,13 @@ _NAMES = {dict: "an object", str: "a string", dict | None: "an object", str | No
 
 
 def expect(value: Any, type_: Any, name: str) -> Any:
-    """``value``, if it is of that type; raises ``InvalidParams`` by its name."""
+    """Return ``value`` if it is of that type, else raise ``InvalidParams`` with its name."""
     if not isinstance(value, type_):
         raise InvalidParams(f"{name} must be {_NAMES[type_]}")
     return value
 
 
 def progress_token(meta: JSON) -> Id | None:
-    """The token under which the client wants to hear of progress."""
+    """Return the token for progress notifications; None if the client wants none."""
     token: Id | None = meta.get("progressToken")
     return token

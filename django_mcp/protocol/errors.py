@@ -1,9 +1,9 @@
 """
-The errors that a message may be answered with.
+The exceptions that become JSON-RPC error responses, and their codes.
 
-The rule: an error says all that answering needs - a code, words for a person, data, a hint for
-HTTP - and is written for a revision elsewhere. What a project raises and what this package raises
-are of one tree. The first line of a class's docstring is its default message.
+An exception contains all that a response needs: a code, a message, data and an HTTP status.
+``revisions.encode_error`` writes it for a revision. Projects and this package raise the same
+exceptions. The first line of a class's docstring is its default message, and clients see it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ INTERNAL_ERROR = -32603
 HEADER_MISMATCH = -32020
 MISSING_CAPABILITY = -32021
 UNSUPPORTED_VERSION = -32022
-# Codes of earlier revisions, which later ones must not use.
+# Codes of earlier revisions, which later revisions must not use.
 RESOURCE_NOT_FOUND = -32002
 URL_ELICITATION_REQUIRED = -32042
 
@@ -147,7 +147,7 @@ class UnsupportedVersion(ProtocolError):
 
     code = UNSUPPORTED_VERSION
 
-    # The supported ones are filled in where they are known, when the error is written.
+    # ``revisions.encode_error`` fills in the supported versions: they are not known here.
     def __init__(
         self, requested: str, message: str | None = None, *, about: Id | None = None
     ) -> None:

@@ -1,7 +1,7 @@
 """
-What arriving messages mean to the server, once understood.
+Events: the parsed messages of a client, as ``Connection.receive`` returns them.
 
-The rule: values only. An event can be kept, compared and sent to another process.
+Events are plain values. They can be stored, compared and sent to another process.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from .revisions import Revision
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """The client asks for something, perhaps again, with answers that it owed.
+class ClientCall:
+    """A request of the client, or its retry with answers to the server's questions.
 
-    ``params`` are the method's own: ``_meta`` and what belongs to a retry have fields here.
+    ``params`` are only the method's own. ``_meta`` and the members of a retry have fields here.
     """
 
     id: Id
@@ -25,7 +25,7 @@ class Call:
     revision: Revision
     client_info: JSON = field(default_factory=dict)
     capabilities: JSON = field(default_factory=dict)
-    log_level: str | None = None  # said by this request; None: it said nothing
+    log_level: str | None = None  # of this request's ``_meta``; None if not given
     progress_token: Id | None = None
     input_responses: JSON | None = None
     request_state: str | None = None
@@ -34,7 +34,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """The client says something that needs no answer."""
+    """A notification of the client that has no event class of its own."""
 
     method: str
     params: JSON
@@ -42,7 +42,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """The client no longer wants an answer to the call of that id."""
+    """The client has cancelled the call with that id."""
 
     id: Id
     reason: str | None = None
@@ -50,11 +50,11 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The client replies to a request of ours, by a result or by an error."""
+    """The client's response to a request of the server, with a result or an error."""
 
     id: Id
     result: JSON | None = None
     error: JSON | None = None
 
 
-Event = Call | Notice | Cancelled | Answered
+Event = ClientCall | Notice | Cancelled | Answered

@@ -1,9 +1,10 @@
 """
-Headers that mirror the body, so that what stands between may route by them.
+HTTP headers that mirror the body of a request, so that proxies can route by them.
 
-The rule: a mirrored header says exactly what the body says, once, or the request is refused
-(streamable-http, "Server Validation"). What routed it saw the header, what runs sees the body,
-and nothing may come between. A refusal names the header and repeats no value.
+A mirrored header must have exactly the value in the body, and occur once; otherwise the request is
+rejected (streamable-http, "Server Validation"). A proxy decides by the header and the server runs
+the body, so a difference would bypass the proxy's rules. Error messages name the header and repeat
+no value.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from decimal import Decimal
 from typing import Any
 
 from .errors import HeaderMismatch, InvalidParams
-from .http import METHOD, NAME, PARAM_PREFIX, PROTOCOL_VERSION
+from .http_rules import METHOD, NAME, PARAM_PREFIX, PROTOCOL_VERSION
 from .jsonrpc import MAX_DIGITS
 
-# A header by its name in lower case; None: it is there, but repeated or of invalid characters.
+# Headers by name in lower case. None stands for a repeated header or one with invalid characters.
 Mirrored = Mapping[str, str | None]
 
-# Which of the params Mcp-Name mirrors. Tasks are of the extension io.modelcontextprotocol/tasks.
+# The parameter that Mcp-Name mirrors, by method. The tasks methods are from the extension
+# io.modelcontextprotocol/tasks.
 NAMED = {
     "tools/call": "name",
     "prompts/get": "name",
@@ -35,12 +37,12 @@ NAMED = {
 # and horizontal tab (0x09)."
 _VALID = re.compile(rb"[\t\x20-\x7e]*\Z")
 _SENTINEL = re.compile(r"=\?base64\?(.*)\?=\Z", re.DOTALL)
-# As JSON writes numbers, but without exponents: a few characters would be millions of digits.
+# A JSON number, but without an exponent: a few characters would become millions of digits.
 _DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?\Z")
 
 
 def mirrored(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str | None]:
-    """The headers of a request that mirror its body, from all of its headers."""
+    """Return the headers of a request that mirror its body (``Mcp-...``)."""
     found: dict[str, str | None] = {}
     for name, value in raw:
         if name[:4].lower() == b"mcp-":
@@ -55,10 +57,9 @@ def _readable(value: bytes) -> str | None:
 
 
 def check_routing(headers: Mirrored, version: str, method: str, params: Mapping[str, Any]) -> None:
-    """Raises ``HeaderMismatch`` unless the standard headers say what the request says.
+    """Raise ``HeaderMismatch`` unless the standard headers have the values of the request.
 
-    ``InvalidParams`` if the body lacks the name that a header should mirror: what is missing in
-    the body comes before what differs from it.
+    Raise ``InvalidParams`` first if the body lacks the name that a header should mirror.
     """
     name = _name(method, params)
     _check_equal(headers, PROTOCOL_VERSION, "MCP-Protocol-Version", version)
@@ -76,7 +77,7 @@ def _name(method: str, params: Mapping[str, Any]) -> str | None:
 
 
 def _check_equal(headers: Mirrored, key: str, title: str, expected: str) -> None:
-    # Base64 is for names and parameters only: these two are compared as they are.
+    # Only Mcp-Name and Mcp-Param-* may be Base64, so these two are compared without decoding.
     if _present(headers, key, title) != expected:
         raise HeaderMismatch(f"The {title} header differs from the body")
 
@@ -90,12 +91,12 @@ def _present(headers: Mirrored, key: str, title: str) -> str:
 
 
 def decoded(value: str) -> str | None:
-    """What a header's value stands for: itself, or what its Base64 spells; None if malformed."""
+    """Return a header's value, decoded if it is wrapped as Base64; None if that is malformed."""
     if (wrapped := _SENTINEL.match(value)) is None:
         return value
     try:
         plain = base64.b64decode(wrapped[1])
-        # There is one way to spell bytes: alphabet, padding and unused bits are all checked.
+        # Only the canonical Base64 is accepted: comparing checks alphabet, padding and unused bits.
         return plain.decode() if base64.b64encode(plain).decode() == wrapped[1] else None
     except ValueError:
         return None
@@ -106,10 +107,10 @@ def check_parameters(
     arguments: Mapping[str, Any] | None,
     parameters: Iterable[tuple[tuple[str, ...], str]],
 ) -> None:
-    """Raises ``HeaderMismatch`` unless a tool's ``Mcp-Param-*`` headers say what its arguments do.
+    """Raise ``HeaderMismatch`` unless the ``Mcp-Param-*`` headers have the values of the arguments.
 
-    ``parameters`` are the paths of arguments and the names that ``x-mcp-header`` gives them. Other
-    headers of that prefix are of no tool's making, and ignored.
+    ``parameters`` are the paths of arguments and their names in ``x-mcp-header``. Other headers
+    with that prefix are ignored.
     """
     for path, name in parameters:
         _check_parameter(headers, name, ".".join(path), _at(path, arguments))
@@ -118,9 +119,10 @@ def check_parameters(
 def _check_parameter(headers: Mirrored, name: str, argument: str, value: Any) -> None:
     key, title = PARAM_PREFIX + name.lower(), f"Mcp-Param-{name}"
     if not isinstance(value, str | int | float):
-        # Null or absent: "Server MUST NOT expect the header". One that is there would have been
-        # routed by a value that the body never had. So would an object or a list, which clients
-        # cannot mirror; without a header, the tool's schema refuses those in better words.
+        # Null or absent: "Server MUST NOT expect the header". If there is one, a proxy has routed
+        # the request by a value that is not in the body. The same holds for an object or a list,
+        # which clients cannot mirror. Without a header, the tool's schema rejects those with a
+        # better message.
         if key in headers:
             raise HeaderMismatch(f"The {title} header is there, and no argument {argument} for it")
         return
@@ -142,8 +144,8 @@ def _equal(given: str, value: str | int | float) -> bool:
         return given == value
     if isinstance(value, bool):
         return given == ("true" if value else "false")
-    # "Servers SHOULD compare the header value and the body value numerically": as decimals, since
-    # floats would round two numbers to one.
+    # "Servers SHOULD compare the header value and the body value numerically": as decimals, because
+    # two different numbers may round to the same float.
     if len(given) > MAX_DIGITS or not _DECIMAL.match(given):
         return False
     return Decimal(given) == Decimal(repr(value))

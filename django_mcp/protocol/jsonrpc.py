@@ -1,9 +1,9 @@
 """
-JSON-RPC 2.0: from bytes to messages, and from values back to one line.
+JSON-RPC 2.0: decode bytes to JSON values, check them as messages, and encode values as one line.
 
-The rule of this module: nothing that a peer sends gets past it half understood. What ``read``
-returns is well-formed, and whatever is not raises a ``ProtocolError`` that says how to answer.
-It knows no method, no revision and no connection.
+``decode`` limits nesting, size and numbers. Every message that ``read`` returns is well-formed. For
+anything else both raise a ``ProtocolError``, which contains what the error response needs. This
+module knows no method, no revision and no connection.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from .errors import (
 MAX_DEPTH = 64
 MAX_CONTAINERS = 100_000  # objects and arrays of one message: each takes time and memory
 MAX_DIGITS = 64
-MAX_ID = 1000  # characters: an id is kept, and said again with each answer
+MAX_ID = 1000  # characters: an id is stored, and repeated in each response
 
 
 # From bytes to values.
@@ -59,11 +59,12 @@ _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 def decode(raw: bytes | str) -> Any:
-    """The JSON value in ``raw``; raises ``ParseError``.
+    """Return the JSON value in ``raw``. Raise ``ParseError``.
 
-    Stricter than ``json.loads``: UTF-8 only, no NaN or infinity, no numbers beyond all measure,
-    no lone surrogates, at most ``MAX_DEPTH`` levels and ``MAX_CONTAINERS`` objects and arrays. A
-    byte order mark is skipped (RFC 8259, section 8.1, allows it; pipes of some shells add it).
+    Stricter than ``json.loads``: UTF-8 only, no NaN or infinity, no integers with more than
+    ``MAX_DIGITS`` digits, no lone surrogates, at most ``MAX_DEPTH`` levels and ``MAX_CONTAINERS``
+    objects and arrays. A byte order mark is skipped (RFC 8259, section 8.1, allows it; pipes of
+    some shells add it).
     """
     try:
         text = raw.decode() if isinstance(raw, bytes) else raw
@@ -72,13 +73,16 @@ def decode(raw: bytes | str) -> Any:
         value = _DECODER.decode(text)
     except (ValueError, RecursionError) as error:
         raise ParseError() from error
+    # UTF-8 cannot encode surrogates, so bytes contain them only as escapes. Few messages have any,
+    # and the check encodes the whole value again.
     if not isinstance(raw, bytes) or _ESCAPED_SURROGATE.search(text):
         _refuse_surrogates(value)
     return value
 
 
 def _bound_containers(text: str) -> None:
-    # Counting is fast, and nearly every message has few brackets: look closer only if not.
+    # Counting is fast, and nearly all messages have few brackets. Only the others need a closer
+    # look, because brackets within strings do not count.
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return
     brackets = _STRING.sub("", text).encode(errors="replace").translate(None, _NO_BRACKETS)
@@ -116,14 +120,16 @@ _DECODER = json.JSONDecoder(parse_int=_integer, parse_float=_real, parse_constan
 
 # From values to one line.
 
-# The last three are newlines to some readers of lines; they occur only inside of strings.
+# Surrogates have no UTF-8 form. Some line readers take the last three characters for newlines. All
+# of them occur only within strings.
 _UNSAFE = re.compile("[\ud800-\udfff\x85\u2028\u2029]")
 
 
 def encode(message: Any) -> str:
-    """``message`` as one line of JSON, whatever its strings and numbers hold.
+    """Return ``message`` as one line of JSON.
 
-    Lone surrogates become U+FFFD and non-finite numbers null: JSON has neither.
+    Lone surrogates become U+FFFD and non-finite numbers null: JSON has neither. Raise ``TypeError``
+    or ``ValueError`` for values that are not JSON.
     """
     try:
         text = _dump(message)
@@ -153,8 +159,8 @@ def _finite(value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """The peer asks for something and waits for an answer."""
+class RequestMessage:
+    """A message with an id, which the peer expects a response to."""
 
     id: Id
     method: str
@@ -162,30 +168,30 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Notification:
-    """The peer says something. It is never answered."""
+class NotificationMessage:
+    """A message without an id. It is never answered."""
 
     method: str
     params: JSON = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
-    """The peer answers. The id is None if it could not read what it answers."""
+class ResponseMessage:
+    """The peer's response to a request. The id is None if the peer could not read the request."""
 
     id: Id | None
     result: JSON | None = None
     error: JSON | None = None
 
 
-Message = Request | Notification | Response
+Message = RequestMessage | NotificationMessage | ResponseMessage
 ID = f"a string of at most {MAX_ID} characters, or an integer"
 
 
 def read(message: Any) -> Message:
-    """The message that a decoded value is; raises ``InvalidRequest``.
+    """Return a decoded value as a message. Raise ``InvalidRequest``.
 
-    The error's ``about`` is the id if the value is a request whose id could be read.
+    The error's ``about`` is the id, if the value is a request whose id could be read.
     """
     if not isinstance(message, dict):
         raise InvalidRequest("A message is a JSON object")
@@ -193,22 +199,22 @@ def read(message: Any) -> Message:
     if problem := _problem(message):
         raise InvalidRequest(problem, about=about)
     if "method" not in message:
-        return Response(message.get("id"), message.get("result"), message.get("error"))
+        return ResponseMessage(message.get("id"), message.get("result"), message.get("error"))
     params = message.get("params", {})
     if "id" in message:
-        return Request(message["id"], message["method"], params)
-    return Notification(message["method"], params)
+        return RequestMessage(message["id"], message["method"], params)
+    return NotificationMessage(message["method"], params)
 
 
 def is_id(value: Any) -> bool:
-    """Whether a value may be an id or a progress token: see ``ID``."""
+    """Whether a value is valid as an id or a progress token: see ``ID``."""
     if isinstance(value, str):
         return len(value) <= MAX_ID
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _problem(message: JSON) -> str | None:
-    """What is wrong with the message, in words, or None."""
+    """Return what is wrong with a message, as text for the error; None if it is well-formed."""
     if message.get("jsonrpc") != "2.0":
         return 'jsonrpc must be "2.0"'
     kinds = [kind for kind in ("method", "result", "error") if kind in message]
@@ -251,7 +257,8 @@ __all__ = [
     "METHOD_NOT_FOUND", "MISSING_CAPABILITY", "PARSE_ERROR", "RESOURCE_NOT_FOUND",
     "UNSUPPORTED_VERSION", "URL_ELICITATION_REQUIRED", "CustomError", "HeaderMismatch", "Id",
     "InternalError", "InvalidParams", "InvalidRequest", "MAX_CONTAINERS", "MAX_DEPTH",
-    "MAX_DIGITS", "MAX_ID", "Message", "MethodNotFound", "MissingCapability", "Notification",
-    "Overloaded", "ParseError", "ProtocolError", "Request", "ResourceNotFound", "Response",
-    "UnsupportedVersion", "UrlElicitationRequired", "decode", "encode", "is_id", "read",
+    "MAX_DIGITS", "MAX_ID", "Message", "MethodNotFound", "MissingCapability", "NotificationMessage",
+    "Overloaded", "ParseError", "ProtocolError", "RequestMessage", "ResourceNotFound",
+    "ResponseMessage", "UnsupportedVersion", "UrlElicitationRequired", "decode", "encode", "is_id",
+    "read",
 ]  # fmt: skip

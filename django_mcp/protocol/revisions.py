@@ -1,11 +1,12 @@
 """
-Everything that differs between revisions of the protocol: facts, and how each spells things.
+The published revisions of the specification as facts, and encoding of messages for each of them.
 
-Rule 1: a difference between revisions lives here or in ``changes`` or it does not exist. No other
-module compares or names a revision; it asks a ``Revision`` for a fact.
+All differences between revisions are in this module or in ``changes``. No other module compares or
+names a revision; it reads an attribute of a ``Revision``.
 
-Rule 2: the rest of the package speaks one vocabulary, that of the newest revision. A value is
-written once and walked back, change by change, to the revision the client speaks.
+All other code uses the terms of the newest revision ("canonical" values). The ``encode_...``
+functions convert a canonical value, change by change, to the client's revision. ``decode_answer``
+converts a client's answer to the newest revision.
 """
 
 from __future__ import annotations
@@ -14,10 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .changes.answers import ANSWERS
-from .changes.errors import ERRORS
-from .changes.notifications import NOTIFICATIONS
-from .changes.requests import REQUESTS, blocks
+from .changes.errors import ERRORS, NOTIFICATIONS
+from .changes.requests import ANSWERS, REQUESTS, blocks
 from .changes.results import RESULTS
 from .jsonrpc import JSON, Id, InvalidParams, ProtocolError, UnsupportedVersion
 
@@ -27,28 +26,28 @@ LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Revision:
-    """One published revision of the specification, as facts that other layers may ask about."""
+    """One published revision of the specification, as facts that other modules read."""
 
     name: str
     requests: frozenset[str]  # the client may send
     notifications: frozenset[str]  # the client may send
     sends: frozenset[str]  # notifications the server may send
     asks: frozenset[str]  # requests the server may make, or put into an input-required result
-    handshake: bool = True  # initialize first, then a session; else every request says it all
+    handshake: bool = True  # initialize, then a session; if False, each request is independent
     batching: bool = False  # JSON-RPC arrays
     version_header: bool = True  # MCP-Protocol-Version is expected over HTTP
     priming: bool = False  # SSE streams open with an empty event that carries an id
-    one_stream: bool = False  # all that is said to a session goes on one stream
+    one_stream: bool = False  # all messages to a session go on one stream
     null_ids: bool = False  # an error for an id that could not be read has "id": null on a pipe
     capability_features: bool = False  # a client's capabilities name features, such as "url"
-    capability_errors: bool = False  # a missing capability is a JSON-RPC error, not a tool's
-    input_required: bool = False  # the server asks by a result, not by requests of its own
+    capability_errors: bool = False  # a missing capability is a JSON-RPC error, not a tool error
+    input_required: bool = False  # the server asks by a result instead of by requests
     structured_content: bool = False  # beside the text of a tool's result
     any_structured_content: bool = False  # of any type, not only an object
     url_elicitation: bool = False  # a question may be a page to visit
     url_elicitation_error: bool = False  # an error may name the pages to visit first
-    elicitation_complete: bool = False  # a notification tells that a page was done with
-    scope_challenges: bool = True  # what lacks a scope may be answered by 403
+    elicitation_complete: bool = False  # a notification says that a page was completed
+    scope_challenges: bool = True  # a request whose token lacks a scope may get 403
     sampling_tools: bool = False  # the model may use tools in sampling
 
     def __str__(self) -> str:
@@ -130,10 +129,10 @@ _PUBLISHED = (
 REVISIONS: dict[str, Revision] = {revision.name: revision for revision in _PUBLISHED}
 LATEST = _PUBLISHED[-1]
 LATEST_HANDSHAKE = [revision for revision in _PUBLISHED if revision.handshake][-1]
-# Newest first, as clients are told.
+# Newest first, as in error responses.
 SUPPORTED = tuple(REVISIONS)[::-1]
-# The facts that are others where a transport carries a revision that was not made for it: HTTP+SSE
-# opens its stream before there is a revision, and clients go on with it in all that shake hands.
+# Facts that differ when a transport carries revisions that do not define it. HTTP+SSE opens its
+# stream before a revision is negotiated, and clients use it with every revision with a handshake.
 _OVER: dict[str, dict[str, Any]] = {
     "sse": {"one_stream": True, "priming": False, "scope_challenges": False}
 }
@@ -143,32 +142,35 @@ _CARRIED = {
     for revision in _PUBLISHED
     if revision.handshake
 }
-# Asking for one of these is speaking without a handshake.
+# A request for one of these methods shows that the client uses no handshake.
 STATELESS_ONLY = LATEST.requests - LATEST_HANDSHAKE.requests
 
 
 def negotiate(requested: str) -> Revision:
-    """The revision with which to answer an ``initialize`` that asks for ``requested``."""
+    """Return the revision for the response to an ``initialize`` that asks for ``requested``.
+
+    That is the newest revision with a handshake, if ``requested`` is unknown or has no handshake.
+    """
     revision = REVISIONS.get(requested, LATEST_HANDSHAKE)
     return revision if revision.handshake else LATEST_HANDSHAKE
 
 
 def over(transport: str, revision: Revision) -> Revision:
-    """A revision as that transport carries it."""
+    """Return a revision with the facts that apply over that transport."""
     return _CARRIED.get((transport, revision.name), revision)
 
 
-# Out: from the newest vocabulary to a revision's.
+# Encoding: from the newest revision to a client's.
 
 
 def encode_result(revision: Revision, method: str, result: JSON) -> JSON:
-    """A canonical ``result`` of ``method`` as ``revision`` spells it."""
+    """Return a canonical ``result`` of ``method`` in the form of ``revision``."""
     encoded: JSON = RESULTS.undo(revision.name, (method,), result)
     return encoded
 
 
 def encode_error(revision: Revision, error: ProtocolError) -> JSON:
-    """The ``error`` member of a response, as ``revision`` spells it."""
+    """Return the ``error`` member of a response, in the form of ``revision``."""
     encoded: JSON = {"code": error.code, "message": error.message}
     if (data := _error_data(error)) is not None:
         encoded["data"] = data
@@ -183,7 +185,7 @@ def _error_data(error: ProtocolError) -> Any:
 
 
 def encode_notification(revision: Revision, method: str, params: JSON) -> JSON | None:
-    """The whole message, or None if ``revision`` has no such notification."""
+    """Return the whole message, or None if ``revision`` has no such notification."""
     if method not in revision.sends:
         return None
     params = NOTIFICATIONS.undo(revision.name, (method,), params)
@@ -191,9 +193,9 @@ def encode_notification(revision: Revision, method: str, params: JSON) -> JSON |
 
 
 def encode_request(revision: Revision, id: Id, method: str, params: JSON) -> JSON | None:
-    """The whole message, or None if ``revision`` cannot put this question to the client.
+    """Return the whole message, or None if ``revision`` cannot ask the client this question.
 
-    None also for every revision whose servers make no requests: see ``encode_input_requests``.
+    None also for revisions whose servers make no requests: see ``encode_input_requests``.
     """
     if revision.input_required or method not in revision.asks:
         return None
@@ -204,7 +206,10 @@ def encode_request(revision: Revision, id: Id, method: str, params: JSON) -> JSO
 
 
 def encode_input_requests(revision: Revision, requests: Mapping[str, JSON]) -> JSON:
-    """The ``inputRequests`` of a result that needs input: ``{key: {"method", "params"}}``."""
+    """Return the ``inputRequests`` of a result that needs input: ``{key: {"method", "params"}}``.
+
+    Raise ``ValueError`` if the revision asks by requests, or cannot ask one of the questions.
+    """
     if not revision.input_required:
         raise ValueError(f"{revision} asks by requests of its own.")
     return {key: _input_request(revision, key, **request) for key, request in requests.items()}
@@ -220,14 +225,14 @@ def _call(method: str, params: JSON) -> JSON:
     return {"method": method, "params": params} if params else {"method": method}
 
 
-# In: from a revision's vocabulary to the newest.
+# Decoding: from a client's revision to the newest.
 
 
 def decode_answer(revision: Revision, method: str, params: JSON, result: Any) -> JSON:
-    """A client's ``result`` to the canonical question (``method``, ``params``), made canonical.
+    """Return a client's ``result`` to the canonical question (``method``, ``params``) as canonical.
 
-    An answer to sampling has its content as a list. Raises ``InvalidParams`` if the answer is not
-    one to such a question; whether the values fit the form is for the asker to say.
+    The content of an answer to sampling becomes a list. Raise ``InvalidParams`` if the result does
+    not answer such a question. The caller validates the values against the form.
     """
     if not isinstance(result, dict) or not _ANSWERS[method](result):
         raise InvalidParams(f"This does not answer {method}")

@@ -1,8 +1,8 @@
 """
-Django's test cases, with clients of the project's servers.
+Django test cases with test clients: ``MCPTestCase`` and ``MCPTransactionTestCase``.
 
-Rule: the server works on the test's own connections, one job at a time, so that it sees the test's
-rows and its own go when the test ends; clients are closed before that.
+The server uses the test's own database connections, one job at a time. It sees the test's rows, and
+its changes are rolled back with the test. Clients are closed before that.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any
 from django.test import TestCase, TransactionTestCase
 from django.utils.functional import classproperty
 
-from .. import threads
+from ..calls import rate_limits
 from ..conf import settings
-from ..dispatch import limits
-from .asynchronous import AsyncClient
+from .async_client import AsyncClient, Options
 from .client import Client
-from .options import Options
+from .environment import TestEnvironment
 
 if TYPE_CHECKING:
     _Case = TransactionTestCase
@@ -32,17 +31,17 @@ else:
 
 @contextmanager
 def served() -> Iterator[None]:
-    """The servers work on the caller's connections until the block ends, and forget who called."""
-    limits.forget()
-    with threads.adopt():
+    """Let servers use the caller's database connections until the block ends. Reset rate limits."""
+    rate_limits.forget()
+    with TestEnvironment().installed():
         yield
 
 
 class MCPTestMixin(_Case):
-    """Gives any of Django's test cases ``mcp`` and ``async_mcp``, clients who are nobody yet.
+    """Add ``mcp`` and ``async_mcp``, anonymous clients, to any of Django's test cases.
 
-    ``mcp_options`` are what both begin with, as a dict of ``Options``. The test may use the
-    database of sessions beside the default one, unless it names its ``databases``.
+    ``mcp_options`` is a dict of ``Options`` for both clients. ``databases`` defaults to the default
+    database and that of sessions.
     """
 
     mcp_options: Options = {}
@@ -58,7 +57,7 @@ class MCPTestMixin(_Case):
         super().__call__(result)
 
     def _closing(self, method: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
-        """A client that awaits is closed in the loop of the test."""
+        """Close the async client in the event loop of the test."""
 
         @wraps(method)
         async def test() -> None:
@@ -76,28 +75,29 @@ class MCPTestMixin(_Case):
 
     @cached_property
     def mcp(self) -> Client:
-        """A client for tests that do not await."""
+        """The client for synchronous tests."""
         made = Client(**self.mcp_options)
         self.addCleanup(made.close)
         return made
 
     @cached_property
     def async_mcp(self) -> AsyncClient:
-        """A client for ``async def`` tests."""
+        """The client for ``async def`` tests."""
         return AsyncClient(**self.mcp_options)
 
     def assertCatalogMatches(self, path: str | Path, client: Client | None = None) -> None:
-        """What ``client`` is offered (else: nobody in particular) is what the file holds.
+        """Assert that the catalog of ``client`` equals the file at ``path``.
 
-        ``path`` is relative to the file of the test; see ``Client.assert_catalog``.
+        ``client`` is ``self.mcp`` by default. ``path`` is relative to the test's file. See
+        ``Client.assert_catalog``.
         """
         found = Path(inspect.getfile(type(self))).parent / path
         (self.mcp if client is None else client).assert_catalog(found)
 
 
 class MCPTestCase(MCPTestMixin, TestCase):
-    """``django.test.TestCase`` with ``mcp`` and ``async_mcp``: all in one transaction."""
+    """``django.test.TestCase`` with ``mcp`` and ``async_mcp``. Each test is one transaction."""
 
 
 class MCPTransactionTestCase(MCPTestMixin, TransactionTestCase):
-    """``django.test.TransactionTestCase`` with ``mcp`` and ``async_mcp``: what commits, commits."""
+    """``django.test.TransactionTestCase`` with ``mcp`` and ``async_mcp``. Transactions commit."""

@@ -1,9 +1,9 @@
 """
-Streamable HTTP, in this process: the project's ASGI application, asked as a server asks it.
+Streamable HTTP in this process: requests to the project's ASGI application, without sockets.
 
-Rule: whatever a real connection shows is shown - status, headers, events, the break - and a
-connection may be cut after any message. What follows a break is fetched by its cursor, and an
-event that comes twice is an error.
+Status, headers, events and disconnects are those of a real connection. ``HttpWire`` can drop a
+connection after any message and resume its stream by ``Last-Event-ID``. An event that arrives twice
+is an error, because a client would process it twice.
 
 Source: basic/transports, "Streamable HTTP", of each revision.
 """
@@ -18,27 +18,27 @@ import secrets
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..declare.headers import at
-from ..principal import acting
-from ..protocol import http
+from ..auth.principal import acting
+from ..declarations.arguments import at
+from ..protocol import http_rules
 from ..protocol.headers import NAMED
 from ..routing import as_asgi
 from .results import RpcError
 from .wires import IN_TESTS, JSON, Ends, Id, Wire, answered_to, public_host
 
 if TYPE_CHECKING:
-    from ..principal import Principal
+    from ..auth.principal import Principal
 
 PLAIN = re.compile(r"[\x21-\x7e]([\t\x20-\x7e]*[\x21-\x7e])?")
-UNANSWERED = -32000  # for a refusal that is no JSON-RPC error: its status says what it is
+UNANSWERED = -32000  # code for an HTTP error without a JSON-RPC error
 
 
 class Dropped(ConnectionError):
     """The connection broke before the answer came, and nothing can be resumed."""
 
 
-class Acting:
-    """The ``TokenVerifier`` that lets one client in, by a token that nobody else has."""
+class TestTokenVerifier:
+    """A ``TokenVerifier`` that accepts one client's random token and returns its principal."""
 
     def __init__(self, ends: Ends) -> None:
         self.token, self._ends = secrets.token_urlsafe(32), ends
@@ -49,32 +49,32 @@ class Acting:
 
 
 class HttpWire(Wire):
-    """One client over HTTP, with as many connections as it needs."""
+    """The HTTP transport of one test client, with as many connections as it needs."""
 
     def __init__(self, ends: Ends) -> None:
         super().__init__(ends)
         self.application = ends.application or as_asgi(ends.server)
         self.host = answered_to(IN_TESTS, public_host())
         self.session: str | None = None
-        self.drop_after: int | None = None  # messages on one connection, and it breaks
+        self.drop_after: int | None = None  # drop a connection after this many messages
         self.drops = 0
-        self.seen: set[str] = set()  # the events that were read
-        self.broken: list[Trip] = []  # and not gone on with
-        self._acting: Acting | None = None
-        self._trips: dict[asyncio.Task[None], Trip] = {}
-        self._news: Trip | None = None
+        self.seen: set[str] = set()  # ids of events that were read
+        self.broken: list[HttpExchange] = []  # dropped and not resumed yet
+        self._acting: TestTokenVerifier | None = None
+        self._trips: dict[asyncio.Task[None], HttpExchange] = {}
+        self._news: HttpExchange | None = None
 
     async def open(self) -> None:
         if (await self.ends.principal()).is_authenticated:
-            self._acting = Acting(self.ends)
+            self._acting = TestTokenVerifier(self.ends)
             acting.append(self._acting)
 
-    # What goes.
+    # Sending.
 
     async def send(self, message: Any) -> None:
         raw = message if isinstance(message, str) else json.dumps(message)
         asked = isinstance(message, dict) and "method" in message and "id" in message
-        trip = Trip(self, "POST", self._headers(message), raw.encode())
+        trip = HttpExchange(self, "POST", self._headers(message), raw.encode())
         trip.about = message["id"] if asked else None
         task = self._begin(trip)
         if not asked:
@@ -83,9 +83,9 @@ class HttpWire(Wire):
                 raise trip.refusal()
 
     async def hear(self) -> None:
-        """A session's news come on a stream of their own (transports, "Listening")."""
+        """Open the stream for notifications of a session (transports, "Listening")."""
         if self.session is not None and self._news is None:
-            self._news = Trip(self, "GET", self._headers(accept=http.SSE_TYPE))
+            self._news = HttpExchange(self, "GET", self._headers(accept=http_rules.SSE_TYPE))
             self._begin(self._news)
             await self._news.begun.wait()
             if not self._news.is_stream:
@@ -96,11 +96,12 @@ class HttpWire(Wire):
             await super().cancel(id, reason)
             return
         for trip in self._trips.values():
-            if trip.about == id:  # closing the stream is how a request is cancelled
+            # Without sessions, a client cancels a request by closing its stream.
+            if trip.about == id:
                 trip.cut()
 
     async def drop(self) -> int:
-        """Cut every connection, and let the server notice; how many were open."""
+        """Drop every connection and wait until the server notices. Return how many were open."""
         cut = [trip for trip in self._trips.values() if not trip.left]
         for trip in cut:
             trip.cut()
@@ -113,10 +114,12 @@ class HttpWire(Wire):
             await asyncio.wait(left, timeout=5)
 
     async def resume(self) -> None:
-        """Go on with everything that broke, from the last event that was read of it."""
+        """Resume all dropped streams after the last event that was read of each."""
         broken, self.broken = self.broken, []
         for trip in broken:
-            again = Trip(self, "GET", self._headers(accept=http.SSE_TYPE, last=trip.last))
+            again = HttpExchange(
+                self, "GET", self._headers(accept=http_rules.SSE_TYPE, last=trip.last)
+            )
             again.about, again.last = trip.about, trip.last
             self._news = again if trip is self._news else self._news
             self._begin(again)
@@ -124,20 +127,20 @@ class HttpWire(Wire):
     async def close(self) -> None:
         await self.drop()
         if self.session is not None:
-            await self._begin(Trip(self, "DELETE", self._headers()))
+            await self._begin(HttpExchange(self, "DELETE", self._headers()))
         if self._acting is not None:
             acting.remove(self._acting)
 
-    def _begin(self, trip: Trip) -> asyncio.Task[None]:
+    def _begin(self, trip: HttpExchange) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(trip.run())
         self._trips[task] = trip
         task.add_done_callback(lambda task: self._trips.pop(task, None))
         return task
 
-    # What came of a connection.
+    # The end of a connection.
 
-    def over(self, trip: Trip) -> None:
-        """It has ended, one way or another."""
+    def over(self, trip: HttpExchange) -> None:
+        """Handle the end of a connection: resume it, or fail the request that waits for it."""
         waits = trip.about is not None and self.ends.owner.is_waiting(trip.about)
         if trip.left and trip.last and (waits or trip is self._news):
             self.broken.append(trip)
@@ -146,8 +149,9 @@ class HttpWire(Wire):
         elif waits and trip.about is not None:
             self._unanswered(trip, trip.about)
 
-    def _unanswered(self, trip: Trip, about: Id) -> None:
-        if trip.last and trip.is_stream:  # this server closes a stream, and wants us back
+    def _unanswered(self, trip: HttpExchange, about: Id) -> None:
+        # The server closed the stream before the response, so the client has to reconnect.
+        if trip.last and trip.is_stream:
             self.broken.append(trip)
             asyncio.get_running_loop().create_task(self.resume())
         elif trip.left:
@@ -158,48 +162,49 @@ class HttpWire(Wire):
     # Headers.
 
     def _headers(
-        self, message: Any = None, *, accept: str = f"{http.JSON_TYPE}, {http.SSE_TYPE}",
+        self, message: Any = None, *,
+        accept: str = f"{http_rules.JSON_TYPE}, {http_rules.SSE_TYPE}",
         last: str | None = None,
     ) -> dict[str, str]:  # fmt: skip
         revision = self.ends.revision
         told = not revision.handshake or (self.session is not None and revision.version_header)
         found = {
-            "host": self.host, "accept": accept, "content-type": http.JSON_TYPE,
+            "host": self.host, "accept": accept, "content-type": http_rules.JSON_TYPE,
             "authorization": f"Bearer {self._acting.token}" if self._acting else None,
-            http.PROTOCOL_VERSION: revision.name if told else None,
-            http.SESSION_ID: self.session,
-            http.LAST_EVENT_ID: last,
+            http_rules.PROTOCOL_VERSION: revision.name if told else None,
+            http_rules.SESSION_ID: self.session,
+            http_rules.LAST_EVENT_ID: last,
         }  # fmt: skip
         if not revision.handshake and isinstance(message, dict):
             found |= self._mirrored(message)
         return {name: value for name, value in found.items() if value is not None}
 
     def _mirrored(self, message: JSON) -> dict[str, str | None]:
-        """What of the body is told by headers as well (streamable-http, "Custom Headers")."""
+        """Return the headers that repeat parts of the body (streamable-http, "Custom Headers")."""
         method, params = message.get("method", ""), message.get("params", {})
-        found: dict[str, str | None] = {http.METHOD: method or None}
+        found: dict[str, str | None] = {http_rules.METHOD: method or None}
         if isinstance(name := params.get(NAMED.get(method, "")), str):
-            found[http.NAME] = encoded(name)
+            found[http_rules.NAME] = encoded(name)
         tool = self.ends.server.catalog.tools.get(str(params.get("name")))
         for path, header in tool.mirrored if tool is not None else ():
             value = at(path, params.get("arguments", {}))
             if isinstance(value, str | int):
-                found[http.PARAM_PREFIX + header.lower()] = encoded(value)
+                found[http_rules.PARAM_PREFIX + header.lower()] = encoded(value)
         return found
 
 
-class Trip:
-    """One HTTP request and its answer, as far as it came before somebody left."""
+class HttpExchange:
+    """One HTTP request and its response, as far as it was received before a disconnect."""
 
     def __init__(self, wire: HttpWire, method: str, headers: JSON, body: bytes = b"") -> None:
         self.wire, self.method = wire, method
-        self.about: Id | None = None  # the request that the answer is for
-        self.last: str | None = None  # the last event that was read
+        self.about: Id | None = None  # id of the JSON-RPC request
+        self.last: str | None = None  # id of the last event that was read
         self.status: int | None = None
         self.headers: dict[str, str] = {}
         self.body = b""
         self.left = self.ended = False
-        self.wrong: Exception | None = None  # with the application
+        self.wrong: Exception | None = None  # an exception of the application
         self.begun = asyncio.Event()
         self._raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
         self._count = 0
@@ -227,7 +232,7 @@ class Trip:
             self.wire.over(self)
 
     def cut(self) -> None:
-        """Leave, as a client does whose network is gone."""
+        """Disconnect, as after a loss of the network."""
         self.left = True
         self._inbox.put_nowait({"type": "http.disconnect"})
 
@@ -238,12 +243,13 @@ class Trip:
 
     async def _send(self, message: JSON) -> None:
         if self.left:
-            raise OSError("The client has left.")  # as ASGI 2.4 has servers do
+            # ASGI 2.4: send() raises OSError after a disconnect
+            raise OSError("The client has left.")
         if message["type"] == "http.response.start":
             self.status = message["status"]
             pairs = ((name.decode(), value.decode("latin-1")) for name, value in message["headers"])
             self.headers = dict(pairs)
-            self.wire.session = self.headers.get(http.SESSION_ID, self.wire.session)
+            self.wire.session = self.headers.get(http_rules.SESSION_ID, self.wire.session)
             self.begun.set()
             return
         self.ended = not message.get("more_body", False)
@@ -251,15 +257,15 @@ class Trip:
             self._stream(message.get("body", b""))
             return
         self.body += message.get("body", b"")
-        if self.ended and self.body and self.headers.get("content-type") == http.JSON_TYPE:
+        if self.ended and self.body and self.headers.get("content-type") == http_rules.JSON_TYPE:
             self._take(json.loads(self.body))
 
     @property
     def is_stream(self) -> bool:
-        return self.headers.get("content-type") == http.SSE_TYPE
+        return self.headers.get("content-type") == http_rules.SSE_TYPE
 
     def refusal(self) -> Exception:
-        """What is wrong, of an answer that brings no message for the request."""
+        """Return the error for a response without a message for the request."""
         if self.wrong is not None:
             return self.wrong
         words = f"HTTP {self.status} {self.body.decode('utf-8', 'replace')[:500]}".strip()
@@ -300,7 +306,7 @@ def _fields(block: str) -> Iterator[tuple[str, str]]:
 
 
 def encoded(value: Any) -> str:
-    """A value as a header mirrors it (streamable-http, "Value Encoding")."""
+    """Encode a value for a header (streamable-http, "Value Encoding")."""
     text = json.dumps(value) if isinstance(value, bool | int) else str(value)
     if PLAIN.fullmatch(text) and not (text.startswith("=?base64?") and text.endswith("?=")):
         return text

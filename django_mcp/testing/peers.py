@@ -1,8 +1,9 @@
 """
-The client's side of the protocol: requests and their responses, questions and what is told.
+The client's side of the protocol: requests, responses, notifications and questions.
 
-Rule: a request has one response, waited for so long and no longer; one that is given up is
-cancelled. What is wrong with anything that came is raised by whoever waits next.
+A request has one response. After a timeout the request is cancelled and ``TimeoutError`` raised.
+Errors in messages that were received are stored, because they occur in callbacks of the event loop.
+The next request or wait of the client raises them.
 
 Source: basic, basic/lifecycle and basic/utilities of each revision.
 """
@@ -18,24 +19,24 @@ from ..protocol.envelope import CAPABILITIES, CLIENT_INFO, LOG_LEVEL, VERSION
 from ..protocol.revisions import REVISIONS
 from .http import HttpWire
 from .questions import Answers, Caller
-from .recording import unwatch, watch
 from .results import RpcError
-from .wires import JSON, Ends, Id, MemoryWire, StdioWire, Wire
+from .wires import JSON, Ends, Id, MemoryWire, StdioWire, Wire, unwatch, watch
 
 if TYPE_CHECKING:
-    from ..declare.servers import Server
-    from ..principal import Principal
+    from ..auth.principal import Principal
+    from ..declarations.server import Server
 
 T = TypeVar("T")
 WIRES: dict[str, type[Wire]] = {"memory": MemoryWire, "http": HttpWire, "stdio": StdioWire}
 CLIENT = {"name": "django_mcp.testing", "version": "1"}
-DEFAULT_LEVEL = "info"  # what a session hears unless it asks for more
-TOLD_OF = frozenset(("tools/call", "resources/read", "prompts/get"))  # how far they are
-NOT_ASKED = -32601  # what a question is answered by that nobody answers
+DEFAULT_LEVEL = "info"  # the log level of a session that sets none
+# methods with progress notifications
+TOLD_OF = frozenset(("tools/call", "resources/read", "prompts/get"))
+NOT_ASKED = -32601  # error code for a question without an answer
 
 
 class Progress(NamedTuple):
-    """How far a call said that it was."""
+    """A progress notification of a call."""
 
     done: float
     total: float | None = None
@@ -43,22 +44,22 @@ class Progress(NamedTuple):
 
 
 class Log(NamedTuple):
-    """A line that the server's code wrote for the client."""
+    """A log message that the server's code sent to the client."""
 
     level: str
     data: Any
     logger: str | None = None
 
 
-class Waiting(NamedTuple):
-    """A request that has had no response yet, or whose response is not read."""
+class PendingRequest(NamedTuple):
+    """A request without a response, or whose response was not read yet."""
 
     method: str
     response: asyncio.Future[JSON]
 
 
 class Peer:
-    """Speaks ``revision`` to ``server`` over a transport; ``call`` calls functions of the test."""
+    """A client that speaks ``revision`` to ``server``. ``call`` runs the test's functions."""
 
     def __init__(
         self,
@@ -82,11 +83,11 @@ class Peer:
         self.notifications: list[JSON] = []
         self.progress: list[Progress] = []
         self.logs: list[Log] = []
-        self.asked: list[JSON] = []  # questions of the server's
-        self.opened: JSON | None = None  # how the server introduced itself
+        self.asked: list[JSON] = []  # the server's questions to the client
+        self.opened: JSON | None = None  # the result of initialize
         self._call, self._opening = call, asyncio.Lock()
         self._ids = itertools.count(1)
-        self._waiting: dict[Id, Waiting] = {}
+        self._waiting: dict[Id, PendingRequest] = {}
         self._problems: list[BaseException] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._arrived = asyncio.Event()
@@ -95,7 +96,7 @@ class Peer:
     # The connection.
 
     async def open(self) -> None:
-        """Connect and shake hands, once. Raises ``Misdeclared`` or ``RpcError``."""
+        """Connect and initialize, once. Raise ``Misdeclared`` or ``RpcError``."""
         async with self._opening:
             if self.opened is not None:
                 return
@@ -114,19 +115,20 @@ class Peer:
         }
         result = await self._once("initialize", given)
         await self.notify("notifications/initialized")
-        await self.arrive()  # or news of what happens next would come too early
+        # The server has to process it first: until then it sends the session no notifications.
+        await self.arrive()
         if self.log_level != DEFAULT_LEVEL:
             await self._once("logging/setLevel", {"level": self.log_level})
         return result
 
     async def arrive(self) -> None:
-        """Come back when what was sent has been read, and what was cut noticed."""
+        """Wait until the server has read all sent messages and noticed dropped connections."""
         await self.wire.arrive()
         if self.wire.lags:
             await self._once("ping" if self.revision.handshake else "server/discover", {})
 
     async def close(self) -> None:
-        """Disconnect. Raises what was wrong with anything that came."""
+        """Disconnect. Raise the first error of messages that were received."""
         if not self._is_watching:
             return
         self._is_watching, self.opened = False, None
@@ -140,7 +142,7 @@ class Peer:
             unwatch()
         self._raise()
 
-    # What comes (``wires.Owner``).
+    # Receiving (``wires.Owner``).
 
     def take(self, message: Any, about: Id | None = None, status: int | None = None) -> None:
         for one in message if isinstance(message, list) else [message]:
@@ -154,13 +156,14 @@ class Peer:
     def _safely(self, step: Callable[..., None], *args: Any) -> None:
         try:
             step(*args)
-        except Exception as problem:  # in a callback of the loop it would be lost
+        except Exception as problem:
+            # The event loop would log an exception of its callback, not raise it in the test.
             self.object(problem)
 
     def heard(self, message: JSON, method: str | None) -> None:
-        """A message came, a response to ``method`` if it is one: a place to look at it."""
+        """Hook for each received message. ``method`` is that of the request if it is a response."""
 
-    def _sort(self, message: JSON, waiting: Waiting | None, status: int | None) -> None:
+    def _sort(self, message: JSON, waiting: PendingRequest | None, status: int | None) -> None:
         if "method" not in message:
             if waiting is not None and not waiting.response.done():
                 waiting.response.set_result(message | {"status": status})
@@ -196,7 +199,7 @@ class Peer:
             raise problem
 
     def spawn(self, work: Any) -> asyncio.Task[Any]:
-        """A task that ends with the connection."""
+        """Start a task that is cancelled when the connection closes."""
         task: asyncio.Task[Any] = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -205,11 +208,12 @@ class Peer:
     # Questions.
 
     async def _reply(self, question: JSON) -> None:
-        """Answer a request of the server's by a response."""
+        """Answer a request of the server with a response."""
         reply: JSON = {"jsonrpc": "2.0", "id": question["id"]}
         try:
             reply["result"] = await self._answered(question)
-        except Exception as problem:  # the call that asked is to end, and tell of this
+        except Exception as problem:
+            # The server gets an error so that its call ends. The test gets the exception.
             self.object(problem)
             reply["error"] = {"code": NOT_ASKED, "message": "Nobody answers this."}
         try:
@@ -224,13 +228,13 @@ class Peer:
         return await self.answers.answer(question["method"], question.get("params", {}), self._call)
 
     async def _retry(self, result: JSON) -> JSON:
-        """What a request is repeated with, whose result asks ("input_required")."""
+        """Return the parameters with which a request is repeated ("input_required")."""
         asked = result.get("inputRequests", {})
         given = {key: await self._answered(one) for key, one in asked.items()}
         state = {"requestState": result["requestState"]} if "requestState" in result else {}
         return {"inputResponses": given} | state
 
-    # What goes.
+    # Sending.
 
     async def notify(self, method: str, **params: Any) -> None:
         """Send a notification."""
@@ -238,7 +242,7 @@ class Peer:
         await self.wire.send({"jsonrpc": "2.0", "method": method} | told)
 
     async def request(self, method: str, params: JSON) -> JSON:
-        """The result of a request, with every question answered. Raises ``RpcError``."""
+        """Return the result of a request after answering all questions. Raise ``RpcError``."""
         await self.open()
         while True:
             result = await self._once(method, params)
@@ -249,7 +253,7 @@ class Peer:
     async def _once(self, method: str, params: JSON) -> JSON:
         self._raise()
         id = next(self._ids)
-        self._waiting[id] = Waiting(method, asyncio.get_running_loop().create_future())
+        self._waiting[id] = PendingRequest(method, asyncio.get_running_loop().create_future())
         try:
             await self.wire.send(self.message(id, method, params))
             response = await self._response(id, method)
@@ -263,7 +267,7 @@ class Peer:
 
     async def _response(self, id: Id, method: str) -> JSON:
         try:
-            # Who listens waits for as long as it takes.
+            # A listen request has no timeout: it stays open.
             seconds = None if method == "subscriptions/listen" else self.seconds
             return await asyncio.wait_for(asyncio.shield(self._waiting[id].response), seconds)
         except (TimeoutError, asyncio.CancelledError) as error:
@@ -273,7 +277,7 @@ class Peer:
             raise
 
     def message(self, id: Id, method: str, params: JSON) -> JSON:
-        """A request as it is sent."""
+        """Return a request as it is sent."""
         meta: JSON = {} if self.revision.handshake else self.envelope()
         if method in TOLD_OF:
             meta["progressToken"] = id
@@ -281,7 +285,7 @@ class Peer:
         return {"jsonrpc": "2.0", "id": id, "method": method, "params": said}
 
     def envelope(self) -> JSON:
-        """What every request says of its client, where there is no handshake."""
+        """Return the client's metadata, part of every request in revisions without a handshake."""
         return {
             VERSION: self.revision.name,
             CLIENT_INFO: CLIENT,
@@ -292,7 +296,10 @@ class Peer:
     # Waiting.
 
     async def until(self, condition: Callable[[], T], seconds: float) -> T:
-        """What ``condition`` is, once something that came made it true. Raises ``TimeoutError``."""
+        """Return the value of ``condition`` as soon as it is true. Raise ``TimeoutError``.
+
+        It is evaluated after each received message.
+        """
         async with asyncio.timeout(seconds):
             while True:
                 self._arrived.clear()

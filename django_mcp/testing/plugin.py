@@ -1,8 +1,9 @@
 """
-The plugin for pytest: the fixtures ``mcp_client`` and ``async_mcp_client``.
+The pytest plugin: the fixtures ``mcp_client`` and ``async_mcp_client``.
 
-Rule: pytest loads this wherever the package is installed, so it imports nothing of ours or Django's
-before a fixture is asked for. A test that needs a database says so, as pytest-django has it.
+pytest loads it wherever the package is installed, so it imports neither this package nor Django
+before a test requests a fixture. A test that needs a database requests pytest-django's ``db`` or
+``transactional_db``.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ import pytest
 
 try:
     from pytest_asyncio import fixture as async_fixture
-except ImportError:  # anyio takes any
+except ImportError:  # anyio accepts plain fixtures
     async_fixture = pytest.fixture  # type: ignore[assignment]
 
 if TYPE_CHECKING:
-    from .asynchronous import AsyncClient
+    from .async_client import AsyncClient
     from .client import Client
 
-DATABASES = ("transactional_db", "db")  # of pytest-django, to be there before, and gone after
+# pytest-django's fixtures, set up before ours and torn down after them
+DATABASES = ("transactional_db", "db")
 
 
 @pytest.fixture
@@ -37,7 +39,7 @@ def _mcp_served(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def mcp_client(_mcp_served: None) -> Iterator[Client]:
-    """A client of the default server, who is nobody yet: ``mcp_client.acting_as(user)``."""
+    """An anonymous client of the default server. ``mcp_client.acting_as(user)`` returns another."""
     from .client import Client
 
     made = Client()
@@ -47,8 +49,8 @@ def mcp_client(_mcp_served: None) -> Iterator[Client]:
 
 @async_fixture
 async def async_mcp_client(_mcp_served: None) -> AsyncIterator[AsyncClient]:
-    """The same for tests that await, with pytest-asyncio or anyio."""
-    from .asynchronous import AsyncClient
+    """The same as ``mcp_client`` for async tests with pytest-asyncio or anyio."""
+    from .async_client import AsyncClient
 
     made = AsyncClient()
     yield made

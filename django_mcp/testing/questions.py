@@ -1,8 +1,11 @@
 """
-Questions of the server, answered by what a test gave: a value, or a function.
+Answers to the server's questions, and conversion of test values to JSON.
 
-Rule: a question that nobody answers fails the test, in the words of the question; it is never
-answered by a guess. An answer is written as the newest revision has it.
+A test gives answers as values or functions. A question without an answer fails the test with the
+question's text. It is never answered by a default. Answers have the format of the newest revision.
+
+``as_json`` and ``as_text`` convert arguments as a client would send them. A row becomes the key
+that the server's schema uses, so that a test may pass a model instance.
 
 Sources: client/elicitation, client/sampling and client/roots of each revision.
 """
@@ -11,21 +14,76 @@ from __future__ import annotations
 
 import enum
 import inspect
+import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from django.core.exceptions import ImproperlyConfigured
+from django.db.models import Model, QuerySet
+from pydantic_core import to_jsonable_python
+
+from ..declarations.fields.keys import key_text, key_value
+from ..declarations.model_resources import ModelResource
+
+if TYPE_CHECKING:
+    from ..declarations.server import Server
+
+
+def as_json(server: Server, value: Any) -> Any:
+    """Return ``value`` as JSON. Raise ``TypeError`` if that is not possible."""
+
+    def other(one: Any) -> Any:
+        if isinstance(one, Model):
+            return key_value(one, _lookup(server, one))
+        if isinstance(one, QuerySet):
+            return list(one)
+        if hasattr(one, "__str__") and type(one).__name__ == "__proxy__":  # a lazy translation
+            return str(one)
+        raise TypeError(f"{one!r} is nothing that a client can send.")
+
+    return to_jsonable_python(value, fallback=other)
+
+
+def as_text(server: Server, value: Any) -> str:
+    """Return ``value`` as the text of a prompt's argument."""
+    if isinstance(value, Model):
+        return key_text(value, _lookup(server, value))
+    found = as_json(server, value)
+    return found if isinstance(found, str) else json.dumps(found)
+
+
+def as_uri(server: Server, thing: Any) -> str:
+    """Return the URI of a row of a registered model, or the given URI."""
+    if isinstance(thing, Model):
+        return server.ready().resource_of(type(thing)).uri_of(thing)
+    return str(thing)
+
+
+def _lookup(server: Server, row: Model) -> str:
+    resource = _resource(server, row)
+    return "pk" if resource is None else resource.lookup
+
+
+def _resource(server: Server, row: Model) -> ModelResource | None:
+    try:
+        return server.ready().resource_of(type(row))
+    except (ImproperlyConfigured, ValueError):
+        # A tool may take the key of a row whose model is not registered.
+        return None
+
 
 JSON = dict[str, Any]
-# How a test's function is called, in the place where its code may use the ORM.
+# Calls a function of the test where its code may use the ORM.
 Caller = Callable[..., Awaitable[Any]]
 MODEL = "a model of the test's"
 
 
 class Unanswered(AssertionError):
-    """The server asked what nobody answers: see ``Client.answers``."""
+    """The server asked a question without an answer: see ``Client.answers``."""
 
 
 class Refusal(enum.Enum):
-    """How a user gives no answer: by saying no, or by closing the form."""
+    """The user declines to answer, or closes the form."""
 
     DECLINE = "decline"
     CANCEL = "cancel"
@@ -34,27 +92,27 @@ class Refusal(enum.Enum):
 DECLINE, CANCEL = Refusal.DECLINE, Refusal.CANCEL
 
 
-class Kind(Protocol):
-    """How one kind of question is put to a function, and its answer written."""
+class AnswerKind(Protocol):
+    """Return the arguments for the test's function, and the function that writes its answer."""
 
     def __call__(self, params: JSON) -> tuple[tuple[Any, ...], Callable[[Any], JSON]]: ...
 
 
 class Answers:
-    """What a test answers, by ``elicit``, ``visit``, ``sample`` and ``roots``."""
+    """The answers of a test to ``elicit``, ``visit``, ``sample`` and ``roots``."""
 
     def __init__(self, **given: Any) -> None:
         self._given: dict[str, Any] = {}
         self.give(**given)
 
     def give(self, **given: Any) -> None:
-        """Answer so from now on. Raises ``TypeError`` for what is never asked."""
+        """Set answers for all later questions. Raise ``TypeError`` for an unknown kind."""
         if unknown := sorted(set(given) - set(KINDS)):
             raise TypeError(f"Nobody asks for {', '.join(unknown)}; answers: {', '.join(KINDS)}.")
         self._given |= given
 
     async def answer(self, method: str, params: JSON, call: Caller) -> JSON:
-        """The result that answers a question. Raises ``Unanswered``."""
+        """Return the result that answers a question. Raise ``Unanswered``."""
         kind = _kind(method, params)
         if kind not in self._given:
             raise Unanswered(_unanswered(method, params, kind))
@@ -129,4 +187,4 @@ def _root(given: str | Mapping[str, Any] | Iterable[str]) -> JSON:
     return dict(given) if isinstance(given, Mapping) else dict(zip(("uri", "name"), given))  # noqa: B905
 
 
-KINDS: dict[str, Kind] = {"elicit": _form, "visit": _page, "sample": _sample, "roots": _roots}
+KINDS: dict[str, AnswerKind] = {"elicit": _form, "visit": _page, "sample": _sample, "roots": _roots}

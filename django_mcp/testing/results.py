@@ -1,8 +1,9 @@
 """
-What a client got, and assertions about it that read aloud.
+Results that a test client received, with assertions.
 
-Rule: an assertion gives back what it is about, so that they make a sentence, and one that fails
-shows everything that was got: words, data, and the bug behind them.
+Each assertion returns the result, so that assertions can be chained. A failed assertion shows all
+that was received: text, data, and exceptions that the server logged. ``Listed`` is a list of items
+as they were received, with look-up by name.
 """
 
 from __future__ import annotations
@@ -14,20 +15,41 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Self
 
-from .recording import Record
+from .wires import JSON, RequestRecord
 
-JSON = dict[str, Any]
+
+class Listed(list[JSON]):
+    """A list of items as received. A name or URI is ``in`` it if an item has that name or URI."""
+
+    def __contains__(self, one: object) -> bool:
+        return one in self.names if isinstance(one, str) else super().__contains__(one)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the items, and their URIs or URI templates."""
+        keys = ("name", "uri", "uriTemplate")
+        return [item[key] for item in self for key in keys if key in item]
+
+    def named(self, name: str) -> JSON:
+        """Return the item with that name or URI. Raise ``LookupError``."""
+        for item in self:
+            if name in Listed([item]).names:
+                return item
+        raise LookupError(f"There is no {name!r}; there are: {', '.join(self.names)}.")
+
+
 UNAUTHORIZED = 401
-# How a server says that there is no such thing, at least not for this caller.
+# How messages begin for what does not exist, or not for this caller.
 UNKNOWN = ("Unknown tool: ", "Unknown prompt: ", "Resource not found")
-UNSEEN = frozenset(("type", "data", "blob", "mimeType"))  # of a content block
+# keys of a content block that hold no text to read
+UNSEEN = frozenset(("type", "data", "blob", "mimeType"))
 MISSING: Any = object()
 
 
 class RpcError(Exception):
-    """The server answered with a JSON-RPC error: ``code``, ``message`` and ``data``.
+    """A JSON-RPC error of the server: ``code``, ``message`` and ``data``.
 
-    ``status`` is that of the HTTP answer, where there is one.
+    ``status`` is the HTTP status, or None for other transports.
     """
 
     def __init__(self, error: JSON, status: int | None = None) -> None:
@@ -38,59 +60,60 @@ class RpcError(Exception):
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer of the server: a result as it came over the wire, or an error.
+    """The response to a request: a result or an error.
 
-    ``raw`` is the result, empty where there is an error; ``queries`` are the SQL statements of the
-    project's code, and ``bugs`` the exceptions that the server logged meanwhile.
+    ``raw`` is the result as received, empty if there is an ``error``. ``queries`` are the SQL
+    statements of the project's code, ``bugs`` the exceptions that the server logged during the
+    call.
     """
 
     subject: str
     raw: JSON
     error: RpcError | None = None
-    record: Record = field(default_factory=Record, repr=False)
+    record: RequestRecord = field(default_factory=RequestRecord, repr=False)
 
     @property
     def queries(self) -> list[str]:
-        """SQL of permissions, binding, the code itself and its result; no transaction's own."""
+        """SQL of permission checks, binding, the code and its result, without savepoints."""
         return self.record.queries
 
     @property
     def bugs(self) -> list[BaseException]:
-        """What the server logged as errors while it worked on this."""
+        """Exceptions that the server logged during the call."""
         return self.record.bugs
 
     @property
     def is_error(self) -> bool:
-        """Whether it failed, in whichever way."""
+        """Whether the request failed, by a JSON-RPC error or a tool error."""
         return self.error is not None
 
     @property
     def code(self) -> int | None:
-        """The code of a JSON-RPC error."""
+        """The code of the JSON-RPC error, or None."""
         return None if self.error is None else self.error.code
 
     @property
     def text(self) -> str:
-        """Every text that was got, or the words of the error."""
+        """All text that was received, or the error's message."""
         return self._said() if self.error is None else self.error.message
 
     def _said(self) -> str:
         raise NotImplementedError
 
     def _seen(self) -> str:
-        """All in which ``assert_sees`` looks."""
+        """Return the text in which ``assert_sees`` searches."""
         return self.text
 
     # Assertions.
 
     def assert_ok(self) -> Self:
-        """It did not fail."""
+        """Assert that it did not fail."""
         if self.is_error:
             self._fail("failed")
         return self
 
     def assert_error(self, words: str = "") -> Self:
-        """It failed, in a way that the caller is told of, and ``words`` are in what is told."""
+        """Assert that it failed with an error for the caller that contains ``words``."""
         if not self.is_error:
             self._fail("did not fail")
         if words not in self.text:
@@ -98,14 +121,14 @@ class Answer:
         return self
 
     def assert_unknown(self) -> Self:
-        """For this caller there is no such thing: what may not be used does not exist."""
+        """Assert that the thing does not exist for this caller, or that they may not use it."""
         error = self.error
         if error is None or not (error.status == UNAUTHORIZED or error.message.startswith(UNKNOWN)):
             self._fail("is there for this caller")
         return self
 
     def assert_sees(self, *words: Any) -> Self:
-        """Each of ``words`` is somewhere in what was got, texts and data."""
+        """Assert that texts or data contain each of ``words``."""
         seen = self._seen()
         for one in map(str, words):
             if one not in seen:
@@ -113,7 +136,7 @@ class Answer:
         return self
 
     def assert_does_not_see(self, *words: Any) -> Self:
-        """None of ``words`` is anywhere in what was got."""
+        """Assert that texts and data contain none of ``words``."""
         seen = self._seen()
         for one in map(str, words):
             if one in seen:
@@ -121,7 +144,7 @@ class Answer:
         return self
 
     def assert_num_queries(self, number: int) -> Self:
-        """The project's code took so many queries: ``queries`` says which count."""
+        """Assert how many queries the project's code made: see ``queries``."""
         if len(self.queries) != number:
             listed = "\n".join(f"  {place}. {sql}" for place, sql in enumerate(self.queries, 1))
             self._fail(f"took {len(self.queries)} queries, not {number}", listed)
@@ -141,7 +164,7 @@ class Answer:
 
 
 class Result(Answer):
-    """What ``Client.call`` got from a tool."""
+    """The result of ``Client.call``."""
 
     @property
     def is_error(self) -> bool:
@@ -149,22 +172,23 @@ class Result(Answer):
 
     @property
     def content(self) -> list[JSON]:
-        """The content blocks, as they came."""
+        """The content blocks, as received."""
         found: list[JSON] = self.raw.get("content", [])
         return found
 
     @property
     def data(self) -> Any:
-        """The structured content; what the text holds as JSON, where a revision has no other.
+        """The structured content. In revisions without it, the text parsed as JSON.
 
-        ``AssertionError`` if the tool failed, or said nothing of the kind.
+        Raise ``AssertionError`` if the tool failed or returned neither.
         """
         self.assert_ok()
         told = _read(self.text)
         found = self.raw.get("structuredContent", told)
         if found is MISSING:
             self._fail("gave no data")
-        # Older revisions have objects only, and what is none within one: the text tells.
+        # In older revisions structured content is an object, so other values are wrapped in
+        # "result". The text has the value without the wrapper.
         return told if found == {"result": told} else found
 
     def _said(self) -> str:
@@ -174,7 +198,7 @@ class Result(Answer):
         return self.text if self.error is not None else _everything(self.raw)
 
     def assert_data(self, expected: Any = MISSING, /, **members: Any) -> Self:
-        """The data are ``expected``, or an object with at least these ``members``."""
+        """Assert that the data equal ``expected``, or are an object with these ``members``."""
         data = self.data
         if expected is not MISSING and data != expected:
             self._fail(f"gave other data than {expected!r}")
@@ -184,18 +208,18 @@ class Result(Answer):
         return self
 
 
-class Contents(Answer):
-    """What ``Client.read`` got from a resource."""
+class ReadResult(Answer):
+    """The result of ``Client.read``."""
 
     @property
     def contents(self) -> list[JSON]:
-        """The contents, as they came: mostly one."""
+        """The contents as received, usually one."""
         found: list[JSON] = self.raw.get("contents", [])
         return found
 
     @property
     def data(self) -> Any:
-        """What the text holds as JSON. ``AssertionError`` if there is none."""
+        """The text parsed as JSON. Raise ``AssertionError`` if it is not JSON."""
         found = _read(self.assert_ok().text)
         if found is MISSING:
             self._fail("is no JSON")
@@ -203,7 +227,7 @@ class Contents(Answer):
 
     @property
     def blob(self) -> bytes:
-        """The bytes of the first contents that are bytes. ``AssertionError`` if none are."""
+        """The bytes of the first binary contents. Raise ``AssertionError`` if there are none."""
         for one in self.assert_ok().contents:
             if "blob" in one:
                 return base64.b64decode(one["blob"])
@@ -214,11 +238,11 @@ class Contents(Answer):
 
 
 class Prompted(Answer):
-    """What ``Client.prompt`` got from a prompt."""
+    """The result of ``Client.prompt``."""
 
     @property
     def messages(self) -> list[JSON]:
-        """The messages, each with a ``role`` and its ``content``."""
+        """The messages, each with ``role`` and ``content``."""
         found: list[JSON] = self.raw.get("messages", [])
         return found
 
@@ -228,7 +252,7 @@ class Prompted(Answer):
 
 
 def _read(text: str) -> Any:
-    """The JSON that a text is, or MISSING."""
+    """Return the text parsed as JSON, or ``MISSING``."""
     try:
         return json.loads(text)
     except ValueError:
@@ -236,7 +260,7 @@ def _read(text: str) -> Any:
 
 
 def _everything(raw: JSON) -> str:
-    """What people and models see of a result: texts of any depth, and the data as JSON."""
+    """Return all visible text of a result: texts at any depth, and the data as JSON."""
     data = [_dumped(raw["structuredContent"])] if "structuredContent" in raw else []
     return "\n".join([*_texts(raw.get("content", ())), *data])
 

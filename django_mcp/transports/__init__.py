@@ -1,6 +1,6 @@
 """
-The ways in: Streamable HTTP and stdio.
+The transports: Streamable HTTP, HTTP+SSE and stdio.
 
-Rule: a transport says who is let in and maps what is said to a pipe; what it means is for
-``protocol`` and ``dispatch`` to say.
+A transport authenticates the client and moves messages. ``protocol`` decides what a message means,
+and ``calls`` runs it.
 """

@@ -1,12 +1,17 @@
-"""
-stdio: one client, on the standard streams of this process.
+"""The stdio transport: one client on the standard streams of this process, and its shutdown.
 
-Rule: nothing but MCP reaches stdout. The streams are taken away before the
-project is served: what it prints goes to stderr, what it reads is empty. Lines
-are UTF-8 on every platform; one that is too long is refused and skipped. The
-end of stdin, or SIGTERM, ends everything; how, is told in ``endings``.
+Only MCP messages reach stdout. ``taken_streams`` redirects the public streams first, so that
+project code prints to stderr and reads an empty stdin. Lines are UTF-8 on every platform. A line
+that is too long gets an error response and is skipped. Threads read and write the descriptors;
+messages are handled in the event loop (``pipe.Conversation``).
 
-Source: basic/transports, "stdio", of each revision.
+End of input, SIGTERM or SIGINT ends the conversation. A dedicated thread waits for that, so a
+blocked event loop or a client that reads nothing cannot delay it. All steps of the shutdown share
+one deadline, ``EXIT_SECONDS``. A process that serves only this client exits normally before that,
+with its exit hooks, or ``os._exit`` ends it then.
+
+Source: basic/transports, "stdio", of each revision; basic/lifecycle and basic/transports/stdio,
+"Shutdown".
 """
 
 from __future__ import annotations
@@ -17,34 +22,144 @@ import io
 import logging
 import os
 import queue
+import socket
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings as django_settings
 
-from ..dispatch.conversations import Conversation
 from ..protocol.jsonrpc import ParseError, encode
-from .endings import FINISHED, STOPPED, WRITTEN, Ending
+from ..runtime import threads
+from .pipe import Conversation
+from .process_signals import SIGNALS, SignalSocket
 
 if TYPE_CHECKING:
-    from ..declare.servers import Server
-    from ..principal import Principal
+    from ..auth.principal import Principal
+    from ..declarations.server import Server
+
+# Deadlines, in seconds since the shutdown began.
+CALLS_SECONDS = 1.0  # for running calls
+CLEANUP_SECONDS = 1.2  # for calls that were cancelled, to clean up
+FLUSH_SECONDS = 1.4  # for the client, to read the last responses
+EXIT_SECONDS = 1.5  # for the process, to exit by itself
+STDERR_SECONDS = 0.2  # more, to write to a stderr that perhaps nothing reads
+
+END_BYTE = 0  # the byte for an end without a signal; 0 is no signal's number
+
+
+class StdioShutdown:
+    """The shutdown of the conversation that is served in this event loop.
+
+    ``begun`` is set when the shutdown starts. If ``leaves``, the process ends with it. If
+    ``caught``, signals start it. Signals and ``begin`` write a byte to a socket, which a thread
+    reads.
+    """
+
+    def __init__(self, *, leaves: bool = False, caught: bool = True) -> None:
+        self.begun = asyncio.Event()
+        self._loop, self._leaves, self._caught = asyncio.get_running_loop(), leaves, caught
+        self._at, self._code = 0.0, 0
+        self._ear, self._bell = socket.socketpair()
+        self._bell.setblocking(False)
+        self._due, self._said = threading.Event(), threading.Event()
+
+    def begin(self, *_: Any) -> None:
+        """Start the shutdown. Safe in any thread and in signal handlers: it takes no lock."""
+        with contextlib.suppress(OSError):  # the socket is closed, or full of such bytes
+            self._bell.send(bytes([END_BYTE]))
+
+    def left(self, until: float) -> float:
+        """Return the seconds left until a deadline, which counts from the start of the shutdown."""
+        return max(0.0, self._at + until - time.monotonic())
+
+    @contextlib.contextmanager
+    def awaited(self) -> Iterator[None]:
+        """Watch for the end during the block. The end of the block starts the shutdown as well."""
+        hearing = self._started()
+        caught = SignalSocket(self._bell.fileno(), self.begin) if self._caught else None
+        try:
+            yield
+        except BaseException:
+            self._code = 1
+            raise
+        finally:
+            self.begin()
+            if self._leaves:
+                let_pools_go()
+            else:
+                if caught is not None:
+                    caught.give_back()
+                hearing.join()
+                self._bell.close()
+                self._ear.close()
+
+    def _started(self) -> threading.Thread:
+        """Start and return the thread that waits for the end.
+
+        All threads start now, because an interpreter that is exiting cannot start any.
+        """
+        if self._leaves:
+            threading.Thread(target=self._speak, name="mcp-last-words", daemon=True).start()
+        hearing = threading.Thread(target=self._hear, name="mcp-end", daemon=True)
+        hearing.start()
+        return hearing
+
+    def _hear(self) -> None:
+        while self._ear.recv(1)[0] not in (END_BYTE, *SIGNALS):
+            pass
+        self._at = time.monotonic()
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self.begun.set)
+        if self._leaves:
+            time.sleep(EXIT_SECONDS)
+            self._leave()
+
+    def _leave(self) -> None:
+        """End the process, even if the write of the last message to stderr blocks."""
+        self._due.set()
+        self._said.wait(STDERR_SECONDS)
+        os._exit(self._code)
+
+    def _speak(self) -> None:
+        self._due.wait()
+        with contextlib.suppress(Exception):
+            stuck = ", ".join(one.name for one in threading.enumerate() if not one.daemon)
+            sys.stderr.write(f"Left behind, as they did not stop: {stuck}.\n")
+            flush()
+        self._said.set()
+
+
+def let_pools_go() -> None:
+    """Shut down the thread pools without waiting for their jobs."""
+    for pool in (threads.tools, threads.lookups):
+        pool.shutdown(wait=False)
+
+
+def flush() -> None:
+    """Flush the standard streams: ``os._exit`` would drop their buffers."""
+    for stream in (sys.stdout, sys.__stdout__, sys.stderr):
+        if stream is not None:
+            stream.flush()
+
 
 logger = logging.getLogger("django_mcp")
-CHUNK = 65_536
-BACKLOG = 16_000_000  # bytes that wait for a slow reader, on either side, before less is taken
+CHUNK_BYTES = 65_536
+# Bytes that may wait for a slow reader, in each direction. Above that, the server stops reading,
+# and drops the notifications below.
+MAX_BUFFERED_BYTES = 16_000_000
 DROPPED_FIRST = ("notifications/progress", "notifications/message")
 
 
 @contextlib.contextmanager
 def taken_streams(*, for_good: bool = False) -> Iterator[tuple[int, int]]:
-    """Private copies of stdin and stdout; the public ones lead to nothing and to stderr.
+    """Yield private descriptors of stdin and stdout, and redirect the public ones.
 
-    What was printed before, and waits in a buffer, goes to stderr as well.
-    ``for_good`` is for a process that ends with the conversation: what it
-    prints at its end is no message either.
+    During the block stdin is empty and stdout leads to stderr. Text that was printed before and is
+    still in a buffer goes to stderr as well. ``for_good`` is for a process that ends with the
+    conversation: the streams stay redirected, so that what its exit hooks print is no message.
     """
     reading, writing = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -57,9 +172,9 @@ def taken_streams(*, for_good: bool = False) -> Iterator[tuple[int, int]]:
     try:
         yield reading, writing
     finally:
-        if (
-            not for_good
-        ):  # or they stay as they are: a thread may be at them, and Windows waits for it
+        # With ``for_good`` the descriptors stay open: a thread may still read or write them, and
+        # on Windows closing them would wait for that thread.
+        if not for_good:
             sys.stdout = printed
             os.dup2(reading, 0)
             os.dup2(writing, 1)
@@ -68,15 +183,15 @@ def taken_streams(*, for_good: bool = False) -> Iterator[tuple[int, int]]:
 
 
 def _settle(stream: Any, for_good: bool) -> None:
-    """Write what waits in a buffer and, for good, UTF-8 from now on (basic/transports/stdio)."""
+    """Flush a stream and, if ``for_good``, make it UTF-8 from now on (basic/transports/stdio)."""
     if stream is not None:
         stream.flush()
     if for_good and isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
-class Writer:
-    """Writes messages as lines, in order, in a thread of its own."""
+class LineWriter:
+    """A queue of messages that a thread writes to a descriptor as lines, in order."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -88,22 +203,27 @@ class Writer:
         self._thread.start()
 
     def send(self, message: Any) -> None:
-        """Take a message, from any thread; chatter is left out when too much waits."""
+        """Queue a message. Safe in any thread; never blocks.
+
+        Progress and log notifications are dropped while more than ``MAX_BUFFERED_BYTES`` bytes
+        wait.
+        """
         chatter = isinstance(message, dict) and message.get("method") in DROPPED_FIRST
-        if chatter and self._backlog > BACKLOG:
+        if chatter and self._backlog > MAX_BUFFERED_BYTES:
             return
         line = encode(message).encode() + b"\n"
+        # Under the lock, the thread cannot subtract a line from the count before it was added.
         with self._lock:
             self._backlog += len(line)
             self._waiting.put(line)
 
     def wait_for_room(self) -> None:
-        """Return when the reader has caught up, or is gone."""
+        """Block until at most ``MAX_BUFFERED_BYTES`` wait to be written, or writing has failed."""
         with self._room:
-            self._room.wait_for(lambda: self._backlog <= BACKLOG)
+            self._room.wait_for(lambda: self._backlog <= MAX_BUFFERED_BYTES)
 
     def close(self, seconds: float) -> None:
-        """Write what waits, for as long as ``seconds``."""
+        """Write what is queued, for at most ``seconds``."""
         self._waiting.put(None)
         self._thread.join(seconds)
 
@@ -121,14 +241,15 @@ class Writer:
             while view:
                 view = view[os.write(self._descriptor, view) :]
         except OSError:
-            return False  # the client is gone; its closed stdin ends the conversation
+            return False  # the client closed its end; the end of stdin ends the conversation
         return True
 
 
-class Reader:
-    """Reads ahead, in a thread of its own: the end of the input is seen behind what waits.
+class LineReader:
+    """A thread that reads ahead from a descriptor, about ``MAX_BUFFERED_BYTES`` at most.
 
-    ``ended`` is called at the end, from that thread.
+    Reading ahead notices the end of the input although earlier messages still wait. At the end the
+    thread calls ``ended``.
     """
 
     def __init__(self, descriptor: int, ended: Callable[[], None]) -> None:
@@ -139,23 +260,23 @@ class Reader:
         threading.Thread(target=self._read, name="mcp-stdin", daemon=True).start()
 
     def read(self) -> bytes:
-        """The next bytes, once there are some; none at the end."""
+        """Return the next bytes, and block until there are some; ``b""`` at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._ahead or self.over)
-            chunk = bytes(self._ahead[:CHUNK])
-            del self._ahead[:CHUNK]
+            chunk = bytes(self._ahead[:CHUNK_BYTES])
+            del self._ahead[:CHUNK_BYTES]
             self._changed.notify_all()
         return chunk
 
     def close(self) -> None:
-        """Read no more: the descriptor may soon be another's."""
+        """Stop reading: the descriptor's number may soon belong to another file."""
         with self._changed:
             self.over = True
             self._changed.notify_all()
 
     def _read(self) -> None:
         try:
-            while (chunk := os.read(self._descriptor, CHUNK)) and self._kept(chunk):
+            while (chunk := os.read(self._descriptor, CHUNK_BYTES)) and self._kept(chunk):
                 pass
         except OSError:
             logger.debug("stdin was closed under the reader", exc_info=True)
@@ -163,16 +284,16 @@ class Reader:
         self._ended()
 
     def _kept(self, chunk: bytes) -> bool:
-        """Keep what was read until there is room for more; whether more is wanted."""
+        """Buffer a chunk, and wait while the buffer is full. Return whether to read on."""
         with self._changed:
             self._ahead += chunk
             self._changed.notify_all()
-            self._changed.wait_for(lambda: len(self._ahead) < BACKLOG or self.over)
+            self._changed.wait_for(lambda: len(self._ahead) < MAX_BUFFERED_BYTES or self.over)
             return not self.over
 
 
 def lines(read: Callable[[], bytes], limit: int | None) -> Iterator[bytes | None]:
-    """The lines of a stream; None for one that is longer than ``limit``."""
+    """Yield the lines of a stream that are not blank; None for one longer than ``limit`` bytes."""
     rest, skipping = b"", False
     while chunk := read():
         *whole, rest = (rest + chunk).split(b"\n")
@@ -198,26 +319,33 @@ async def serve(
     caught: bool = True,
     host: str | None = None,
 ) -> None:
-    """Serve one client on two descriptors until it closes its end, or SIGTERM.
+    """Serve one client on two descriptors until it closes its end, or a signal arrives.
 
-    If ``leaves``, the process ends with it; signals are ``caught`` unless it is one of several
-    (``endings``). ``host`` is what the site is called; that of ``URL`` unless it is given.
+    If ``leaves``, the process ends with the conversation. If ``caught``, signals end it; pass
+    False for one of several conversations in a process. ``host`` is the host of the site in
+    requests, by default that of the setting ``URL``.
     """
-    ending, writer = Ending(leaves=leaves, caught=caught), Writer(writing)
+    ending, writer = StdioShutdown(leaves=leaves, caught=caught), LineWriter(writing)
     conversation = Conversation(server, principal, writer.send, host=host)
-    with ending.awaited(), contextlib.closing(Reader(reading, ending.begin)) as reader:
+    with ending.awaited(), contextlib.closing(LineReader(reading, ending.begin)) as reader:
         taken = _taking(conversation, writer, reader)
         await ending.begun.wait()
         if reader.over:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(taken.wait(), ending.left(FINISHED))
-        await conversation.finish(ending.left(FINISHED))
-        await conversation.close(ending.left(STOPPED) / 2)  # it cancels twice, and waits each time
-        writer.close(ending.left(WRITTEN))
+                await asyncio.wait_for(taken.wait(), ending.left(CALLS_SECONDS))
+        await conversation.finish(ending.left(CALLS_SECONDS))
+        # Half of the time, because ``close`` waits twice: after it asks calls to stop, and after it
+        # cancels their tasks.
+        await conversation.close(ending.left(CLEANUP_SECONDS) / 2)
+        writer.close(ending.left(FLUSH_SECONDS))
 
 
-def _taking(conversation: Conversation, writer: Writer, reader: Reader) -> asyncio.Event:
-    """Take messages in a thread, no faster than the client reads; the event comes after them."""
+def _taking(conversation: Conversation, writer: LineWriter, reader: LineReader) -> asyncio.Event:
+    """Start a thread that passes messages to the conversation; return an event for its end.
+
+    The thread waits while the client is slow to read responses, so that a client that only sends
+    cannot fill the memory. The event is set in the loop after the last message.
+    """
     loop, limit = asyncio.get_running_loop(), django_settings.DATA_UPLOAD_MAX_MEMORY_SIZE
     taken, done = asyncio.Event(), threading.Semaphore(0)
 

@@ -1,6 +1,5 @@
 """
-What people see of a server in a browser: the page at its address, and how to connect.
+The HTML page at the URL of a server, snippets to connect clients, and health checks.
 
-Rule: a page shows what its visitor may use and nothing else; it needs no script,
-sets nothing and changes nothing.
+The page shows only what its visitor may use. It needs no script and changes nothing.
 """

@@ -1,9 +1,9 @@
-"""
-The clients that people connect with: what each wants to be told, and where it keeps it.
+"""How to connect well-known MCP clients: configuration snippets, commands and deep links.
 
-Rule: what is said of a client stands in its own documentation, whose address stands
-beside it. A token goes into a header, a variable or a file, never into an address; and
-what is shown may be pasted as it is.
+``CLIENTS`` describes each client as its own documentation does; ``source`` is the URL of that
+documentation. A token goes into a header, an environment variable or a file, never into a URL.
+Snippets are escaped so that they can be pasted unchanged. ``ways`` makes the list for the page,
+with a placeholder instead of a token.
 """
 
 from __future__ import annotations
@@ -15,21 +15,26 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, urlencode
+
+from ..auth.principal import ChallengingVerifier, verifiers
+
+if TYPE_CHECKING:
+    from ..declarations.server import Server
 
 PLACEHOLDER = "YOUR_TOKEN"
 MAKE_TOKEN = "python manage.py mcp_token create --user NAME --name LABEL"
 HINT = f"Put an access token in the place of {PLACEHOLDER}. This makes one: {MAKE_TOKEN}"
 NAME = re.compile(
     r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}"
-)  # what every client here takes as a server's name
+)  # every client here accepts such a name of a server
 TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # token68 of RFC 9110, section 11.2
-PLAIN = re.compile(r"[\w@+=:,./-]+", re.ASCII)  # no shell makes anything of these
-SPACED = re.compile(r"[\w@+=:,./ -]+", re.ASCII)  # nor of these, in double quotes
+PLAIN = re.compile(r"[\w@+=:,./-]+", re.ASCII)  # no shell interprets these characters
+SPACED = re.compile(r"[\w@+=:,./ -]+", re.ASCII)  # nor these, in double quotes
 
 Language = Literal["json", "toml", "sh", "text"]
 Entry = dict[str, Any]
@@ -37,9 +42,9 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True)
 class Snippet:
-    """What to paste: ``text``, in a language, and ``where`` it goes.
+    """A text to paste, its language, and ``where`` it goes.
 
-    ``hint`` is empty, or says what is to be done to it before.
+    ``hint`` says what to change in it first. It is empty if nothing has to be changed.
     """
 
     text: str
@@ -49,8 +54,8 @@ class Snippet:
 
 
 @dataclass(frozen=True)
-class Place:
-    """A path below the folder that a variable names, and otherwise below ``folder``."""
+class ConfigPath:
+    """A path below the folder in an environment variable, or below ``folder`` if it is not set."""
 
     rest: str
     folder: str = "~"
@@ -61,57 +66,62 @@ class Place:
 
 
 @dataclass(frozen=True)
-class File:
-    """A client's own configuration: servers by name, below the key ``root``.
+class ConfigFile:
+    """A client's configuration file: servers by name, below the key ``root``.
 
-    ``user`` has its place on a platform, as ``sys.platform`` names it, "" for the others;
-    ``project`` is the path in a folder that people share, where the client has such a thing.
+    ``http`` and ``stdio`` make the entry of a server. ``user`` maps values of ``sys.platform`` to
+    the place of the user's file; "" is for all other platforms. ``project`` is the path within a
+    project's folder, or None if the client has no file there.
     """
 
     root: str
     http: Callable[[str, str | None], Entry]
     stdio: Callable[[Sequence[str]], Entry]
-    user: Mapping[str, Place] = field(default_factory=dict)
+    user: Mapping[str, ConfigPath] = field(default_factory=dict)
     project: str | None = None
     language: Literal["json", "toml"] = "json"
 
     def path(self, folder: Path | None = None, platform: str = sys.platform) -> Path | None:
-        """The file: that of ``folder``, or without one the user's own; None where there is none."""
+        """Return the path of the file of a project's ``folder``, or else of the user's file.
+
+        None if the client has no such file.
+        """
         if folder is not None:
             return folder / self.project if self.project else None
         place = self.user.get(platform, self.user.get(""))
         return place.path() if place else None
 
     def text(self, name: str, entry: Entry) -> str:
-        """``entry`` as the whole of such a file."""
+        """Return the content of a file that has only this entry."""
         if self.language == "toml":
             return table(self.root, name, entry)
         return json.dumps({self.root: {name: entry}}, indent=2, ensure_ascii=False)
 
 
 @dataclass(frozen=True)
-class Client:
-    """A program that speaks MCP.
+class ClientProgram:
+    """A program that speaks MCP, and how to add a server to it.
 
-    ``add`` and ``add_stdio`` are its own command for a new server, ``file`` is its configuration;
-    what has neither is told by hand, with ``advice``.
+    ``add`` and ``add_stdio`` return the client's own command for that, ``file`` is its
+    configuration file, and ``link`` returns a deep link. ``advice`` is text for clients that have
+    neither a command nor a file.
     """
 
     key: str
     name: str
-    source: str  # of what is said here
+    source: str  # URL of the documentation that this follows
     where: str
-    file: File | None = None
+    file: ConfigFile | None = None
     add: Callable[[str, str, str | None], list[str]] | None = None
     add_stdio: Callable[[str, Sequence[str]], list[str]] | None = None
     link: Callable[[str, str, bool], str] | None = None
     advice: str = ""
 
     def snippet(self, name: str, *, url: str, token: str | None = None) -> Snippet:
-        """What connects it to ``url``. Without a token there is a placeholder for one; where the
-        token is empty, none is sent.
+        """Return what connects the client to ``url``.
 
-        Raises ``ValueError`` for a name or token that no client takes.
+        If ``token`` is None, the snippet has a placeholder. If it is empty, the client sends no
+        token. Raise ``ValueError`` for an invalid name or token.
         """
         _check(name, token)
         if self.advice:
@@ -124,7 +134,10 @@ class Client:
         return Snippet(text, self.file.language, self.where, hint)
 
     def stdio_snippet(self, name: str, command: Sequence[str]) -> Snippet | None:
-        """What lets it start ``command`` and speak to that; None where it starts no programs."""
+        """Return what makes the client start ``command`` and connect over its stdio.
+
+        None if the client cannot start programs. Raise ``ValueError`` for an invalid name.
+        """
         _check(name)
         if self.add_stdio is not None:
             return Snippet(shell(self.add_stdio(name, command)), "sh", self.where)
@@ -134,17 +147,17 @@ class Client:
         return Snippet(text, self.file.language, self.where)
 
     def deep_link(self, name: str, url: str, *, asks_token: bool = False) -> str | None:
-        """The link that opens it and adds the server; None where it has no such links.
+        """Return the link that opens the client and adds the server; None if it has no such links.
 
-        There is never a token in it: with ``asks_token`` the client asks the user for one, or
-        keeps a place for it.
+        The link never contains a token. With ``asks_token`` the client asks the user for one, or
+        the entry has a placeholder.
         """
         _check(name)
         return self.link(name, url, asks_token) if self.link else None
 
 
-def client(key: str) -> Client:
-    """The client called ``key``. Raises ``LookupError`` with those there are."""
+def client(key: str) -> ClientProgram:
+    """Return the client with that key. Raise ``LookupError``, which lists the known keys."""
     for one in CLIENTS:
         if one.key == key:
             return one
@@ -160,14 +173,17 @@ def _check(name: str, token: str | None = None) -> None:
 
 
 def shell(command: Sequence[str]) -> str:
-    """``command`` as a line to type: in a shell of this machine, and where it can be of any."""
+    """Return ``command`` as a line for a shell.
+
+    Without special characters the line works in every shell, else only in this platform's.
+    """
     if all(PLAIN.fullmatch(part) or SPACED.fullmatch(part) for part in command):
         return " ".join(part if PLAIN.fullmatch(part) else f'"{part}"' for part in command)
     return subprocess.list2cmdline(command) if os.name == "nt" else shlex.join(command)
 
 
 def table(root: str, name: str, entry: Entry) -> str:
-    """A table of TOML. Strings of JSON are strings of TOML, where nothing is escaped by halves."""
+    """Return a TOML table. A JSON string without surrogate pairs and DEL is a valid TOML string."""
     lines = (f"{key} = {_value(value)}" for key, value in entry.items())
     return "\n".join([f"[{root}.{name}]", *lines])
 
@@ -178,7 +194,7 @@ def _value(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-# What goes into configurations.
+# Entries of configuration files.
 
 
 def bearer(token: str | None) -> dict[str, str]:
@@ -186,7 +202,10 @@ def bearer(token: str | None) -> dict[str, str]:
 
 
 def remote(address: str = "url", headers: str = "headers", **more: str) -> Any:
-    """Makes the entry of a server at a URL, whose keys clients name in various ways."""
+    """Return a function that makes the entry of a server at a URL.
+
+    ``address`` and ``headers`` are the client's names of these keys.
+    """
 
     def entry(url: str, token: str | None) -> Entry:
         return {**more, address: url} | ({headers: bearer(token)} if token else {})
@@ -195,7 +214,7 @@ def remote(address: str = "url", headers: str = "headers", **more: str) -> Any:
 
 
 def local(**more: str) -> Any:
-    """Makes the entry of a server that the client starts."""
+    """Return a function that makes the entry of a server that the client starts."""
 
     def entry(command: Sequence[str]) -> Entry:
         return {**more, "command": command[0], "args": list(command[1:])}
@@ -207,9 +226,10 @@ BRIDGED = "AUTH_HEADER"
 
 
 def bridged(url: str, token: str | None) -> Entry:
-    """For a client that starts servers alone: one that fetches what another says.
+    """Return an entry for a client that only starts programs: ``mcp-remote``, a stdio proxy.
 
-    https://github.com/geelen/mcp-remote: the header has no space, for what splits arguments.
+    https://github.com/geelen/mcp-remote: the argument has no space, because some clients split
+    arguments at spaces.
     """
     entry: Entry = {"command": "npx", "args": ["-y", "mcp-remote", url]}
     if token:
@@ -218,7 +238,7 @@ def bridged(url: str, token: str | None) -> Entry:
     return entry
 
 
-# Commands, and links that clients answer to.
+# Commands and deep links of clients.
 
 
 def header(token: str | None) -> list[str]:
@@ -245,7 +265,7 @@ def inspect_stdio(name: str, command: Sequence[str]) -> list[str]:
 
 
 def cursor_link(name: str, url: str, asks_token: bool) -> str:
-    """https://cursor.com/docs/mcp/install-links: it shows the entry before it is taken."""
+    """https://cursor.com/docs/mcp/install-links: Cursor shows the entry before it adds it."""
     entry = remote()(url, PLACEHOLDER if asks_token else None)
     config = base64.b64encode(json.dumps(entry).encode()).decode()
     asked = urlencode({"name": name, "config": config})
@@ -253,7 +273,7 @@ def cursor_link(name: str, url: str, asks_token: bool) -> str:
 
 
 def vscode_link(name: str, url: str, asks_token: bool) -> str:
-    """The "MCP URL handler" of VS Code's guide for developers; it asks for the inputs."""
+    """The "MCP URL handler" of VS Code's guide for developers; VS Code asks for the inputs."""
     asked: Entry = {"name": name, "type": "http", "url": url}
     if asks_token:
         secret = f"{name}-token"
@@ -271,52 +291,58 @@ ChatGPT comes from the internet: it needs a public address, https://..., and can
 localhost. It sends no access token of this kind: without OAuth it sees what is for everybody."""
 
 
-def applications(folder: str, file: str) -> dict[str, Place]:
-    """Where programs keep what is theirs, on each platform."""
+def applications(folder: str, file: str) -> dict[str, ConfigPath]:
+    """Return the usual place of a program's configuration file on each platform."""
     return {
-        "darwin": Place(f"Library/Application Support/{folder}/{file}"),
-        "win32": Place(f"{folder}/{file}", "~/AppData/Roaming", "APPDATA"),
-        "": Place(f"{folder}/{file}", "~/.config", "XDG_CONFIG_HOME"),
+        "darwin": ConfigPath(f"Library/Application Support/{folder}/{file}"),
+        "win32": ConfigPath(f"{folder}/{file}", "~/AppData/Roaming", "APPDATA"),
+        "": ConfigPath(f"{folder}/{file}", "~/.config", "XDG_CONFIG_HOME"),
     }
 
 
-CLIENTS: tuple[Client, ...] = (
-    Client(
+CLIENTS: tuple[ClientProgram, ...] = (
+    ClientProgram(
         "claude-code",
         "Claude Code",
         "https://code.claude.com/docs/en/mcp",
         "In a terminal, in the folder where you work",
-        # Its own file for all folders is its state as well: that one is left to its command.
-        File("mcpServers", remote(type="http"), local(), project=".mcp.json"),
+        # Its user-wide file also holds its state, so only its own command should change it.
+        ConfigFile("mcpServers", remote(type="http"), local(), project=".mcp.json"),
         add=claude_add,
         add_stdio=claude_add_stdio,
     ),
-    Client(
+    ClientProgram(
         "claude-desktop",
         "Claude Desktop",
         "https://modelcontextprotocol.io/docs/develop/connect-local-servers",
         "claude_desktop_config.json (Settings, Developer, Edit Config); then start it again",
-        File(
+        ConfigFile(
             "mcpServers",
             bridged,
             local(),
             applications("Claude", "claude_desktop_config.json"),
         ),
     ),
-    Client(
+    ClientProgram(
         "cursor",
         "Cursor",
         "https://cursor.com/docs/mcp",
         "~/.cursor/mcp.json, or .cursor/mcp.json of a project",
-        File("mcpServers", remote(), local(), {"": Place(".cursor/mcp.json")}, ".cursor/mcp.json"),
+        ConfigFile(
+            "mcpServers",
+            remote(),
+            local(),
+            {"": ConfigPath(".cursor/mcp.json")},
+            ".cursor/mcp.json",
+        ),
         link=cursor_link,
     ),
-    Client(
+    ClientProgram(
         "vscode",
         "VS Code",
         "https://code.visualstudio.com/docs/copilot/reference/mcp-configuration",
         '.vscode/mcp.json of a folder, or "MCP: Open User Configuration"',
-        File(
+        ConfigFile(
             "servers",
             remote(type="http"),
             local(type="stdio"),
@@ -325,53 +351,54 @@ CLIENTS: tuple[Client, ...] = (
         ),
         link=vscode_link,
     ),
-    Client(
+    ClientProgram(
         "codex",
         "Codex",
         "https://developers.openai.com/codex/mcp",
         "~/.codex/config.toml, or .codex/config.toml of a project you trust",
-        File(
+        ConfigFile(
             "mcp_servers",
             remote(headers="http_headers"),
             local(),
-            {"": Place("config.toml", "~/.codex", "CODEX_HOME")},
+            {"": ConfigPath("config.toml", "~/.codex", "CODEX_HOME")},
             ".codex/config.toml",
             "toml",
         ),
     ),
-    Client(
+    ClientProgram(
         "windsurf",
         "Windsurf",
         "https://docs.windsurf.com/windsurf/cascade/mcp",
         "~/.codeium/windsurf/mcp_config.json; then the refresh button of its MCP panel",
-        File(
+        ConfigFile(
             "mcpServers",
             remote("serverUrl"),
             local(),
-            {"": Place(".codeium/windsurf/mcp_config.json")},
+            {"": ConfigPath(".codeium/windsurf/mcp_config.json")},
         ),
     ),
-    Client(
+    ClientProgram(
         "zed",
         "Zed",
         "https://zed.dev/docs/ai/mcp",
         "settings.json (zed: open settings), or .zed/settings.json of a project",
-        File(
+        ConfigFile(
             "context_servers",
             remote(),
             local(source="custom"),
-            applications("zed", "settings.json") | {"darwin": Place(".config/zed/settings.json")},
+            applications("zed", "settings.json")
+            | {"darwin": ConfigPath(".config/zed/settings.json")},
             ".zed/settings.json",
         ),
     ),
-    Client(
+    ClientProgram(
         "chatgpt",
         "ChatGPT",
         "https://developers.openai.com/apps-sdk/deploy/connect-chatgpt",
         "In its settings",
         advice=CHATGPT,
     ),
-    Client(
+    ClientProgram(
         "inspector",
         "MCP Inspector",
         "https://modelcontextprotocol.io/docs/tools/inspector",
@@ -380,3 +407,59 @@ CLIENTS: tuple[Client, ...] = (
         add_stdio=inspect_stdio,
     ),
 )
+
+
+@dataclass(frozen=True)
+class ConnectionMethod:
+    """How to connect one client: a snippet, and a deep link if the client has one.
+
+    ``words`` are the words of a command, so that the page breaks lines only between them.
+    """
+
+    key: str
+    name: str
+    snippet: Snippet
+    link: str | None
+
+    @property
+    def words(self) -> list[str]:
+        return self.snippet.text.split(" ") if self.snippet.language == "sh" else []
+
+
+def ways(server: Server, url: str) -> list[ConnectionMethod]:
+    """Return how to connect each client in ``CLIENTS`` to ``server`` at ``url``."""
+    name, asks = short_name(server), not (is_open(server) or signs_in(server))
+    token = None if asks else ""
+    return [
+        ConnectionMethod(
+            one.key,
+            one.name,
+            one.snippet(name, url=url, token=token),
+            one.deep_link(name, url, asks_token=asks),
+        )
+        for one in CLIENTS
+    ]
+
+
+def is_open(server: Server) -> bool:
+    """Whether everything on the server is public, so that no client needs a token."""
+    return server.catalog.has_public and server.catalog.is_public
+
+
+def signs_in(server: Server) -> bool:
+    """Whether a client without a token gets a 401 that says where its user can sign in.
+
+    A server with something public accepts anonymous clients, so they may never get a 401.
+    """
+    if server.catalog.has_public:
+        return False
+    return any("resource_metadata" in one.challenge(server) for one in _challenging())
+
+
+def _challenging() -> Iterator[ChallengingVerifier]:
+    return (one for one in verifiers() if isinstance(one, ChallengingVerifier))
+
+
+def short_name(server: Server) -> str:
+    """Return the server's name with only the characters that every client accepts."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", server.public_name).strip("-")[:64] or "mcp"

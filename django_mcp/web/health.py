@@ -1,10 +1,10 @@
 """
-Whether this process lives, and whether clients should be sent to it: for those who watch it.
+Liveness and readiness probes for load balancers and orchestrators.
 
-Rule: beside Django, so that no middleware, host or redirect is in the way. Liveness asks nobody,
-for nothing is better after a restart when a database is gone. Readiness asks each database one
-question, at most once a second however often it is asked itself, and waits for a bounded time. Both
-answer in fixed words: what is wrong in detail is in the log.
+They are ASGI applications outside of Django, so that no middleware, ALLOWED_HOSTS check or redirect
+can fail them. Liveness queries nothing, because a restart does not help when a database is down.
+Readiness queries each database at most once per second, in a thread, and waits at most
+``TIMEOUT_SECONDS`` seconds for it. Responses are fixed words; the log has the details.
 """
 
 from __future__ import annotations
@@ -22,34 +22,36 @@ from django.db import DatabaseError, connections, router
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
-from .. import threads
 from ..conf import settings
-from ..delivery.jobs import PerLoop
-from ..delivery.leases import lease
 from ..exceptions import Busy
 from ..models import Token
-from ..transports.http.draining import draining
+from ..runtime import threads
+from ..runtime.runtime import Service
+from ..storage.leases import lease
+from ..transports.http.shutdown import draining
 
 if TYPE_CHECKING:
-    from ..transports.http.exchanges import Application
+    from ..transports.http.request import Application
 
 logger = logging.getLogger("django_mcp")
 APP = "django_mcp"
-FRESH, PATIENCE = 1.0, 3.0  # seconds: that an answer is believed, and that one is waited for
+CACHE_SECONDS, TIMEOUT_SECONDS = 1.0, 3.0  # seconds: to cache a result, and to wait for one
 PLAIN = [(b"content-type", b"text/plain; charset=utf-8"), (b"cache-control", b"no-store")]
 
 
 def addresses(below: str) -> dict[str, Application]:
-    """The pair, by path."""
+    """Return the applications for liveness and readiness, by path below ``below``."""
     place = below.strip("/")
     return {f"{place}/live": live, f"{place}/ready": ready}
 
 
 async def live(scope: Any, receive: Any, send: Any) -> None:
+    """Answer 200 if the event loop runs."""
     await _answer(scope, send, 200, "alive")
 
 
 async def ready(scope: Any, receive: Any, send: Any) -> None:
+    """Answer 200 if the process can serve clients, else 503 and the reasons."""
     if lacking := await readiness().lacking():
         await _answer(scope, send, 503, f"not ready: {', '.join(lacking)}")
     else:
@@ -67,7 +69,7 @@ async def _answer(scope: Any, send: Any, status: int, words: str) -> None:
 
 
 class Readiness:
-    """What one loop knows of it."""
+    """The cached readiness of this process, for one event loop."""
 
     def __init__(self) -> None:
         self._looking: asyncio.Task[None] | None = None
@@ -75,7 +77,7 @@ class Readiness:
         self._told: tuple[str, ...] = ()
 
     async def lacking(self) -> tuple[str, ...]:
-        """In a word each; nothing if clients are welcome."""
+        """Return the reasons why the process is not ready, one word each; () if it is ready."""
         found = tuple(_lacking_here()) or tuple(filter(None, [await self._databases()]))
         if found != self._told:
             logger.warning("Not ready: %s", ", ".join(found)) if found else logger.info("Ready")
@@ -83,12 +85,12 @@ class Readiness:
         return found
 
     async def _databases(self) -> str:
-        """What the last look found; many wait for one, and none for long."""
+        """Return what the databases lack; "" if nothing. All callers share one check."""
         loop = asyncio.get_running_loop()
-        if self._looking is None and loop.time() - self._at >= FRESH:
+        if self._looking is None and loop.time() - self._at >= CACHE_SECONDS:
             self._looking = loop.create_task(self._look())
         if self._looking is not None:
-            done, _ = await asyncio.wait([self._looking], timeout=PATIENCE)
+            done, _ = await asyncio.wait([self._looking], timeout=TIMEOUT_SECONDS)
             if not done:
                 return "database"
         return self._found
@@ -105,11 +107,11 @@ class Readiness:
             self._at, self._looking = asyncio.get_running_loop().time(), None
 
 
-readiness = PerLoop(Readiness)
+readiness = Service(Readiness)
 
 
 def _lacking_here() -> Iterator[str]:
-    """Without asking anybody."""
+    """Yield the reasons that this process knows without a query."""
     if draining().ending:
         yield "ending"
     if not threads.is_ready():
@@ -122,7 +124,7 @@ def _lacking_here() -> Iterator[str]:
 
 
 def _unmigrated() -> str:
-    """Whether a database lacks what this version needs. It must be there to be asked."""
+    """Return "migrations" if a database lacks one, else "". Raise if a database is down."""
     aliases = {settings.DATABASE, router.db_for_write(Token)}
     return "" if all(_known() <= _applied(alias) for alias in aliases) else "migrations"
 
@@ -132,6 +134,7 @@ def _applied(alias: str) -> set[str]:
     try:
         return set(recorder.migration_qs.filter(app=APP).values_list("name", flat=True))
     except DatabaseError:
+        # Without the table no migration has run. With it, the database has another problem.
         if recorder.has_table():
             raise
         return set()
@@ -139,7 +142,7 @@ def _applied(alias: str) -> set[str]:
 
 @cache
 def _known() -> set[str]:
-    """The migrations of this app, wherever the project keeps them."""
+    """Return the names of this app's migrations, also if MIGRATION_MODULES moves them."""
     package, _ = MigrationLoader.migrations_module(APP)
     if package is None:
         return set()

@@ -1,45 +1,301 @@
-"""
-The page that a browser is shown at the address of a server.
+"""The HTML page that a browser gets at the URL of a server.
 
-Rule: it sends no cookie, loads no script and is kept by nobody; the project's own words
-are escaped by an engine that no setting can tell otherwise.
+``PageASGIHandler`` is Django's ASGI handler for a view that is in no URLconf. The project's
+MIDDLEWARE runs as for any page of the site, so the visitor is the user of the site's session. The
+handler is created at the first visit.
+
+The page lists the tools, resources and prompts that the visitor may use, from the same declarations
+that clients get. It shows links only to users who can open them. Links that return to the page
+contain a path and no host, so that they cannot lead to another site.
+
+The page loads no script and must not be cached. Its only cookie is Django's CSRF cookie, for the
+form that signs out. A template engine with fixed options escapes the project's text, whatever the
+setting TEMPLATES says.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
+import shlex
 from base64 import b64encode
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+from django.conf import global_settings
 from django.conf import settings as django_settings
+from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
+from django.core.handlers.asgi import ASGIHandler
 from django.http import HttpResponse, HttpResponseRedirect
+from django.middleware.csrf import get_token
+from django.shortcuts import resolve_url
 from django.template.backends.django import DjangoTemplates
+from django.urls import (
+    NoReverseMatch,
+    Resolver404,
+    ResolverMatch,
+    get_script_prefix,
+    resolve,
+    reverse,
+)
 from django.utils.cache import add_never_cache_headers, patch_vary_headers
+from django.utils.encoding import escape_uri_path
+from django.utils.functional import LazyObject
+from django.utils.translation import gettext, gettext_lazy
 
+from ..auth.principal import Principal, anonymous
+from ..calls.execution import surrounded
+from ..calls.listing import Usable, usable
 from ..conf import DEFAULTS, settings
-from ..declare import permissions
-from ..declare.addresses import address, sse_address
-from ..declare.requests import Request
-from ..dispatch.running import surrounded
-from ..dispatch.usable import usable
-from . import visitors
-from .connecting import is_open, signs_in, ways
-from .entries import icon, paragraphs, sections
+from ..declarations import permissions
+from ..declarations.content import Icon
+from ..declarations.declaration import Declaration
+from ..declarations.model_resources import ModelResource
+from ..declarations.request import Request
+from ..declarations.resources import Resource
+from ..declarations.schema_summary import PropertyLine, lines
+from ..declarations.server import address, sse_address
+from ..declarations.tools import Tool
+from ..protected.bodies import closes_connections
+from .clients import is_open, signs_in, ways
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
-    from ..declare.servers import Server
+    from ..declarations.server import Server
+    from ..transports.http.request import Application
+
+
+def page_of(server: Server) -> Application:
+    """Return the ASGI application that answers a browser's visit with the page of ``server``."""
+    handler = cache(lambda: PageASGIHandler(server))
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await handler()(scope, receive, send)
+
+    return application
+
+
+class PageASGIHandler(ASGIHandler):
+    """Django's ASGI handler, which resolves every request to the page of ``server``."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__()
+        self.server = server
+
+    def resolve_request(self, request: HttpRequest) -> ResolverMatch:
+
+        view = closes_connections(page)
+        match = ResolverMatch(view, (), {"server": self.server}, route=self.server.path)
+        request.resolver_match = match
+        return match
+
+
+def principal(request: HttpRequest) -> Principal:
+    """Return the visitor as a principal; anonymous if no middleware sets ``request.user``."""
+    user: Any = getattr(request, "user", None)
+    while isinstance(user, LazyObject):
+        bool(user.is_authenticated)  # loads the user
+        user = vars(user)["_wrapped"]
+    return anonymous() if user is None else Principal(user)
+
+
+def login_url(request: HttpRequest) -> str | None:
+    """Return the URL of the login page, which redirects back; None if there is none."""
+    way = _login_page()
+    return None if way is None else redirect_to_login(here(request), way).url
+
+
+def here(request: HttpRequest) -> str:
+    """Return the path of the page, for redirects back to it."""
+    return escape_uri_path(get_script_prefix() + request.path_info.lstrip("/"))
+
+
+def _login_page() -> str | None:
+    """Return LOGIN_URL if the project has set it or it resolves, else the admin's login page."""
+    try:
+        chosen = resolve_url(django_settings.LOGIN_URL)
+    except NoReverseMatch:
+        return _reversed("admin:login")
+    if django_settings.LOGIN_URL != global_settings.LOGIN_URL or _is_there(chosen):
+        return chosen
+    return _reversed("admin:login")
+
+
+def _is_there(url: str) -> bool:
+    try:
+        resolve("/" + urlsplit(url).path.removeprefix(get_script_prefix()).lstrip("/"))
+    except Resolver404:
+        return False
+    return True
+
+
+def logout_url(user: Any) -> str | None:
+    """Return the URL that signs ``user`` out by POST: Django's, django-allauth's or the admin's.
+
+    None for anonymous users, or if there is no such view.
+    """
+    if not user.is_authenticated:
+        return None
+    found = _reversed("logout") or _reversed("account_logout")
+    # The admin's view does nothing for users who may not enter the admin.
+    return found or (_reversed("admin:logout") if _is_staff(user) else None)
+
+
+def admin_url(user: Any) -> str | None:
+    return _reversed("admin:index") if _is_staff(user) else None
+
+
+def token_url(user: Any) -> str | None:
+    """Return the admin's form for an access token; None for users without that permission."""
+    may = _is_staff(user) and user.has_perm("django_mcp.add_token")
+    return _reversed("admin:django_mcp_token_add") if may else None
+
+
+def connections_url(user: Any) -> str | None:
+    """Return the page that lists a user's connected clients; None if the project has none."""
+    return _reversed("django_mcp_oauth:connections") if user.is_authenticated else None
+
+
+def token_command(user: Any) -> list[str]:
+    """Return the shell words of the command that creates an access token for ``user``."""
+    name = user.get_username() if user.is_authenticated else "NAME"
+    command = ["python", "manage.py", "mcp_token", "create", "--user", name, "--name", "laptop"]
+    return [shlex.quote(word) for word in command]
+
+
+def _is_staff(user: Any) -> bool:
+    return bool(user.is_authenticated and getattr(user, "is_staff", False))
+
+
+def _reversed(name: str) -> str | None:
+    try:
+        return reverse(name)
+    except NoReverseMatch:
+        return None
+
+
+# A line break within a paragraph: not before a blank line, an indented line or a list item.
+WRAPPED = re.compile(r"(?<!\n)\n(?![\s*•-]|\d+[.)])")
+OWN = ("_uri", "_links")  # members that every row has in addition to its fields
+
+HINTS = {"idempotent": gettext_lazy("safe to repeat"), "open_world": gettext_lazy("reaches out")}
+NEEDS = {
+    "elicitation": gettext_lazy("asks you"),
+    "sampling": gettext_lazy("borrows your model"),
+    "roots": gettext_lazy("looks at your folders"),
+}
+
+
+@dataclass(frozen=True)
+class PageEntry:
+    """A tool, resource or prompt on the page. ``takes`` lists arguments and ``gives`` results."""
+
+    anchor: str
+    name: str
+    title: str
+    summary: str
+    more: str = ""
+    icon: Icon | None = None
+    address: str = ""
+    effect: str = ""  # "reads", "writes" or "destroys"
+    notes: Sequence[str] = ()
+    takes: Sequence[PropertyLine] = ()
+    gives: Sequence[PropertyLine] = ()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the entry has nothing beyond its summary."""
+        return not (self.more or self.takes or self.gives)
+
+
+@dataclass(frozen=True)
+class Section:
+    """Entries of one kind."""
+
+    anchor: str
+    title: str
+    about: str
+    entries: list[PageEntry] = field(default_factory=list)
+
+
+def sections(usable: Usable) -> list[Section]:
+    """Return the entries for ``usable`` in sections by kind, without empty sections."""
+    found = (
+        Section("tools", gettext("Tools"), gettext("What an assistant may do here."),
+                [_tool(one) for one in usable.tools]),
+        Section("resources", gettext("Resources"), gettext("What it may read."),
+                [_resource(one) for one in (*usable.resources, *usable.templates)]),
+        Section("prompts", gettext("Prompts"), gettext("Conversations that you may begin."),
+                [_of(one, takes=lines(one.arguments.schema)) for one in usable.prompts]),
+    )  # fmt: skip
+    return [section for section in found if section.entries]
+
+
+def _tool(tool: Tool) -> PageEntry:
+    effect = "destroys" if tool.destructive else "reads" if tool.read_only else "writes"
+    hints = [str(words) for name, words in HINTS.items() if getattr(tool, name)]
+    return _of(
+        tool,
+        effect=effect,
+        notes=list(dict.fromkeys([*hints, *_needs(tool)])),
+        takes=lines(tool.arguments.schema),
+        gives=lines(tool.output.schema or {}),
+    )
+
+
+def _resource(resource: Resource) -> PageEntry:
+    gives: list[PropertyLine] = []
+    if isinstance(resource, ModelResource):
+        shown = lines(resource.row_schema())
+        gives = [line for line in shown if line.name.split(".")[0] not in OWN]
+    notes = [resource.mime_type] if resource.mime_type else []
+    takes = lines(resource.arguments.schema)
+    return _of(resource, address=resource.uri, notes=notes, takes=takes, gives=gives)
+
+
+def _needs(thing: Declaration) -> Iterator[str]:
+    for need in thing.needs:
+        yield str(NEEDS.get(need.partition(".")[0], need))
+
+
+def _of(thing: Declaration, **more: Any) -> PageEntry:
+    summary, _, rest = paragraphs(thing.description).partition("\n\n")
+    return PageEntry(
+        anchor=f"{thing.kind.replace(' ', '-')}-{thing.name}",
+        name=thing.name,
+        title=str(thing.title or ""),
+        summary=summary,
+        more=rest,
+        icon=icon(thing.icons),
+        **more,
+    )
+
+
+def paragraphs(text: Any) -> str:
+    """Return text with the line breaks within paragraphs replaced by spaces."""
+    return WRAPPED.sub(" ", str(text or "").strip())
+
+
+def icon(icons: Iterable[Icon], theme: str = "light") -> Icon | None:
+    """Return the first icon for ``theme`` or for any theme; None if there is none."""
+    fitting = [one for one in icons if one.theme in (None, theme)]
+    return next(iter(fitting), None)
+
 
 HEADERS = {
     "Content-Security-Policy": "; ".join([
         "default-src 'none'", "style-src 'sha256-{}'", "img-src 'self' data: https:",
-        "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'",
+        "base-uri 'none'", "form-action 'self'", "frame-ancestors 'none'",
     ]),
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
+    # With "no-referrer" browsers send "Origin: null" with the form that signs out, and Django's
+    # protection against CSRF refuses it.
+    "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "X-Robots-Tag": "noindex, nofollow",
@@ -47,11 +303,12 @@ HEADERS = {
 
 
 def page(request: HttpRequest, server: Server) -> HttpResponse:
-    """What ``server`` is, how to connect to it, and what the visitor may use.
+    """Return the page: a description, how to connect, and what the visitor may use.
 
-    Raises ``PermissionDenied`` for users whom ``Server.page`` leaves out.
+    Users without the permission ``Server.page`` are redirected to the login page if they are
+    anonymous and there is one. Otherwise raise ``PermissionDenied``.
     """
-    asked = Request(visitors.principal(request), server, host=request.get_host())
+    asked = Request(principal(request), server, host=request.get_host())
     with surrounded(asked):
         is_allowed = server.page is not None and permissions.allows(server.page, asked)
     if not is_allowed:
@@ -60,17 +317,18 @@ def page(request: HttpRequest, server: Server) -> HttpResponse:
 
 
 def _sent_away(request: HttpRequest, asked: Request) -> HttpResponse:
-    login = visitors.login_url(request)
+    login = login_url(request)
     if login is None or asked.principal.is_authenticated:
         raise PermissionDenied
     return HttpResponseRedirect(login)
 
 
 def context(request: HttpRequest, asked: Request) -> dict[str, Any]:
-    """What the template shows."""
+    """Return the template's context."""
     server, user = asked.server, asked.user
     found = sections(usable(asked))
-    knows = bool(found) or asked.principal.is_authenticated  # as who may connect at all
+    # Instructions are for visitors who could connect as a client and get them there.
+    knows = bool(found) or asked.principal.is_authenticated
     url = address(server)
     return {
         "server": server,
@@ -83,11 +341,12 @@ def context(request: HttpRequest, asked: Request) -> dict[str, Any]:
         "url": url,
         "sse_url": sse_address(server),
         "visitor": user if asked.principal.is_authenticated else None,
-        "login_url": visitors.login_url(request),
-        "admin_url": visitors.admin_url(user),
-        "connections_url": visitors.connections_url(user),
-        "token_url": visitors.token_url(user),
-        "token_command": visitors.token_command(user) if _is_told(asked) else None,
+        "login_url": login_url(request),
+        **_signing_out(request, user),
+        "admin_url": admin_url(user),
+        "connections_url": connections_url(user),
+        "token_url": token_url(user),
+        "token_command": token_command(user) if _is_told(asked) else None,
         "ways": ways(server, url),
         "is_open": is_open(server),
         "signs_in": signs_in(server),
@@ -96,18 +355,29 @@ def context(request: HttpRequest, asked: Request) -> dict[str, Any]:
     }
 
 
+def _signing_out(request: HttpRequest, user: Any) -> dict[str, str]:
+    """Return the context of the sign-out form; {} if there is none, so that no cookie is set."""
+    url = logout_url(user)
+    if url is None:
+        return {}
+    return {"logout_url": url, "logout_token": get_token(request), "here": here(request)}
+
+
 def _page_of_the_web(url: str | None) -> str | None:
-    """``url`` where a link may lead there: nothing that a browser would run."""
+    """Return ``url`` if it is http or https, else None: a ``javascript:`` link would run code."""
     return url if url and url.lower().startswith(("https://", "http://")) else None
 
 
 def _is_told(asked: Request) -> bool:
-    """Whether the visitor is told of commands: strangers need not know how a site is run."""
+    """Whether the page shows commands: only to signed-in users, or with DEBUG."""
     return asked.principal.is_authenticated or django_settings.DEBUG
 
 
 def _elsewhere(request: HttpRequest) -> str:
-    """The origin that the visitor came to, for a developer whose setting says another."""
+    """Return the request's origin if ``URL`` has its default value and differs from that origin.
+
+    The page then suggests the setting to the developer. Return "" otherwise, or without DEBUG.
+    """
     here = f"{request.scheme}://{request.get_host()}"
     is_new = django_settings.DEBUG and DEFAULTS["URL"] == settings.URL
     return here if is_new and here != settings.URL else ""
@@ -117,7 +387,7 @@ def _elsewhere(request: HttpRequest) -> str:
 
 
 def _rendered(shown: dict[str, Any]) -> tuple[str, str]:
-    """The page, and the digest of its style sheet, by which the browser knows it."""
+    """Return the HTML, and the digest of its style sheet for the Content-Security-Policy."""
     engine = _templates()
     style = str(engine.get_template("django_mcp/page.css").render({}))
     digest = b64encode(hashlib.sha256(style.encode()).digest()).decode()
@@ -125,7 +395,7 @@ def _rendered(shown: dict[str, Any]) -> tuple[str, str]:
 
 
 def _templates() -> DjangoTemplates:
-    """Django's templates, whatever TEMPLATES says, with what the project has put over ours."""
+    """Return a Django template engine; the DIRS in TEMPLATES let a project override templates."""
     engines: list[dict[str, Any]] = django_settings.TEMPLATES
     dirs = tuple(place for engine in engines for place in engine.get("DIRS", ()))
     return (_engine.__wrapped__ if django_settings.DEBUG else _engine)(dirs)
@@ -133,7 +403,7 @@ def _templates() -> DjangoTemplates:
 
 @lru_cache(maxsize=8)
 def _engine(dirs: tuple[Any, ...]) -> DjangoTemplates:
-    """Kept, with the templates it has read, for as long as nobody is changing them."""
+    """Return the engine, cached with its parsed templates; with DEBUG the cache is bypassed."""
     return DjangoTemplates({"NAME": "django_mcp", "DIRS": dirs, "APP_DIRS": True, "OPTIONS": {}})
 
 

@@ -7,7 +7,7 @@ written under the key it has in the file, so that loading again disturbs no trip
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
-from django.db import models, transaction
+from django.db import connection, models, transaction
 
 from example_project.atlas import geonames
 from example_project.atlas.models import City, Continent, Country
@@ -37,9 +37,9 @@ def load(largest: int | None = None, on_batch: Callable[[int], None] = lambda do
         write(Continent, map(continent, geonames.continents()))
         write(Country, map(country, geonames.countries()))
         draw_borders()
-        done = 0
+        done, add = 0, write if City.objects.exists() else insert
         for rows in batches(geonames.cities(largest)):
-            write(City, map(city, rows))
+            add(City, map(city, rows))
             done += len(rows)
             on_batch(done)
     return done
@@ -52,6 +52,18 @@ def write(model: type[models.Model], instances: Iterable[models.Model]) -> None:
     model._default_manager.bulk_create(
         instances, update_conflicts=True, unique_fields=[key.name], update_fields=others
     )
+
+
+def insert(model: type[models.Model], instances: Iterable[models.Model]) -> None:
+    """Insert into a table without rows: plain SQL, for the ORM takes five times as long."""
+    fields = model._meta.concrete_fields
+    columns = ", ".join(connection.ops.quote_name(field.column) for field in fields)
+    names = [field.attname for field in fields]
+    sql = "INSERT INTO {} ({}) VALUES ({})".format(
+        connection.ops.quote_name(model._meta.db_table), columns, ", ".join(["%s"] * len(fields))
+    )
+    with connection.cursor() as cursor:
+        cursor.executemany(sql, [[vars(one)[name] for name in names] for one in instances])
 
 
 def batches(rows: Iterable[geonames.Row]) -> Iterator[list[geonames.Row]]:

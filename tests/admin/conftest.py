@@ -10,9 +10,9 @@ import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
-from django_mcp.delivery import sessions, streams
-from django_mcp.delivery.rows import rows
 from django_mcp.models import Call
+from django_mcp.storage import sessions, streams
+from django_mcp.storage.databases import rows
 
 SECRET = "what was said in confidence"
 

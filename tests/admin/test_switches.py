@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.test import override_settings
 from django.urls import reverse
 
-from django_mcp import switches
+from django_mcp.auth import kill_switches
 from django_mcp.conf import Scope
 from django_mcp.models import Switch
 
@@ -33,14 +33,21 @@ def test_a_tool_is_switched_off_and_on(staff):
     row = Switch.objects.get()
     assert (row.server, row.thing, row.reason) == ("default", "tool:refund", "It is broken.")
     assert row.by.username == "sam"
-    switches.look()
-    assert switches.is_off("default", "tool:refund")
+    kill_switches.look()
+    assert kill_switches.is_off("default", "tool:refund")
     assert "tool:refund" in client.get(LIST).text
     away = reverse("admin:django_mcp_switch_delete", args=[row.pk])
     assert client.post(away, {"post": "yes"}).status_code == 302
-    switches.look()
-    assert not switches.is_off("default", "tool:refund")
+    kill_switches.look()
+    assert not kill_switches.is_off("default", "tool:refund")
     assert [entry.action_flag for entry in LogEntry.objects.order_by("pk")] == [1, 3]
+
+
+def test_pages_are_called_by_what_they_add(staff):
+    client = staff("add_switch", "view_switch", "add_token", "view_token")
+    assert "Add kill switch" in client.get(LIST).text
+    index = client.get("/admin/").text
+    assert "Kill switches" in index and "Personal access tokens" in index
 
 
 def test_what_there_is_can_be_chosen_and_nothing_else(staff):
@@ -148,6 +155,7 @@ def test_decisions_are_for_who_may_see_users_and_switches(staff, alice, held):
     assert "decisions/" not in client.get(LIST).text
 
 
+@pytest.mark.slow
 def test_what_a_name_holds_is_shown_as_text(staff, server):
     @server.tool(description="<script>alert(1)</script>")
     def odd(request) -> str:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import django_mcp as mcp
-from django_mcp.declare.servers import Server
+from django_mcp.declarations.server import Server
 from tests.shop.models import Company, Customer, Invoice, Tag
 
 EVERYBODY = {"create": mcp.AUTHENTICATED, "update": mcp.AUTHENTICATED, "delete": mcp.AUTHENTICATED}
@@ -17,15 +17,15 @@ class Own(mcp.ModelResource):
     """Rows of the companies that the user is a member of."""
 
     permission = mcp.AUTHENTICATED
-    way = "company__members"
+    _way = "company__members"
 
     def get_queryset(self, request):
-        return super().get_queryset(request).filter(**{self.way: request.user})
+        return super().get_queryset(request).filter(**{self._way: request.user})
 
 
 class Companies(Own):
     fields = ["name"]
-    way = "members"
+    _way = "members"
 
 
 class Customers(Own):

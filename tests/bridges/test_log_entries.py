@@ -8,14 +8,14 @@ from django.contrib.contenttypes.models import ContentType
 from django.test import modify_settings
 from django.utils.translation import override
 
-from django_mcp.bridges import log_entries
-from django_mcp.bridges.log_entries import ADDED, changed, logged
-from tests.declare.world import asked
+from django_mcp.bridges.model_operations import rows
+from django_mcp.bridges.model_operations.rows import ADDED, changed, logged
+from tests.declarations.world import asked
 from tests.shop.models import Invoice
 
 
 def test_the_flags_are_the_admins():
-    assert (log_entries.ADDITION, log_entries.CHANGE, log_entries.DELETION) == (
+    assert (rows.ADDITION, rows.CHANGE, rows.DELETION) == (
         ADDITION, CHANGE, DELETION,
     )  # fmt: skip
 

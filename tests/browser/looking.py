@@ -45,7 +45,7 @@ OVERFLOW = f"""(() => {{ {SEEN}
 
 # What is too small to be hit.
 SMALL = f"""(() => {{ {SEEN}
-  return [...document.querySelectorAll('a, summary')].filter(shown)
+  return [...document.querySelectorAll('a, button, summary')].filter(shown)
     .filter(one => !(one.tagName === 'A' && getComputedStyle(one).display === 'inline'))
     .filter(one => !one.matches('.skip'))
     .filter(one => {{
@@ -75,13 +75,13 @@ NAMES = f"""(() => {{ {SEEN}
 
 # How many things there are to come to.
 STOPS = f"""(() => {{ {SEEN}
-  return [...document.querySelectorAll('a, summary')].filter(shown).length;
+  return [...document.querySelectorAll('a, button, summary')].filter(shown).length;
 }})()"""
 
 # How what has the focus shows it, and where it is among the others.
 OUTLINE = """(() => {
   const one = document.activeElement, style = getComputedStyle(one);
-  const all = [...document.querySelectorAll('a, summary')];
+  const all = [...document.querySelectorAll('a, button, summary')];
   return {
     place: all.indexOf(one), text: one.textContent.trim().slice(0, 40),
     outline: style.outlineStyle === 'none' ? 0 : parseFloat(style.outlineWidth),

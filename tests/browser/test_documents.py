@@ -135,10 +135,11 @@ def is_known_by_its_document(agent):
 
 def test_a_site_is_verified_by_its_document(site, home, page):  # noqa: F811
     """From the 401 to the answer of a tool."""
-    client, before = Beside(site.endpoint, home, document=DOCUMENT), home.read
+    client = Beside(site.endpoint, home, document=DOCUMENT)
     arrive(page, client)
     marks, words = described(page)
-    assert marks == [HOST, "verified"] and home.read > before
+    # A test before this one may have let the site read the document, which it keeps.
+    assert marks == [HOST, "verified"] and home.read > 0
     assert f"It calls itself “Agent Jones”. {HOST} answers for it." in words
     allow(page, home)
     assert client.said.result(SECONDS) == "alice" and is_known_by_its_document(client.agent)

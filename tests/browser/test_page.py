@@ -178,6 +178,9 @@ def test_who_signs_in_comes_back_to_what_is_theirs(chromium, address, atlas):
         assert page.get_by_text("Signed in as alice").is_visible()
         assert page.locator("#tool-plan_trip").is_visible()
         assert page.get_by_role("link", name="Sign in").count() == 0
+        page.get_by_role("button", name="Sign out").click()
+        page.get_by_role("link", name="Sign in").wait_for()
+        assert page.url == address and page.get_by_text("Signed in").count() == 0
 
 
 def test_a_click_selects_what_is_to_be_copied(visit):

@@ -19,9 +19,9 @@ from django import forms
 from django.contrib.auth.models import Permission, User
 
 import django_mcp as mcp
+from django_mcp.auth.principal import Auth, LookupVerifier, Principal, key_parts
 from django_mcp.bridges.forms import FormTool
-from django_mcp.declare.servers import Server
-from django_mcp.principal import Auth, LookupVerifier, Principal, key_parts
+from django_mcp.declarations.server import Server
 from tests.client import RpcError
 
 from .clients import Pipe, Web

@@ -12,7 +12,7 @@ from typing import Any
 import django_mcp as mcp
 from django_mcp.bridges.forms import FormTool
 from django_mcp.bridges.views import ViewTools
-from django_mcp.declare.servers import Server
+from django_mcp.declarations.server import Server
 
 from .models import Author, Label, Paper, Tenant
 from .site import FORBIDDEN, ChoiceForm, CitationForm, PaperFilter, PaperForm

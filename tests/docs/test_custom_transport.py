@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import django_mcp as mcp
-from django_mcp.principal import anonymous
+from django_mcp.auth.principal import anonymous
 from django_mcp.protocol.revisions import LATEST, REVISIONS
 from tests.client import PREFIX
 from tests.oracle import message_conforms
@@ -43,7 +43,7 @@ def shown():
 @pytest.fixture
 def small(server):
     """A server whose tools need no database, and tell what becomes of them."""
-    server.ended = []
+    server._ended = []
 
     @server.tool(permission=mcp.PUBLIC)
     async def echo(request: mcp.Request, text: str) -> str:
@@ -56,7 +56,7 @@ def small(server):
             await request.aprogress(1)
             await asyncio.Event().wait()
         finally:
-            server.ended.append("wait")
+            server._ended.append("wait")
         return "never"
 
     return server
@@ -244,7 +244,7 @@ async def test_a_request_is_cancelled_by_a_notification(transport, small, revisi
         params = {"requestId": call["id"]}
         client.write({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
         again = await client.request("tools/list")  # and nothing comes for the other before it
-        assert again["tools"] and small.ended == ["wait"]
+        assert again["tools"] and small._ended == ["wait"]
 
 
 async def test_the_end_of_a_connection_ends_what_it_began(transport, small, shown):
@@ -256,7 +256,7 @@ async def test_the_end_of_a_connection_ends_what_it_began(transport, small, show
         client.start("tools/call", name="echo", arguments={"text": "last"})
         client.writer.write_eof()
         assert (await client.response())["result"]["content"][0]["text"] == "last"
-        assert await client.read() is None and small.ended == ["wait"]
+        assert await client.read() is None and small._ended == ["wait"]
         assert await other.request("tools/list")
 
 
@@ -270,7 +270,7 @@ async def test_the_end_of_the_server_is_told_and_closes_the_connection(transport
         await served.end()
         response = await client.response()
         assert response["id"] == listen["id"] and response["result"]["resultType"] == "complete"
-        assert await client.read() is None and small.ended == ["wait"]
+        assert await client.read() is None and small._ended == ["wait"]
 
 
 ELSEWHERE = """

@@ -12,11 +12,11 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.test import override_settings
 
+from django_mcp.auth.principal import verifiers
 from django_mcp.checks import check_issuers, check_settings
 from django_mcp.exceptions import InsufficientScope
 from django_mcp.issuers import fetching, introspection, keys
-from django_mcp.principal import verifiers
-from django_mcp.protected.names import resource
+from django_mcp.protected.metadata import resource
 from tests.issuers.conftest import issuer as issuer
 from tests.issuers.issuer import Issuer
 
@@ -44,7 +44,7 @@ def project(issuer, monkeypatch):
     monkeypatch.setitem(sys.modules, "shop", package)
     monkeypatch.setitem(sys.modules, "shop.tokens", module)
     whole = {**settings.DJANGO_MCP, **run(SETTINGS).DJANGO_MCP}
-    from django_mcp import principal
+    from django_mcp.auth import principal
 
     principal._made.cache_clear()
     with override_settings(DJANGO_MCP=whole, ROOT_URLCONF=run(URLS)):
@@ -96,9 +96,9 @@ async def test_who_is_there_twice_is_nobody(server, db):
 
 def test_the_numbers_of_the_page_are_those_of_the_code():
     told = re.sub(r"\s+", " ", text(PAGE))
-    assert "every ten minutes" in told and keys.FRESH == 600
-    assert "at most every ten seconds" in told and keys.PAUSE == 10
-    assert "good for four hours" in told and keys.KEPT == 4 * 3600
+    assert "every ten minutes" in told and keys.REFRESH_AFTER_SECONDS == 600
+    assert "at most every ten seconds" in told and keys.FETCH_INTERVAL_SECONDS == 10
+    assert "good for four hours" in told and keys.MAX_KEY_AGE_SECONDS == 4 * 3600
     assert "after five minutes" in told and introspection.RECHECKED.total_seconds() == 300
-    assert "It has five seconds" in told and fetching.SECONDS == 5
-    assert "256 KB" in told and fetching.LONGEST == 256 * 1024
+    assert "It has five seconds" in told and fetching.TIMEOUT_SECONDS == 5
+    assert "256 KB" in told and fetching.MAX_DOCUMENT_BYTES == 256 * 1024

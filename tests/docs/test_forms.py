@@ -11,7 +11,7 @@ from django import forms
 from django.contrib.auth.models import Permission
 
 import django_mcp as mcp
-from django_mcp.declare import decorators
+from django_mcp.declarations import decorators
 from tests.shop.models import Customer, Invoice
 
 from .pages import ROOT, blocks

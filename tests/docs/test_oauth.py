@@ -14,8 +14,10 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.test import override_settings
 
-from django_mcp.declare.servers import Server, default_server
-from django_mcp.oauth import checks, checks_of_surroundings, checks_of_urls
+from django_mcp.declarations.server import Server, default_server
+from django_mcp.oauth import checks
+from django_mcp.oauth import checks as checks_of_surroundings
+from django_mcp.oauth import checks as checks_of_urls
 from django_mcp.oauth.conf import DEFAULTS
 from django_mcp.oauth.verifier import OAuthTokens
 from tests.oauth.flows import asked, browser, error, issued, query, refresh, registered
@@ -23,7 +25,8 @@ from tests.oauth.flows import asked, browser, error, issued, query, refresh, reg
 from .pages import ROOT, blocks, text
 
 PAGE = ROOT / "docs/how-to/oauth.md"
-APPS, SETTINGS, URLS, MAY, ENDING = blocks(PAGE, "python")
+REFERENCE = ROOT / "docs/reference/oauth.md"
+APPS, SETTINGS, URLS, FALLBACK, MAY, ENDING = blocks(PAGE, "python")
 (LOGIN,) = blocks(PAGE, "html")
 CHECKS = [
     checks.check_options, checks.check_provider, checks.check_verifier, checks_of_urls.check_urls,
@@ -82,6 +85,15 @@ def test_people_sign_in_and_agree_and_clients_get_in(project):
     assert opens(issued(alice, agent))
 
 
+def test_fallback_urls_are_added_to_the_project(project):
+    assert browser().get("/register").status_code == 404
+    urls = ModuleType("shown_urls_with_fallback")
+    vars(urls).update(run(URLS + FALLBACK))
+    with override_settings(ROOT_URLCONF=urls):
+        assert checks_of_urls.check_urls() == []
+        assert browser().get("/register").status_code == 405
+
+
 def test_who_may(project):
     may, other = run(MAY)["may_authorize"], Server("inside")
     alice = get_user_model()(username="alice")
@@ -105,7 +117,7 @@ def test_people_who_left_are_ended(project):
 
 
 def test_every_key_has_a_line_with_its_default():
-    rows = re.findall(r"^\| `([A-Z_]+)` \| `(.+?)` \| .+ \|$", text(PAGE), re.M)
+    rows = re.findall(r"^\| `([A-Z_]+)` \| `(.+?)` \| .+ \|$", text(REFERENCE), re.M)
     assert {key: ast.literal_eval(default) for key, default in rows} == DEFAULTS
     assert [key for key, _ in rows] == list(DEFAULTS)
 
@@ -121,7 +133,7 @@ def test_every_check_has_a_line():
 
 
 def test_requirements_are_told_each_once():
-    rows = re.findall(r"^\| ([AR]\d+a?b?) \|", text(ROOT / "docs/reference/oauth.md"), re.M)
+    rows = re.findall(r"^\| ([AR]\d+a?b?) \|", text(REFERENCE), re.M)
     expected = [f"A{number}" for number in range(1, 29)]
     expected[8:8] = ["A8a", "A8b"]
     assert rows == expected + [f"R{number}" for number in range(1, 17)]

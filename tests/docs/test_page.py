@@ -10,7 +10,7 @@ from tests.http import Site
 from .pages import ROOT, blocks
 
 PAGE = ROOT / "docs/how-to/page.md"
-WORDS = ("title", "description", "website", "icons", "page")
+WORDS = ("_public_name", "version", "title", "description", "website", "icons", "page")
 
 
 @pytest.mark.django_db

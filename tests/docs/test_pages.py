@@ -12,16 +12,21 @@ from types import ModuleType
 from typing import Any, Literal
 
 import pytest
+from django.conf import settings
+from django.test import override_settings
+from django.utils.translation import get_language
 
 import django_mcp as mcp
+from django_mcp.auth.principal import anonymous
+from django_mcp.calls.rate_limits import DEFAULTS as RATES
 from django_mcp.conf import DEFAULTS
-from django_mcp.declare import decorators, servers
-from django_mcp.declare.requests import Answers, Request
-from django_mcp.dispatch.limits import DEFAULTS as RATES
-from django_mcp.principal import anonymous
+from django_mcp.declarations import decorators
+from django_mcp.declarations import server as servers
+from django_mcp.declarations.request import KnownAnswers, Request
 
 from .pages import PAGES, ROOT, blocks, named, text
 
+SETTINGS = ROOT / "docs/reference/settings.md"
 DECLARING = [ROOT / "README.md", ROOT / "docs/reference/declaring.md"]
 
 
@@ -59,7 +64,7 @@ def test_ten_lines_are_ten():
 def test_the_ideas_run(server):
     size = mcp.Elicit("Which size?", Literal["S", "M", "L"])
     answer = {"result": {"action": "accept", "content": {"answer": "M"}}}
-    answers = Answers(known={size.digest(1): answer}, remembered={"charge": "a receipt"})
+    answers = KnownAnswers(known={size.digest(1): answer}, remembered={"charge": "a receipt"})
     request = Request(anonymous(), server, offered={"elicitation": {"form": {}}}, answers=answers)
     namespace: dict[str, Any] = {"request": request, "Literal": Literal}
     for code in blocks(ROOT / "docs/explanation/three-ideas.md", "python"):
@@ -107,9 +112,38 @@ def test_what_the_atlas_is_an_example_of_is_there():
     assert "operations" in told and len(told) > 15
 
 
+@pytest.mark.django_db
+def test_a_context_manager_of_around_runs_around_the_projects_code(monkeypatch, server, connect):
+    given: dict[str, Any] = {}
+    setting, manager = blocks(SETTINGS, "python")
+    exec(manager, given)
+    monkeypatch.setitem(sys.modules, "shop", ModuleType("shop"))
+    tenants = ModuleType("shop.tenants")
+    vars(tenants).update(given)
+    monkeypatch.setitem(sys.modules, "shop.tenants", tenants)
+    exec(setting, given)
+
+    @server.tool(permission=mcp.PUBLIC)
+    def language(request) -> str:
+        return str(get_language())
+
+    with override_settings(DJANGO_MCP={**settings.DJANGO_MCP, **given["DJANGO_MCP"]}):
+        assert connect(None, server=server).text("language") == "de"
+
+
 def test_every_setting_has_a_line():
-    page = text(ROOT / "docs/reference/settings.md")
+    page = text(SETTINGS)
     told = [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")]
     assert told == list(DEFAULTS)
     flowing = " ".join(page.split())
     assert all(f"`{kind}` (`{rate}`)" in flowing for kind, rate in RATES.items())
+
+
+def test_the_readme_sets_the_url_before_it_prints_one():
+    page = ROOT / "README.md"
+    (code,) = [code for code in blocks(page, "python") if code.startswith("# settings.py")]
+    given: dict[str, Any] = {}
+    exec(code, given)
+    assert given["DJANGO_MCP"]["URL"] == "http://127.0.0.1:8000"  # where runserver listens
+    whole = page.read_text("utf-8")
+    assert whole.index(code) < whole.index("manage.py mcp_connect")

@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.db.models.signals import post_delete, post_save
 
-from django_mcp.dispatch import saves
+from django_mcp.changes import capture
 from django_mcp.models import Token
 
 from .pages import ROOT, blocks
@@ -31,7 +31,7 @@ def shown():
 @pytest.mark.django_db
 def test_rows_of_another_backend_are_told(shown, monkeypatch, django_capture_on_commit_callbacks):
     told: list[Any] = []
-    monkeypatch.setattr(saves, "tell_here", told.extend)
+    monkeypatch.setattr(capture, "tell_here", told.extend)
     user = User.objects.create_user("alice")
     with django_capture_on_commit_callbacks(execute=True):
         Token.make(user, "t")

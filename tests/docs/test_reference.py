@@ -1,54 +1,185 @@
-"""Every public name has its one place, every page is found, and every link leads somewhere."""
+"""The reference documents every public name once, as it is in the code, and every link works."""
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import re
 from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import pytest
 from django.core.management import BaseCommand, CommandParser, get_commands, load_command_class
+from django.utils.module_loading import import_string
 
 import django_mcp as mcp
-from django_mcp.declare.schemas import problem
+from django_mcp.declarations.declaration import Declaration
+from django_mcp.declarations.schemas import problem
 from tools import docs as building
 
-from .pages import DOCS, PAGES, ROOT, anchors, blocks, fences, links, named, text
+from .pages import DOCS, PAGES, ROOT, anchors, blocks, fences, links, named, prose, text
 
 INDEX = DOCS / "index.md"
 COMMANDS = DOCS / "reference/commands.md"
-DECLARING = DOCS / "reference/declaring.md"
+TOOLS = DOCS / "reference/tools.md"
 REFERENCE = sorted((DOCS / "reference").glob("*.md"))
 SETTINGS = DOCS / "reference/settings.md"
 NAMED = r"`\"?\[?\"?(django_mcp\.[\w.]+\.\w+)"
 IMPORT = re.compile(r"^ *from (django_mcp[\w.]*) import ([\w, ]+)$", re.M)
-OBJECT = re.compile(r"^\.\. (?:auto\w+:: (?:django_mcp\.)?|py:data:: )([\w.]+)", re.M)
+# A heading such as "## `mcp.trusted(rows)`".
+HEADING = re.compile(r"^(#{2,3}) `(?:django_)?mcp\.([\w.]+)(\(.*\))?`$", re.M)
+ROW = re.compile(r"^\|(.+)\|$", re.M)
 
 
-def shown() -> list[tuple[str, str]]:
-    """Each name that is explained, and the page that it is on."""
-    found = []
+class Entry(NamedTuple):
+    """A documented name: its dotted path, its signature, and the text below its heading."""
+
+    path: str
+    signature: str
+    text: str
+
+    @property
+    def object(self) -> Any:
+        return import_string(self.path)
+
+    @property
+    def _lines(self) -> Iterator[list[str]]:
+        """The cells of every row of its tables."""
+        for line in ROW.findall(self.text):
+            yield [cell.strip() for cell in re.split(r"(?<!\\)\|", line)]
+
+    @property
+    def rows(self) -> dict[str, list[str]]:
+        """The cells of the rows, by each name in the first cell."""
+        lines = [(re.findall(r"`(\w+)(?:\(.*?\))?`", line[0]), line) for line in self._lines]
+        return {name: line for names, line in lines for name in names}
+
+    @property
+    def methods(self) -> Iterator[tuple[str, str]]:
+        """The methods in the first cells, with their parameters."""
+        for line in self._lines:
+            yield from re.findall(r"`(\w+)\((.*?)\)`", line[0])
+
+
+def documented() -> Iterator[Entry]:
     for page in REFERENCE:
-        for code in blocks(page, "{eval-rst}"):
-            found += [(name, page.stem) for name in OBJECT.findall(code)]
-    return found
+        told = prose(page)
+        for match in HEADING.finditer(told):
+            level, name, signature = match.groups()
+            rest = told[match.end() :]
+            end = re.search(rf"^#{{1,{len(level)}}} ", rest, re.M)
+            yield Entry(f"django_mcp.{name}", signature or "", rest[: end.start() if end else None])
 
 
-def test_every_public_name_is_on_the_page_of_its_module_and_on_no_other():
-    public = {name: module.rpartition(".")[2] for name, (module, _) in mcp._PLACES.items()}
-    expected = {(name, module.replace("_", "-")) for name, module in public.items()}
-    found = [(name, page) for name, page in shown() if "." not in name]
-    assert set(found) == expected and len(found) == len(expected)
+ENTRIES = {entry.path: entry for entry in documented()}
+FUNCTIONS = [entry for entry in ENTRIES.values() if entry.signature]
+CLASSES = [entry for entry in ENTRIES.values() if inspect.isclass(entry.object)]
 
 
-def test_what_is_not_at_the_front_door_is_on_one_page():
-    others = [name for name, _ in shown() if "." in name]
-    assert len(others) == len(set(others))
-    settings = {name.removeprefix("django_mcp.") for name in re.findall(NAMED, text(SETTINGS))}
-    assert settings and settings <= set(others)
+def path_of(entry: Entry) -> str:
+    return entry.path
 
 
-def test_whatever_a_page_imports_is_explained():
-    explained = {f"django_mcp.{name}" for name, _ in shown()}
+def parameters(signature: str) -> list[str]:
+    """The names of the parameters in a signature as a page shows it."""
+    parts = re.sub(r"=[^,)]+", "", signature.strip("()")).split(",")
+    return [part.strip().lstrip("*") for part in parts if part.strip(" *")]
+
+
+def of_function(function: Any) -> list[str]:
+    return [name for name in inspect.signature(function).parameters if name != "self"]
+
+
+def test_every_public_name_is_documented_once():
+    found = [entry.path.removeprefix("django_mcp.") for entry in documented()]
+    assert sorted(name for name in found if "." not in name) == mcp.__all__
+    assert len(found) == len(set(found))
+
+
+@pytest.mark.parametrize("entry", FUNCTIONS, ids=path_of)
+def test_the_signature_of_a_function_is_that_of_the_code(entry):
+    assert parameters(entry.signature) == of_function(entry.object)
+
+
+@pytest.mark.parametrize("entry", CLASSES, ids=path_of)
+def test_signatures_of_methods_are_those_of_the_code(entry):
+    for name, shown in entry.methods:
+        if name not in ("handle", "read") or not issubclass(entry.object, Declaration):
+            assert parameters(shown) == of_function(getattr(entry.object, name)), name
+
+
+TESTING = "django_mcp.testing."
+VERIFIERS = ("django_mcp.issuers.JWTTokens", "django_mcp.issuers.IntrospectedTokens")
+# Where attributes are documented that a class has from another one.
+SHARED = {
+    "django_mcp.ModelResource": ["django_mcp.Tool", "django_mcp.Resource"],
+    "django_mcp.testing.AsyncClient": ["django_mcp.testing.Client"],
+    "django_mcp.testing.Prompted": ["django_mcp.testing.Result"],
+    "django_mcp.testing.ReadResult": ["django_mcp.testing.Result"],
+}
+NOT_FOR_PROJECTS = {"django_mcp.bridges.forms.FormTool": {"resource"}}
+WITHOUT_DEFAULT = (inspect.Parameter.empty, dataclasses.MISSING)
+
+
+def attributes(entry: Entry) -> dict[str, Any]:
+    """The attributes that a project may set, or the arguments of the class, with defaults."""
+    cls = entry.object
+    if issubclass(cls, Declaration):
+        names = cls.options() - NOT_FOR_PROJECTS.get(entry.path, set())
+        return {name: getattr(cls, name) for name in names}
+    if entry.path.startswith(TESTING):
+        return {}
+    if dataclasses.is_dataclass(cls):
+        return {field.name: field.default for field in dataclasses.fields(cls)}
+    if cls is mcp.Server or entry.path in VERIFIERS:
+        return {name: one.default for name, one in inspect.signature(cls).parameters.items()}
+    return {}
+
+
+def rows_of(entry: Entry) -> dict[str, list[str]]:
+    """The rows of a class, and those of the classes from which it has attributes."""
+    cls = entry.object
+    others = SHARED.get(entry.path, ["django_mcp.Tool"] if issubclass(cls, Declaration) else [])
+    found: dict[str, list[str]] = {}
+    for other in others:
+        found |= ENTRIES[other].rows
+    if issubclass(cls, mcp.Text | mcp.Image | mcp.ResourceLink | mcp.EmbeddedResource):
+        found |= dict.fromkeys(("annotations", "meta"), [])  # above the first heading of the page
+    return found | entry.rows
+
+
+@pytest.mark.parametrize("entry", CLASSES, ids=path_of)
+def test_every_attribute_is_documented_with_its_default(entry):
+    rows = rows_of(entry)
+    for name, default in attributes(entry).items():
+        assert name in rows, name
+        shown = entry.rows[name][-2] if name in entry.rows else ""
+        if default in WITHOUT_DEFAULT:
+            assert shown in ("required", ""), name
+        elif re.fullmatch("`.+`", shown):
+            assert eval(shown.strip("`"), {"mcp": mcp}) == default, name
+
+
+CALLED = [one for one in CLASSES if one.object is mcp.Request or TESTING in one.path]
+
+
+@pytest.mark.parametrize("entry", CALLED, ids=path_of)
+def test_every_method_of_requests_and_test_clients_is_documented(entry):
+    public = {
+        name
+        for name, value in vars(entry.object).items()
+        if name[0] != "_" and (inspect.isfunction(value) or isinstance(value, property))
+    }
+    twins = {f"a{name}" for name in public}  # documented together
+    assert public - twins - {"setUp"} <= rows_of(entry).keys()
+
+
+def test_what_settings_name_is_documented():
+    found = set(re.findall(NAMED, text(SETTINGS)))
+    assert found and found <= ENTRIES.keys()
+
+
+def test_whatever_a_page_imports_is_documented():
     imported = {
         f"{module}.{name}"
         for page in PAGES
@@ -56,7 +187,7 @@ def test_whatever_a_page_imports_is_explained():
         for module, names in IMPORT.findall(code)
         for name in names.split(", ")
     }
-    assert imported <= explained and len(imported) > 5
+    assert imported <= ENTRIES.keys() and len(imported) > 5
 
 
 def test_every_page_is_in_the_index_for_readers_and_for_sphinx():
@@ -117,12 +248,6 @@ def test_every_command_is_told_of_with_its_options():
     assert told == dict(declared())
 
 
-def test_pages_of_modules_say_where_there_is_more():
-    for page in REFERENCE:
-        if blocks(page, "{eval-rst}"):
-            assert re.search(r"\]\([\w./-]+\.md", text(page)), named(page)
-
-
 def test_mistakes_are_the_exit_code(monkeypatch, tmp_path, capfd):
     (tmp_path / "conf.py").write_text("extensions = ['myst_parser']")
     (tmp_path / "index.md").write_text("# A page\n\n[nowhere](nowhere.md)\n")
@@ -142,7 +267,7 @@ DIALECTS = {
 
 def test_every_dialect_of_schemas_is_listed():
     """Those that are taken, and no other."""
-    (told,) = re.findall(r"JSON schema \(draft (.*?), as `\$schema` says", text(DECLARING))
+    (told,) = re.findall(r"JSON schema \(draft (.*?), as `\$schema` says", text(TOOLS))
     assert re.split(r", | or ", told) == list(DIALECTS)
     for url in DIALECTS.values():
         assert problem({"$schema": url, "type": "object"}) is None

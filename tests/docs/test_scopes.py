@@ -12,12 +12,12 @@ from django.core.management import call_command
 from django.test import override_settings
 
 import django_mcp as mcp
+from django_mcp.auth.principal import Auth, Principal
 from django_mcp.checks import check_settings
-from django_mcp.declare import decorators
-from django_mcp.declare.effective import ALLOWED, UNKNOWN, effective
-from django_mcp.declare.requests import Request
+from django_mcp.declarations import decorators
+from django_mcp.declarations.permissions import ALLOWED, UNKNOWN, effective
+from django_mcp.declarations.request import Request
 from django_mcp.models import Token
-from django_mcp.principal import Auth, Principal
 from tests.http import HttpClient
 
 from .pages import ROOT, blocks, text

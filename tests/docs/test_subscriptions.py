@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from django_mcp.declare import decorators, servers
-from django_mcp.declare.servers import Server
-from django_mcp.dispatch import saves
+from django_mcp.changes import capture
+from django_mcp.declarations import decorators
+from django_mcp.declarations import server as servers
+from django_mcp.declarations.server import Server
 from tests.shop.models import Company, Invoice
 
 from .pages import ROOT, blocks
@@ -52,7 +53,7 @@ def test_its_test_passes(shown, django_db_blocker, django_db_setup):
 @pytest.mark.django_db
 def test_what_is_written_by_hand_is_told(shown, monkeypatch, django_capture_on_commit_callbacks):
     told: list[Any] = []
-    monkeypatch.setattr(saves, "tell_here", told.extend)
+    monkeypatch.setattr(capture, "tell_here", told.extend)
     invoice = make_invoice("A-1", make_user("alice"))
     Invoice.objects.update(status=Invoice.Status.DRAFT)
     with django_capture_on_commit_callbacks(execute=True):

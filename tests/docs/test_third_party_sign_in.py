@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 
-from django_mcp.oauth import issuing, questions
-from django_mcp.oauth.upstream import Upstream
+from django_mcp.oauth import token_endpoint, upstream_accounts
+from django_mcp.oauth.upstream_accounts import Upstream
 from tests.oauth.third.people import ThirdSite
 from tests.oauth.third.provider import Provider
 
@@ -28,4 +28,7 @@ def test_the_numbers_of_the_page_are_those_of_the_code():
     told = re.sub(r"\s+", " ", text(PAGE))
     assert f"max_age = {Upstream.max_age:.0f} grace = {Upstream.grace:.0f}" in told
     assert "five minutes here" in told and Upstream.max_age == 300
-    assert "asked again after ten seconds" in told and questions.PAUSE == issuing.SOON == 10
+    assert (
+        "asked again after ten seconds" in told
+        and upstream_accounts.ERROR_RETRY_SECONDS == token_endpoint.RETRY_AFTER_SECONDS == 10
+    )

@@ -9,8 +9,8 @@ from django.core import signing
 from django.core.management import call_command
 
 import django_mcp as mcp
-from django_mcp.declare import decorators
-from django_mcp.principal import Auth, Principal
+from django_mcp.auth.principal import Auth, Principal
+from django_mcp.declarations import decorators
 
 from .pages import ROOT, blocks
 

@@ -10,8 +10,7 @@ from django import forms
 from django.http import HttpResponse
 from django.urls import include, path
 
-from django_mcp.declare import decorators
-from tests.declare.world import right
+from django_mcp.declarations import decorators
 
 from .pages import ROOT, blocks
 
@@ -47,6 +46,8 @@ def test_what_the_page_declares_can_be_served(code, server, settings, monkeypatc
     monkeypatch.setattr(decorators, "default_server", server)
     namespace: dict[str, Any] = {"CloseForm": CloseForm, "InvoiceFilter": InvoiceFilter}
     exec(compile(code, "<views.md>", "exec", dont_inherit=True), namespace)
-    catalog = right(server)
+    # The page's app and its permissions are not installed here.
+    assert {message.id for message in server.check()} <= {"django_mcp.W011"}
+    catalog = server.catalog
     assert catalog.tools
     assert set(catalog.templates) <= {"view://billing/invoice-detail/{pk}"}

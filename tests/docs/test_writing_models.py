@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import Permission
 
 import django_mcp as mcp
-from django_mcp.declare import decorators
+from django_mcp.declarations import decorators
 from tests.shop.models import Company, Invoice
 
 from .pages import ROOT, blocks

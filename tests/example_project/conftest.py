@@ -5,7 +5,7 @@ from datetime import date
 import pytest
 from django.conf import settings
 
-from django_mcp import threads
+from django_mcp.testing.environment import TestEnvironment
 
 if settings.SETTINGS_MODULE != "example_project.settings":
     collect_ignore_glob = ["test_*.py"]
@@ -27,7 +27,7 @@ def _the_tests_connections(request):
         yield
         return
     request.getfixturevalue("db")
-    with threads.adopt():
+    with TestEnvironment().installed():
         yield
 
 

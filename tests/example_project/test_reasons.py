@@ -6,10 +6,10 @@ import pytest
 from django.contrib.auth.models import Permission, User
 
 import django_mcp as mcp
-from django_mcp.declare.traces import trace
-from django_mcp.dispatch.running import surrounded
-from django_mcp.dispatch.visibility import visible
-from django_mcp.principal import Principal, anonymous
+from django_mcp.auth.principal import Principal, anonymous
+from django_mcp.calls.execution import surrounded
+from django_mcp.calls.visibility import visible
+from django_mcp.declarations.explain import trace
 from example_project.atlas.models import Trip
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 import django_mcp as mcp
-from django_mcp.web.connecting import ways
+from django_mcp.web.clients import ways
 from example_project.atlas.people import PEOPLE, make_person
 
 

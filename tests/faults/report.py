@@ -132,6 +132,7 @@ TRACED = re.compile(r"^Traceback .*\n(?:[ \t].*\n)*", re.M)  # up to the excepti
 # What is explained by faults: the log or the layer is gone for a while.
 EXPLAINED = (
     re.compile(r"(?:Operational|Interface)Error.*(?:locked|connect|server|terminat|starting up)"),
+    re.compile(r"The database '\w+' cannot be reached: "),
     re.compile(r"redis\.exceptions|ConnectionRefusedError|Connection reset by peer"),
     re.compile(r"This process was taken for dead"),
     # Django's own, where a client is gone before its request was read.

@@ -101,8 +101,8 @@ def test_a_whole_stream_is_right(ledger):
 def test_a_stream_over_several_connections(ledger):
     stream, found = Stream(ledger, "x"), events(whole())
     read(stream, [Event("", "4-0"), *found[:2]])
-    read(stream, [Event("", "4-2"), *found[2:4], Event("", "4-4", retry=1)], after=2)
-    read(stream, [Event("", "4-4"), *found[4:]], after=4)
+    read(stream, [Event("", "4-2-2"), *found[2:4], Event("", "4-4-3", retry=1)], after=2)
+    read(stream, [Event("", "4-4-4"), *found[4:]], after=4)
     assert wrong(ledger) == {} and stream.messages() == whole()
 
 
@@ -118,6 +118,8 @@ FAULTS = {
         lambda found: [*found[:2], Event("{}", "5-3"), *found[2:]], "wrong"),
     "an event has no id": (lambda found: [*found, Event("{}")], "wrong"),
     "an id that is none": (lambda found: [*found, Event("{}", "4-x")], "wrong"),
+    "an empty event has the id of another": (
+        lambda found: [Event("", "4-0"), Event("", "4-0"), *found], "duplicated"),
     "the cursor goes back": (lambda found: [*found, Event("", "4-1")], "wrong"),
     "the cursor goes ahead": (lambda found: [*found, Event("", "4-9")], "lost"),
 }  # fmt: skip

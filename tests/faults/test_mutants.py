@@ -8,9 +8,9 @@ import pytest
 from django.conf import settings
 from django.db import connections
 
-from django_mcp.delivery import changes, events, streams
 from django_mcp.models import Change
-from tests.delivery.rows import call, session
+from django_mcp.storage import change_log, event_log, streams
+from tests.storage.rows import call, session
 
 from .project import mutants
 
@@ -40,7 +40,7 @@ async def sent(name: str, chunk: int, method: str = "POST") -> list[int]:
         arrived += message.get("body", b"")
 
     await mutants.mutated(application, name)({"method": method}, None, send)
-    return [int(number) for number in re.findall(rb"id: 1-(\d+)", arrived)]
+    return [int(number) for number in re.findall(rb"id: [0-9a-f]+-(\d+)", arrived)]
 
 
 ALL = list(range(COUNT + 1))
@@ -89,10 +89,10 @@ def test_the_log_keeps_what_was_never_said_below_ids_that_are_right(name, monkey
     log = connections[settings.DJANGO_MCP["DATABASE"]]
     monkeypatch.setattr(log, "execute_wrappers", mutants.among_statements(name))
     stream, other = (streams.open(session(), calls=[call()]) for _ in range(2))
-    events.append(other.pk, WORDS[:1])
-    events.append(stream.pk, WORDS)
-    assert events.read(stream.pk, 0) == [*enumerate(KEPT[name], 1)]
-    assert events.read(other.pk, 0) == [(1, WORDS[0])]
+    event_log.append(other.pk, WORDS[:1])
+    event_log.append(stream.pk, WORDS)
+    assert event_log.read(stream.pk, 0) == [*enumerate(KEPT[name], 1)]
+    assert event_log.read(other.pk, 0) == [(1, WORDS[0])]
 
 
 @pytest.mark.django_db
@@ -103,7 +103,7 @@ def test_a_change_is_kept_and_whose_it_is_is_not(monkeypatch):
             patch.setattr(
                 connections["default"], "execute_wrappers", mutants.among_statements(name)
             )
-            changes.record("default", (changes.ROW, {"shop.tag": {"pk": "1"}}))
+            change_log.record("default", (change_log.ROW, {"shop.tag": {"pk": "1"}}))
         kept.append(Change.objects.using("default").latest("pk").subject)
     assert kept == [{"shop.tag": {"pk": "1"}}, {}]
 

@@ -20,8 +20,9 @@ from django.conf import settings
 from django.db import connections
 from django.utils import timezone
 
-from django_mcp.delivery import calls, events, processes, sessions, steps, streams
-from tests.delivery.rows import ask, call, opened, session
+from django_mcp.storage import calls, event_log, leases, sessions, streams
+from django_mcp.storage import calls as steps
+from tests.storage.rows import ask, call, opened, session
 
 from .project import points
 
@@ -51,9 +52,9 @@ def test_a_call_from_its_stream_to_its_outcome():
     with watched() as told:
         stream = streams.open(session(), calls=[one := call()])
         assert told == ["stream-inserted"]
-        events.append(stream.pk, ["said"], call=(one.pk, 0))
+        event_log.append(stream.pk, ["said"], call=(one.pk, 0))
         assert told[1:] == ["events-inserted"]
-        assert events.finish(one.pk, 0, "done", stream.pk, again=False)
+        assert event_log.finish(one.pk, 0, "done", stream.pk, again=False)
     assert told[2:] == ["outcome-updated", "outcome-inserted"]
 
 
@@ -98,7 +99,7 @@ def test_a_cancel():
 @pytest.mark.django_db
 def test_a_call_that_is_taken_over(django_capture_on_commit_callbacks):
     """It is, once that is committed."""
-    processes.begin("mine")
+    leases.begin("mine")
     stream = streams.open(session(), calls=[call(process="dead")])
     with watched() as told:
         alias = settings.DJANGO_MCP["DATABASE"]
@@ -119,11 +120,11 @@ def test_a_step_that_happens_once():
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("leaves", [processes.end, processes.leave])
+@pytest.mark.parametrize("leaves", [leases.end, leases.leave])
 def test_a_process_that_takes_its_leave(leaves):
-    processes.begin("mine")
+    leases.begin("mine")
     with watched() as told:
-        processes.beat("mine")
+        leases.beat("mine")
         leaves("other")
         assert told == []
         leaves("mine")
@@ -138,7 +139,7 @@ def test_a_clock_that_steps_is_seen(monkeypatch):
     with watched() as told:
         for by in (0, 60, 0):
             monkeypatch.setattr(points.time, "time", lambda by=by: now + by)
-            events.append(stream.pk, ["said"])
+            event_log.append(stream.pk, ["said"])
     assert [one for one in told if one != "events-inserted"] == ["step", "step-back"]
 
 

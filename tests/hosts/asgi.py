@@ -8,8 +8,8 @@ from django.core.asgi import get_asgi_application  # noqa: E402
 
 django = get_asgi_application()
 
-from django_mcp.delivery import leases  # noqa: E402
 from django_mcp.routing import mount  # noqa: E402
+from django_mcp.storage import leases  # noqa: E402
 
-leases.LEASE = float(os.environ.get("LEASE", leases.LEASE))
+leases.LEASE_SECONDS = float(os.environ.get("LEASE", leases.LEASE_SECONDS))
 application = mount(django, health="health")

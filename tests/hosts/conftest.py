@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,13 @@ def hosts() -> Iterator[network.Network]:
 
 
 @pytest.fixture(scope="module")
-def data(hosts: network.Network, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """PostgreSQL, with the tables of the project, and Redis."""
+def data(
+    hosts: network.Network, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], None]]:
+    """PostgreSQL, with the tables of the project, and Redis.
+
+    ``data("stop")`` and ``data("start")`` make an outage of PostgreSQL.
+    """
     initdb, pg_ctl = (program(name, "postgresql") for name in ("initdb", "pg_ctl"))
     redis, place = program("redis-server", "redis-server"), tmp_path_factory.mktemp("redis")
     with folder_of("postgres") as (folder, account), ExitStack() as stack:
@@ -47,9 +52,15 @@ def data(hosts: network.Network, tmp_path_factory: pytest.TempPathFactory) -> It
         with (kept / "pg_hba.conf").open("a") as rules:
             rules.write("host all all 10.0.0.0/24 trust\n")
         options = f"-h {address} -k {folder} -c fsync=off"
+
+        def postgres(action: str) -> None:
+            by = ["-m", "immediate"] if action == "stop" else ["-l", folder / "log", "-o", options]
+            with hosts.inside("data"):
+                do(account, pg_ctl, "-D", kept, "-w", *by, action)
+
+        postgres("start")
+        stack.callback(postgres, "stop")
         with hosts.inside("data"):
-            do(account, pg_ctl, "-D", kept, "-l", folder / "log", "-w", "-o", options, "start")
-            stack.callback(do, account, pg_ctl, "-D", kept, "-m", "immediate", "-w", "stop")
             running = subprocess.Popen(
                 [redis, "--bind", address, "--protected-mode", "no", "--save", "",
                  "--appendonly", "no", "--dir", str(place), "--logfile", "redis.log"],
@@ -57,7 +68,7 @@ def data(hosts: network.Network, tmp_path_factory: pytest.TempPathFactory) -> It
             stack.callback(running.wait)
             stack.callback(running.terminate)
         _prepare(hosts)
-        yield
+        yield postgres
 
 
 def _prepare(hosts: network.Network) -> None:
@@ -72,7 +83,7 @@ def _prepare(hosts: network.Network) -> None:
 
 
 @pytest.fixture
-def site(hosts: network.Network, data: None, tmp_path: Path) -> Iterator[Site]:
+def site(hosts: network.Network, data: object, tmp_path: Path) -> Iterator[Site]:
     """Served by both workers, behind nginx; the test itself is at the client's host."""
     with Site(hosts, ADDRESSES, tmp_path) as made, hosts.inside("client"):
         yield made

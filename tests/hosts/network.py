@@ -65,6 +65,14 @@ class Network:
         for device in ("lo", "eth0"):
             ip("-n", space, "link", "set", device, "up")
 
+    def also(self, name: str, *addresses: str) -> None:
+        """Give a host more addresses. Of IPv6 they are in fd00::/16, which all hosts reach."""
+        for address in addresses:
+            words = [f"{address}/16", "dev", "eth0", "nodad"] if ":" in address else [
+                f"{address}/24", "dev", "eth0",
+            ]  # fmt: skip
+            ip("-n", self._named(name), "addr", "replace", *words)
+
     def cut(self, name: str) -> None:
         """Nothing comes from this host any more, and nothing goes to it; nobody is told."""
         ip("-n", self._lan, "link", "set", name, "down")

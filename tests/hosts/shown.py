@@ -9,6 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SHOWN = ROOT / "docs/deploy"
+GUIDE = ROOT / "docs/how-to/deploy.md"
+SITE_BESIDE_WSGI = SHOWN / "nginx-wsgi.conf"
 UNIT, SITE, CONTAINER = SHOWN / "shop@.service", SHOWN / "nginx.conf", SHOWN / "Containerfile"
 APPLICATION = "tests.hosts.asgi:application"
 
@@ -41,6 +43,20 @@ def by_container(port: int) -> list[str]:
     return _ours(program, [str(port) if word == "8000" else word for word in words])
 
 
+def beside_wsgi() -> list[list[str]]:
+    """The commands of the guide for a site that stays on WSGI: of that, and of the ASGI server."""
+    section = GUIDE.read_text("utf-8").partition("## A site that stays on WSGI")[2]
+    site, asgi = re.findall(r"^    ((?:gunicorn|uvicorn) .*)$", section.partition("\n## ")[0], re.M)
+    wsgi, *words = shlex.split(site)
+    assert words.pop() == "shop.wsgi"
+    of_django = "django.core.wsgi:get_wsgi_application()"
+    program, *more = shlex.split(asgi)
+    return [
+        [sys.executable, "-m", wsgi, "--no-control-socket", *words, of_django],
+        _ours(program, more),
+    ]
+
+
 def _ours(program: str, words: list[str]) -> list[str]:
     """With this Python, and the project of these tests."""
     assert words[-1] == "shop.asgi:application"
@@ -59,8 +75,13 @@ http {{
 """
 
 
-def nginx(folder: Path) -> Path:
-    """A configuration of nginx that includes the site as it is."""
+def nginx(folder: Path, without: str = "", site: Path = SITE) -> Path:
+    """A configuration of nginx that includes the site as it is, or without a line of it."""
     made = folder / "nginx.conf"
-    made.write_text(NGINX.format(folder=folder, site=SITE))
+    if without:
+        text = site.read_text("utf-8")
+        assert without in text
+        site = folder / "site.conf"
+        site.write_text(text.replace(without, ""))
+    made.write_text(NGINX.format(folder=folder, site=site))
     return made

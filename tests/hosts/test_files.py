@@ -24,6 +24,7 @@ from . import shown
 SECONDS = 60
 COMPOSE = yaml.safe_load((shown.SHOWN / "compose.yaml").read_text("utf-8"))
 SERVICES = COMPOSE["services"]
+SAMPLES = [path for path in (shown.ROOT / "docs").rglob("*.md") if "proxy_pass" in path.read_text()]
 
 
 # Those who read them.
@@ -40,11 +41,11 @@ def test_systemd_takes_the_unit(tmp_path):
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
-def test_nginx_takes_the_site(tmp_path):
+@pytest.mark.parametrize("site", [shown.SITE, shown.SITE_BESIDE_WSGI], ids=lambda path: path.name)
+def test_nginx_takes_the_site(tmp_path, site):
     command = [program("nginx", "nginx-light"), "-t", "-p", str(tmp_path)]
-    done = subprocess.run(
-        [*command, "-c", str(shown.nginx(tmp_path))], capture_output=True, text=True
-    )
+    configured = str(shown.nginx(tmp_path, site=site))
+    done = subprocess.run([*command, "-c", configured], capture_output=True, text=True)
     assert done.returncode == 0 and "warn" not in done.stderr, done.stderr
 
 
@@ -143,6 +144,23 @@ def test_nginx_knows_the_workers():
     assert shown.env()["BIND"] in upstream
 
 
+def test_the_workers_know_nginx_and_its_header():
+    assert shown.env()["FORWARDED_ALLOW_IPS"] == address("nginx")
+    assert "--proxy-headers" in dict(shown.service())["ExecStart"].split()
+    assert '"--proxy-headers"' in shown.CONTAINER.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    "page", [shown.SITE, shown.SITE_BESIDE_WSGI, *SAMPLES], ids=lambda path: path.name
+)
+def test_every_sample_of_nginx_replaces_the_forwarded_address(page):
+    """Appended to, or passed on, it would have what the client says of itself."""
+    passed = re.findall(r"proxy_pass .*?\n *\}", page.read_text("utf-8"), re.S)
+    assert passed
+    for block in passed:
+        assert "proxy_set_header X-Forwarded-For $remote_addr;" in block
+
+
 def test_the_workers_know_the_database_and_redis():
     assert shown.env()["PGHOST"] == address("db")
     assert SERVICES["web1"]["environment"]["REDIS_URL"] == f"redis://{address('redis')}:6379"
@@ -151,15 +169,16 @@ def test_the_workers_know_the_database_and_redis():
 def test_whatever_the_settings_ask_the_environment_is_set():
     settings = (shown.SHOWN / "settings.py").read_text("utf-8")
     asked_for = set(re.findall(r'os\.environ(?:\.get\(|\[)"(\w+)"', settings))
-    assert asked_for == shown.env().keys() - {"BIND"}
+    of_the_server = {"BIND", "FORWARDED_ALLOW_IPS"}
+    assert asked_for == shown.env().keys() - of_the_server
     used = re.findall(r"\$\{(\w+)", (shown.SHOWN / "compose.yaml").read_text("utf-8"))
     assert set(used) <= shown.env().keys()
 
 
 def test_nobody_is_killed_before_calls_had_their_time():
-    from django_mcp.transports.http.draining import ANSWER, CUT, GRACE
+    from django_mcp.transports.http.shutdown import ANSWER_SECONDS, CANCEL_SECONDS, GRACE
 
-    needed = GRACE["SIGTERM"] + ANSWER + 2 * CUT
+    needed = GRACE["SIGTERM"] + ANSWER_SECONDS + 2 * CANCEL_SECONDS
     assert int(dict(shown.service())["TimeoutStopSec"]) > needed
     for worker in ("web1", "web2"):
         assert int(SERVICES[worker]["stop_grace_period"].removesuffix("s")) > needed

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from django_mcp.dispatch.takeovers import UNDONE
+from django_mcp.calls.session_calls import UNDONE
 from tests.restarts.wire import text
 
 pytestmark = pytest.mark.slow
@@ -92,3 +92,23 @@ def test_a_host_that_is_cut_off_for_longer_than_a_lease(site, connect, hosts):
     )  # fmt: skip
     assert back.said() == "looked"
     assert client.get(rest.last, site.at("web1")).status == 405
+
+
+def test_workers_serve_soon_after_an_outage_of_the_database(site, connect, data):
+    """Whatever the pool of connections did meanwhile."""
+    site.begin(**BY_POSTGRES)
+    assert connect(site.at("front")).call("find", name="nobody").said() == "0"
+    data("stop")
+    try:
+        site.until(lambda: site.asked("web1", "ready")[0] == 503)
+        time.sleep(OUTAGE)  # in which nothing happens but attempts to connect
+    finally:
+        data("start")
+    began = time.monotonic()
+    for name in ("web1", "web2"):
+        site.until(lambda name=name: site.asked(name, "ready") == (200, "ready"))
+    assert time.monotonic() - began < OUTAGE / 2
+    assert connect(site.at("front")).call("find", name="nobody").said() == "0"
+
+
+OUTAGE = 34  # seconds: left to itself the pool would try next about half a minute later

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from django.contrib.auth import get_user_model
 
-from django_mcp import principal
+from django_mcp.auth import principal
 from django_mcp.issuers import IntrospectedTokens, JWTTokens
 from django_mcp.issuers import keys as the_keys
-from tests.delivery.rows import given
+from tests.storage.rows import given
 
 from .issuer import CLIENT, SECRET, Issuer
 

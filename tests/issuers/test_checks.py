@@ -9,11 +9,11 @@ import pytest
 from django.test import override_settings
 from django.urls import include, path
 
-from django_mcp import principal
+from django_mcp.auth import principal
 from django_mcp.checks import check_issuers, check_settings
 from django_mcp.issuers import IntrospectedTokens, JWTTokens
-from tests.delivery.rows import given
 from tests.servers import ROOT
+from tests.storage.rows import given
 
 NAME = "https://id.example"
 PERSONAL = "django_mcp.tokens.PersonalAccessTokens"
@@ -101,6 +101,7 @@ except ImproperlyConfigured as error:
 """
 
 
+@pytest.mark.slow
 def test_without_pyjwt_it_is_said_what_to_install():
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT], cwd=ROOT, capture_output=True, text=True, check=False

@@ -24,6 +24,8 @@ from tests.servers import Served, free_port
 
 from .issuer import CLIENT, SECRET, Issuer
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = "tests.issuers.project.settings"
 APPLICATION = "tests.issuers.project.asgi:application"
 ALICE = "from django.contrib.auth.models import User; User.objects.create_user('alice')"

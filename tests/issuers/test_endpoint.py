@@ -15,7 +15,7 @@ import django_mcp as mcp
 from django_mcp.issuers import keys
 from django_mcp.models import Token
 from django_mcp.oauth.verifier import OAuthTokens
-from django_mcp.protected.names import resource
+from django_mcp.protected.metadata import resource
 from django_mcp.tokens import PersonalAccessTokens
 from tests.http import HttpClient
 
@@ -139,7 +139,7 @@ def test_what_cannot_be_told_is_neither_yes_nor_no(issuer, tokens, asked, comes,
     assert talk.status == 503 and talk.headers["retry-after"] == "1"
     assert issuer.name not in str(talk.messages) and "www-authenticate" not in talk.headers
     issuer.behave = lambda handler, path: False
-    clock.ahead += keys.PAUSE
+    clock.ahead += keys.FETCH_INTERVAL_SECONDS
     assert challenged(client)["error"] == "invalid_token"
 
 
@@ -151,6 +151,7 @@ def test_other_tokens_go_on_while_an_issuer_is_away(issuer, tokens, asked, comes
     issuer.down = lambda: None
 
 
+@pytest.mark.slow
 def test_a_stream_ends_with_its_token(issuer, tokens, asked, comes, alice, aud):
     asked(tokens())
     token = issuer.token(aud, exp=int(time.time()) + 2)

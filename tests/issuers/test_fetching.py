@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from django_mcp.issuers import fetching
-from django_mcp.issuers.fetching import Unanswered, fetch, is_safe
+from django_mcp.issuers.fetching import IssuerUnavailable, fetch, is_safe
 
 from .issuer import Issuer, say
 
@@ -34,12 +34,12 @@ def test_what_is_safe(url):
 def test_what_is_not(url):
     assert not is_safe(url)
     if isinstance(url, str):
-        with pytest.raises(Unanswered):
+        with pytest.raises(IssuerUnavailable):
             fetch(url)
 
 
 def refused(url: str, **options: Any) -> str:
-    with pytest.raises(Unanswered) as raised:
+    with pytest.raises(IssuerUnavailable) as raised:
         fetch(url, **options)
     assert raised.value.__cause__ is None and SECRET not in str(raised.value)
     return str(raised.value)
@@ -58,7 +58,7 @@ def test_what_is_redirected_is_not_followed(issuer):
 
 
 def test_what_is_long(issuer, monkeypatch):
-    monkeypatch.setattr(fetching, "LONGEST", 1000)
+    monkeypatch.setattr(fetching, "MAX_DOCUMENT_BYTES", 1000)
     issuer.behave = lambda handler, path: say(handler, 200, {"a": "b" * 2000})
     assert refused(issuer.name) == "it answers by more than 1000 bytes"
 
@@ -95,7 +95,7 @@ def dripping(begins: bytes) -> Any:
     ids=["before the head", "in the head", "in the body"],
 )
 def test_what_comes_bit_by_bit_is_not_waited_for(issuer, monkeypatch, begins):
-    monkeypatch.setattr(fetching, "SECONDS", 0.5)
+    monkeypatch.setattr(fetching, "TIMEOUT_SECONDS", 0.5)
     issuer.behave = dripping(begins)
     began = time.monotonic()
     refused(f"{issuer.name}/x", form={"token": SECRET})
@@ -103,7 +103,7 @@ def test_what_comes_bit_by_bit_is_not_waited_for(issuer, monkeypatch, begins):
 
 
 def test_what_does_not_come_is_not_waited_for(issuer, monkeypatch):
-    monkeypatch.setattr(fetching, "SECONDS", 0.3)
+    monkeypatch.setattr(fetching, "TIMEOUT_SECONDS", 0.3)
     issuer.gate.clear()
     began = time.monotonic()
     refused(issuer.name)

@@ -13,12 +13,18 @@ from urllib.parse import unquote_plus
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
+from oauth2_provider.models import (
+    get_access_token_model,
+    get_application_model,
+    get_refresh_token_model,
+)
 
+from django_mcp.auth.principal import ChallengingVerifier, IssuingVerifier
 from django_mcp.exceptions import Busy
 from django_mcp.issuers import IntrospectedTokens, introspection
-from django_mcp.principal import Challenging, Issuing
-from django_mcp.protected.names import resource
-from tests.delivery.rows import given
+from django_mcp.oauth.verifier import OAuthTokens
+from django_mcp.protected.metadata import resource
+from tests.storage.rows import given
 
 from .issuer import CLIENT, HOUR, SECRET, say, unsigned
 
@@ -61,7 +67,7 @@ async def test_a_token_speaks_for_whom_the_project_finds(issuer, introspected, s
     verifier, token = introspected(), issuer.opaque(TOKEN, aud)
     principal = await verifier.verify(token, server)
     assert principal.user == alice and principal.auth.scopes == {"mcp"}
-    assert isinstance(verifier, Challenging) and isinstance(verifier, Issuing)
+    assert isinstance(verifier, ChallengingVerifier) and isinstance(verifier, IssuingVerifier)
     again = await verifier.verify(issuer.opaque("the-next", aud), server)
     other = await verifier.verify(issuer.opaque("another", aud, client_id="other"), server)
     assert principal.key == again.key != other.key and TOKEN not in principal.key
@@ -126,6 +132,19 @@ async def test_a_token_is_asked_about_by_everybody_at_once_once(
     assert all(await asyncio.gather(*many)) and issuer.asked[PLACE] == 1
 
 
+async def test_answer_that_comes_during_the_local_lookup_is_not_asked_for_again(
+    issuer, introspected, server, alice, aud, monkeypatch
+):
+    verifier, token = introspected(), issuer.opaque(TOKEN, aud)
+
+    def answered_meanwhile(digest: str) -> bool:
+        verifier._memory.keep(digest, {"active": True, **issuer.tokens[token]}, time.monotonic())
+        return False
+
+    monkeypatch.setattr(introspection, "is_issued_here", answered_meanwhile)
+    assert await enters(verifier, token, server) and issuer.asked[PLACE] == 0
+
+
 async def test_a_token_that_was_revoked_goes_on_for_seconds(
     issuer, introspected, server, alice, aud, ticking
 ):
@@ -157,8 +176,9 @@ async def test_what_is_open_has_to_show_its_token_again(issuer, introspected, se
     assert timedelta() < ends - timezone.now() <= introspection.RECHECKED
 
 
+@pytest.mark.slow
 async def test_no_token_is_kept(issuer, introspected, server, alice, aud, monkeypatch):
-    monkeypatch.setattr(introspection, "REMEMBERED", 3)
+    monkeypatch.setattr(introspection, "MAX_CACHED_RESPONSES", 3)
     verifier = introspected()
     for number in range(10):
         assert await enters(verifier, issuer.opaque(f"{TOKEN}{number}", aud), server)
@@ -216,12 +236,13 @@ async def test_an_issuer_that_is_gone(issuer, introspected, server, aud):
 async def test_only_so_many_are_asked_about_at_once(
     issuer, introspected, server, alice, aud, monkeypatch
 ):
-    monkeypatch.setattr("django_mcp.issuers.flights.AT_ONCE", 3)
+    monkeypatch.setattr("django_mcp.issuers.fetching.MAX_CONCURRENT_REQUESTS", 3)
     verifier = introspected()
     issuer.opaque(TOKEN, aud)
     issuer.gate.clear()
     many = [asyncio.ensure_future(verifier.verify(f"{n}", server)) for n in range(3)]
-    await asyncio.sleep(0)
+    while len(verifier._flights._under_way()) < 3:  # noqa: ASYNC110 - no bell rings
+        await asyncio.sleep(0.01)
     with pytest.raises(Busy):
         await verifier.verify(TOKEN, server)
     issuer.gate.set()
@@ -230,7 +251,7 @@ async def test_only_so_many_are_asked_about_at_once(
 
 
 async def test_nobody_waits_for_long(issuer, introspected, server, aud, monkeypatch):
-    monkeypatch.setattr("django_mcp.issuers.flights.PATIENCE", 0.1)
+    monkeypatch.setattr("django_mcp.issuers.fetching.WAIT_SECONDS", 0.1)
     verifier = introspected()
     issuer.gate.clear()
     with pytest.raises(Busy):
@@ -265,3 +286,32 @@ def test_what_would_be_unsafe_is_no_verifier(wrong):
     with pytest.raises(ImproperlyConfigured) as raised:
         IntrospectedTokens(**options | wrong)
     assert SECRET not in str(raised.value)
+
+
+# Tokens of our own.
+
+
+@pytest.fixture
+def tokens_of_our_own(alice):
+    """An access token for another server and a refresh token, as django-oauth-toolkit has them."""
+    application = get_application_model().objects.create(client_type="public")
+    ends = timezone.now() + timedelta(hours=1)
+    fields = {"user": alice, "application": application}
+    access = get_access_token_model().objects.create(
+        token="our-own-access", expires=ends, scope="mcp", **fields
+    )
+    get_refresh_token_model().objects.create(token="our-own-refresh", access_token=access, **fields)
+    return ["our-own-access", "our-own-refresh"]
+
+
+@pytest.mark.parametrize("verifiers", ["introspection alone", "after our own"])
+async def test_tokens_that_this_site_issued_are_not_sent_to_the_issuer(
+    issuer, introspected, server, aud, tokens_of_our_own, verifiers
+):
+    verifier = introspected()
+    for token in tokens_of_our_own:
+        issuer.opaque(token, aud)  # it would say that it is good
+        if verifiers == "after our own":
+            assert await OAuthTokens().verify(token, server) is None
+        assert not await enters(verifier, token, server)
+    assert issuer.forms == []

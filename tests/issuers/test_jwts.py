@@ -17,12 +17,12 @@ from cryptography.hazmat.primitives import serialization
 from django.core.exceptions import ImproperlyConfigured
 
 import django_mcp as mcp
+from django_mcp.auth.principal import ChallengingVerifier, IssuingVerifier
 from django_mcp.exceptions import Busy, InsufficientScope
 from django_mcp.issuers import JWTTokens, keys
-from django_mcp.issuers.signatures import ALGORITHMS, read_key
-from django_mcp.principal import Challenging, Issuing
-from django_mcp.protected.names import resource
-from tests.delivery.rows import given
+from django_mcp.issuers.keys import ALGORITHMS, read_key
+from django_mcp.protected.metadata import resource
+from tests.storage.rows import given
 
 from .issuer import HOUR, MAKE, Issuer, public, rsa_key, unsigned
 
@@ -54,7 +54,7 @@ async def test_a_token_speaks_for_whom_the_project_finds(issuer, tokens, server,
 async def test_it_is_a_verifier_that_names_its_issuer(issuer, tokens, server):
     verifier = tokens(scopes=["mcp"])
     assert isinstance(verifier, mcp.TokenVerifier)
-    assert isinstance(verifier, Challenging) and isinstance(verifier, Issuing)
+    assert isinstance(verifier, ChallengingVerifier) and isinstance(verifier, IssuingVerifier)
     assert (verifier.issuer, verifier.asked) == (issuer.name, ["mcp"])
     assert verifier.challenge(server)["scope"] == "mcp"
     assert tokens(scopes=["mcp"], ask=["api://shop/mcp"]).asked == ["api://shop/mcp"]
@@ -349,7 +349,7 @@ async def test_keys_are_asked_for_once(issuer, tokens, server, alice, aud, clock
     for _ in range(5):
         assert await enters(verifier, issuer.token(aud), server)
     assert issuer.asked == {METADATA: 1, KEYS: 1}
-    clock.ahead += keys.FRESH + 1
+    clock.ahead += keys.REFRESH_AFTER_SECONDS + 1
     for _ in range(5):
         assert await enters(verifier, issuer.token(aud), server)
     assert issuer.asked[KEYS] == 2
@@ -363,7 +363,7 @@ async def test_a_key_that_is_new_is_found_and_one_that_is_gone_is_refused(
     new = issuer.token(aud, key=key, header={"kid": "two"})
     assert await enters(verifier, old, server)
     issuer.publish(public(key, kid="two"))
-    clock.ahead += keys.PAUSE
+    clock.ahead += keys.FETCH_INTERVAL_SECONDS
     assert await enters(verifier, new, server) and not await enters(verifier, old, server)
 
 
@@ -373,7 +373,7 @@ async def test_a_flood_of_unknown_keys_asks_now_and_then(issuer, tokens, server,
         token = issuer.token(aud, key=rsa_key(number=1), header={"kid": f"{number}"})
         assert not await enters(verifier, token, server)
     assert issuer.asked[KEYS] == 1
-    clock.ahead += keys.PAUSE
+    clock.ahead += keys.FETCH_INTERVAL_SECONDS
     assert not await enters(verifier, issuer.token(aud, header={"kid": "x"}), server)
     assert issuer.asked[KEYS] == 2 and await enters(verifier, issuer.token(aud), server)
 
@@ -385,13 +385,13 @@ async def test_what_was_known_is_good_for_a_time_where_the_issuer_is_gone(
     unknown = issuer.token(aud, header={"kid": "x"})
     assert await enters(verifier, token, server)
     issuer.behave = lambda handler, path: bool(handler.send_error(500)) or True
-    clock.ahead += keys.FRESH + 1
+    clock.ahead += keys.REFRESH_AFTER_SECONDS + 1
     for _ in range(3):
         assert await enters(verifier, token, server)
     assert issuer.asked[KEYS] == 2
     with pytest.raises(Busy):
         await verifier.verify(unknown, server)
-    clock.ahead += keys.KEPT
+    clock.ahead += keys.MAX_KEY_AGE_SECONDS
     with pytest.raises(Busy):
         await verifier.verify(token, server)
     assert f"The keys of {issuer.name} cannot be had: it answers by 500" in caplog.text
@@ -403,10 +403,10 @@ async def test_who_is_away_keeps_nobody_waiting_whose_key_is_known(
     verifier, token = tokens(), issuer.token(aud)
     assert await enters(verifier, token, server)
     issuer.behave = lambda handler, path: bool(handler.send_error(500)) or True
-    clock.ahead += keys.FRESH + 1
+    clock.ahead += keys.REFRESH_AFTER_SECONDS + 1
     assert await enters(verifier, token, server)
     issuer.gate.clear()
-    clock.ahead += keys.PAUSE
+    clock.ahead += keys.FETCH_INTERVAL_SECONDS
     assert await asyncio.wait_for(enters(verifier, token, server), 2)
     issuer.gate.set()
     while verifier._keys._flights._under_way():  # noqa: ASYNC110 - no bell rings
@@ -422,7 +422,7 @@ async def test_an_issuer_that_comes_back_is_believed(issuer, tokens, server, ali
     issuer.behave = lambda handler, path: False
     with pytest.raises(Busy):  # it was asked just now
         await verifier.verify(token, server)
-    clock.ahead += keys.PAUSE
+    clock.ahead += keys.FETCH_INTERVAL_SECONDS
     assert await enters(verifier, token, server)
 
 

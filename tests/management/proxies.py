@@ -16,7 +16,7 @@ class Proxy:
 
     ``drops`` are headers of requests that do not get there, ``loses`` of answers; ``buffers``
     hands on an answer when it is whole; ``moves`` answers whatever is at that path by a redirect;
-    ``strips`` takes away what follows the path.
+    ``strips`` takes away what follows the path; ``forwards`` says whose request it passes on.
     """
 
     def __init__(
@@ -30,10 +30,11 @@ class Proxy:
         buffers: bool = False,
         moves: dict[str, str] | None = None,
         strips: bool = False,
+        forwards: bool = True,
     ) -> None:
         self.upstream, self.buffers, self.moves = upstream, buffers, moves or {}
         self.drops, self.loses, self.adds = set(drops), set(loses), adds or {}
-        self.refuses, self.strips = set(refuses), strips
+        self.refuses, self.strips, self.forwards = set(refuses), strips, forwards
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -73,6 +74,9 @@ class Proxy:
             self._answer_itself(asked)
             return
         headers = {k: v for k, v in asked.headers.items() if k.lower() not in self.drops}
+        if self.forwards:
+            headers = {k: v for k, v in headers.items() if k.lower() != "x-forwarded-for"}
+            headers["X-Forwarded-For"] = asked.client_address[0]
         connection = http.client.HTTPConnection("127.0.0.1", self.upstream, timeout=20)
         try:
             path = asked.path.partition("?")[0] if self.strips else asked.path

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from django_mcp.conf import settings as ours
-from django_mcp.delivery import layers
-from django_mcp.management.doctor.workers import workers
+from django_mcp.management.doctor.installation import workers
+from django_mcp.storage import wakeups
 
 from ..redis import BACKENDS, a_redis
 from .test_mcp_doctor import only, words
@@ -16,7 +16,7 @@ MEMORY = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
 
 @pytest.fixture(autouse=True)
 def _soon_lost(monkeypatch):
-    monkeypatch.setattr(layers, "PATIENCE", 5.0)
+    monkeypatch.setattr(wakeups, "OPERATION_TIMEOUT_SECONDS", 5.0)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -37,7 +37,7 @@ def test_a_layer_in_memory_reaches_nobody(settings):
 
 @pytest.mark.django_db
 def test_nothing_rings(settings, monkeypatch):
-    monkeypatch.setattr(layers, "is_postgres", lambda: False)
+    monkeypatch.setattr(wakeups, "is_postgres", lambda: False)
     settings.CHANNEL_LAYERS = {}
     assert "Nothing rings between workers." in words(workers(), "note")
 

@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 
 import django_mcp as mcp
-from django_mcp.dispatch.running import around
+from django_mcp.calls.execution import around
 from tests.shop.models import Company, Invoice
 
 from .processes import run
@@ -46,6 +46,13 @@ def test_the_result_is_on_stdout_alone(call, db):
     assert out == "5\n" and err == "Called by nobody: without --user there are only PUBLIC tools.\n"
     assert call("add", "a=2", "--format", "json")[0] == "3\n"
     assert call("slow_add", "--json", '{"a": 1}', "b=2", "--revision", "2024-11-05")[0] == "3\n"
+
+
+def test_only_json_is_on_stdout_where_the_result_is_data(call, invoice):
+    """Links to the rows in it are beside the data, and a pipe reads stdout."""
+    out, err = call("open_invoices", "--user", "alice")
+    assert [row["number"] for row in json.loads(out)] == ["A-1"]
+    assert err == "invoice://A-1\n"
 
 
 def test_it_acts_as_the_user(call, invoice, bob):
@@ -254,7 +261,7 @@ def test_what_cannot_be_rolled_back_is_not_run(db, server):
         (("add", "a=1", "--revision", "2020-01-01"), "There is no revision '2020-01-01'", 1),
         (("add", "a=1", "--user", "nobody"), "There is no user 'nobody'", 1),
         (("add", "a=1", "--scope", "x"), "say --user too", 2),
-        (("add", "a=1", "--server", "nonsense"), "there are: default", 1),
+        (("add", "a=1", "--server", "nonsense"), "there are: tests", 1),
     ],
 )
 def test_what_is_wrong_has_a_hint(db, arguments, words, code):
@@ -278,6 +285,7 @@ def test_a_server_without_tools(db, server):
 # Processes.
 
 
+@pytest.mark.slow
 def test_exit_codes_and_streams(atlas):
     done = atlas("mcp_call", "nearest_cities", "city=1", "count=1", "--user=alice")
     assert done.returncode == 0 and json.loads(done.stdout)[0]["name"] == "Lyon"
@@ -288,6 +296,7 @@ def test_exit_codes_and_streams(atlas):
     assert atlas("mcp_call", "nearest_cities", "--format", "xml").returncode == 2
 
 
+@pytest.mark.slow
 def test_options_may_stand_between_arguments(atlas):
     done = atlas(
         "mcp_call", "plan_trip", "--user", "alice", "title=A", "--dry-run", "cities=1",
@@ -303,12 +312,14 @@ def test_options_may_stand_between_arguments(atlas):
     )
 
 
+@pytest.mark.slow
 def test_stdin_is_no_terminal_and_json(atlas):
     asked = '{"city": 1, "count": 1}'
     done = atlas("mcp_call", "nearest_cities", "--user=alice", "--json", "-", input=asked)
     assert done.returncode == 0 and "Lyon" in done.stdout
 
 
+@pytest.mark.slow
 def test_help_shows_examples(quiet):
     done = run(quiet, "mcp_call", "--help")
     assert done.returncode == 0 and "It acts for real" in done.stdout
@@ -319,6 +330,7 @@ posix = pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals are of P
 PLAN = ("mcp_call", "plan_trip", "title=T", "cities=1", "--user", "alice", "--dry-run")
 
 
+@pytest.mark.slow
 @posix
 def test_a_form_is_asked_field_by_field(atlas):
     typed = [("First day (date):", "soon\n"), ("First day (date):", "2026-04-01\n"),
@@ -329,6 +341,7 @@ def test_a_form_is_asked_field_by_field(atlas):
     assert '"starts": "2026-04-01"' in done.stdout
 
 
+@pytest.mark.slow
 @posix
 @pytest.mark.parametrize("key", ["\x04", "\x03"], ids=["Ctrl-D", "Ctrl-C"])
 def test_a_question_is_declined_by_a_key(atlas, key):
@@ -337,12 +350,14 @@ def test_a_question_is_declined_by_a_key(atlas, key):
     assert "Traceback" not in done.stdout
 
 
+@pytest.mark.slow
 @posix
 def test_no_input_asks_nobody_at_a_terminal_either(atlas):
     done = atlas(*PLAN, "--no-input", terminal=True)
     assert done.returncode == 1 and "--answer starts=VALUE" in done.stdout
 
 
+@pytest.mark.slow
 @posix
 def test_somebody_writes_what_a_model_would(atlas):
     typed = [("> ", "Go to Nice.\n")]
@@ -354,6 +369,7 @@ def test_somebody_writes_what_a_model_would(atlas):
     assert done.stdout.endswith("Go to Nice.\n")
 
 
+@pytest.mark.slow
 @posix
 def test_ctrl_c_cancels_the_call(atlas):
     slow = ("mcp_call", "ride_slow_train", "country=FR", "seconds=10", "--user", "alice")

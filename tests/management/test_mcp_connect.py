@@ -17,7 +17,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 import django_mcp
-from django_mcp.declare.servers import Server
+from django_mcp.declarations.server import Server
 from django_mcp.models import Token
 from django_mcp.tokens import SECRET, PersonalAccessTokens
 from django_mcp.web.clients import CLIENTS, PLACEHOLDER
@@ -221,7 +221,7 @@ def test_no_token_goes_into_the_file_of_a_project(alice, run, secret):
     ("arguments", "words"),
     [
         (("emacs",), "there are: claude-code"),
-        (("cursor", "--server", "nonsense"), "there are: default"),
+        (("cursor", "--server", "nonsense"), "there are: django"),
         (("cursor", "--name", "a b"), "1 to 64 letters"),
         (("cursor", "--token", "a b"), "letters, digits"),
         (("cursor", "--new-token"), "Whom is the token to act for"),

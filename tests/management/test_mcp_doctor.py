@@ -18,10 +18,11 @@ from django.core.management import CommandError, call_command
 from django.db.migrations.recorder import MigrationRecorder
 
 import django_mcp as mcp
-from django_mcp.management.doctor import databases, inside, installation
-from django_mcp.management.doctor.findings import ok, survived
-from django_mcp.management.doctor.live import Visit
-from django_mcp.management.doctor.messages import message
+from django_mcp.management.doctor import installation
+from django_mcp.management.doctor import installation as databases
+from django_mcp.management.doctor import installation as inside
+from django_mcp.management.doctor.findings import message, ok, survived
+from django_mcp.management.doctor.live import LiveChecks
 from django_mcp.protocol.revisions import REVISIONS
 from tests.management.proxies import Proxy
 from tests.servers import COMMANDS, ROOT, Served, environment, free_port, prepare
@@ -63,7 +64,7 @@ def url(port, path="/mcp"):
 
 
 def visit(address, token=None, seconds=SECONDS):
-    return list(Visit(address, token, seconds).findings())
+    return list(LiveChecks(address, token, seconds).findings())
 
 
 def words(found, *levels):
@@ -80,6 +81,7 @@ def only(found):
 # A server that runs.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shown", [True, False])
 def test_all_is_well_with_a_server_that_is(served, token, shown):
     found = visit(url(served.port), token if shown else None)
@@ -96,6 +98,7 @@ def test_all_is_well_with_a_server_that_is(served, token, shown):
         "It answers to its own names alone.",
         "/mcp/ is the same server.",
         "A browser is shown a page.",
+        "The MCP endpoint sees the client's address, 127.0.0.2.",
     ):
         assert told in good
     assert token not in repr(found)
@@ -119,6 +122,7 @@ def test_it_leaves_no_session_behind(served, folder):
     assert sessions_in(folder) == before
 
 
+@pytest.mark.slow
 def test_over_sse_all_is_well_or_the_address_leads_astray(folder, token):
     with Served("uvicorn", folder, application="tests.management.older:application") as running:
         before = sessions_in(folder)
@@ -172,6 +176,7 @@ def test_it_is_run_as_a_command_over_a_real_server(served, folder, token):
         ({"moves": {"/mcp": "/mcp/"}}, r"redirect \(301\) to /mcp/", "APPEND_SLASH"),
         ({"moves": {"/mcp": "https://x.example/mcp"}}, "redirect", "the address it leads to"),
         ({"moves": {"/mcp": "https://x.example/mcp/"}}, "redirect", "the address it leads to"),
+        ({"forwards": False}, "endpoint believes any client that sends X-Forw", "proxy_set_header"),
         ({"drops": ["accept"], "adds": {"Accept": "text/html"}}, "It answers 406", "See its log"),
     ],
     ids=str,
@@ -208,6 +213,47 @@ def test_a_proxy_that_keeps_streams_back_is_found_out(served):
 def test_a_proxy_without_a_server_is_found_out():
     with answering(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n") as port:
         assert "A proxy answers that reaches no server" in only(visit(url(port))).words
+
+
+@pytest.mark.slow
+def test_a_proxy_whose_address_is_everybodys_is_found_out(folder):
+    with Served("uvicorn", folder, FORWARDED_ALLOW_IPS="10.9.9.9") as running:
+        with Proxy(running.port) as proxy:
+            wrong = only(visit(proxy.url))
+        assert "sees the proxy's address, 127.0.0.1, for every client" in wrong.words
+        assert "FORWARDED_ALLOW_IPS=127.0.0.1" in wrong.hint
+        with Proxy(running.port, forwards=False) as proxy:
+            wrong = only(visit(proxy.url))
+        assert "the proxy does not say whose request" in wrong.words
+
+
+@pytest.mark.slow
+def test_a_wsgi_server_is_named(folder):
+    wsgi = "django.core.wsgi:get_wsgi_application()"
+    with Served("gunicorn", folder, "--worker-class", "sync", application=wsgi) as running:
+        wrong = only(visit(url(running.port)))
+        assert wrong.words == "A WSGI server answers, gunicorn: it has no MCP."
+        assert "uvicorn_worker.UvicornWorker" in wrong.hint
+        with Proxy(running.port) as proxy:
+            hidden = only(visit(proxy.url))
+    assert "no MCP server at this path" in hidden.words and "WSGI server" in hidden.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "is_wsgi"),
+    [
+        ("WSGIServer/0.2 CPython/3.13.1", True),
+        ("waitress", True),
+        ("Apache/2.4.62 (Debian) mod_wsgi/5.0.2 Python/3.13", True),
+        ("gunicorn/asgi", False),
+        ("daphne", False),
+        ("nginx/1.27", False),
+    ],
+)
+def test_a_wsgi_server_is_known_by_its_name(name, is_wsgi):
+    head = f"HTTP/1.1 404 Not Found\r\nServer: {name}\r\nContent-Length: 0\r\n\r\n"
+    with answering(head.encode()) as port:
+        assert ("A WSGI server answers" in only(visit(url(port))).words) is is_wsgi
 
 
 # A server of which nothing is for everybody.
@@ -315,11 +361,13 @@ def test_another_program_is_found_out(raw, told):
     assert re.search(told, found[0].words), found
 
 
+@pytest.mark.slow
 def test_what_says_nothing_is_not_waited_for_long():
     with answering(None) as port:
         assert "did not answer within 2 seconds" in only(visit(url(port), seconds=SHORT)).words
 
 
+@pytest.mark.slow
 def test_what_never_ends_is_not_read_for_ever():
     """A byte now and then would keep any timeout of a single read away."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -357,7 +405,7 @@ def test_a_token_is_not_shown_in_the_clear(monkeypatch, token):
         heard.append(dict(headers))
         raise ssl.SSLError("enough")
 
-    visiting = Visit("http://shop.example/mcp", token, SHORT)
+    visiting = LiveChecks("http://shop.example/mcp", token, SHORT)
     monkeypatch.setattr(type(visiting.wire), "ask", ask)
     with pytest.raises(ssl.SSLError):
         list(visiting.findings())
@@ -408,6 +456,7 @@ def test_a_database_that_is_not_there_is_told_and_not_made(tmp_path):
     assert len(told) == 2 and not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_one_thing_that_breaks_hides_no_other(tmp_path):
     prepare(tmp_path)
     (tmp_path / "db.sqlite3").write_text("this is no database, whatever its name says" * 50)
@@ -569,7 +618,7 @@ def test_what_the_project_prints_before_is_told(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--server", "nonsense"], "there are: default"),
+        (["--server", "nonsense"], "there are: tests"),
         (["--user", "nobody"], "There is no user 'nobody'"),
         (["--token", "a b"], "letters, digits"),
         (["ftp://shop.example"], "such as https://"),

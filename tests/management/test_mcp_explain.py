@@ -10,7 +10,7 @@ from django.contrib.auth.models import Group, Permission, User
 from django.core.management import CommandError, call_command
 
 import django_mcp as mcp
-from tests.dispatch import around
+from tests.calls import around
 from tests.shop.models import Invoice
 
 from .processes import run
@@ -118,7 +118,7 @@ def test_a_rule_that_fails_is_told(explain, alice, server):
 
 def test_the_surroundings_are_those_of_a_call(explain, alice, server, settings):
     """What AROUND does, permissions see."""
-    settings.DJANGO_MCP = settings.DJANGO_MCP | {"AROUND": ["tests.dispatch.around.recorded"]}
+    settings.DJANGO_MCP = settings.DJANGO_MCP | {"AROUND": ["tests.calls.around.recorded"]}
 
     @server.tool(permission=lambda request: around.note("permission") or True)
     def write(request: mcp.Request) -> str:
@@ -133,10 +133,10 @@ def test_the_surroundings_are_those_of_a_call(explain, alice, server, settings):
     ("arguments", "words"),
     [
         (("nobody at all",), "There is no user 'nobody at all'. A user goes by their username"),
-        (("alice", "refnd"), "default has no 'refnd'. Did you mean refund or reminder?"),
+        (("alice", "refnd"), "tests has no 'refnd'. Did you mean refund or reminder?"),
         (("alice", "zzzz"), "Without a name: everything."),
-        (("alice", "nothing://here"), "Nothing of default is at nothing://here. There are: shop:"),
-        (("alice", "--server", "nonsense"), "there are: default"),
+        (("alice", "nothing://here"), "Nothing of tests is at nothing://here. There are: shop:"),
+        (("alice", "--server", "nonsense"), "there are: tests"),
         (("alice", "--scope", "a b"), "'a b' is no scope"),
     ],
 )
@@ -151,7 +151,7 @@ def test_somebody_must_be_named(alice):
 
 def test_an_empty_server_and_a_broken_one(alice, server):
     assert "startmcp APP" in str(refused("alice", "--server", server.name))
-    assert "by --server: default" in str(refused("alice", "--server", server.name))
+    assert "by --server: tests" in str(refused("alice", "--server", server.name))
 
     @mcp.register(Invoice, server=server)
     class Invoices(mcp.ModelResource):
@@ -185,6 +185,7 @@ def test_exit_codes(quiet, arguments, code, words):
     assert "Traceback" not in done.stderr and "\x1b" not in done.stderr
 
 
+@pytest.mark.slow
 def test_of_the_atlas(atlas):
     done = atlas("mcp_explain", "boss", "plan_trip")
     assert done.returncode == 0 and done.stderr == ""
@@ -192,6 +193,7 @@ def test_of_the_atlas(atlas):
     assert "\x1b" not in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals are of POSIX")
 def test_colours_are_of_a_terminal_that_wants_them(atlas):
     done = atlas("mcp_explain", "boss", terminal=True)

@@ -42,7 +42,7 @@ def test_everything_that_is_declared(inspect, db):
     out, catalog = inspect(), mcp.server.ready()
     kinds = [catalog.tools, catalog.resources, catalog.templates, catalog.prompts]
     assert names(out) == [thing.name for things in kinds for thing in things.values()]
-    assert out.startswith(f"Of the server default, whoever may use it, there is: {len(names(out))}")
+    assert out.startswith(f"Of the server tests, whoever may use it, there is: {len(names(out))}")
     (refund,) = (line for line in out.splitlines() if line.startswith("  refund "))
     assert refund.split(None, 2)[1:] == [
         "shop.change_invoice", "Refund a paid invoice, wholly or in part.",
@@ -182,7 +182,7 @@ def test_a_snapshot_of_a_user_is_the_kits(inspect, alice, tmp_path, monkeypatch)
         (("refnd",), "Did you mean refund or reminder?", 1),
         (("--user", "bob", "refund"), "'manage.py mcp_explain bob' tells", 1),
         (("--user", "nobody"), "There is no user 'nobody'", 1),
-        (("--server", "nonsense"), "there are: default", 1),
+        (("--server", "nonsense"), "there are: tests", 1),
         (("--format", "json", "nonsense"), "There is no 'nonsense'", 1),
         (("--scope", "read"), "say --user", 2),
         (("refund", "--check", "x"), "leave NAME out", 2),
@@ -235,6 +235,7 @@ def test_help_shows_examples(quiet):
     assert done.returncode == 0 and "--check mcp.json" in done.stdout
 
 
+@pytest.mark.slow
 def test_of_the_atlas(atlas, tmp_path):
     file = tmp_path / "mcp.json"
     done = atlas("mcp_inspect")
@@ -250,6 +251,7 @@ def test_of_the_atlas(atlas, tmp_path):
     assert done.stdout == "the tool plan_trip is new, for atlas.add_trip\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals are of POSIX")
 def test_a_terminal_is_filled_and_not_overfilled(atlas):
     for arguments in ((), ("plan_trip",)):

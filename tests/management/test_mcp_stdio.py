@@ -12,6 +12,8 @@ import pytest
 
 from tests.spec.process import ROOT, Asking, Noisy, command, environment
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = "tests.management.stuck.settings"
 SOON = 3.5  # two seconds are promised, on a machine that has nothing else to do
 WAYS = [
@@ -138,7 +140,7 @@ def test_a_failure_is_a_failure(stuck, tmp_path):
         "class Broken(AppConfig):\n"
         "    name, path = 'broken', '.'\n"
         "    def ready(self):\n"
-        "        from django_mcp.dispatch.conversations import Conversation\n"
+        "        from django_mcp.transports.pipe import Conversation\n"
         "        Conversation.finish = finish\n"
         "INSTALLED_APPS = [*INSTALLED_APPS, 'broken.Broken']\n"
     )

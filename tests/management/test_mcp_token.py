@@ -76,7 +76,7 @@ def test_scopes_and_a_server(alice, run, server):
         (("--user", "alice", "--name", "x" * 101), "1 to 100 characters"),
         (("--user", "alice", "--name", "a\x1b[31mb"), "1 to 100 characters"),
         (("--user", "alice", "--name", "x", "--scope", "a b"), "'a b' is no scope"),
-        (("--user", "alice", "--name", "x", "--server", "nonsense"), "there are: default"),
+        (("--user", "alice", "--name", "x", "--server", "nonsense"), "there are: tests"),
         (("--user", "alice", "--name", "x", "--days", "-1"), "--days"),
         (("--user", "alice", "--name", "x", "--days", "1000000"), "--days"),
         (("--user", "alice", "--name", "x", "--days", "soon"), "--days"),
@@ -217,6 +217,7 @@ def database(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_the_secret_can_be_piped(database):
     done = mcp_token(database, "create", "--user", "carol", "--name", "ci")
     assert done.returncode == 0 and SECRET.fullmatch(done.stdout.removesuffix("\n"))
@@ -240,6 +241,7 @@ def test_exit_codes(database, arguments, code, words):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_help(database):
     done = mcp_token(database, "--help")
     assert done.returncode == 0

@@ -12,7 +12,7 @@ import pytest
 from django.apps import apps
 from django.core.management import CommandError, call_command
 
-from django_mcp.declare.servers import default_server
+from django_mcp.declarations.server import default_server
 from django_mcp.management import drafts
 from django_mcp.management.drafts import draft
 from django_mcp.testing import Client
@@ -222,6 +222,7 @@ def resource(text, model):
 # What it writes works.
 
 
+@pytest.mark.slow
 def test_the_checks_find_nothing_wrong(project):
     done = manage(project, "check", "--fail-level", "WARNING", "--tag", "django_mcp")
     assert done.returncode == 0, done.stderr
@@ -269,7 +270,7 @@ def test_the_models_of_the_shop(server, alice):
 
 ATLAS = """
 from django.apps import apps
-from django_mcp.declare.servers import Server
+from django_mcp.declarations.server import Server
 from django_mcp.management.drafts import draft
 server = Server("another")
 text = draft(apps.get_app_config("atlas")).text.replace("from .", "from example_project.atlas.")
@@ -278,6 +279,7 @@ print(server.check(), sorted(server.catalog.templates)[0])
 """
 
 
+@pytest.mark.slow
 def test_the_models_and_views_of_the_atlas():
     done = subprocess.run(
         [sys.executable, "manage.py", "shell", "-c", ATLAS], cwd=ROOT, capture_output=True,
@@ -385,6 +387,7 @@ def test_without_what_reads_pages_they_are_ready_and_switched_off(monkeypatch, s
 # It overwrites nothing.
 
 
+@pytest.mark.slow
 def test_what_is_there_is_not_overwritten(project):
     path = project / "empty/mcp.py"
     before = path.read_text()
@@ -399,6 +402,7 @@ def test_what_is_there_is_not_overwritten(project):
         path.write_text(before)
 
 
+@pytest.mark.slow
 def test_what_is_shown_is_alone_on_stdout_and_nothing_is_written(project):
     before = written(project, "kinds")
     done = manage(project, "startmcp", "kinds", "--print")

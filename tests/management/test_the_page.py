@@ -9,6 +9,8 @@ import pytest
 from tests.docs.pages import ROOT, blocks
 from tools.pages import commands
 
+pytestmark = pytest.mark.slow
+
 PAGE = ROOT / "docs/how-to/commands.md"
 SHOWN = [command for block in blocks(PAGE, "console") for command in commands(block)]
 
@@ -31,7 +33,7 @@ SENTENCES = [line for block in blocks(PAGE, "text") for line in block.splitlines
 
 @pytest.mark.parametrize("sentence", SENTENCES)
 def test_the_sentences_of_the_page_are_those_of_a_check(sentence):
-    from django_mcp.testing.differences import differences
+    from django_mcp.testing.snapshots import differences
 
     text, amount = {"type": "string"}, {"type": "number", "exclusiveMinimum": 0}
 

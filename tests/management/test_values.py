@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import django_mcp as mcp
-from django_mcp.management.values import arguments
+from django_mcp.management.arguments import arguments
 
 TEXT, INTEGER, NUMBER = {"type": "string"}, {"type": "integer"}, {"type": "number"}
 BOOLEAN, NULL = {"type": "boolean"}, {"type": "null"}

@@ -20,6 +20,7 @@ VALUES = st.recursive(
 class TestJSON(TestCase):
     databases = "__all__"
 
+    @pytest.mark.slow
     @given(VALUES.filter(lambda value: value is not None))
     def test_any_value_comes_back(self, value):
         made = Session.objects.create(digest="d", client_info=value)

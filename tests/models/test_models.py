@@ -10,21 +10,21 @@ from django.db import models
 from django_mcp import models as ours
 from django_mcp.models import (
     Ask,
+    BroadcastCursor,
     Call,
     Change,
     Event,
     Interest,
     Process,
     Session,
-    Sight,
     Step,
     Stream,
     Subscription,
     Switch,
-    Telling,
     Token,
+    VisibilitySnapshot,
 )
-from tests.delivery.rows import call, session
+from tests.storage.rows import call, session
 
 MODELS = list(apps.get_app_config("django_mcp").get_models())
 
@@ -41,7 +41,11 @@ def test_no_row_of_the_log_points_at_another_database():
 
 
 def test_keys_do_not_depend_on_the_project():
-    numbered = [model for model in MODELS if model not in (Process, Ask, Sight, Telling)]
+    numbered = [
+        model
+        for model in MODELS
+        if model not in (Process, Ask, VisibilitySnapshot, BroadcastCursor)
+    ]
     assert {type(model._meta.pk) for model in numbered} == {models.BigAutoField}
 
 
@@ -65,6 +69,6 @@ def test_names_give_nothing_away():
     assert str(Step(call="c1", key="pay", value="secret")) == "c1 pay"
     assert str(Subscription(uri="a://b")) == "a://b" and str(Call(method="x", pk=1)) == "x #1"
     assert str(Change(pk=1, kind="row", subject="secret")) == "row #1"
-    assert str(Interest(model="shop.tag")) == "shop.tag" and str(Telling(name="x")) == "x"
-    assert str(Sight(name="x")) == "x"
+    assert str(Interest(model="shop.tag")) == "shop.tag" and str(BroadcastCursor(name="x")) == "x"
+    assert str(VisibilitySnapshot(name="x")) == "x"
     assert made.digest not in repr(made) and Session.objects.get() == made

@@ -31,7 +31,7 @@ from jwcrypto import jwk, jwt
 from oauth2_provider.models import get_application_model, get_grant_model
 
 from django_mcp.oauth import dot_settings
-from django_mcp.oauth.cimd import MCPMetadataFetcher
+from django_mcp.oauth.client_metadata_documents import MCPMetadataFetcher
 
 from .conftest import CHALLENGE, URL, VERIFIER
 

@@ -52,7 +52,7 @@ def query(client: Any, **params: Any) -> str:
     return urlencode({key: value for key, value in given.items() if value is not None}, doseq=True)
 
 
-def asked(user: Any, client: Any, door: str = "/authorize", **params: Any) -> Any:
+def asked(user: Any, client: Any, door: str = "/oauth/authorize", **params: Any) -> Any:
     """The page on which the person is to consent, or what comes instead."""
     return browser(user).get(f"{door}?{query(client, **params)}")
 
@@ -68,13 +68,13 @@ def code_for(user: Any, client: Any, **params: Any) -> str:
     assert page.status_code == 200, page.headers
     form = {k: v for k, v in page.context_data["form"].initial.items() if v is not None}
     return answer(
-        browser(user).post(f"/authorize?{query(client, **params)}", form | {"allow": "on"})
+        browser(user).post(f"/oauth/authorize?{query(client, **params)}", form | {"allow": "on"})
     )["code"]
 
 
 def token(**params: Any) -> Any:
     """What the token endpoint answers."""
-    path = params.pop("path", "/token")
+    path = params.pop("path", "/oauth/token")
     return browser().post(path, {k: v for k, v in params.items() if v is not None})
 
 

@@ -12,15 +12,15 @@ from django.core.management import call_command
 from django.db import DatabaseError
 from django.utils import timezone
 
-from django_mcp import threads
-from django_mcp.declare.servers import default_server
-from django_mcp.dispatch.deeds import Deed
+from django_mcp.auth.last_used import SparseLastUsedTimes
+from django_mcp.auth.principal import Auth, Principal, anonymous
+from django_mcp.calls.deeds import CallRecord
+from django_mcp.declarations.server import default_server
 from django_mcp.oauth import activity
-from django_mcp.oauth.activity import KEPT, Activities
+from django_mcp.oauth.activity import MAX_ROWS_PER_CLIENT_AND_USER, ActivityCounter
 from django_mcp.oauth.models import Activity, Consent
 from django_mcp.oauth.verifier import OAuthTokens
-from django_mcp.principal import Auth, Principal, anonymous
-from django_mcp.uses import SparseUses
+from django_mcp.runtime import threads
 
 from .flows import issued
 from .tokens import application
@@ -30,17 +30,17 @@ from .tokens import application
 def begun(monkeypatch):
     """The jobs that are begun, and not done."""
     found = []
-    monkeypatch.setattr(threads.notes, "begin", found.append)
+    monkeypatch.setattr(threads.background, "run_in_background", found.append)
     return found
 
 
 def deed(user, client, name="refund", method="tools/call", server="default"):
-    return Deed(Principal(user, Auth(application=client)), server, method, name)
+    return CallRecord(Principal(user, Auth(application=client)), server, method, name)
 
 
 def noted(*deeds, into=None):
     """Those deeds, as the loop hears of them."""
-    made = into or Activities()
+    made = into or ActivityCounter()
 
     async def hear():
         for one in deeds:
@@ -73,8 +73,8 @@ def test_another_day_is_another_row(alice, public_client, monkeypatch):
 
 
 def test_it_is_written_soon_and_once_for_all_that_came(alice, public_client, begun, monkeypatch):
-    monkeypatch.setattr(activity, "PAUSE", 0.01)
-    made = Activities()
+    monkeypatch.setattr(activity, "WRITE_INTERVAL_SECONDS", 0.01)
+    made = ActivityCounter()
 
     async def hear():
         for _ in range(100):
@@ -95,32 +95,40 @@ def test_nothing_is_asked_of_the_database_to_note(alice, public_client, django_a
 
 def test_what_is_no_client_of_ours_is_not_noted(alice, public_client):
     made = noted(
-        Deed(Principal(alice), "default", "tools/call", "x"),
-        Deed(Principal(alice, Auth(key="token-1")), "default", "tools/call", "x"),
-        Deed(Principal(alice, Auth(application=object())), "default", "tools/call", "x"),
-        Deed(anonymous(), "default", "tools/call", "x"),
+        CallRecord(Principal(alice), "default", "tools/call", "x"),
+        CallRecord(Principal(alice, Auth(key="token-1")), "default", "tools/call", "x"),
+        CallRecord(Principal(alice, Auth(application=object())), "default", "tools/call", "x"),
+        CallRecord(anonymous(), "default", "tools/call", "x"),
     )
     made.write()
     assert not Activity.objects.exists()
 
 
+@pytest.mark.slow
 def test_a_client_leaves_so_many_rows_of_a_person_and_no_more(alice, public_client):
     """A project that declares much: what is the oldest goes."""
     other = application("Other")
     made = noted(deed(alice, other, "first"))
     made.write()
     Activity.objects.update(at=timezone.now() - timedelta(hours=1))
-    for start in range(0, 3 * KEPT, KEPT):
+    for start in range(0, 3 * MAX_ROWS_PER_CLIENT_AND_USER, MAX_ROWS_PER_CLIENT_AND_USER):
         noted(
-            *(deed(alice, public_client, f"tool_{start + one}") for one in range(KEPT)), into=made
+            *(
+                deed(alice, public_client, f"tool_{start + one}")
+                for one in range(MAX_ROWS_PER_CLIENT_AND_USER)
+            ),
+            into=made,
         ).write()
     theirs = Activity.objects.filter(client_id=public_client.client_id)
-    assert theirs.count() == KEPT and Activity.objects.count() == KEPT + 1
-    assert theirs.filter(name=f"tool_{3 * KEPT - 1}").exists()
+    assert (
+        theirs.count() == MAX_ROWS_PER_CLIENT_AND_USER
+        and Activity.objects.count() == MAX_ROWS_PER_CLIENT_AND_USER + 1
+    )
+    assert theirs.filter(name=f"tool_{3 * MAX_ROWS_PER_CLIENT_AND_USER - 1}").exists()
 
 
 def test_what_waits_to_be_written_is_bounded(alice, public_client, monkeypatch):
-    monkeypatch.setattr(activity, "MOST", 10)
+    monkeypatch.setattr(activity, "MAX_PENDING_ROWS", 10)
     made = noted(*(deed(alice, public_client, f"tool_{one}") for one in range(50)))
     made.write()
     assert Activity.objects.count() == 10
@@ -190,7 +198,7 @@ def test_with_a_client_goes_what_it_did(alice, public_client):
 @pytest.fixture
 def fresh(monkeypatch, begun):
     """None was used before, in this process."""
-    made = SparseUses(activity._used)
+    made = SparseLastUsedTimes(activity._used)
     monkeypatch.setattr("django_mcp.oauth.verifier.theirs", made)
     return made
 
@@ -214,7 +222,7 @@ def test_it_is_noted_once_a_minute(fresh, begun):
 
 
 def test_what_is_remembered_of_uses_is_bounded(fresh, monkeypatch):
-    monkeypatch.setattr("django_mcp.uses.REMEMBERED", 10)
+    monkeypatch.setattr("django_mcp.auth.last_used.MAX_REMEMBERED_TIMES", 10)
     for number in range(95):
         fresh.note((number, "client"))
     assert len(fresh._before) <= 10

@@ -18,7 +18,7 @@ from oauth2_provider.models import (
     get_refresh_token_model,
 )
 
-from django_mcp.declare.servers import default_server
+from django_mcp.declarations.server import default_server
 from django_mcp.oauth.models import Activity, ClientProfile, Consent
 from django_mcp.oauth.verifier import OAuthTokens
 

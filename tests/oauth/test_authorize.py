@@ -11,8 +11,8 @@ from django.test import override_settings
 from django.urls import reverse
 from oauth2_provider.models import get_access_token_model, get_grant_model
 
-from django_mcp.declare.servers import Server
-from django_mcp.oauth.asking import with_issuer
+from django_mcp.declarations.server import Server
+from django_mcp.oauth.authorization_request import with_issuer
 from django_mcp.oauth.authorize import MCPAuthorizationView
 from django_mcp.oauth.models import ClientProfile, Consent
 
@@ -34,8 +34,15 @@ from .consent import (
 Grant = get_grant_model()
 
 
+BOOKS = f"{URL}/books"
+
+
 def nobody(user, server):
     return False
+
+
+def only_books(user, server):
+    return server.name == "books"
 
 
 @pytest.fixture
@@ -68,16 +75,24 @@ def test_each_endpoint_has_a_name(name):
     assert reverse(f"django_mcp_oauth:{name}") == f"/oauth/{name}"
 
 
-@pytest.mark.parametrize(
-    "path", ["/oauth/authorize", "/oauth/authorize/", "/authorize", "/authorize/"]
-)
-def test_it_is_at_every_path_that_clients_know(signed_in, public_client, path):
+@pytest.fixture
+def with_fallback():
+    with override_settings(ROOT_URLCONF="tests.oauth.urls_with_fallback"):
+        yield
+
+
+@pytest.mark.parametrize("path", ["/oauth/authorize", "/oauth/authorize/", "/authorize"])
+def test_consent_is_asked_at_every_path_that_clients_know(
+    signed_in, public_client, with_fallback, path
+):
     assert signed_in.get(path, query(public_client)).status_code == 200
     assert told(signed_in.post(url(public_client).replace(AUTHORIZE, path), ALLOW))["code"]
 
 
-@pytest.mark.parametrize("path", ["/oauth/token", "/oauth/token/", "/token", "/token/"])
-def test_codes_are_redeemed_at_every_path_that_clients_know(signed_in, public_client, path):
+@pytest.mark.parametrize("path", ["/oauth/token", "/oauth/token/", "/token"])
+def test_codes_are_redeemed_at_every_path_that_clients_know(
+    signed_in, public_client, with_fallback, path
+):
     code = told(signed_in.post(url(public_client), ALLOW))["code"]
     body = {
         "grant_type": "authorization_code", "code": code, "redirect_uri": REDIRECT,
@@ -87,6 +102,18 @@ def test_codes_are_redeemed_at_every_path_that_clients_know(signed_in, public_cl
     assert response.status_code == 200, response.content
     token = get_access_token_model().objects.get()
     assert token.resource == [RESOURCE] and token.scope == "mcp"
+
+
+@pytest.mark.parametrize("name", ["authorize", "token", "register"])
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_pages_at_the_root_stay_the_projects(web, name, slash):
+    assert web.get(f"/{name}{slash}").status_code == 404
+
+
+@pytest.mark.parametrize("name", ["authorize", "token", "register"])
+def test_fallback_urls_take_no_path_with_a_slash(web, with_fallback, name):
+    assert web.get(f"/{name}/").status_code == 404
+    assert web.get(f"/{name}").status_code != 404
 
 
 @pytest.mark.parametrize("path", ["/oauth/revoke", "/oauth/revoke/"])
@@ -215,10 +242,76 @@ def test_a_request_that_names_no_server_is_for_the_only_one(signed_in, public_cl
     assert [grant.resource for grant in Grant.objects.all()] == [[RESOURCE]] * 2
 
 
-def test_where_there_are_several_one_is_to_be_named(signed_in, public_client, books):
-    answer = told(signed_in.get(url(public_client, resource=None)))
-    assert answer["error"] == "invalid_target" and answer["state"] == "xyz"
-    assert answer["iss"] == URL
+def test_person_chooses_the_server_where_the_request_names_none_of_several(
+    signed_in, public_client, books
+):
+    page = signed_in.get(url(public_client, resource=None))
+    assert page.status_code == 200 and list(page.context["question"].choices) == [RESOURCE, BOOKS]
+    assert page.text.count('type="radio"') == 2 and "checked" not in page.text
+    code = told(signed_in.post(url(public_client, resource=None), ALLOW | {"server": BOOKS}))[
+        "code"
+    ]
+    assert Grant.objects.get().resource == [BOOKS]
+    assert [one.resource for one in Consent.objects.all()] == [BOOKS]
+    body = {
+        "grant_type": "authorization_code", "code": code, "redirect_uri": REDIRECT,
+        "client_id": public_client.client_id, "code_verifier": VERIFIER,
+    }  # fmt: skip
+    tokens = signed_in.post("/oauth/token", body).json()
+    again = {"grant_type": "refresh_token", "client_id": public_client.client_id}
+    again["refresh_token"] = tokens["refresh_token"]
+    assert signed_in.post("/oauth/token", again).status_code == 200
+    assert all(row.resource == [BOOKS] for row in get_access_token_model().objects.all())
+
+
+@pytest.mark.parametrize("server", [None, "", "https://evil.example/mcp", f"{URL}/mcp/nowhere"])
+def test_answer_without_a_chosen_server_shows_the_page_again(
+    signed_in, public_client, books, server
+):
+    answer = ALLOW if server is None else ALLOW | {"server": server}
+    page = signed_in.post(url(public_client, resource=None), answer)
+    assert page.status_code == 200 and page.context["question"].choices
+    assert not Grant.objects.exists() and not Consent.objects.exists()
+
+
+def test_chosen_server_does_not_replace_the_one_that_the_request_names(
+    signed_in, public_client, books
+):
+    page = signed_in.get(url(public_client))
+    assert not page.context["question"].choices
+    told(signed_in.post(url(public_client), ALLOW | {"server": BOOKS}))
+    assert Grant.objects.get().resource == [RESOURCE]
+
+
+def test_nobody_is_asked_which_server_where_the_project_names_one(signed_in, public_client, books):
+    with override_settings(DJANGO_MCP={**MCP, "OAUTH": {"DEFAULT_SERVER": "books"}}):
+        page = signed_in.get(url(public_client, resource=None))
+        assert list(page.context["question"].servers) == [BOOKS]
+        told(signed_in.post(url(public_client, resource=None), ALLOW))
+    assert Grant.objects.get().resource == [BOOKS]
+
+
+def test_person_may_say_no_without_choosing_a_server(signed_in, public_client, books):
+    assert told(signed_in.post(url(public_client, resource=None), CANCEL))["error"] == (
+        "access_denied"
+    )
+
+
+def test_only_servers_that_the_person_may_use_are_offered(signed_in, public_client, books):
+    with override_settings(
+        DJANGO_MCP={**MCP, "OAUTH": {"MAY_AUTHORIZE": "tests.oauth.test_authorize.only_books"}}
+    ):
+        page = signed_in.get(url(public_client, resource=None))
+        assert list(page.context["question"].choices) == [BOOKS]
+        answer = signed_in.post(url(public_client, resource=None), ALLOW | {"server": RESOURCE})
+        assert told(answer)["error"] == "access_denied"
+
+
+def test_trusted_client_that_names_no_server_of_several_asks(signed_in, books):
+    page = signed_in.get(url(trusted(), redirect_uri=SITE, resource=None))
+    assert page.status_code == 200 and page.context["question"].choices
+    silent = signed_in.get(url(trusted(), redirect_uri=SITE, resource=None, prompt="none"))
+    assert told(silent)["error"] == "consent_required"
 
 
 @pytest.mark.parametrize("spelled", ["HTTPS://SHOP.example/mcp", f"{URL}:443/mcp", f"{URL}/mcp/"])
@@ -452,7 +545,8 @@ def test_who_may_not_let_clients_in_does_not_let_in_the_projects(signed_in):
 
 
 def test_where_nothing_is_served_nothing_is_for_anybody(signed_in, public_client, monkeypatch):
-    monkeypatch.setattr("django_mcp.oauth.asking.served", dict)
+    monkeypatch.setattr("django_mcp.oauth.authorization_request.served", dict)
+    monkeypatch.setattr("django_mcp.oauth.resource_indicators.served", dict)
     assert told(signed_in.get(url(public_client, resource=None)))["error"] == "invalid_target"
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from html import unescape
+
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Permission, User
 from django.utils import timezone
+from django.utils.html import strip_tags
 from oauth2_provider.models import get_application_model
 
-from django_mcp.declare.servers import default_server
+from django_mcp.declarations.server import default_server
+from django_mcp.oauth.connected_apps import connections
 from django_mcp.oauth.models import ClientProfile
 from django_mcp.oauth.verifier import OAuthTokens
 
-from .flows import asked, issued, registered
+from .consent import SITE
+from .flows import asked, browser, code_for, issued, registered
 from .test_admin import CLIENTS, act, staff
 
 pytestmark = pytest.mark.django_db
@@ -87,3 +92,81 @@ def test_it_is_blocked_and_let_in_as_any_other(alice):
     assert asked(User.objects.create_user("bob"), made).status_code == 400
     act(web, CLIENTS, "let_in", known)
     assert issued(alice, made)["access_token"]
+
+
+# Whom the site vouches for.
+
+
+@pytest.fixture
+def made_by(django_user_model):
+    """Makes a client with a site, owned by a user with these flags and permissions."""
+
+    def make(*permissions: str, **flags: bool):
+        owner = django_user_model.objects.create_user("mallory", **flags)
+        owner.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+        return registered("manual", user=owner, name="Your bank", redirect_uris=SITE)
+
+    return make
+
+
+def shown(alice, client) -> str:
+    return " ".join(unescape(strip_tags(asked(alice, client, redirect_uri=SITE).text)).split())
+
+
+def test_client_that_a_user_registered_at_the_toolkits_page_is_unverified(alice, settings):
+    settings.ROOT_URLCONF = "tests.oauth.urls_with_toolkit"
+    bob = User.objects.create_user("bob")
+    said = {
+        "name": "Your bank", "client_id": "bobs", "client_secret": "x", "client_type": "public",
+        "authorization_grant_type": "authorization-code", "redirect_uris": SITE, "algorithm": "",
+    }  # fmt: skip
+    assert browser(bob).post("/o/applications/register/", said).status_code == 302
+    made = get_application_model().objects.get(client_id="bobs")
+    assert made.registration_source == "manual" and made.user == bob
+    told = shown(alice, made)
+    assert "Your bank unverified" in told and "Let a program act for you?" in told
+    assert "Whoever runs this site" not in told
+
+
+@pytest.mark.parametrize(
+    ("permissions", "flags", "vouched"),
+    [
+        ((), {"is_staff": True, "is_superuser": True}, True),
+        (("add_application",), {"is_staff": True}, True),
+        (("change_application",), {"is_staff": True}, False),
+        ((), {"is_staff": True}, False),
+        (("add_application",), {}, False),
+        (("add_application",), {"is_staff": True, "is_active": False}, False),
+    ],
+)
+def test_site_vouches_for_clients_of_staff_with_the_permission(
+    alice, made_by, permissions, flags, vouched
+):
+    """T12: any user may register a client on django-oauth-toolkit's pages, by any name."""
+    told = shown(alice, made_by(*permissions, **flags))
+    assert ("unverified" in told) is not vouched
+    assert ("Let Your bank act for you?" in told) is vouched
+
+
+def test_site_vouches_for_clients_without_an_owner(alice):
+    assert "Let Agent act for you?" in shown(alice, registered("manual", redirect_uris=SITE))
+
+
+def test_client_of_a_user_asks_though_it_may_skip_the_page(alice, made_by):
+    client = made_by()
+    type(client).objects.update(skip_authorization=True)
+    assert asked(alice, client, redirect_uri=SITE).status_code == 200
+    code_for(alice, client, redirect_uri=SITE)
+    assert [one.unasked for one in connections(alice)] == [False]
+
+
+def test_error_does_not_redirect_to_the_site_of_a_users_client(alice, made_by):
+    response = asked(alice, made_by(), redirect_uri=SITE, scope="unheard")
+    assert response.status_code == 400 and "Location" not in response
+
+
+def test_admin_shows_whose_client_it_is(made_by):
+    registered("manual", name="Ours")
+    made_by()
+    page = staff("view_clientprofile").get(CLIENTS).text
+    assert "mallory" in page and "this site" in page

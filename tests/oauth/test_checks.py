@@ -10,20 +10,22 @@ import pytest
 from django.conf import settings
 from django.conf.urls.i18n import i18n_patterns
 from django.contrib.auth.middleware import LoginRequiredMiddleware
+from django.contrib.auth.mixins import PermissionRequiredMixin
 from django.core.checks import Error, Warning, registry
 from django.http import HttpResponse
 from django.test import override_settings
-from django.urls import include, path
+from django.urls import include, path, re_path, resolve
 from oauth2_provider.scopes import SettingsScopes
-from oauth2_provider.views import AuthorizationView
+from oauth2_provider.views import ApplicationRegistration, AuthorizationView
 
 import django_mcp as mcp
-from django_mcp.oauth import checks, checks_of_urls
+from django_mcp.oauth import checks
+from django_mcp.oauth import checks as checks_of_urls
 from django_mcp.oauth.conf import DEFAULTS, dot_settings
 from django_mcp.oauth.scopes import MCPScopes
-from django_mcp.oauth.upstream import Upstream
+from django_mcp.oauth.upstream_accounts import Upstream
 from django_mcp.oauth.verifier import OAuthTokens
-from tests.delivery.rows import given
+from tests.storage.rows import given
 
 from .conftest import URL
 
@@ -120,6 +122,7 @@ BAD: dict[str, list[Any]] = {
         "cursor", ["javascript"], ["data"], ["file"], ["http"], ["https"], ["Cursor"], [""],
         ["cursor:"], [None], ["a b"], None, ["vbscript"], ["blob"],
     ],
+    "DEFAULT_SERVER": ["nowhere", "", 1, ["default"]],
     "CLIENT_HOSTS": ["*", None, [1], [""], {}],
     "STALE": [-1, "7d", None],
     "REFRESH_GRACE": [-1, 601, "60", None, True],
@@ -129,10 +132,11 @@ BAD: dict[str, list[Any]] = {
 }  # fmt: skip
 GOOD: dict[str, list[Any]] = {
     "REGISTRATION": ["open", "off"], "REGISTRATION_RATE": ["1/1"], "UNUSED": [1, 0.5 + 1],
-    "REDIRECT_SCHEMES": [[], ("cursor",)], "CLIENT_HOSTS": [[], ["*"], [".example.com"]],
+    "REDIRECT_SCHEMES": [[], ("cursor",)], "DEFAULT_SERVER": [None, "default"],
+    "CLIENT_HOSTS": [[], ["*"], [".example.com"]],
     "STALE": [0], "REFRESH_GRACE": [0, 600],
     "MAY_AUTHORIZE": [None, "os.path.join"],
-    "UPSTREAM": [None, "django_mcp.oauth.upstream.Upstream"],
+    "UPSTREAM": [None, "django_mcp.oauth.upstream_accounts.Upstream"],
 }  # fmt: skip
 
 
@@ -282,7 +286,10 @@ CLASSES: list[tuple[str, Any, bool]] = [
     ),
     (
         "CIMD_REGISTRATION_PERMISSION_CLASSES",
-        ["django_mcp.oauth.cimd.CIMDPolicy", "oauth2_provider.cimd.AllowAllCIMDPermission"],
+        [
+            "django_mcp.oauth.client_metadata_documents.CIMDPolicy",
+            "oauth2_provider.cimd.AllowAllCIMDPermission",
+        ],
         True,
     ),
 ]
@@ -333,6 +340,7 @@ def page(request, rest=""):
 
 
 OURS = include("django_mcp.oauth.urls")
+FALLBACK = include("django_mcp.oauth.fallback_urls")
 TOOLKIT = include("oauth2_provider.urls")
 
 
@@ -394,7 +402,28 @@ class AlsoAsks(AuthorizationView):
 )
 def test_the_toolkits_own_views_are_beside_ours(pattern, named):
     with urls(path("", OURS), path("page", page), pattern):
-        assert found() == ["W032"] and named in told(checks_of_urls.check_urls)
+        beside = [one for one in checks_of_urls.check_urls() if one.id.endswith("W032")]
+        assert len(beside) == 1 and named in beside[0].msg
+
+
+def test_pages_at_which_users_register_clients_are_reported():
+    with urls(path("", OURS), path("o/", include("oauth2_provider.urls"))):
+        (message,) = (one for one in checks_of_urls.check_urls() if one.id.endswith("W034"))
+        assert "/o/applications/register/, /o/applications/<slug:pk>/update/" in message.msg
+
+
+class Guarded(PermissionRequiredMixin, ApplicationRegistration):
+    permission_required = "oauth2_provider.add_application"
+
+
+class Unguarded(ApplicationRegistration):
+    pass
+
+
+@pytest.mark.parametrize(("view", "ids"), [(Guarded, []), (Unguarded, ["W034"])])
+def test_page_that_asks_for_a_permission_is_fine(view, ids):
+    with urls(path("", OURS), path("new", view.as_view())):
+        assert found() == ids
 
 
 def test_what_else_of_the_toolkit_is_mounted_is_fine():
@@ -404,6 +433,56 @@ def test_what_else_of_the_toolkit_is_mounted_is_fine():
         path("", OURS), path("o/token/", TokenView.as_view()), path("a", ApplicationList.as_view())
     ):
         assert found() == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "where"),
+    [
+        (path("register/", page, name="sign-up"), "test_checks.page are both at /register."),
+        (path("token", page, name="coin"), "page are both at /token."),
+        (path("", include([path("authorize/", page, name="a")])), "page are both at /authorize."),
+    ],
+)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_page_at_the_path_of_an_endpoint_is_an_error(pattern, where, is_first):
+    patterns = [pattern, path("", OURS), path("", FALLBACK)]
+    with urls(*patterns if is_first else reversed(patterns)):
+        assert found() == ["E033"] and where in told(checks_of_urls.check_urls)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "where"),
+    [
+        (re_path("^oauth/connections/?$", page), "page are both at /oauth/connections."),
+        (path(".well-known/openid-configuration", page), "page are both at /.well-known/openid-"),
+    ],
+)
+def test_project_replaces_a_page_by_one_that_comes_first(pattern, where):
+    with urls(pattern, path("", OURS)):
+        assert found() == []
+    with urls(path("", OURS), pattern):
+        assert found() == ["E033"] and where in told(checks_of_urls.check_urls)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        path("<slug:name>/", page, name="profile"),
+        re_path(r"^((?:[\w\-]+/)*)$", page, name="wagtail_serve"),
+        path("<path:rest>", page, name="flatpage"),
+        path("register/confirm/", page, name="confirm"),
+        path("o/register/", page, name="other"),
+    ],
+)
+def test_route_with_parameters_is_no_collision(pattern):
+    with urls(path("", OURS), path("", FALLBACK), pattern):
+        assert found() == []
+
+
+@pytest.mark.parametrize("name", ["register", "token", "authorize"])
+def test_pages_beside_the_documented_include_are_fine(name):
+    with urls(path("", OURS), path(f"{name}/", page, name=name)):
+        assert found() == [] and resolve(f"/{name}/").url_name == name
 
 
 def test_without_urls_there_is_nothing_to_look_at():

@@ -11,8 +11,8 @@ from django.http import HttpResponse
 from django.test import Client, override_settings
 from django.urls import clear_script_prefix, path, set_script_prefix
 
-from django_mcp.oauth.checks_of_surroundings import check_login, check_surroundings
-from tests.delivery.rows import given
+from django_mcp.oauth.checks import check_login, check_surroundings
+from tests.storage.rows import given
 
 from .conftest import alice, in_public, public_client, web  # noqa: F401
 from .consent import AUTHORIZE, fresh_cores, url  # noqa: F401

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import re
 from html import unescape
-from types import SimpleNamespace
 
 import pytest
 from django.test import override_settings
 from hypothesis import given
 from hypothesis import strategies as st
+from oauth2_provider.models import get_application_model
 
-from django_mcp.declare.servers import Server, default_server
-from django_mcp.oauth.consent import (
+from django_mcp.declarations.server import Server, default_server
+from django_mcp.oauth.authorization_request import (
     APP,
     DEVICE,
-    LONGEST_NAME,
+    MAX_SHOWN_NAME_LENGTH,
     SITE,
-    Client,
+    ConsentClient,
     Destination,
     client,
     destination,
@@ -25,7 +25,7 @@ from django_mcp.oauth.consent import (
     plain,
 )
 from django_mcp.oauth.models import Source
-from django_mcp.oauth.people import may_authorize
+from django_mcp.oauth.scope_grants import may_authorize
 
 from .conftest import MCP, URL
 from .consent import SITE as CALLBACK
@@ -75,7 +75,7 @@ def settings(**oauth):
         ("line\u2028break\u2029s", "line break s"),
         ("  much   room  ", "much room"),
         ("e\u0301", "é"),
-        ("x" * 300, "x" * LONGEST_NAME),
+        ("x" * 300, "x" * MAX_SHOWN_NAME_LENGTH),
         ("y" * 59 + " z", "y" * 59),
         ("", ""),
     ],
@@ -87,7 +87,7 @@ def test_a_name_is_cleaned(said, shown):
 @given(st.text(max_size=200))
 def test_no_name_is_long_or_has_what_turns_or_breaks_text(said):
     shown = plain(said)
-    assert len(shown) <= LONGEST_NAME and shown == " ".join(shown.split())
+    assert len(shown) <= MAX_SHOWN_NAME_LENGTH and shown == " ".join(shown.split())
     assert not re.search(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]", shown)
 
 
@@ -154,15 +154,15 @@ def test_the_project_says_which_apps_may_be_answered():
 @pytest.mark.parametrize(
     ("source", "client_id", "found"),
     [
-        ("manual", "abc", Client("Agent", Source.MANUAL)),
-        ("dcr", "abc", Client("Agent", Source.DCR)),
-        ("dcr", CIMD, Client("Agent", Source.DCR)),
-        ("cimd", CIMD, Client("Agent", Source.CIMD, "agent.example")),
-        ("another", "abc", Client("Agent", Source.DCR)),
+        ("manual", "abc", ConsentClient("Agent", Source.MANUAL)),
+        ("dcr", "abc", ConsentClient("Agent", Source.DCR)),
+        ("dcr", CIMD, ConsentClient("Agent", Source.DCR)),
+        ("cimd", CIMD, ConsentClient("Agent", Source.CIMD, "agent.example")),
+        ("another", "abc", ConsentClient("Agent", Source.DCR)),
     ],
 )
 def test_who_asks(source, client_id, found):
-    made = SimpleNamespace(name="Agent", client_id=client_id, registration_source=source)
+    made = get_application_model()(name="Agent", client_id=client_id, registration_source=source)
     assert client(made) == found
 
 

@@ -13,6 +13,8 @@ from tests.http import BOTH
 from .agent import Agent, Person, fields, words
 from .site import PASSWORD, Site
 
+pytestmark = pytest.mark.slow
+
 REVISION = "2025-11-25"
 HELLO = {
     "jsonrpc": "2.0", "id": 1, "method": "initialize",

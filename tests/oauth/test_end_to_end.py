@@ -14,9 +14,11 @@ from tests.http import BOTH
 from .agent import Agent, Person
 from .site import Site
 
+pytestmark = pytest.mark.slow
+
 SHORT = 5  # seconds for which a token is good, of which a machine in a hurry needs less than one
 USERS = "from django.contrib.auth.models import User; user = User.objects.get(username={name!r});"
-REVOKE = USERS + "from django_mcp.oauth.revoking import revoke_user; print(revoke_user(user))"
+REVOKE = USERS + "from django_mcp.oauth.revocation import revoke_user; print(revoke_user(user))"
 SHUT_OUT = USERS + "user.is_active = False; user.save()"
 KEPT = """
 from oauth2_provider.models import AccessToken, RefreshToken, Grant

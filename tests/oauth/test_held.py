@@ -13,9 +13,9 @@ from django.utils import timezone
 from oauth2_provider.models import get_access_token_model, get_grant_model
 
 import django_mcp as mcp
-from django_mcp.declare.servers import Server, default_server
-from django_mcp.oauth.held import MOST, held, joined, new
-from django_mcp.protected.names import resource
+from django_mcp.declarations.server import Server, default_server
+from django_mcp.oauth.scope_grants import MAX_READ_TOKENS, held, joined, new
+from django_mcp.protected.metadata import resource
 
 from . import tokens
 from .conftest import MCP, REDIRECT, VERIFIER
@@ -262,7 +262,7 @@ def test_scopes_of_all_living_tokens_count_in_the_order_of_the_offer(alice, agen
 
 def test_the_newest_are_looked_at_and_no_more(alice, agent, django_assert_num_queries):
     tokens.issued(alice, agent, default_server, scope="read")
-    for _ in range(MOST):
+    for _ in range(MAX_READ_TOKENS):
         tokens.issued(alice, agent, default_server, scope="close")
     with django_assert_num_queries(2):
         assert held(alice, agent, HERE) == ("close",)

@@ -18,7 +18,7 @@ from .flows import MCP, browser, code_for, error, issued, redeem, registered
 
 FORM = "application/x-www-form-urlencoded"
 BAD = (400, "invalid_request")
-ENDPOINTS = ["/token", "/revoke"]
+ENDPOINTS = ["/oauth/token", "/oauth/revoke"]
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ def test_a_parameter_is_there_once(alice, agent, name):
         "grant_type": "authorization_code", "code": code, "redirect_uri": REDIRECT,
         "code_verifier": VERIFIER, "client_id": agent.client_id, "scope": "mcp", "anything": "",
     }  # fmt: skip
-    assert error(sent("/token", *said.items(), (name, said[name]))) == BAD
+    assert error(sent("/oauth/token", *said.items(), (name, said[name]))) == BAD
     assert redeem(code, agent).status_code == 200
 
 
@@ -64,33 +64,35 @@ def test_only_servers_may_be_named_more_than_once(alice, agent):
         "grant_type": "authorization_code", "code": code_for(alice, agent),
         "redirect_uri": REDIRECT, "code_verifier": VERIFIER, "client_id": agent.client_id,
     }  # fmt: skip
-    assert sent("/token", *said.items(), *[("resource", MCP)] * 2).status_code == 200
+    assert sent("/oauth/token", *said.items(), *[("resource", MCP)] * 2).status_code == 200
 
 
 def test_a_refresh_token_comes_alone(alice, agent):
     told = issued(alice, agent)["refresh_token"]
     said = [("grant_type", "refresh_token"), ("client_id", agent.client_id)]
-    assert error(sent("/token", *said, ("refresh_token", "x"), ("refresh_token", told))) == BAD
+    assert (
+        error(sent("/oauth/token", *said, ("refresh_token", "x"), ("refresh_token", told))) == BAD
+    )
 
 
 @pytest.mark.parametrize("said", [{}, {"grant_type": ""}])
 def test_without_a_grant_type_it_is_no_request(agent, said):
-    assert error(browser().post("/token", {"client_id": agent.client_id, **said})) == BAD
+    assert error(browser().post("/oauth/token", {"client_id": agent.client_id, **said})) == BAD
 
 
 def test_what_is_no_form_is_no_request(db):
-    found = browser().post("/token", '{"grant_type": "x"}', content_type="application/json")
+    found = browser().post("/oauth/token", '{"grant_type": "x"}', content_type="application/json")
     assert error(found) == BAD
 
 
 @pytest.mark.parametrize("more", [("token", "x"), ("client_id", "x"), ("token_type_hint", "x")])
 def test_a_revocation_names_one_token(agent, more):
     said = {"token": "x", "client_id": agent.client_id, "token_type_hint": "access_token"}
-    assert error(sent("/revoke", *said.items(), more)) == BAD
+    assert error(sent("/oauth/revoke", *said.items(), more)) == BAD
 
 
 def test_a_revocation_is_not_in_a_url(agent):
-    assert error(sent("/revoke?token=x", ("client_id", agent.client_id))) == BAD
+    assert error(sent("/oauth/revoke?token=x", ("client_id", agent.client_id))) == BAD
 
 
 def test_a_token_is_good_for_an_hour(alice, agent):
@@ -103,7 +105,7 @@ def test_a_token_is_good_for_an_hour(alice, agent):
 
 def test_a_token_that_is_none_is_revoked_all_the_same(agent):
     """RFC 7009, 2.2."""
-    found = sent("/revoke", ("token", "x"), ("client_id", agent.client_id))
+    found = sent("/oauth/revoke", ("token", "x"), ("client_id", agent.client_id))
     assert (found.status_code, found.content, found["Cache-Control"]) == (200, b"", "no-store")
 
 
@@ -156,10 +158,10 @@ def test_what_is_to_be_revoked_is_in_no_report_of_an_error(agent, monkeypatch, c
     def broken(*args, **kwargs):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("django_mcp.oauth.refreshing._beside", broken)
+    monkeypatch.setattr("django_mcp.oauth.refresh_tokens._beside", broken)
     web, secret = browser(), "nobody-may-see-this"
     web.raise_request_exception = False
-    found = web.post("/revoke", {"token": secret, "client_id": agent.client_id})
+    found = web.post("/oauth/revoke", {"token": secret, "client_id": agent.client_id})
     assert found.status_code == 500
     (record,) = (one for one in caplog.records if one.exc_info)
     report = ExceptionReporter(record.request, *record.exc_info, is_email=True)

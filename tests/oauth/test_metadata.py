@@ -9,10 +9,10 @@ from django.conf import settings
 from django.test import override_settings
 from django.urls import include, path, reverse
 
-from django_mcp.declare.servers import Server, default_server
+from django_mcp.declarations.server import Server, default_server
 from django_mcp.oauth.conf import dot_settings
 from django_mcp.protected.metadata import resource_metadata_url
-from tests.delivery.rows import given
+from tests.storage.rows import given
 
 from .conftest import URL
 
@@ -35,7 +35,7 @@ class urls_with_a_rest:
 @pytest.fixture(autouse=True)
 def no_other_servers(monkeypatch):
     """The project's own are not there."""
-    from django_mcp.declare import servers as declared
+    from django_mcp.declarations import server as declared
 
     monkeypatch.setattr(declared, "_servers", {})
 

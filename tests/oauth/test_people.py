@@ -7,8 +7,8 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AnonymousUser, UserManager
 from django.test import override_settings
 
-from django_mcp.declare.servers import default_server
-from django_mcp.oauth.people import may_authorize, may_sign_in, may_use
+from django_mcp.declarations.server import default_server
+from django_mcp.oauth.scope_grants import may_authorize, may_sign_in, may_use
 
 from .conftest import MCP
 

@@ -16,7 +16,7 @@ from oauth2_provider.models import (
     get_refresh_token_model,
 )
 
-from django_mcp.oauth import unused
+from django_mcp.oauth import stale_clients
 from django_mcp.oauth.models import ClientProfile, Consent
 
 from .clients import REGISTRATIONS, Untouchable, authorize, granted, our_toolkit, register, toolkit
@@ -78,8 +78,9 @@ def test_what_is_stored_could_be_edited_by_hand(web):
         application.full_clean()
 
 
-def test_the_root_has_the_same_endpoint_with_and_without_a_slash(web):
-    for path in ("/register", "/register/", "/oauth/register/"):
+@override_settings(ROOT_URLCONF="tests.oauth.urls_with_fallback")
+def test_clients_register_at_every_path_that_they_know(web):
+    for path in ("/register", "/oauth/register", "/oauth/register/"):
         response = web.post(path, json.dumps(INSPECTOR), content_type="application/json")
         assert response.status_code == 201
 
@@ -332,7 +333,7 @@ def test_who_did_not_register_itself_stays(web, alice, source):
     ClientProfile.objects.update(source=source)
     Application.objects.update(registration_source=source)
     call_command("mcp_clear_clients")
-    unused.forget([client_id])
+    stale_clients.forget([client_id])
     assert _left() == {"one"} and Application.objects.exists()
 
 
@@ -340,7 +341,7 @@ def test_where_no_command_runs_they_go_when_others_come(web, alice, monkeypatch)
     """T10: it is looked for them now and then."""
     _idle(web, alice, "old")
     _registered(web, "soon")
-    monkeypatch.setattr(unused, "_looked", float("-inf"))
+    monkeypatch.setattr(stale_clients, "_looked", float("-inf"))
     _registered(web, "later"), _idle(web, alice, "another"), _registered(web, "at once")
     assert _left() == {"soon", "later", "another", "at once"}
 
@@ -349,17 +350,51 @@ def test_where_no_command_runs_they_go_when_others_come(web, alice, monkeypatch)
 
 
 def test_it_takes_few_questions(web, django_assert_max_num_queries, monkeypatch):
-    monkeypatch.setattr(unused, "_looked", float("-inf"))
+    monkeypatch.setattr(stale_clients, "_looked", float("-inf"))
     with django_assert_max_num_queries(11):
         register(web, INSPECTOR)
 
 
-def test_where_there_are_too_many_those_of_an_hour_ago_make_room(web, monkeypatch):
-    """T10: whoever has many addresses is stopped by the number of all."""
-    monkeypatch.setattr(unused, "AT_MOST", 2)
-    _registered(web, "one"), _registered(web, "two")
+def names():
+    return set(Application.objects.values_list("name", flat=True))
+
+
+def test_full_table_evicts_the_oldest_client_of_the_busiest_network(web, monkeypatch):
+    """T10: whoever fills the table makes room for others, who are not refused."""
+    monkeypatch.setattr(stale_clients, "MAX_UNAUTHORIZED_CLIENTS", 4)
+    for name, address in [
+        ("hers", "198.51.100.7"), ("flood 1", "2001:db8:1:1::5"), ("flood 2", "2001:db8:1:2::5"),
+        ("flood 3", "2001:db8:1:3::5"),
+    ]:  # fmt: skip
+        register(web, INSPECTOR | {"client_name": name}, REMOTE_ADDR=address)
+    assert register(web, INSPECTOR).status_code == 201
+    assert names() == {"hers", "flood 2", "flood 3", "MCP Inspector"}
+
+
+def test_blocked_clients_do_not_fill_the_table(web, monkeypatch):
+    """They cannot be evicted: an administrator who blocks a flood would keep others out."""
+    monkeypatch.setattr(stale_clients, "MAX_UNAUTHORIZED_CLIENTS", 2)
+    for name in ("flood 1", "flood 2"):
+        register(web, INSPECTOR | {"client_name": name})
+    ClientProfile.objects.update(blocked=timezone.now())
+    assert register(web, INSPECTOR, REMOTE_ADDR="198.51.100.7").status_code == 201
+    assert names() == {"flood 1", "flood 2", "MCP Inspector"}
+
+
+def test_full_table_evicts_nobody_whose_consent_is_under_way(web, alice, monkeypatch):
+    monkeypatch.setattr(stale_clients, "MAX_UNAUTHORIZED_CLIENTS", 2)
+    for name in ("agreed", "waiting"):
+        made = register(web, INSPECTOR | {"client_name": name}).json()["client_id"]
+        if name == "agreed":
+            granted(made, alice)
+            ClientProfile.objects.update(last_authorized=None)
+    assert register(web, INSPECTOR, REMOTE_ADDR="198.51.100.7").status_code == 201
+    assert names() == {"agreed", "MCP Inspector"}
+
+
+def test_full_table_without_anybody_to_evict_refuses(web, alice, monkeypatch):
+    monkeypatch.setattr(stale_clients, "MAX_UNAUTHORIZED_CLIENTS", 1)
+    granted(register(web, INSPECTOR | {"client_name": "agreed"}).json()["client_id"], alice)
+    ClientProfile.objects.update(last_authorized=None)
     response = register(web, INSPECTOR)
     assert response.status_code == 503 and int(response["Retry-After"]) > 0
-    older(3700, name="one")
-    assert register(web, INSPECTOR).status_code == 201
-    assert set(Application.objects.values_list("name", flat=True)) == {"two", "MCP Inspector"}

@@ -10,9 +10,9 @@ from django.test import override_settings
 from django.utils import timezone
 from oauth2_provider.models import get_access_token_model, get_grant_model, get_refresh_token_model
 
-from django_mcp.dispatch import saves
+from django_mcp.changes import capture
 from django_mcp.oauth.models import ClientProfile, Consent
-from django_mcp.oauth.revoking import end_family, revoke_client, revoke_user
+from django_mcp.oauth.revocation import end_family, revoke_client, revoke_user
 
 from .flows import code_for, issued, registered
 
@@ -114,7 +114,7 @@ def test_of_a_user_whose_password_is_not_loaded_it_is_asked():
 def test_comparing_costs_no_query_where_nothing_is_to_compare(
     alice, django_assert_num_queries, monkeypatch
 ):
-    monkeypatch.setattr(saves, "is_heard", lambda: False)  # no client of another test's
+    monkeypatch.setattr(capture, "is_heard", lambda: False)  # no client of another test's
     user = fresh()
     with django_assert_num_queries(1):
         user.save(update_fields=["last_login"])

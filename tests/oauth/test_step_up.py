@@ -9,6 +9,8 @@ import pytest
 from .agent import Agent, Memory, Person, text
 from .site import Site
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):

@@ -22,6 +22,8 @@ from .test_end_to_end import bare, refused
 from .third.people import Guest, ThirdSite
 from .third.provider import Provider
 
+pytestmark = pytest.mark.slow
+
 USER = "from django.contrib.auth.models import User; user = User.objects.get(username={name!r});"
 ACCOUNTS = "from allauth.socialaccount.models import SocialAccount;"
 CONNECT = USER + ACCOUNTS + "SocialAccount.objects.create(user=user, provider={at!r}, uid={uid!r})"
@@ -30,8 +32,8 @@ KEEP_TOKEN = "from allauth.socialaccount.models import SocialToken; SocialToken.
 AGED = """
 from datetime import timedelta
 from django.utils import timezone
-from django_mcp.oauth.models import Binding
-print(Binding.objects.update(checked=timezone.now() - timedelta(seconds={seconds})))
+from django_mcp.oauth.models import TokenBinding
+print(TokenBinding.objects.update(checked=timezone.now() - timedelta(seconds={seconds})))
 """
 DUE, LATE = 301, 901  # seconds: those of the page, and one more
 STARTED = {

@@ -15,9 +15,9 @@ from oauth2_provider.models import get_access_token_model, get_grant_model
 from oauth2_provider.oauth2_validators import OAuth2Validator
 from oauth2_provider.views import AuthorizationView
 
-from django_mcp.declare.servers import Server
+from django_mcp.declarations.server import Server
 from django_mcp.oauth import dot_settings
-from django_mcp.oauth.marks import OUR_VIEW
+from django_mcp.oauth.authorization_request import OUR_VIEW
 from django_mcp.oauth.models import Consent
 
 from .conftest import CHALLENGE, REDIRECT, URL

@@ -160,18 +160,19 @@ def test_no_resource_is_given_the_token(client):
 
 # Whoever reads the header itself, and what for.
 READERS = {
-    "transports/http/callers.py": "who is calling",
-    "transports/http/exchanges.py": "which headers there may be once",
-    "transports/http/guards.py": "what a page may send",
-    "protected/cors.py": "what a page may send",
+    "transports/http/authentication.py": "who is calling",
+    "transports/http/request.py": "which headers there may be once",
+    "transports/http/security.py": "what a page may send",
+    "protected/metadata.py": "what a page may send",
     "issuers/fetching.py": "what the project itself is known by, to an issuer",
-    "oauth/issuing.py": "by which scheme a client showed its secret",
+    "oauth/token_endpoint.py": "by which scheme a client showed its secret",
     "management/doctor/live.py": "a client",
     "testing/http.py": "a client",
     "web/clients.py": "the settings of clients",
 }
 
 
+@pytest.mark.slow
 def test_nothing_else_reads_the_header():
     """T7: what is not read cannot be passed on."""
     assert set(map(str, named_in("authorization"))) == set(READERS)

@@ -14,13 +14,13 @@ from django.test import override_settings
 from django.utils import timezone
 
 import django_mcp as mcp
-from django_mcp.dispatch import revocations as module
-from django_mcp.dispatch.revocations import revocations
+from django_mcp.calls import revocations as module
+from django_mcp.calls.revocations import revocations
 from django_mcp.models import Call, Session
 from django_mcp.oauth.models import ClientProfile
 from django_mcp.protocol.revisions import REVISIONS
-from tests.delivery.rows import given
 from tests.http import HttpClient
+from tests.storage.rows import given
 
 from .test_metadata import AS, OIDC, PR
 from .tokens import application, issued, refresh
@@ -423,6 +423,7 @@ def lasting(comes, alice, public_client, server):
     return made
 
 
+@pytest.mark.slow
 def test_a_stream_ends_with_its_token_and_is_resumed_by_a_fresh_one(lasting, handshake):
     """T24: the connection is closed; the old token is refused, the same caller's next is not."""
     client = lasting(handshake)
@@ -433,6 +434,7 @@ def test_a_stream_ends_with_its_token_and_is_resumed_by_a_fresh_one(lasting, han
     assert listening(client).status == 200
 
 
+@pytest.mark.slow
 def test_a_call_outlives_the_token_and_only_its_caller_fetches_the_result(lasting, gate, bob):
     """T24: what was begun goes on; its result is for a fresh token of the same owner alone."""
     client = lasting("2025-11-25")
@@ -449,6 +451,7 @@ def test_a_call_outlives_the_token_and_only_its_caller_fetches_the_result(lastin
     assert rest.wait().messages[-1]["result"]["content"][0]["text"] == "waited for alice"
 
 
+@pytest.mark.slow
 def test_a_subscription_ends_with_its_token(lasting):
     """T24: the same for the streams of 2026-07-28."""
     client = lasting("2026-07-28")
@@ -538,7 +541,7 @@ def test_a_rotation_takes_nothing_back(comes, alice, public_client, server, gate
 
 def test_it_is_looked_at_by_itself(shared_db, http, server, monkeypatch):
     """T24: within seconds, without anybody who asks."""
-    monkeypatch.setattr(module, "CHECKING", 0.05)
+    monkeypatch.setattr(module, "CHECK_INTERVAL_SECONDS", 0.05)
     alice = get_user_model().objects.create_user("carol")
     row, secret = issued(alice, application(), server)
     client = http(secret, server=server, revision="2025-11-25", more={"host": "shop.example"})

@@ -17,16 +17,16 @@ from django.views.debug import ExceptionReporter
 from oauth2_provider.models import get_access_token_model, get_grant_model, get_refresh_token_model
 
 import django_mcp
-from django_mcp.declare.servers import Server, default_server
-from django_mcp.delivery.changes import STANDING
-from django_mcp.dispatch import standing
-from django_mcp.dispatch.standing import EVERYBODY
-from django_mcp.oauth import refreshing
+from django_mcp.changes import permission_changes
+from django_mcp.changes.permission_changes import EVERYBODY
+from django_mcp.declarations.server import Server, default_server
+from django_mcp.oauth import refresh_tokens
+from django_mcp.oauth.authorization_codes import CodeRedemption, forget_codes
 from django_mcp.oauth.models import ClientProfile, RedeemedCode
-from django_mcp.oauth.redeeming import Redeeming, forget_codes
-from django_mcp.oauth.refreshing import SIBLINGS, Refreshing
-from django_mcp.oauth.revoking import revoke_client, revoke_user
+from django_mcp.oauth.refresh_tokens import MAX_SIBLINGS, RefreshTokenRotation
+from django_mcp.oauth.revocation import revoke_client, revoke_user
 from django_mcp.oauth.verifier import OAuthTokens
+from django_mcp.storage.change_log import STANDING
 
 from .conftest import CHALLENGE, MCP, REDIRECT, VERIFIER
 from .flows import (
@@ -181,7 +181,7 @@ def told(monkeypatch):
     def say(kind, those, using):
         found.extend(str(getattr(one, "pk", one)) for one in those if kind == STANDING)
 
-    monkeypatch.setattr(standing, "_say", say)
+    monkeypatch.setattr(permission_changes, "_say", say)
     return found
 
 
@@ -194,7 +194,7 @@ def test_what_is_ended_already_has_nobody_looked_at_again(alice, agent, told):
         assert error(redeem(code, agent)) == REFUSED
         assert error(refresh(tokens["refresh_token"], agent)) == REFUSED
         given = {"token": tokens["refresh_token"], "client_id": agent.client_id}
-        assert browser().post("/revoke", given).status_code == 200
+        assert browser().post("/oauth/revoke", given).status_code == 200
     assert told == [str(alice.pk)]
 
 
@@ -203,7 +203,7 @@ def test_a_refresh_token_that_is_revoked_has_its_user_looked_at_once(alice, agen
     first, second = issued(alice, agent), issued(alice, agent)
     for _ in range(2):
         given = {"token": first["refresh_token"], "client_id": agent.client_id}
-        assert browser().post("/revoke", given).status_code == 200
+        assert browser().post("/oauth/revoke", given).status_code == 200
     assert told == [str(alice.pk)]
     rotated = refresh(second["refresh_token"], agent).json()
     aged(FOREVER)
@@ -248,7 +248,7 @@ def test_who_loses_the_race_issues_nothing_and_ends_what_was_issued(alice, agent
     code = code_for(alice, agent)
     stale = Grant.objects.select_related("user").get()
     first = redeem(code, agent).json()
-    monkeypatch.setattr("django_mcp.oauth.redeeming._grant", lambda code, client: stale)
+    monkeypatch.setattr("django_mcp.oauth.authorization_codes._grant", lambda code, client: stale)
     monkeypatch.setattr(
         "oauth2_provider.oauth2_validators.OAuth2Validator.validate_code",
         lambda self, client_id, code, client, request: (
@@ -262,7 +262,7 @@ def test_who_loses_the_race_issues_nothing_and_ends_what_was_issued(alice, agent
 def test_tokens_that_were_revoked_before_they_were_told_are_no_error(alice, agent, monkeypatch):
     """T3: the code's second use ends the family while the first is still being answered."""
     monkeypatch.setattr(
-        "django_mcp.oauth.redeeming.Redeeming.invalidate_authorization_code",
+        "django_mcp.oauth.authorization_codes.CodeRedemption.invalidate_authorization_code",
         lambda self, client_id, code, request: revoke_user(alice),
     )
     assert error(redeem(code_for(alice, agent), agent)) == REFUSED
@@ -270,14 +270,14 @@ def test_tokens_that_were_revoked_before_they_were_told_are_no_error(alice, agen
 
 def test_a_code_that_is_gone_while_it_is_redeemed_is_refused(alice, agent, monkeypatch):
     """T3: between the first look at its row and the second somebody else was quicker."""
-    code, look = code_for(alice, agent), Redeeming.validate_code
+    code, look = code_for(alice, agent), CodeRedemption.validate_code
 
     def meanwhile(self, *args, **kwargs):
         found = look(self, *args, **kwargs)
         Grant.objects.all().delete()
         return found
 
-    monkeypatch.setattr(Redeeming, "validate_code", meanwhile)
+    monkeypatch.setattr(CodeRedemption, "validate_code", meanwhile)
     assert error(redeem(code, agent)) == REFUSED and not AccessToken.objects.exists()
 
 
@@ -324,6 +324,14 @@ def test_of_several_servers_one_must_be_named(alice, agent, second_server):
     assert error(redeem(code, agent)) == (400, "invalid_target")
     tokens = redeem(code, agent, resource="https://shop.example/mcp/billing").json()
     assert opens(tokens["access_token"], second_server) and not opens(tokens["access_token"])
+
+
+def test_default_server_is_meant_where_none_is_named(alice, agent, second_server):
+    """T5: not only at the consent, but for grants and machines that name none."""
+    code = code_for(alice, agent, resource=None)
+    with oauth(DEFAULT_SERVER="billing"):
+        found = redeem(code, agent).json()
+    assert opens(found["access_token"], second_server) and not opens(found["access_token"])
 
 
 @pytest.mark.parametrize(
@@ -566,7 +574,7 @@ def test_a_blocked_client_is_refused_everywhere(alice, agent):
     assert error(refresh(tokens["refresh_token"], agent)) == (401, "invalid_client")
     assert not opens(tokens["access_token"])
     found = browser().post(
-        "/revoke", {"token": tokens["refresh_token"], "client_id": agent.client_id}
+        "/oauth/revoke", {"token": tokens["refresh_token"], "client_id": agent.client_id}
     )
     assert found.status_code == 401
 
@@ -574,7 +582,7 @@ def test_a_blocked_client_is_refused_everywhere(alice, agent):
 @pytest.mark.parametrize("client_id", ["nobody", "\0", "x" * 300, "", None, "é"])
 def test_an_unknown_client_is_told_so(db, client_id):
     """T13: and registers again."""
-    for path in ("/token", "/stock-token"):
+    for path in ("/oauth/token", "/stock-token"):
         found = token(path=path, grant_type="refresh_token", refresh_token="x", client_id=client_id)
         assert (found.status_code, found.json()["error"]) == (401, "invalid_client")
 
@@ -583,7 +591,7 @@ def test_an_unknown_client_is_told_so(db, client_id):
 def test_credentials_that_cannot_be_read_are_no_error_of_ours(robot, header):
     """T13: no 500 for what a client sends."""
     params = {"grant_type": "client_credentials"}
-    found = browser().post("/token", params, HTTP_AUTHORIZATION=header)
+    found = browser().post("/oauth/token", params, HTTP_AUTHORIZATION=header)
     assert error(found) == (401, "invalid_client")
 
 
@@ -595,7 +603,7 @@ def test_parameters_are_not_taken_for_what_we_know(alice, agent, name):
     """T13: oauthlib gives parameters as attributes."""
     params = {"code": code_for(alice, agent), "client_id": agent.client_id}
     params |= {"redirect_uri": REDIRECT, "code_verifier": VERIFIER, name: "x"}
-    found = browser().post("/token", {"grant_type": "authorization_code", **params})
+    found = browser().post("/oauth/token", {"grant_type": "authorization_code", **params})
     assert found.status_code == 200
     assert AccessToken.objects.get().user == alice and RefreshToken.objects.get().user == alice
 
@@ -603,7 +611,9 @@ def test_parameters_are_not_taken_for_what_we_know(alice, agent, name):
 @pytest.mark.parametrize("query", ["%GG", "resource=x", "code=1"])
 def test_the_token_endpoint_takes_no_query(db, agent, query):
     """T13: where it would be logged, and where oauthlib stumbles."""
-    found = token(path=f"/token?{query}", grant_type="refresh_token", client_id=agent.client_id)
+    found = token(
+        path=f"/oauth/token?{query}", grant_type="refresh_token", client_id=agent.client_id
+    )
     assert error(found) == (400, "invalid_request")
 
 
@@ -770,16 +780,16 @@ def test_who_did_not_hear_the_answer_gets_a_pair_of_its_own(alice, agent):
 def test_there_are_no_more_than_so_many_siblings(alice, agent):
     """T23: a client that does not stop is refused, and keeps what it has."""
     first = issued(alice, agent)
-    found = [refresh(first["refresh_token"], agent) for _ in range(SIBLINGS + 2)]
-    assert [response.status_code for response in found] == [200] * SIBLINGS + [400] * 2
-    assert all(opens(response.json()["access_token"]) for response in found[:SIBLINGS])
+    found = [refresh(first["refresh_token"], agent) for _ in range(MAX_SIBLINGS + 2)]
+    assert [response.status_code for response in found] == [200] * MAX_SIBLINGS + [400] * 2
+    assert all(opens(response.json()["access_token"]) for response in found[:MAX_SIBLINGS])
 
 
 def test_siblings_of_another_family_are_none(alice, agent):
     """T23: what others do is nothing to a client."""
     first = issued(alice, agent)
     refresh(first["refresh_token"], agent)
-    for number in range(SIBLINGS):
+    for number in range(MAX_SIBLINGS):
         RefreshToken.objects.create(
             user=alice, application=agent, token=str(number), token_family=uuid.uuid4()
         )
@@ -791,7 +801,7 @@ def test_a_revoked_token_is_dead_within_the_grace(alice, agent):
     first = issued(alice, agent)
     second, sibling = (refresh(first["refresh_token"], agent).json() for _ in range(2))
     params = {"token": sibling["refresh_token"], "client_id": agent.client_id}
-    assert browser().post("/revoke", params).status_code == 200
+    assert browser().post("/oauth/revoke", params).status_code == 200
     for tokens in (first, second, sibling):
         assert error(refresh(tokens["refresh_token"], agent)) == REFUSED
     assert not opens(second["access_token"]) and not opens(sibling["access_token"])
@@ -803,7 +813,7 @@ def test_an_access_token_that_is_revoked_takes_its_family_along(alice, agent):
     second, sibling = (refresh(first["refresh_token"], agent).json() for _ in range(2))
     for client, stands in ((registered("dcr"), True), (agent, False)):
         params = {"token": second["access_token"], "client_id": client.client_id}
-        assert browser().post("/revoke", params).status_code == 200
+        assert browser().post("/oauth/revoke", params).status_code == 200
         assert opens(second["access_token"]) == opens(sibling["access_token"]) == stands
     assert error(refresh(sibling["refresh_token"], agent)) == REFUSED
 
@@ -865,7 +875,7 @@ def test_four_at_once_get_a_pair_each():
 @pytest.mark.django_db(transaction=True)
 def test_many_at_once_get_no_more_siblings_than_there_may_be(monkeypatch):
     """T23: they are counted under a lock."""
-    monkeypatch.setattr(refreshing, "SIBLINGS", 4)
+    monkeypatch.setattr(refresh_tokens, "MAX_SIBLINGS", 4)
     alice, agent = get_user_model().objects.create_user("alice"), registered("dcr")
     first = issued(alice, agent)
     found = at_once(6, lambda index: refresh(first["refresh_token"], agent))
@@ -904,14 +914,14 @@ def test_who_ends_a_family_waits_for_the_sibling_that_is_being_made(end, monkeyp
     first = issued(alice, agent)
     second = refresh(first["refresh_token"], agent).json()
     ends = threading.Thread(target=_ended_apart, args=(end, alice, agent, second))
-    mint = Refreshing._save_sibling
+    mint = RefreshTokenRotation._save_sibling
 
     def meanwhile(self, token, request, row):
         ends.start()
         _until_it_waits(ends)
         mint(self, token, request, row)
 
-    monkeypatch.setattr(Refreshing, "_save_sibling", meanwhile)
+    monkeypatch.setattr(RefreshTokenRotation, "_save_sibling", meanwhile)
     sibling = refresh(first["refresh_token"], agent)
     ends.join()
     assert sibling.status_code in (200, 400)
@@ -946,7 +956,7 @@ def _ended(end, alice, agent, tokens):
         revoke_client(agent.client_id)
     else:
         params = {"token": tokens["refresh_token"], "client_id": agent.client_id}
-        assert browser().post("/revoke", params).status_code == 200
+        assert browser().post("/oauth/revoke", params).status_code == 200
 
 
 # T25: storage and logs.
@@ -980,11 +990,11 @@ def test_what_was_sent_is_in_no_report_of_an_error(alice, agent, monkeypatch, ca
     def broken(*args, **kwargs):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("django_mcp.oauth.redeeming.may_use", broken)
+    monkeypatch.setattr("django_mcp.oauth.authorization_codes.may_use", broken)
     web = browser()
     web.raise_request_exception = False
     found = web.post(
-        "/token",
+        "/oauth/token",
         {"grant_type": "authorization_code", "code": code, "client_id": agent.client_id,
          "redirect_uri": REDIRECT, "code_verifier": VERIFIER},
     )  # fmt: skip
@@ -1001,7 +1011,7 @@ def test_a_token_that_is_revoked_is_in_no_report_of_an_error(alice, agent, monke
     def broken(*args, **kwargs):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("django_mcp.oauth.refreshing._beside", broken)
+    monkeypatch.setattr("django_mcp.oauth.refresh_tokens._beside", broken)
     web, secret = browser(), issued(alice, agent)["refresh_token"]
     web.raise_request_exception = False
     body = {"token": secret, "client_id": agent.client_id}

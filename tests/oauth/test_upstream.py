@@ -21,17 +21,17 @@ from oauth2_provider.models import (
     get_refresh_token_model,
 )
 
-from django_mcp import threads
-from django_mcp.declare.servers import default_server
-from django_mcp.dispatch.revocations import CHECKING
+from django_mcp.auth.principal import NotYetKnown, looked_up
+from django_mcp.calls.revocations import CHECK_INTERVAL_SECONDS
+from django_mcp.declarations.server import default_server
 from django_mcp.exceptions import Busy
-from django_mcp.oauth import bindings, questions
-from django_mcp.oauth.bindings import KEPT, forget_bindings
-from django_mcp.oauth.models import Binding, Consent
-from django_mcp.oauth.revoking import end_account
-from django_mcp.oauth.upstream import Upstream
+from django_mcp.oauth import upstream_accounts
+from django_mcp.oauth.models import Consent, TokenBinding
+from django_mcp.oauth.revocation import end_account
+from django_mcp.oauth.upstream_accounts import KEPT, Upstream, forget_bindings
 from django_mcp.oauth.verifier import OAuthTokens
-from django_mcp.principal import NotYetKnown, looked_up
+from django_mcp.runtime import threads
+from django_mcp.runtime.thread_pools import ThreadPool
 
 from .flows import at_once, browser, code_for, error, issued, query, redeem, refresh, registered
 
@@ -73,20 +73,24 @@ def accounts(monkeypatch):
     for name, value in fresh.items():
         monkeypatch.setattr(Accounts, name, value)
     Accounts.gate.set()
-    questions._failed.clear()
-    questions._begun.clear()
+    upstream_accounts._failed.clear()
+    upstream_accounts._begun.clear()
     named = {"UPSTREAM": f"{__name__}.Accounts"}
     with override_settings(DJANGO_MCP={**settings.DJANGO_MCP, "OAUTH": named}):
         yield Accounts
-    questions._failed.clear()
-    questions._begun.clear()
+    upstream_accounts._failed.clear()
+    upstream_accounts._begun.clear()
 
 
 @pytest.fixture
 def begun(monkeypatch):
     """The questions that nobody waits for, to be asked by the test."""
     found: list[Any] = []
-    monkeypatch.setattr(threads.verifiers, "begin", lambda function, owner: found.append(function))
+
+    def note(function: Any, owner: str) -> None:
+        found.append(function)
+
+    monkeypatch.setattr(threads.verifiers, "run_in_background", note)
     return found
 
 
@@ -100,7 +104,7 @@ def opens(tokens: Any) -> bool:
 
 
 def age(seconds: float) -> None:
-    assert Binding.objects.update(checked=timezone.now() - timedelta(seconds=seconds))
+    assert TokenBinding.objects.update(checked=timezone.now() - timedelta(seconds=seconds))
 
 
 # What is bound.
@@ -108,13 +112,13 @@ def age(seconds: float) -> None:
 
 def test_tokens_are_bound_to_the_account_that_the_person_signed_in_by(alice, agent, accounts):
     tokens = issued(alice, agent)
-    (row,) = Binding.objects.all()
+    (row,) = TokenBinding.objects.all()
     family = get_refresh_token_model().objects.get().token_family
     assert (row.account, row.user, row.family) == ("id:alice", alice, family)
     assert opens(tokens) and accounts.asked == ["id:alice"]
     again = refresh(tokens["refresh_token"], agent).json()
     assert opens(again) and accounts.asked == ["id:alice"] * 2
-    assert Binding.objects.count() == 1
+    assert TokenBinding.objects.count() == 1
 
 
 def test_what_is_known_comes_with_the_row_of_a_token(alice, agent, accounts):
@@ -132,12 +136,12 @@ def test_who_signed_in_here_is_bound_to_nothing_elsewhere(alice, agent, accounts
     tokens = issued(alice, agent)
     assert opens(tokens) and refresh(tokens["refresh_token"], agent).status_code == 200
     assert accounts.asked == [] and end_account("") == 0
-    assert [row.account for row in Binding.objects.all()] == [""]
+    assert [row.account for row in TokenBinding.objects.all()] == [""]
 
 
 def test_whom_the_project_does_not_let_in_so_gets_no_code(alice, agent, accounts):
     accounts.refusing = True
-    answered = browser(alice).post(f"/authorize?{query(agent)}", {"allow": "on"})
+    answered = browser(alice).post(f"/oauth/authorize?{query(agent)}", {"allow": "on"})
     assert answered.status_code == 403
     assert not get_grant_model().objects.exists() and not Consent.objects.exists()
 
@@ -145,7 +149,7 @@ def test_whom_the_project_does_not_let_in_so_gets_no_code(alice, agent, accounts
 def test_a_token_of_which_nobody_knows_how_its_user_signed_in_is_refused(alice, agent):
     """T22: as one from before there was an upstream."""
     tokens = issued(alice, agent)
-    Binding.objects.all().delete()
+    TokenBinding.objects.all().delete()
     assert not opens(tokens)
     assert error(refresh(tokens["refresh_token"], agent)) == REFUSED
 
@@ -153,7 +157,7 @@ def test_a_token_of_which_nobody_knows_how_its_user_signed_in_is_refused(alice, 
 def test_a_code_of_which_nobody_knows_how_its_user_signed_in_gives_no_token(alice, agent):
     """T22: as one of another door."""
     code = code_for(alice, agent)
-    Binding.objects.all().delete()
+    TokenBinding.objects.all().delete()
     assert error(redeem(code, agent)) == REFUSED
     assert not get_access_token_model().objects.exists()
 
@@ -164,7 +168,7 @@ def test_a_machine_has_signed_in_nowhere(alice, accounts):
         user=alice, client_secret="secret", hash_client_secret=True,
     )  # fmt: skip
     answered = browser().post(
-        "/token",
+        "/oauth/token",
         {"grant_type": "client_credentials", "client_id": client.client_id,
          "client_secret": "secret", "scope": "mcp"},
     )  # fmt: skip
@@ -175,7 +179,7 @@ def test_without_an_upstream_nothing_is_kept(alice, agent):
     with override_settings(DJANGO_MCP={**settings.DJANGO_MCP, "OAUTH": {}}):
         tokens = issued(alice, agent)
         assert opens(tokens) and refresh(tokens["refresh_token"], agent).status_code == 200
-    assert not Binding.objects.exists()
+    assert not TokenBinding.objects.exists()
 
 
 # When it is gone.
@@ -304,7 +308,7 @@ def test_what_is_known_is_good_for_a_while_longer(alice, agent, accounts):
         opens(tokens)
     assert error(refresh(tokens["refresh_token"], agent)) == LATER
     assert len(accounts.asked) == asked
-    questions._failed.clear()
+    upstream_accounts._failed.clear()
     accounts.wrong = None
     assert refresh(tokens["refresh_token"], agent).status_code == 200
 
@@ -315,7 +319,7 @@ def test_a_code_waits_for_who_can_tell(alice, agent, accounts):
     accounts.wrong = TimeoutError()
     assert error(answered := redeem(code, agent)) == LATER
     assert answered["Retry-After"] and not get_access_token_model().objects.exists()
-    questions._failed.clear()
+    upstream_accounts._failed.clear()
     accounts.wrong = None
     assert redeem(code, agent).status_code == 200
 
@@ -325,9 +329,9 @@ def test_it_is_not_asked_at_once_again_and_then_it_is(alice, agent, accounts, mo
     accounts.wrong = OSError()
     age(accounts.max_age + 1)
     assert refresh(tokens["refresh_token"], agent).status_code == 200
-    assert questions.in_vain(alice, "id:alice")
-    monkeypatch.setattr(questions, "PAUSE", 0.0)
-    assert not questions.in_vain(alice, "id:alice")
+    assert upstream_accounts.in_vain(alice, "id:alice")
+    monkeypatch.setattr(upstream_accounts, "ERROR_RETRY_SECONDS", 0.0)
+    assert not upstream_accounts.in_vain(alice, "id:alice")
 
 
 def test_what_the_project_raises_is_logged_by_its_name_alone(alice, agent, accounts, caplog):
@@ -340,34 +344,34 @@ def test_what_the_project_raises_is_logged_by_its_name_alone(alice, agent, accou
 
 
 def test_what_was_asked_in_vain_is_not_kept_for_ever(alice, accounts, monkeypatch):
-    monkeypatch.setattr(questions, "REMEMBERED", 3)
+    monkeypatch.setattr(upstream_accounts, "MAX_REMEMBERED_FAILURES", 3)
     accounts.wrong = OSError()
     for number in range(5):
-        questions.ask(accounts(), alice, f"id:{number}")
-    assert [account for _, account in questions._failed] == ["id:2", "id:3", "id:4"]
-    assert not questions._out
+        upstream_accounts.ask(accounts(), alice, f"id:{number}")
+    assert [account for _, account in upstream_accounts._failed] == ["id:2", "id:3", "id:4"]
+    assert not upstream_accounts._out
 
 
 @pytest.mark.usefixtures("shared_db")
 @pytest.mark.django_db(transaction=True)
 def test_who_comes_while_it_is_being_asked_does_not_ask(accounts, monkeypatch):
     alice = get_user_model().objects.create_user("alice")
-    monkeypatch.setattr(questions, "PATIENCE", 0.0)
+    monkeypatch.setattr(upstream_accounts, "WAIT_SECONDS", 0.0)
     accounts.gate.clear()
     accounts.entered.clear()
     first = threading.Thread(target=_ask, args=(accounts, alice))
     first.start()
     assert accounts.entered.wait(60)
     for _ in range(3):
-        questions.ask(accounts(), alice, "id:alice")
+        upstream_accounts.ask(accounts(), alice, "id:alice")
     accounts.gate.set()
     first.join()
-    assert accounts.asked == ["id:alice"] and not questions._out
+    assert accounts.asked == ["id:alice"] and not upstream_accounts._out
 
 
 def _ask(accounts: Any, user: Any) -> None:
     try:
-        questions.ask(accounts(), user, "id:alice")
+        upstream_accounts.ask(accounts(), user, "id:alice")
     finally:
         connections.close_all()
 
@@ -407,7 +411,7 @@ def test_what_is_open_does_not_go_on_where_nobody_can_tell(alice, agent, account
 def test_what_is_open_is_asked_for_once_and_a_few_at_a_look(
     alice, agent, accounts, begun, monkeypatch
 ):
-    monkeypatch.setattr(bindings, "AT_A_LOOK", 2)
+    monkeypatch.setattr(upstream_accounts, "MIN_CHECKS_PER_ROUND", 2)
     for account in ("id:1", "id:1", "id:2", "id:3"):
         accounts.by = account
         issued(alice, agent)
@@ -428,7 +432,7 @@ def test_where_there_is_too_much_to_do_it_is_asked_later(alice, agent, accounts,
 
     tried: list[str] = []
 
-    monkeypatch.setattr(threads.verifiers, "begin", busy)
+    monkeypatch.setattr(threads.verifiers, "run_in_background", busy)
     issued(alice, agent)
     accounts.by = "id:alice too"
     issued(alice, agent)
@@ -449,10 +453,10 @@ def strict(accounts, monkeypatch):
 
 def goes_on(seconds: float, begun: list[Any], *owner: Any) -> bool:
     """Whether what is open was at every look for so long, each question being answered at once."""
-    for _ in range(int(seconds / CHECKING)):
-        for row in Binding.objects.all():
-            Binding.objects.filter(pk=row.pk).update(
-                checked=row.checked - timedelta(seconds=CHECKING)
+    for _ in range(int(seconds / CHECK_INTERVAL_SECONDS)):
+        for row in TokenBinding.objects.all():
+            TokenBinding.objects.filter(pk=row.pk).update(
+                checked=row.checked - timedelta(seconds=CHECK_INTERVAL_SECONDS)
             )
         if stands(owner) != [True]:
             return False
@@ -461,6 +465,7 @@ def goes_on(seconds: float, begun: list[Any], *owner: Any) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_age", [10.0, 11.0, 15.0, 100.0, 300.0])
 def test_without_a_grace_what_is_open_goes_on_as_long_as_the_account_stands(
     alice, agent, strict, begun, monkeypatch, max_age
@@ -468,18 +473,18 @@ def test_without_a_grace_what_is_open_goes_on_as_long_as_the_account_stands(
     """T24: nor is it asked for at each look."""
     monkeypatch.setattr(strict, "max_age", max_age)
     issued(alice, agent)
-    assert goes_on(3 * max_age + CHECKING, begun, alice, agent)
+    assert goes_on(3 * max_age + CHECK_INTERVAL_SECONDS, begun, alice, agent)
     assert 3 <= len(strict.asked) - 1 <= 8
     strict.gone.add("id:alice")
-    assert not goes_on(max_age + CHECKING, begun, alice, agent)
+    assert not goes_on(max_age + CHECK_INTERVAL_SECONDS, begun, alice, agent)
 
 
 def test_without_a_grace_what_is_open_ends_where_nobody_can_tell(alice, agent, strict, begun):
     """T24: at a look after it is known no more."""
     issued(alice, agent)
     strict.wrong = OSError()
-    assert goes_on(strict.max_age - 4 * CHECKING, begun, alice, agent)
-    assert not goes_on(5 * CHECKING, begun, alice, agent)
+    assert goes_on(strict.max_age - 4 * CHECK_INTERVAL_SECONDS, begun, alice, agent)
+    assert not goes_on(5 * CHECK_INTERVAL_SECONDS, begun, alice, agent)
 
 
 def test_for_a_request_it_is_asked_no_earlier(alice, agent, strict):
@@ -490,7 +495,7 @@ def test_for_a_request_it_is_asked_no_earlier(alice, agent, strict):
 
 def test_the_more_are_due_the_more_are_asked_for(alice, agent, strict, begun, monkeypatch):
     """So that none is late, however many are open."""
-    monkeypatch.setattr(bindings, "AT_A_LOOK", 1)
+    monkeypatch.setattr(upstream_accounts, "MIN_CHECKS_PER_ROUND", 1)
     for number in range(12):
         strict.by = f"id:{number}"
         issued(alice, agent)
@@ -511,7 +516,7 @@ def test_what_waits_for_its_turn_is_not_begun_again(alice, agent, accounts, begu
     for _ in range(3):
         stands((alice, agent))
     assert len(begun) == 1
-    monkeypatch.setattr(questions, "LOST", 0.0)
+    monkeypatch.setattr(upstream_accounts, "CHECK_TIMEOUT_SECONDS", 0.0)
     stands((alice, agent))
     assert len(begun) == 2
 
@@ -523,10 +528,12 @@ def test_what_nobody_waits_for_leaves_threads_to_others(accounts):
     alice = get_user_model().objects.create_user("alice")
     accounts.gate.clear()
     with override_settings(DJANGO_MCP={**settings.DJANGO_MCP, "THREADS": 4, "QUEUE": 100}):
-        pool, before = threads.Pool("verify", lambda: 4), threads.verifiers
+        pool, before = ThreadPool("verify", lambda: 4), threads.verifiers
         threads.verifiers = pool
         try:
-            found = [questions.begin(accounts(), alice, f"id:{number}") for number in range(200)]
+            found = [
+                upstream_accounts.begin(accounts(), alice, f"id:{number}") for number in range(200)
+            ]
             assert pool.wait(lambda: "a stranger's token", 60) == "a stranger's token"
         finally:
             threads.verifiers = before
@@ -541,7 +548,7 @@ def test_what_nobody_waits_for_leaves_threads_to_others(accounts):
 def test_what_no_token_needs_is_forgotten(alice, agent):
     kept, _ = issued(alice, agent), code_for(alice, agent)
     assert forget_bindings() == 0
-    Binding.objects.update(created=timezone.now() - KEPT - timedelta(seconds=1))
+    TokenBinding.objects.update(created=timezone.now() - KEPT - timedelta(seconds=1))
     assert forget_bindings() == 1 and opens(kept)
     get_refresh_token_model().objects.all().delete()
-    assert forget_bindings() == 1 and not Binding.objects.exists()
+    assert forget_bindings() == 1 and not TokenBinding.objects.exists()

@@ -16,13 +16,14 @@ from hypothesis import given as let
 from hypothesis import strategies as st
 
 import django_mcp as mcp
-from django_mcp import threads
-from django_mcp.oauth import rows, verifier
+from django_mcp.auth.principal import Auth, ChallengingVerifier, Principal, RevokingVerifier
+from django_mcp.oauth import verifier
+from django_mcp.oauth import verifier as rows
 from django_mcp.oauth.models import ClientProfile
 from django_mcp.oauth.verifier import OAuthTokens
-from django_mcp.principal import Auth, Challenging, Principal, Revoking
-from django_mcp.protected.names import resource
-from tests.delivery.rows import given
+from django_mcp.protected.metadata import resource
+from django_mcp.runtime import threads
+from tests.storage.rows import given
 
 from .tokens import application, issued, refresh
 
@@ -36,7 +37,7 @@ def nothing_noted(monkeypatch):
     verifier.uses._noted.clear()
     monkeypatch.setattr(verifier.theirs, "note", lambda pair: None)  # which is test_activity's
     begun: list[Any] = []
-    monkeypatch.setattr(threads.notes, "begin", begun.append)
+    monkeypatch.setattr(threads.background, "run_in_background", begun.append)
     yield begun
     verifier.uses._noted.clear()
 
@@ -66,7 +67,7 @@ def enters(secret, server) -> bool:
 
 def test_it_is_a_verifier_that_tells_where_tokens_are_had_and_which_were_taken_back():
     assert isinstance(VERIFIER, mcp.TokenVerifier)
-    assert isinstance(VERIFIER, Challenging) and isinstance(VERIFIER, Revoking)
+    assert isinstance(VERIFIER, ChallengingVerifier) and isinstance(VERIFIER, RevokingVerifier)
 
 
 async def test_a_token_speaks_for_its_user_by_its_client(alice, public_client, server):
@@ -100,7 +101,7 @@ def test_what_comes_is_what_the_orm_would_give(alice, bob, server, django_assert
     client = application("Robot", user=bob, cimd_expires_at=timezone.now())
     made, secret = issued(alice, client, server)
     found, named = rows.find(secret), [resource(server)]
-    assert found == rows.Found(
+    assert found == rows.FoundToken(
         made.pk, "mcp", made.expires, named, alice, client, bob, False, rows.NEVER
     )
     for one in (found.user, found.application, found.owner):
@@ -375,7 +376,7 @@ def test_it_takes_one_query_however_many_there_are(
 def test_many_are_asked_for_in_statements_that_every_database_takes(
     alice, public_client, server, monkeypatch, django_assert_num_queries
 ):
-    monkeypatch.setattr(verifier, "AT_ONCE", 2)
+    monkeypatch.setattr(verifier, "PRINCIPALS_PER_QUERY", 2)
     issued(alice, public_client, server)
     keys = [f"{alice.pk}:{public_client.pk + n}:" for n in range(5)]
     with django_assert_num_queries(3):
@@ -441,7 +442,7 @@ def test_users_whose_model_does_not_know_who_is_active(alice, public_client, row
 def test_a_key_leads_back_to_its_client(
     alice, bob, public_client, server, monkeypatch, django_assert_num_queries
 ):
-    monkeypatch.setattr(verifier, "AT_ONCE", 2)
+    monkeypatch.setattr(verifier, "PRINCIPALS_PER_QUERY", 2)
     client, gone = other(), public_client.pk + 99
     keys = [key(alice, public_client), key(bob, client), f"{alice.pk}:{gone}:"]
     with django_assert_num_queries(2):

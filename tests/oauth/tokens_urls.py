@@ -7,8 +7,8 @@ from django.urls import path
 from oauth2_provider import views
 from oauth2_provider.views import ProtectedResourceView
 
-from django_mcp.oauth.issuing import RevokeTokenView, TokenView
-from django_mcp.oauth.marks import OUR_VIEW
+from django_mcp.oauth.authorization_request import OUR_VIEW
+from django_mcp.oauth.token_endpoint import RevokeTokenView, TokenView
 
 
 class OurDoor(views.AuthorizationView):
@@ -27,10 +27,10 @@ class Photos(ProtectedResourceView):
 
 
 urlpatterns = [
-    path("authorize", OurDoor.as_view()),
+    path("oauth/authorize", OurDoor.as_view()),
     path("second-door", views.AuthorizationView.as_view()),
-    path("token", TokenView.as_view()),
+    path("oauth/token", TokenView.as_view()),
     path("stock-token", views.TokenView.as_view()),
-    path("revoke", RevokeTokenView.as_view()),
+    path("oauth/revoke", RevokeTokenView.as_view()),
     path("api/photos", Photos.as_view()),
 ]

@@ -4,7 +4,7 @@ A client and a server's connection, wired back to back: every message goes throu
 
 from typing import Any
 
-from django_mcp.protocol.connection import Call, Connection, Received, State
+from django_mcp.protocol.connection import ClientCall, Connection, Received, State
 from django_mcp.protocol.jsonrpc import ProtocolError, decode, encode
 from django_mcp.protocol.revisions import LATEST, REVISIONS
 
@@ -46,12 +46,12 @@ class Pipe:
             return Received(replies=(self.connection.refuse(error),))
         return self.connection.receive(message, header)
 
-    def call(self, message: Any) -> Call:
+    def call(self, message: Any) -> ClientCall:
         """The one call that a message is."""
         received = self.send(message)
         assert received.replies == ()
         (call,) = received.events
-        assert isinstance(call, Call)
+        assert isinstance(call, ClientCall)
         return call
 
     def code(self, message: Any, header: str | None = None) -> int:

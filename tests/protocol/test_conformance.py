@@ -9,12 +9,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from django_mcp.protocol.changes.answers import ANSWERS as ANSWER_CHANGES
 from django_mcp.protocol.changes.errors import ERRORS as ERROR_CHANGES
-from django_mcp.protocol.changes.notifications import NOTIFICATIONS as NOTIFICATION_CHANGES
+from django_mcp.protocol.changes.errors import NOTIFICATIONS as NOTIFICATION_CHANGES
+from django_mcp.protocol.changes.requests import ANSWERS as ANSWER_CHANGES
 from django_mcp.protocol.changes.requests import REQUESTS as REQUEST_CHANGES
 from django_mcp.protocol.changes.results import RESULTS as RESULT_CHANGES
-from django_mcp.protocol.connection import Call, Connection
+from django_mcp.protocol.connection import ClientCall, Connection
 from django_mcp.protocol.revisions import (
     REVISIONS,
     decode_answer,
@@ -43,7 +43,7 @@ CODES = {
 def result_problems(revision):
     for method, result in corpus.RESULTS:
         if method in revision.requests:
-            call = Call(1, method, {}, revision)
+            call = ClientCall(1, method, {}, revision)
             yield from message_violations(revision, Connection().result(call, result), method)
 
 

@@ -7,6 +7,7 @@ from django_mcp.protocol.envelope import (
     VERSION,
     Envelope,
     expect,
+    named_revision,
     progress_token,
     read_capabilities,
     read_client_info,
@@ -37,30 +38,61 @@ def test_read_envelope():
     assert read_envelope(LEAST, {}) == Envelope(LATEST)
     full = LEAST | {CLIENT_INFO: INFO, LOG_LEVEL: "debug", CAPABILITIES: {"roots": {}}}
     retry = {"inputResponses": {"a": {}}, "requestState": ""}
-    assert read_envelope(full, retry, LATEST.name) == Envelope(
+    assert read_envelope(full, retry, LATEST) == Envelope(
         LATEST, INFO, {"roots": {}}, "debug", {"a": {}}, ""
     )
 
 
 @pytest.mark.parametrize(
-    ("meta", "params", "header", "error"),
+    ("meta", "params"),
     [
-        ({VERSION: LATEST.name}, {}, None, InvalidParams),
-        ({CAPABILITIES: {}}, {}, None, InvalidParams),
-        (LEAST | {VERSION: 1}, {}, None, InvalidParams),
-        (LEAST | {LOG_LEVEL: "x"}, {}, None, InvalidParams),
-        (LEAST | {CLIENT_INFO: {}}, {}, None, InvalidParams),
-        (LEAST, {"requestState": 1}, None, InvalidParams),
-        (LEAST, {"inputResponses": {"a": []}}, None, InvalidParams),
-        (LEAST | {VERSION: "x", CLIENT_INFO: {}}, {}, "y", InvalidParams),
-        (LEAST | {VERSION: "x"}, {}, "y", HeaderMismatch),
-        (LEAST | {VERSION: "x"}, {}, "x", UnsupportedVersion),
-        (LEAST | {VERSION: LATEST_HANDSHAKE.name}, {}, None, UnsupportedVersion),
+        ({VERSION: LATEST.name}, {}),
+        ({CAPABILITIES: {}}, {}),
+        (LEAST | {VERSION: 1}, {}),
+        (LEAST | {LOG_LEVEL: "x"}, {}),
+        (LEAST | {CLIENT_INFO: {}}, {}),
+        (LEAST, {"requestState": 1}),
+        (LEAST, {"inputResponses": {"a": []}}),
     ],
 )
-def test_read_envelope_refuses_in_order(meta, params, header, error):
+def test_read_envelope_refuses(meta, params):
+    def check(version):
+        raise HeaderMismatch
+
+    for mirrored in (None, check):  # what is missing or malformed comes before any header
+        with pytest.raises(InvalidParams):
+            read_envelope(meta, params, LATEST, mirrored)
+
+
+@pytest.mark.parametrize(
+    ("meta", "header"),
+    [
+        (None, None),
+        ([], LATEST.name),
+        ({VERSION: 1}, LATEST.name),
+        ({VERSION: 1}, None),
+        ({}, LATEST.name),
+        (LEAST, None),
+        (LEAST, LATEST.name),
+    ],
+)
+def test_named_revision(meta, header):
+    assert named_revision({"_meta": meta}, header) is LATEST
+
+
+@pytest.mark.parametrize(
+    ("meta", "header", "error"),
+    [
+        ({}, "x", UnsupportedVersion),
+        (LEAST | {VERSION: "x", CLIENT_INFO: {}}, "y", HeaderMismatch),
+        (LEAST | {VERSION: "x"}, "x", UnsupportedVersion),
+        (LEAST | {VERSION: ""}, None, UnsupportedVersion),
+        (LEAST | {VERSION: LATEST_HANDSHAKE.name}, None, UnsupportedVersion),
+    ],
+)
+def test_named_revision_refuses(meta, header, error):
     with pytest.raises(error):
-        read_envelope(meta, params, header)
+        named_revision({"_meta": meta}, header)
 
 
 def test_what_is_expected_is_named():

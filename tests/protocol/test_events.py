@@ -2,14 +2,14 @@ import pickle
 
 import pytest
 
-from django_mcp.protocol.events import Answered, Call, Cancelled, Notice
+from django_mcp.protocol.events import Answered, Cancelled, ClientCall, Notice
 from django_mcp.protocol.revisions import LATEST
 
 
 @pytest.mark.parametrize(
     "event",
     [
-        Call(1, "tools/call", {"name": "t"}, LATEST),
+        ClientCall(1, "tools/call", {"name": "t"}, LATEST),
         Notice("notifications/initialized", {}),
         Cancelled("a", "r"),
         Answered("a", {}),

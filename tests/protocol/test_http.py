@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_mcp.protocol import http
+from django_mcp.protocol import http_rules
 from django_mcp.protocol.errors import (
     HEADER_MISMATCH,
     INTERNAL_ERROR,
@@ -13,7 +13,7 @@ from django_mcp.protocol.errors import (
     PARSE_ERROR,
     UNSUPPORTED_VERSION,
 )
-from django_mcp.protocol.http import (
+from django_mcp.protocol.http_rules import (
     JSON_TYPE,
     SSE_TYPE,
     acceptable,
@@ -135,7 +135,7 @@ def test_is_no_json(value):
 
 def test_what_is_long_is_read_and_not_kept():
     long = ", text/html" * 100
-    for read, cache in ((accepts, http._accepts), (is_json, http._is_json)):
+    for read, cache in ((accepts, http_rules._accepts), (is_json, http_rules._is_json)):
         cache.cache_clear()
         assert read("application/json")
         assert cache.cache_info().currsize == 1

@@ -10,10 +10,10 @@ from django_mcp.protocol.jsonrpc import (
     MAX_DEPTH,
     MAX_DIGITS,
     InvalidRequest,
-    Notification,
+    NotificationMessage,
     ParseError,
-    Request,
-    Response,
+    RequestMessage,
+    ResponseMessage,
     decode,
     encode,
     read,
@@ -137,19 +137,25 @@ def test_any_string_is_encoded(text):
 @pytest.mark.parametrize(
     ("message", "parsed"),
     [
-        ({"id": 1, "method": "m"}, Request(1, "m", {})),
-        ({"id": "", "method": "m", "params": {"a": 1}, "more": 1}, Request("", "m", {"a": 1})),
-        ({"method": "m", "params": {}}, Notification("m", {})),
-        ({"id": 0, "result": {}}, Response(0, {})),
+        ({"id": 1, "method": "m"}, RequestMessage(1, "m", {})),
+        (
+            {"id": "", "method": "m", "params": {"a": 1}, "more": 1},
+            RequestMessage("", "m", {"a": 1}),
+        ),
+        ({"method": "m", "params": {}}, NotificationMessage("m", {})),
+        ({"id": 0, "result": {}}, ResponseMessage(0, {})),
         (
             {"id": 1, "error": {"code": 1, "message": ""}},
-            Response(1, None, {"code": 1, "message": ""}),
+            ResponseMessage(1, None, {"code": 1, "message": ""}),
         ),
         (
             {"id": None, "error": {"code": 1, "message": ""}},
-            Response(None, None, {"code": 1, "message": ""}),
+            ResponseMessage(None, None, {"code": 1, "message": ""}),
         ),
-        ({"error": {"code": 1, "message": ""}}, Response(None, None, {"code": 1, "message": ""})),
+        (
+            {"error": {"code": 1, "message": ""}},
+            ResponseMessage(None, None, {"code": 1, "message": ""}),
+        ),
     ],
 )
 def test_read(message, parsed):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from django_mcp.protocol.connection import MAX_BATCH, Call
+from django_mcp.protocol.connection import MAX_BATCH, ClientCall
 from django_mcp.protocol.jsonrpc import MAX_DEPTH, encode
 from django_mcp.protocol.revisions import REVISIONS
 
@@ -209,6 +209,7 @@ def test_batches(revision, data):
     assert answered(pair, revision)
 
 
+@pytest.mark.slow
 @many
 @given(entries=st.lists(anything.filter(lambda value: value != []), min_size=1, max_size=MAX_BATCH))
 def test_entries_of_a_batch_are_refused_one_by_one(entries):
@@ -240,7 +241,7 @@ def test_anything_at_all(pair, revision, raw):
     for reply in received.replies:
         assert reply["error"]["code"] in STANDARD_CODES | {-32022}
     assert all(
-        isinstance(event, Call) is False or event.id is not None for event in received.events
+        isinstance(event, ClientCall) is False or event.id is not None for event in received.events
     )
     assert answered(pair, LATEST)
     if revision is not None:

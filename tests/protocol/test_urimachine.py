@@ -1,6 +1,6 @@
 import pytest
 
-from django_mcp.protocol.urimachine import capture, either, many, maybe, run, spelt, tokens
+from django_mcp.protocol.uri_template import capture, either, many, maybe, run, spelt, tokens
 
 NONE = frozenset()
 

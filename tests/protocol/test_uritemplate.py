@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from django_mcp.protocol.uritemplate import MAX_LENGTH, Template
+from django_mcp.protocol.uri_template import MAX_LENGTH, Template
 
 # RFC 6570, section 3.2.
 VARIABLES = {

@@ -7,7 +7,7 @@ import json
 import os
 from pathlib import Path
 
-from django_mcp.delivery import sqlite
+from django_mcp.storage import sqlite
 
 FOLDER = Path(os.environ.get("RESTARTS", "build/restarts"))
 DATABASES = {
@@ -19,7 +19,7 @@ if shared := os.environ.get("RESTARTS_DATABASE"):
 
     server = tests.DATABASES["default"] | {"NAME": shared}
     DATABASES = {"default": server, "mcp": server}
-DATABASE_ROUTERS = ["django_mcp.delivery.router.DeliveryRouter"]
+DATABASE_ROUTERS = ["django_mcp.storage.router.DeliveryRouter"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 INSTALLED_APPS = [
     "django.contrib.auth", "django.contrib.contenttypes", "django_mcp", "tests.restarts",

@@ -7,7 +7,7 @@ import time
 import pytest
 from django.db import connection
 
-from django_mcp.delivery.postgres import NAME
+from django_mcp.storage.postgres_layer import NAME
 
 from .test_workers import heard_after, listening
 from .wire import SECONDS, SERVERS

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from django_mcp.dispatch.revocations import CHECKING
+from django_mcp.calls.revocations import CHECK_INTERVAL_SECONDS
+from django_mcp.transports.http.streams import parse_event_id
 
 from .owners import LATER, REVOKED, asked, changed, client_of
 from .wire import Answer, Client, text
 
 pytestmark = pytest.mark.slow
-SOON = CHECKING + 3  # seconds, of a busy machine
+SOON = CHECK_INTERVAL_SECONDS + 3  # seconds, of a busy machine
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def test_a_revoked_token_has_nothing_open_anywhere(tables, pair, connect):
     said = int(rest.last.split("-")[1])
     time.sleep(0.5)
     last, closed = asked(
-        tables, "SELECT last, closed FROM django_mcp_stream WHERE id = ?", cursor.split("-")[0]
+        tables, "SELECT last, closed FROM django_mcp_stream WHERE id = ?", parse_event_id(cursor)[0]
     )
     assert closed and last - said <= 100  # what was said until it was noticed; nothing since
     assert text(list(untouched)[-1]) == "done for alice"

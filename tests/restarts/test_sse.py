@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from django_mcp.dispatch.takeovers import LOST
+from django_mcp.calls.session_calls import LOST
 
 from .wire import JSON, SECONDS, SERVERS, text
 

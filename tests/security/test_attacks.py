@@ -14,10 +14,10 @@ import pytest
 from django.contrib.auth.models import AnonymousUser
 
 import django_mcp as mcp
-from django_mcp.declare.cursors import opened, seal
-from django_mcp.dispatch import listening
-from django_mcp.dispatch.once import remembered
-from django_mcp.principal import Principal
+from django_mcp.auth.principal import Principal
+from django_mcp.calls import rate_limits
+from django_mcp.calls.once import remembered
+from django_mcp.declarations.cursors import opened, seal
 from tests.client import RpcError
 from tests.shop.models import Invoice
 
@@ -192,7 +192,7 @@ def test_too_many_keys_are_counted_before_they_are_read(connect, guarded, alice)
 def test_a_listen_to_too_much_costs_no_query(connect, guarded, alice, django_assert_num_queries):
     """Attack: one message that names more URIs than may be subscribed to, all to be looked up."""
     client = connect(alice, server=guarded)
-    uris = [f"invoice://X-{number}" for number in range(listening.MAX_SUBSCRIPTIONS + 1)]
+    uris = [f"invoice://X-{number}" for number in range(rate_limits.MAX_SUBSCRIPTIONS + 1)]
     with django_assert_num_queries(0), pytest.raises(RpcError):
         client.request("subscriptions/listen", notifications={"resourceSubscriptions": uris})
 

@@ -24,7 +24,7 @@ import django_mcp as mcp
 from django_mcp.bridges.forms import FormTool
 from django_mcp.bridges.model_operations.rows import refusals
 from django_mcp.bridges.views import ViewTools
-from django_mcp.bridges.views import pages as view_pages
+from django_mcp.bridges.views import results as view_pages
 from tests.bridges import site
 from tests.bridges.billing import Free, declare
 from tests.client import RpcError

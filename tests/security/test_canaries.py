@@ -10,15 +10,15 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 import django_mcp as mcp
+from django_mcp.auth.principal import Auth, Principal
 from django_mcp.models import Token
-from django_mcp.principal import Auth, Principal
 from tests.canaries.attempts import ATTEMPTS, FEW, mixed, several, size
 from tests.canaries.campaign import Leak, campaign
 from tests.canaries.clients import Pipe, Web, visited
 from tests.canaries.exposed import expose
 from tests.canaries.gates import GATES, removed
 from tests.canaries.world import fill
-from tests.delivery.rows import given as configured
+from tests.storage.rows import given as configured
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db, pytest.mark.urls("tests.canaries.site")]
 REVISIONS = ["2026-07-28", "2025-11-25"]

@@ -10,13 +10,13 @@ from unittest import mock
 import pytest
 from django.db import transaction
 
-from django_mcp import scopes
-from django_mcp.declare import effective as rule
-from django_mcp.declare.declarations import Declaration
-from django_mcp.declare.model_resources import ModelResource
-from django_mcp.declare.prompts import Prompt
-from django_mcp.declare.resources import Resource
-from django_mcp.declare.tools import Tool
+from django_mcp.auth import scopes
+from django_mcp.declarations import permissions as rule
+from django_mcp.declarations.declaration import Declaration
+from django_mcp.declarations.model_resources import ModelResource
+from django_mcp.declarations.prompts import Prompt
+from django_mcp.declarations.resources import Resource
+from django_mcp.declarations.tools import Tool
 from tests.canaries.combinations import (
     COMBINATIONS,
     PERMISSIONS,
@@ -169,7 +169,7 @@ def without_permission_then(thing, request):
     if not thing.lacking(request):
         return effective(thing, request)
     needed = rule.grantable(thing, request.principal.auth)
-    return rule.Effective(False, needed) if needed else rule.UNKNOWN
+    return rule.ScopeDecision(False, needed) if needed else rule.UNKNOWN
 
 
 def to_any_token(thing, auth):
@@ -190,11 +190,11 @@ async def nothing_is_checked(exchange, calls):
 
 
 effective, grantable = rule.effective, rule.grantable
-EFFECTIVE = ["django_mcp.dispatch.refusals.effective", "django_mcp.dispatch.listing.effective",
-             "django_mcp.transports.http.scopes.effective"]  # fmt: skip
+EFFECTIVE = ["django_mcp.calls.errors.effective", "django_mcp.calls.listing.effective",
+             "django_mcp.transports.http.security.effective"]  # fmt: skip
 GRANTABLE = [
-    "django_mcp.declare.effective.grantable",
-    "django_mcp.transports.http.scopes.grantable",
+    "django_mcp.declarations.permissions.grantable",
+    "django_mcp.transports.http.security.grantable",
 ]
 CHECKED = ["django_mcp.transports.http.stateless.check_scopes"]
 GATES = {
@@ -210,9 +210,11 @@ GATES = {
     "only applications ask for more": [(place, to_any_token) for place in GRANTABLE],
     "all that is needed, also what it has": [(place, what_is_lacking_alone) for place in GRANTABLE],
     "all that is needed at once": [(place, the_first_alone) for place in GRANTABLE],
-    "a scope covers what it says": [("django_mcp.scopes.covers", lambda granted, needed: True)],
+    "a scope covers what it says": [
+        ("django_mcp.auth.scopes.covers", lambda granted, needed: True)
+    ],
     "a check before anything begins": [(place, nothing_is_checked) for place in CHECKED],
-    "a check when it is done": [("django_mcp.dispatch.running.check", lambda *given: None)],
+    "a check when it is done": [("django_mcp.calls.execution.check", lambda *given: None)],
     "what tools rest on": [(Tool, "rests_on", ())],
     "what prompts rest on": [(Prompt, "rests_on", ())],
     "what resources rest on": [(Resource, "rests_on", ())],

@@ -15,7 +15,7 @@ import django_mcp as mcp
 from django_mcp.management.client_files import write
 from django_mcp.management.commands import mcp_call, mcp_inspect
 from django_mcp.management.doctor.installation import is_local
-from django_mcp.management.doctor.live import Visit
+from django_mcp.management.doctor.live import LiveChecks
 from django_mcp.web.clients import client
 
 # It sets a terminal's title, moves its cursor, and turns the direction of its text.
@@ -121,7 +121,7 @@ def listening():
 
 def test_the_doctor_shows_its_token_to_nobody_else(listening):
     server, url = listening()
-    assert [*Visit(f"{url}/mcp", TOKEN, 5).findings()]
+    assert [*LiveChecks(f"{url}/mcp", TOKEN, 5).findings()]
     shown_to = {host for host, header in server.seen if TOKEN in (header or "")}
     assert shown_to == {url.removeprefix("http://")}
     assert len({host for host, _ in server.seen}) > 1  # it asks by another name, too
@@ -130,7 +130,7 @@ def test_the_doctor_shows_its_token_to_nobody_else(listening):
 def test_the_doctor_takes_its_token_along_no_redirect(listening):
     other, elsewhere = listening()
     server, url = listening(f"{elsewhere}/there")
-    assert [*Visit(f"{url}/mcp", TOKEN, 5).findings()]
+    assert [*LiveChecks(f"{url}/mcp", TOKEN, 5).findings()]
     assert server.seen and not other.seen
 
 

@@ -16,12 +16,12 @@ from django.contrib.auth.models import User
 from django.db import OperationalError
 
 import django_mcp as mcp
-from django_mcp import threads
-from django_mcp.declare import servers as declared
-from django_mcp.delivery.rows import rows
+from django_mcp.declarations import server as declared
 from django_mcp.models import Ask, Call, Event, Session, Step, Token
-from django_mcp.transports.http.listens import Listens
-from tests.delivery.rows import given
+from django_mcp.runtime import threads
+from django_mcp.storage.databases import rows
+from django_mcp.transports.http.listen import ListenResponse
+from tests.storage.rows import given
 
 pytestmark = pytest.mark.django_db
 NEWEST_SESSION, LATEST = "2025-11-25", "2026-07-28"
@@ -120,20 +120,20 @@ def test_who_may_use_a_durable_tool_still_has_it_written_down(http, guarded, ali
 
 @pytest.fixture
 def asking(server):
-    """Tools that ask before they act; what they did is in ``server.done``."""
-    server.done = []
+    """Tools that ask before they act; what they did is in ``server._done``."""
+    server._done = []
 
     @server.tool(permission="shop.change_invoice")
     def pay(request, secret: str = "") -> str:
         sure = request.elicit("Sure?", bool)
-        server.done.append((request.user.username, sure, request.auth))
+        server._done.append((request.user.username, sure, request.auth))
         return "paid"
 
     @server.tool(permission=mcp.PUBLIC)
     def knock(request) -> str:
         with suppress(mcp.TimedOut):
             request.elicit("Who is there?", str, key="who")
-        server.done.append((request.user.username, request.auth))
+        server._done.append((request.user.username, request.auth))
         return "come in"
 
     return server
@@ -167,7 +167,7 @@ def test_an_answer_by_a_former_user_moves_nothing(http, asking, alice, gone):
         User.objects.update(is_active=False)
     assert answer(client, asked).status == 401
     client.sleep(0.05)
-    assert asking.done == [] and rows(Ask).get().open
+    assert asking._done == [] and rows(Ask).get().open
     talk.leave()
 
 
@@ -179,7 +179,7 @@ def test_a_call_does_not_go_on_for_who_may_not_come_in_by_then(http, asking, ali
     talk, _ = parked(client, tool)
     User.objects.update(is_active=False)
     overdue(client, talk)
-    assert asking.done == [] and rows(Call).get().cancelled
+    assert asking._done == [] and rows(Call).get().cancelled
     assert not any("result" in message or "error" in message for message in talk.messages)
 
 
@@ -188,7 +188,7 @@ def test_a_permission_taken_away_while_a_question_is_open(http, asking, alice):
     talk, asked = parked(client, "pay")
     alice.user_permissions.clear()
     assert answer(client, asked).status == 202
-    assert "Unknown tool" in str(talk.wait().messages[-1]) and asking.done == []
+    assert "Unknown tool" in str(talk.wait().messages[-1]) and asking._done == []
 
 
 def test_a_permission_taken_away_between_two_rounds(http, asking, alice):
@@ -200,7 +200,7 @@ def test_a_permission_taken_away_between_two_rounds(http, asking, alice):
         inputResponses={key: {"action": "accept", "content": {"answer": True}}
                         for key in asked["inputRequests"]},
     )  # fmt: skip
-    assert "Unknown tool" in str(talk.wait().messages) and asking.done == []
+    assert "Unknown tool" in str(talk.wait().messages) and asking._done == []
 
 
 @pytest.fixture
@@ -237,7 +237,7 @@ def told(talk):
 def test_a_listener_who_may_read_no_more_hears_no_more(http, watched, alice, monkeypatch):
     """Once more, by the promise: it saw it before. Attack: listen for ever, and know what goes on
     where one has been shut out."""
-    monkeypatch.setattr("django_mcp.transports.http.listens.FRESH", 0.02)
+    monkeypatch.setattr("django_mcp.transports.http.listen.VERIFIED_SECONDS", 0.02)
     client = http(token_of(alice), server=watched)
     talk = listening(client, "ledger://1")
     change(client, "ledger://1")
@@ -252,7 +252,7 @@ def test_a_listener_who_may_read_no_more_hears_no_more(http, watched, alice, mon
 
 @pytest.mark.parametrize("gone", ["revoked", "inactive", "expired"])
 def test_a_listener_whose_token_is_no_more_hears_nothing(http, watched, alice, gone, monkeypatch):
-    monkeypatch.setattr("django_mcp.transports.http.listens.FRESH", 0.02)
+    monkeypatch.setattr("django_mcp.transports.http.listen.VERIFIED_SECONDS", 0.02)
     client = http(token_of(alice), server=watched)
     talk = listening(client, "ledger://1")
     changes = {gone: "2000-01-01T00:00:00Z"}
@@ -270,8 +270,8 @@ def test_a_listener_is_told_nothing_while_nobody_knows_who_it_is(
     http, watched, alice, error, monkeypatch
 ):
     """And hears of it when that is over: what fails is not for ever."""
-    monkeypatch.setattr("django_mcp.transports.http.listens.FRESH", 0.02)
-    monkeypatch.setattr("django_mcp.transports.http.listens.BUSY_PAUSE", 0.01)
+    monkeypatch.setattr("django_mcp.transports.http.listen.VERIFIED_SECONDS", 0.02)
+    monkeypatch.setattr("django_mcp.transports.http.listen.BUSY_RETRY_SECONDS", 0.01)
     client = http(token_of(alice), server=watched)
     talk = listening(client, "ledger://1")
     with monkeypatch.context() as broken:
@@ -345,6 +345,7 @@ def test_an_id_is_short(http, stepping, revision):
     assert called(client, "nothing", id="x" * 1000).wait().status == 200
 
 
+@pytest.mark.slow
 def test_what_cancels_nothing_is_kept_in_measure(http, stepping):
     """Attack: cancel calls that never were."""
     client = http(server=stepping, revision=NEWEST_SESSION)
@@ -420,7 +421,7 @@ def test_a_verifier_that_fails_lets_nobody_in(http, guarded, changed, revision, 
 
 
 @BOTH
-@pytest.mark.parametrize("place", ["tokens.PersonalAccessTokens.lookup", "delivery.sessions.find"])
+@pytest.mark.parametrize("place", ["tokens.PersonalAccessTokens.lookup", "storage.sessions.find"])
 def test_without_the_database_nobody_is_let_in(http, guarded, alice, revision, place, monkeypatch):
     client = http(token_of(alice), server=guarded, revision=revision)
 
@@ -456,10 +457,10 @@ def test_tokens_that_are_none_take_no_thread_each(http, guarded, changed):
 
 @pytest.fixture
 def scoped(server, changed, alice):
-    """Tools for a scope; what they did is in ``server.done``."""
+    """Tools for a scope; what they did is in ``server._done``."""
     verifiers(changed, Scoped)
     changed(SCOPES={"write": mcp.Scope("Write", covers=["*"])})
-    server.done = []
+    server._done = []
 
     def may_write(request):
         return "write" in request.auth.scopes
@@ -467,7 +468,7 @@ def scoped(server, changed, alice):
     @server.tool(permission=may_write)
     def erase(request) -> str:
         sure = request.elicit("Sure?", bool)
-        server.done.append(sure)
+        server._done.append(sure)
         return WORD
 
     @server.tool(permission=may_write, durable=True)
@@ -501,9 +502,9 @@ def test_a_narrower_token_answers_no_question(http, scoped, narrow):
     other = narrower(http, client, narrow)
     answer(other, asked)
     other.sleep(0.05)
-    assert scoped.done == [] and rows(Ask).get().open
+    assert scoped._done == [] and rows(Ask).get().open
     answer(client, asked)
-    assert WORD in str(talk.wait().messages[-1]) and scoped.done == [True]
+    assert WORD in str(talk.wait().messages[-1]) and scoped._done == [True]
 
 
 def test_a_narrower_token_cancels_nothing(http, scoped, narrow):
@@ -558,7 +559,7 @@ def talkative(server):
 
 
 def test_one_who_listens_a_lot_leaves_room_for_others(http, talkative, alice, bob, monkeypatch):
-    monkeypatch.setattr("django_mcp.transports.http.listens.MAX_EACH", 3)
+    monkeypatch.setattr("django_mcp.transports.http.listen.MAX_LISTENS_PER_PRINCIPAL", 3)
     greedy, nobody, other = (http(token, server=talkative) for token in (
         token_of(alice), None, token_of(bob),
     ))  # fmt: skip
@@ -572,13 +573,13 @@ def test_one_who_listens_a_lot_leaves_room_for_others(http, talkative, alice, bo
 
 
 def test_who_is_gone_is_not_counted_for_ever(http, talkative, alice):
-    before = dict(Listens.open)
+    before = dict(ListenResponse.open)
     for number in range(3):
         client = http(Token.make(alice, str(number))[1], server=talkative)
         talk = listening(client, "open://x")
         talk.leave()
         talk.wait()
-    assert dict(Listens.open) == before
+    assert dict(ListenResponse.open) == before
 
 
 @pytest.mark.parametrize("uris", [
@@ -588,7 +589,7 @@ def test_a_listen_is_not_large(http, talkative, uris, monkeypatch):
     """Attack: lists that take long to look through, and are kept as long as a connection."""
     looked = []
     monkeypatch.setattr(
-        "django_mcp.declare.catalogs.Catalog.at", lambda *args: looked.append(args) or iter(())
+        "django_mcp.declarations.catalog.Catalog.at", lambda *args: looked.append(args) or iter(())
     )
     client = http(server=talkative)
     filter = {"resourceSubscriptions": uris}
@@ -616,7 +617,7 @@ def test_nothing_of_a_session_is_another_ones(http, asking, alice, bob):
         cancel(theirs, "1")
         assert theirs.send("DELETE", theirs.path, headers=theirs.headers()).status == 204
     mine.sleep(0.05)
-    assert asking.done == [] and not talk.over and rows(Ask).get().open
+    assert asking._done == [] and not talk.over and rows(Ask).get().open
     answer(mine, asked)
     assert "paid" in str(talk.wait().messages[-1])
 
@@ -643,7 +644,7 @@ def test_a_state_is_of_one_caller_and_one_call(http, asking, alice, bob, kind):
         inputResponses={"who": {"action": "accept", "content": {"answer": "x"}}},
     ).wait()  # fmt: skip
     assert talk.error["code"] == -32602 and "requestState" in talk.error["message"]
-    assert asking.done == []
+    assert asking._done == []
 
 
 def test_a_state_is_of_one_server(http, asking, alice):
@@ -658,7 +659,7 @@ def test_a_state_is_of_one_server(http, asking, alice):
             inputResponses={key: {"action": "accept", "content": {"answer": True}}
                             for key in asked["inputRequests"]},
         ).wait()  # fmt: skip
-        assert talk.error["code"] == -32602 and asking.done == []
+        assert talk.error["code"] == -32602 and asking._done == []
     finally:
         declared._servers.pop("another", None)
 

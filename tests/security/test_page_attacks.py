@@ -8,7 +8,7 @@ import time
 import pytest
 
 import django_mcp as mcp
-from django_mcp.protocol import http
+from django_mcp.protocol import http_rules
 from tests.web.conftest import CHROMIUM, browse
 
 __all__ = ["browse"]
@@ -112,8 +112,8 @@ def test_a_website_is_one(server, browse, website):
 )  # fmt: skip
 def test_no_accept_is_slow_to_read(value):
     began = time.process_time()
-    http.takes_page(value)
-    http.acceptable("POST", value)
+    http_rules.takes_page(value)
+    http_rules.acceptable("POST", value)
     assert time.process_time() - began < 1
 
 

@@ -11,9 +11,9 @@ from django.contrib.auth import get_user_model
 from django.utils import timezone
 
 import django_mcp as mcp
-from django_mcp.declare import servers as declared
-from django_mcp.delivery.rows import rows
+from django_mcp.declarations import server as declared
 from django_mcp.models import Session, Token
+from django_mcp.storage.databases import rows
 from django_mcp.tokens import revoke
 from tests.http import HttpClient
 from tests.test_tokens import everything_stored

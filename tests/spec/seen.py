@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import django_mcp as mcp
-from django_mcp.declare.servers import Server
+from django_mcp.declarations.server import Server
 from django_mcp.exceptions import Misdeclared
 from tests.client import Client, RpcError
 

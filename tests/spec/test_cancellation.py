@@ -10,7 +10,7 @@ import time
 import pytest
 
 import django_mcp as mcp
-from django_mcp.dispatch.notices import notify_list_changed
+from django_mcp.changes.api import notify_list_changed
 from django_mcp.protocol.revisions import REVISIONS
 from tests.shop.models import Company
 
@@ -32,7 +32,7 @@ class Work:
 @pytest.fixture
 def work(server):
     """A server with tools that go on until somebody stops them."""
-    done = server.work = Work()
+    done = server._work = Work()
 
     @server.tool(permission=mcp.PUBLIC)
     def plod(request: mcp.Request) -> str:

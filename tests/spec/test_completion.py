@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import pytest
 
 import django_mcp as mcp
-from django_mcp.dispatch import limits
+from django_mcp.calls import rate_limits
 from tests.shop.models import Customer
 
 from .seen import introduced, refusal
@@ -263,7 +263,7 @@ def test_at_most_a_hundred_are_suggested(connect, server, alice, customers, revi
 
 
 def test_completions_are_limited(connect, server, alice, bob, paint, revision, settings):
-    number, per_second = limits.rate("completions")  # without any setting
+    number, per_second = rate_limits.rate("completions")  # without any setting
     assert 0 < number <= 1_000 and 0 < per_second <= 100
     settings.DJANGO_MCP = {"RATES": {"completions": "2/3600"}}
     client = connect(alice, server=server, revision=revision)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import django_mcp as mcp
-from django_mcp.declare.servers import Server, _servers
+from django_mcp.declarations.server import Server, _servers
 from django_mcp.protocol.revisions import REVISIONS
 
 from .seen import LISTS, refusal

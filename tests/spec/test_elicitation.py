@@ -12,7 +12,7 @@ from django import forms
 from pydantic import BaseModel, Field
 
 import django_mcp as mcp
-from django_mcp.dispatch.notices import notify_elicitation_complete
+from django_mcp.changes.api import notify_elicitation_complete
 from django_mcp.protocol.revisions import REVISIONS
 from tests.shop.models import Company
 

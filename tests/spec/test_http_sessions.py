@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import django_mcp as mcp
+from django_mcp.models import Session
 from django_mcp.protocol.revisions import LATEST, REVISIONS
 from tests.http import response
 
@@ -266,15 +267,29 @@ def test_an_invalid_version_without_a_session_is_400_too(http, version):
     assert client.post(NOTE, mcp_protocol_version=version).wait().status == 400
 
 
-@pytest.mark.parametrize("version", [None, *REVISIONS, *UNKNOWN])
+def initialized(http, revision, header):
+    """How ``initialize`` is answered when it comes with that version header."""
+    client = http(revision=revision, initialize=False, more={"mcp-protocol-version": header})
+    about = {"capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    return client.start("initialize", protocolVersion=revision, **about).wait()
+
+
+@pytest.mark.parametrize("version", [None, *REVISIONS])
 def test_initialize_negotiates_in_its_body(http, handshake, version):
     """Its header is of no request "subsequent" to the negotiation, and decides nothing."""
-    client = http(revision=handshake, initialize=False, more={"mcp-protocol-version": version})
-    info = {"name": "x", "version": "1"}
-    talk = client.start(
-        "initialize", protocolVersion=handshake, capabilities={}, clientInfo=info
-    ).wait()
-    assert response(talk)["protocolVersion"] == handshake
+    assert response(initialized(http, handshake, version))["protocolVersion"] == handshake
+
+
+@pytest.mark.parametrize("version", UNKNOWN)
+def test_initialize_with_an_unsupported_version_header_is_rejected(http, handshake, version):
+    """Revisions before 2025-06-18 do not define the header, so there it means nothing."""
+    talk = initialized(http, handshake, version)
+    if REVISIONS[handshake].version_header:
+        assert talk.status == 400 and "mcp-session-id" not in talk.headers
+        assert handshake in talk.error["data"]["supported"]
+        assert not Session.objects.exists()
+    else:
+        assert response(talk)["protocolVersion"] == handshake
 
 
 @pytest.mark.parametrize("method", ["ping", "tools/list", "server/discover"])

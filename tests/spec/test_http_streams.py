@@ -14,7 +14,7 @@ import pytest
 
 import django_mcp as mcp
 from django_mcp.protocol.revisions import REVISIONS
-from django_mcp.transports.http.draining import draining
+from django_mcp.transports.http.shutdown import draining
 from tests.http import HttpClient, Talk, response
 
 pytestmark = pytest.mark.django_db
@@ -313,6 +313,28 @@ def test_a_stream_begins_with_a_cursor_and_nothing_else(join, revision):
     assert again.sse.found[0].data == "" and again.messages == talk.messages
 
 
+@pytest.mark.parametrize("revision", PRIMING)
+def test_no_event_id_is_sent_twice(join, revision, stage):
+    """ "It MUST be globally unique across all streams within that session": empty events, too."""
+    client = join(revision)
+    talk = client.start("tools/call", id="long", name="vanish", arguments={}).wait()
+    found = [event.id for event in talk.sse.found]
+    for _ in range(3):  # connections that break before anything is said
+        talk = client.listen(found[-1])
+        talk.until(lambda talk=talk: talk.sse.found)
+        talk.leave()
+        found += [event.id for event in talk.sse.found]
+    news = client.listen()
+    news.until(lambda: news.sse.found)
+    again = client.listen(news.sse.found[-1].id)
+    again.until(lambda: again.sse.found)
+    stage.go = True
+    last = client.listen(found[-1]).wait()
+    assert kinds(last) == ["response"]
+    found += [event.id for talk in (news, again, last) for event in talk.sse.found]
+    assert None not in found and len(found) == len(set(found)) >= 8
+
+
 @pytest.mark.parametrize("revision", OTHERS)
 def test_older_clients_see_no_empty_event(join, revision):
     client = join(revision)
@@ -493,6 +515,30 @@ def test_a_cancel_of_nothing_is_accepted_and_ignored(join, handshake, id):
     client = join(handshake)
     cancel(client, id)
     assert client.text("recite", name="x") == "x"
+
+
+def test_a_cancel_of_an_unknown_id_does_not_stop_a_later_call(join, handshake, stage):
+    client = join(handshake)
+    cancel(client, "later")
+    talk = client.start("tools/call", id="later", name="recite", arguments={"name": "x"})
+    assert kinds(talk.wait())[-1] == "response" and response(talk)["content"][0]["text"] == "x"
+    # A second cancel of the id comes while its call runs, and stops it.
+    cancel(client, "again")
+    talk = client.start("tools/call", id="again", name="pause", arguments={})
+    talk.until(lambda: talk.messages)
+    cancel(client, "again")
+    assert kinds(talk.wait()) == ["notifications/message"]
+
+
+def test_a_cancel_of_a_call_that_asks_withdraws_the_question(join, handshake):
+    """The client learns that nobody waits for its answer, before the stream ends."""
+    client = join(handshake)
+    talk = client.start("tools/call", id="asks", name="consult", arguments={})
+    talk.until(lambda: client.asked)
+    cancel(client, "asks")
+    talk.wait()
+    assert kinds(talk)[-1] == CANCELLED and "response" not in kinds(talk)
+    assert talk.messages[-1]["params"]["requestId"] == client.asked[0]["id"]
 
 
 def test_a_call_that_is_over_is_not_cancelled(join, handshake):

@@ -8,7 +8,7 @@ import pytest
 from django.core.exceptions import PermissionDenied
 
 import django_mcp as mcp
-from django_mcp.dispatch import limits
+from django_mcp.calls import rate_limits
 from django_mcp.protocol.revisions import LOG_LEVELS
 
 from .seen import introduced, notes, refusal
@@ -172,10 +172,10 @@ def test_data_is_any_json_and_says_who_speaks(connect, server, revision):
         client.settle()
         *plain, written, ratio, around, keyed, long = messages(client)
         assert plain == [{"level": "error", "logger": "shop.orders", "data": one} for one in said]
-        expected = {"day": "2026-01-02", "sum": "1.50", "key": str(key), "what": "{1}"}
+        expected = {"day": "2026-01-02", "sum": "1.50", "key": str(key), "what": [1]}
         assert written == {"level": "error", "data": expected}
         assert ratio["data"] == {"ratio": None}
-        assert (around["data"], keyed["data"]) == ("[[...]]", "{(1, 2): 'x'}")
+        assert (around["data"], keyed["data"]) == (["..."], {"(1, 2)": "x"})
         assert len(long["data"]) < 200_000
 
 
@@ -193,7 +193,7 @@ def test_a_level_of_ones_own_is_a_bug(connect, server, revision, level):
 
 
 def test_a_flood_is_thinned_out(connect, server, revision, settings):
-    number, per_second = limits.rate("log")  # without any setting
+    number, per_second = rate_limits.rate("log")  # without any setting
     assert 0 < number <= 20_000 and 0 < per_second <= 2_000
     settings.DJANGO_MCP = {"RATES": {"log": "5/3600"}}
 

@@ -50,7 +50,7 @@ TOOL = {"name": "look", "inputSchema": {"type": "object"}}
 # What every request of the newest revision says.
 
 
-@pytest.mark.parametrize("method", ["server/discover", "tools/list", "tools/call", "no/such"])
+@pytest.mark.parametrize("method", ["server/discover", "tools/list", "tools/call"])
 @pytest.mark.parametrize("missing", [[VERSION], [CAPABILITIES], [VERSION, CAPABILITIES]], ids=str)
 def test_version_and_capabilities_are_required(connect, telling, method, missing):
     client = connect(server=telling)
@@ -60,6 +60,15 @@ def test_version_and_capabilities_are_required(connect, telling, method, missing
     (refused,) = said(client, message)
     assert refused["id"] == message["id"] and refused["error"]["code"] == -32602
     assert missing[0] in refused["error"]["message"]
+
+
+@pytest.mark.parametrize("missing", [VERSION, CAPABILITIES])
+def test_unknown_method_is_refused_before_its_parameters_are_looked_at(connect, telling, missing):
+    client = connect(server=telling)
+    message = client.message("no/such", {})
+    del message["params"]["_meta"][missing]
+    (refused,) = said(client, message)
+    assert refused["error"]["code"] == -32601
 
 
 def test_the_clients_name_is_not_required(connect, telling):

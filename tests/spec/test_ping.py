@@ -9,6 +9,9 @@ import time
 import pytest
 
 import django_mcp as mcp
+from django_mcp.conf import DEFAULTS
+from django_mcp.models import Session, Stream
+from django_mcp.transports.http.streams import pings
 
 from .seen import refusal
 from .talk import said
@@ -19,16 +22,23 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def busy(server):
     """A server with a tool that waits until the test lets it go on."""
-    server.go = threading.Event()
+    server._go = threading.Event()
 
     @server.tool(permission=mcp.PUBLIC, read_only=True)
     def wait(request: mcp.Request) -> str:
-        while not (server.go.wait(0.01) or request.cancelled):
+        while not (server._go.wait(0.01) or request.cancelled):
             pass
         return "done"
 
+    @server.tool(permission=mcp.PUBLIC, read_only=True)
+    async def rest(request: mcp.Request) -> str:
+        await request.alog("info", "resting")
+        while not server._go.is_set():  # noqa: ASYNC110 - a test sets it
+            await asyncio.sleep(0.001)
+        return "done"
+
     yield server
-    server.go.set()
+    server._go.set()
 
 
 def test_a_ping_is_answered_at_once_with_nothing(connect, busy, handshake):
@@ -44,7 +54,7 @@ def test_a_ping_is_answered_at_once_with_nothing(connect, busy, handshake):
         }
     assert client.request("ping", _meta={"progressToken": 1}) == {}
     assert all(message.get("id") != call for message in client.received)  # that goes on
-    busy.go.set()
+    busy._go.set()
     assert client.wait(call)["result"]["content"][0]["text"] == "done"
 
 
@@ -113,3 +123,113 @@ def test_a_connection_that_answers_no_ping_may_be_ended(connect, busy, handshake
     assert refusal(client, "ping").code == -32600
     again = connect(server=busy, revision=handshake)  # and is welcome to come back
     assert again.request("ping") == {}
+
+
+# Periodic pings of clients that listen.
+
+
+@pytest.fixture
+def listener(http, busy, handshake, settings):
+    """A client with a stream for news, and a function that lets the interval pass."""
+    settings.DJANGO_MCP = settings.DJANGO_MCP | {"PING_INTERVAL": 3600}
+    client = http(server=busy, revision=handshake)
+    client.news = client.listen()
+    client.until(lambda: client.news.status)
+
+    def pass_interval(times: int = 1) -> None:
+        for _ in range(times):
+            client.loop.call_soon(lambda: pings._hearts()._beat())
+            client.settle()
+
+    client.pass_interval = pass_interval
+    return client
+
+
+def pinged_on(talk):
+    return [one for one in talk.messages if one.get("method") == "ping"]
+
+
+def next_ping(listener, count=1):
+    """The ping that comes when the interval has passed."""
+    listener.pass_interval(2 if count == 1 else 1)
+    listener.until(lambda: len(pinged_on(listener.news)) == count)
+    return pinged_on(listener.news)[-1]
+
+
+def noted(listener, ping):
+    """Wait until a worker has noted the answer to a ping."""
+    for _ in range(1_000):
+        if Stream.objects.filter(pong=ping["id"]).exists():
+            return
+        listener.sleep(0.01)
+    raise TimeoutError
+
+
+def test_a_client_that_listens_is_pinged_again_and_again(listener):
+    found = []
+    for count in range(1, 4):
+        found.append(next_ping(listener, count))
+        noted(listener, found[-1])
+    assert not listener.news.ended and len({ping["id"] for ping in found}) == 3
+    # They are no part of what is resumed.
+    assert all(event.id is None for event in listener.news.sse.found if "ping" in event.data)
+    assert listener.request("ping") == {}
+
+
+def test_a_client_that_answers_no_ping_is_disconnected_and_logged(listener, caplog):
+    mute(listener)
+    next_ping(listener)
+    assert not listener.news.ended
+    listener.pass_interval()
+    listener.news.wait()
+    assert len(pinged_on(listener.news)) == 1
+    (record,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert record.name == "django_mcp" and "did not answer a ping" in record.getMessage()
+    assert f"session={Session.objects.get().pk}" in record.getMessage()
+    # The session goes on: the client may listen again.
+    again = listener.listen()
+    again.until(lambda: again.status)
+    assert again.status == 200 and listener.request("ping") == {}
+
+
+def test_an_error_answers_a_ping_of_a_listening_client_too(listener):
+    mute(listener)
+    refusal = {"code": -32601, "message": "No."}
+    ping = next_ping(listener)
+    listener.post({"jsonrpc": "2.0", "id": ping["id"], "error": refusal}).wait()
+    next_ping(listener, 2)
+    assert not listener.news.ended
+
+
+def test_another_session_cannot_answer_a_ping(listener, http, busy, handshake):
+    mute(listener)
+    ping = next_ping(listener)
+    other = http(server=busy, revision=handshake)
+    for id in (ping["id"], "ping-x", "ping-", ping["id"] + "0"):
+        other.post({"jsonrpc": "2.0", "id": id, "result": {}}).wait()
+    listener.pass_interval()
+    listener.news.wait()
+
+
+def test_a_call_is_not_pinged_on_its_stream(listener, busy):
+    """What is sent there SHOULD relate to the request (basic/transports)."""
+    call = listener.start("tools/call", name="rest")
+    call.until(lambda: call.messages)
+    next_ping(listener)
+    busy._go.set()
+    assert pinged_on(call.wait()) == []
+
+
+@pytest.mark.parametrize("interval", [0, None])
+def test_pings_can_be_turned_off(listener, settings, interval):
+    settings.DJANGO_MCP = settings.DJANGO_MCP | {"PING_INTERVAL": interval}
+    assert pings._period() == 0
+
+
+def test_the_interval_of_pings_is_a_setting(http, busy, settings, db):
+    settings.DJANGO_MCP = settings.DJANGO_MCP | {"PING_INTERVAL": 0.01}
+    client = http(server=busy, revision="2025-11-25")
+    news = client.listen()
+    news.until(lambda: pinged_on(news))
+    settings.DJANGO_MCP = settings.DJANGO_MCP | {"PING_INTERVAL": 3600}
+    assert DEFAULTS["PING_INTERVAL"] >= 60  # "Excessive pinging SHOULD be avoided"

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 import django_mcp as mcp
-from django_mcp.dispatch import limits
+from django_mcp.calls import rate_limits
 from tests.client import RpcError
 
 from .seen import notes, refusal
@@ -239,7 +239,7 @@ def test_after_a_refusal_nothing_is_told(connect, server, revision):
 
 
 def test_a_flood_is_thinned_out(connect, walk, revision, settings):
-    number, per_second = limits.rate("progress")  # without any setting
+    number, per_second = rate_limits.rate("progress")  # without any setting
     assert 0 < number <= 20_000 and 0 < per_second <= 2_000
     settings.DJANGO_MCP = {"RATES": {"progress": "5/3600"}}
     client = connect(server=walk, revision=revision)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from django_mcp.transports.http.streams import event_id
 from tests.http import BOTH
 from tests.servers import COMMANDS, Served, prepare
 
@@ -84,6 +85,6 @@ def test_a_slow_reader_costs_rows_and_no_memory(serve):
         grown[name] = Slow(server, client, stays=stays).grown(server)
     assert grown["slow"] - grown["nobody"] < SAID / 3, grown
     # And all of it is there for who comes back.
-    events = [event for event in client.get("1-0").events() if event.data]
+    events = [event for event in client.get(event_id(1, 0)).events() if event.data]
     assert [int(str(event.id).split("-")[1]) for event in events] == list(range(1, COUNT + 2))
     assert text(json.loads(events[-1].data)) == f"said {COUNT}"

@@ -45,36 +45,28 @@ def shelf(server):
 # Addresses.
 
 
-@pytest.mark.parametrize(
-    "uri",
-    [
-        "https://shop.example/menu",
-        "http://shop.example/menu",
-        "https://shop.example/{page}",
-        "file:///srv/menu",
-        "file:///srv/{path}",
-        "git://repository/{path}",
-        "data:text/plain,x",
-        "javascript:alert(1)",
-    ],
-)
-def test_schemes_that_mean_something_else_are_refused_when_declared(server, uri):
-    def menu(request, page: str = "", path: str = "") -> str: ...
+@pytest.mark.parametrize("uri", ["https://shop.example/menu", "http://shop.example/{page}"])
+def test_web_addresses_are_warned_of_when_declared(server, uri):
+    """ "Servers SHOULD use this scheme only when the client is able to fetch [it] on its own"."""
+
+    def menu(request, page: str = "") -> str: ...
 
     server.resource(uri)(menu)
-    assert any("scheme" in problem for problem in refused_to_serve(server))
+    (problem,) = server.check()
+    assert problem.id == "django_mcp.W041" and not problem.is_serious()
 
 
-@pytest.mark.parametrize("uri", ["https://shop.example/{pk}", "file:///{pk}"])
-def test_nor_are_rows_at_such_an_address(server, uri):
-    address = uri
+@pytest.mark.parametrize(
+    "uri", ["file:///srv/menu", "git://repository/menu", "https://shop.example/menu", "s3://a/menu"]
+)
+def test_resources_of_any_scheme_are_listed_and_read(connect, server, revision, uri):
+    @server.resource(uri, permission=mcp.PUBLIC)
+    def menu(request) -> str:
+        return "Soup"
 
-    @server.register(Customer)
-    class Customers(mcp.ModelResource):
-        uri = address
-        fields = ["name"]
-
-    assert any("scheme" in problem for problem in refused_to_serve(server))
+    client = connect(server=server, revision=revision)
+    assert [one["uri"] for one in listed(client, "resources")] == [uri]
+    assert read(client, uri) == [{"uri": uri, "mimeType": "text/plain", "text": "Soup"}]
 
 
 @pytest.mark.parametrize(

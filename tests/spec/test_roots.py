@@ -110,6 +110,15 @@ def test_what_is_no_list_of_roots_is_asked_for_again(connect, revision, rooted, 
     assert client.text("where") == "file:///a"
 
 
+def test_roots_that_are_no_file_uris_are_refused(connect, revision, rooted):
+    """It "MUST be a `file://` URI in the current specification"; the tool may handle the error."""
+    answers = {ROOTS: lambda params: listing("file:///a", "https://example.com/a")}
+    client = connect(server=rooted, revision=revision, answers=answers)
+    assert "file://" in client.failure("where")
+    assert len(client.asked) == 1  # the client would answer the same again
+    assert client.text("somewhere").startswith("unavailable")
+
+
 def test_roots_are_asked_for_once_in_a_call(connect, revision, rooted):
     answers = {ROOTS: lambda params: listing("file:///a")}
     client = connect(server=rooted, revision=revision, answers=answers)

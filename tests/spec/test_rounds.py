@@ -9,7 +9,7 @@ from typing import Annotated
 import pytest
 
 import django_mcp as mcp
-from django_mcp.declare.servers import Server, _servers
+from django_mcp.declarations.server import Server, _servers
 from django_mcp.protocol.revisions import REVISIONS
 from tests.client import PREFIX, RpcError
 from tests.shop.models import Company
@@ -34,14 +34,14 @@ def curious(request: mcp.Request, text: str, before: dict[str, str]) -> list[str
 @pytest.fixture
 def asking(server):
     """A server whose things ask, each in its way, and count how often they act."""
-    server.acted = []
+    server._acted = []
 
     @server.tool(permission=mcp.AUTHENTICATED)
     def delete(request: mcp.Request, what: str = "it") -> str:
         Company.objects.create(name=f"written {uuid.uuid4()}")
         if not request.elicit(f"Delete {what}?"):
             return "kept"
-        server.acted.append(what)
+        server._acted.append(what)
         return f"deleted {what}"
 
     @server.tool(permission=mcp.PUBLIC)
@@ -66,7 +66,7 @@ def asking(server):
     def redeem(request: mcp.Request) -> str:
         request.elicit("Redeem?")
         number = request.once(
-            "redeem", lambda: server.acted.append("redeemed") or len(server.acted)
+            "redeem", lambda: server._acted.append("redeemed") or len(server._acted)
         )
         return f"number {number}"
 
@@ -171,7 +171,7 @@ def test_a_question_that_is_never_answered_holds_nothing(connect, asking, alice,
     eventually(client, lambda: not client.conversation._tasks)
     assert client.conversation._active == {}
     assert not Company.objects.filter(name__startswith="written").exists()
-    assert asking.acted == []
+    assert asking._acted == []
     assert client.request("tools/list")["tools"]
 
 
@@ -205,7 +205,7 @@ def test_answers_are_an_object_of_results(connect, asking, alice, responses):
         responses = {key: responses["x"]}
     refused = again(client, result, responses)["error"]
     assert refused["code"] == -32602 and "inputResponses" in refused["message"]
-    assert asking.acted == []
+    assert asking._acted == []
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_an_answer_that_does_not_fit_is_asked_for_again(connect, asking, alice, 
     client = connect(alice, server=asking)
     result, key = asked(client)
     once_more = again(client, result, {key: response})["result"]
-    assert once_more["resultType"] == "input_required" and asking.acted == []
+    assert once_more["resultType"] == "input_required" and asking._acted == []
     shown = once_more["inputRequests"][key]["params"]
     shown["message"] = shown["message"].partition("\n\n")[0]  # what follows is why
     assert once_more["inputRequests"] == result["inputRequests"]
@@ -299,7 +299,7 @@ def test_a_state_that_was_changed_is_refused(connect, asking, alice):
         refused = again(client, {"requestState": forged}, {key: YES})
         assert refused["error"]["code"] == -32602, forged
         assert "requestState" in refused["error"]["message"]
-    assert asking.acted == []
+    assert asking._acted == []
     assert text(again(client, result, {key: YES})) == "deleted it"
 
 
@@ -322,7 +322,7 @@ def test_the_state_of_one_user_is_refused_from_another(connect, asking, alice, b
     public, key = asked(connect(alice, server=asking), "delete_too")
     nobody = connect(server=asking)
     assert again(nobody, public, {key: YES}, "delete_too")["error"]["code"] == -32602
-    assert asking.acted == []
+    assert asking._acted == []
 
 
 def test_a_state_is_refused_after_its_time(connect, asking, alice, monkeypatch):
@@ -333,7 +333,7 @@ def test_a_state_is_refused_after_its_time(connect, asking, alice, monkeypatch):
     assert text(again(client, result, {key: YES})) == "deleted it"
     monkeypatch.setattr(time, "time", lambda: now() + 3610)
     assert again(client, result, {key: YES})["error"]["code"] == -32602
-    assert asking.acted == ["it"]
+    assert asking._acted == ["it"]
 
 
 def test_a_state_is_refused_on_another_request(connect, asking, alice):
@@ -356,7 +356,7 @@ def test_a_state_is_refused_on_another_request(connect, asking, alice):
     finally:
         _servers.pop("another")
     assert {one["code"] for one in wrong} == {-32602}
-    assert asking.acted == []
+    assert asking._acted == []
     assert text(again(client, result, {key: YES}, what="A")) == "deleted A"
 
 
@@ -365,7 +365,7 @@ def test_what_happens_once_happens_once_though_a_state_comes_again(connect, aski
     result, key = asked(client, "redeem")
     for one in (client, client, connect(alice, server=asking)):
         assert text(again(one, result, {key: YES}, "redeem")) == "number 1"
-    assert asking.acted == ["redeemed"]
+    assert asking._acted == ["redeemed"]
     _, key = asked(client, "redeem")
     other, key = asked(client, "redeem")
     assert text(again(client, other, {key: YES}, "redeem")) == "number 2"  # a call of its own
@@ -378,7 +378,7 @@ def test_what_happens_once_happens_once_though_a_state_comes_twice_at_once(conne
     ids = [client.start("tools/call", name="redeem", **params) for _ in range(8)]
     for response in map(client.wait, ids):
         assert response["result"].get("isError") or text(response) == "number 1"
-    assert asking.acted == ["redeemed"]
+    assert asking._acted == ["redeemed"]
 
 
 def test_a_lost_capability_is_noticed_in_the_next_round(connect, asking, alice):

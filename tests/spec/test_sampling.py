@@ -165,7 +165,7 @@ def test_a_message_has_a_role_and_content(connect, revision, sample, messages):
         [{"role": "user", "content": []}],
         [{"role": "user", "content": {"type": "text"}}],
         [{"role": "user", "content": {"type": "riddle"}}],
-        [{"role": "user", "content": [text("x"), "y"]}],
+        [{"role": "user", "content": [text("x"), 7]}],
     ],
     ids=str,
 )
@@ -316,7 +316,7 @@ def test_a_tools_result_fits_its_schema(connect, name, sample, more, fits):
 @pytest.fixture
 def looping(server):
     """A tool that lets the model use tools for as long as it likes."""
-    server.used = 0
+    server._used = 0
 
     @server.tool(permission=mcp.PUBLIC)
     def ask_the_model(request: mcp.Request) -> str:
@@ -325,7 +325,7 @@ def looping(server):
             found = request.sample(messages, tools=[WEATHER])
             if not found.tool_uses:
                 return found.text
-            server.used = len(messages) // 2 + 1
+            server._used = len(messages) // 2 + 1
             messages.append({"role": "assistant", "content": found.content})
             messages.append(user(*(result(one["id"]) for one in found.tool_uses)))
 
@@ -339,7 +339,7 @@ def test_a_loop_of_tools_ends(connect, name, looping):
         server=looping, revision=name, answers=answering(*rounds, says([text("Fine.")]))
     )
     assert client.text("ask_the_model") == "Fine."
-    assert len(client.asked) == 4 and looping.used == 3
+    assert len(client.asked) == 4 and looping._used == 3
     eager = {SAMPLE: lambda params: says([use(str(len(params["messages"])))])}
     endless = connect(server=looping, revision=name, answers=eager)
     assert "asked more than 20 times" in endless.failure("ask_the_model")

@@ -11,8 +11,8 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
 import django_mcp as mcp
-from django_mcp.declare import schemas
-from django_mcp.declare.servers import default_server
+from django_mcp.declarations import schemas
+from django_mcp.declarations.server import default_server
 
 from .seen import listed, refused_to_serve
 

@@ -15,7 +15,10 @@ from tests.servers import COMMANDS, Served, around, prepare, request
 LISTEN = request("subscriptions/listen", id="l", notifications={"toolsListChanged": True})
 SOON = 6  # seconds, of a busy machine, in which a server ends though streams are open
 PROGRESS = {"progressToken": "p"}
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="ends are told by signals here")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(os.name != "posix", reason="the tests end servers by signals"),
+]
 
 
 @pytest.fixture(scope="module", params=COMMANDS)
@@ -208,6 +211,7 @@ def test_a_session_from_its_beginning_to_its_end(server):
 # Places.
 
 
+@pytest.mark.parametrize("name", [name for name, (_, option) in COMMANDS.items() if option])
 def test_it_is_below_a_prefix(serve):
     server = serve(root="/app")
     # What stands in front may take the prefix away, or leave it, if the server does so too.

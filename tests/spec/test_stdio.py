@@ -14,6 +14,8 @@ from django_mcp.protocol.revisions import LATEST, LATEST_HANDSHAKE
 
 from .process import ROOT, Asking, Noisy, command, environment
 
+pytestmark = pytest.mark.slow
+
 NASTY = "one\ntwo\r\nthree\u2028four\u2029five\x85six\x0bseven\x00 ☃ 𝄞"
 DULL = {"LANG": "C", "LC_ALL": "C", "PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
 SOURCES = [

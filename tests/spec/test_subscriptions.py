@@ -34,9 +34,9 @@ def changing(server):
     def row(request: mcp.Request, name: str) -> str:
         return name
 
-    server.gate = threading.Event()
+    server._gate = threading.Event()
 
-    @server.resource("slow://{name}", permission=lambda request: server.gate.wait(60))
+    @server.resource("slow://{name}", permission=lambda request: server._gate.wait(60))
     def slow(request: mcp.Request, name: str) -> str:
         return name
 
@@ -131,7 +131,7 @@ def test_other_subscriptions_may_speak_before_the_acknowledgement(connect, chang
     announce(Announcement("list_changed", "tools", changing.name))
     client.until(lambda: told(client, first) == ["tools"])
     assert of(client, second) == []
-    changing.gate.set()
+    changing._gate.set()
     client.until(lambda: of(client, second))
     (acknowledged,) = of(client, second)
     assert acknowledged["params"]["notifications"] == {"resourceSubscriptions": ["slow://a"]}

@@ -15,8 +15,8 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 import django_mcp as mcp
-from django_mcp.declare.servers import default_server
-from django_mcp.dispatch import limits
+from django_mcp.calls import rate_limits
+from django_mcp.declarations.server import default_server
 from tests.shop.models import Customer, Invoice, Note
 
 from .seen import introduced, listed, names, refusal, refused_to_serve
@@ -245,7 +245,7 @@ def test_calls_are_limited(connect, server, alice, bob, revision, settings):
         ran.append(request.user)
         return "done"
 
-    number, per_second = limits.rate("calls")  # without any setting
+    number, per_second = rate_limits.rate("calls")  # without any setting
     assert 0 < number <= 10_000 and 0 < per_second <= 1_000
     settings.DJANGO_MCP = {"RATES": {"calls": "3/3600"}}
     client = connect(alice, server=server, revision=revision)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 import django_mcp as mcp
-from django_mcp.declare.servers import Server
+from django_mcp.declarations.server import Server
 from django_mcp.testing import Client
 
 

@@ -11,8 +11,8 @@ import pytest
 from django.utils.translation import gettext_lazy
 
 import django_mcp as mcp
-from django_mcp.declare.servers import default_server
-from django_mcp.testing.arguments import as_json, as_text, as_uri
+from django_mcp.declarations.server import default_server
+from django_mcp.testing.questions import as_json, as_text, as_uri
 from tests.shop.models import Invoice, LedgerLine, Tag
 
 

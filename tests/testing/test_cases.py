@@ -13,10 +13,10 @@ from django.test import AsyncClient as HttpClient
 from django.test import TransactionTestCase
 
 import django_mcp as mcp
-from django_mcp import threads
+from django_mcp.auth.principal import acting
 from django_mcp.conf import settings
 from django_mcp.models import Session
-from django_mcp.principal import acting
+from django_mcp.runtime.environment import Environment, environment
 from django_mcp.testing import MCPTestCase, MCPTestMixin, MCPTransactionTestCase
 from tests.shop.models import Company, Customer, Invoice
 
@@ -130,4 +130,4 @@ def test_a_path_is_relative_to_the_file_of_the_test(monkeypatch, db):
 
 
 def test_nothing_is_left_of_a_case():
-    assert acting == [] and not threads.is_adopted()
+    assert acting == [] and type(environment()) is Environment

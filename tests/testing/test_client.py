@@ -13,11 +13,11 @@ from django.db import connection
 from django.utils import translation
 
 import django_mcp as mcp
-from django_mcp import threads
-from django_mcp.declare.servers import Server
+from django_mcp.declarations.server import Server
 from django_mcp.exceptions import Misdeclared
 from django_mcp.protocol.revisions import REVISIONS
 from django_mcp.testing import CANCEL, DECLINE, Client, RpcError, Unanswered
+from django_mcp.testing.environment import are_connections_free
 from tests.shop.models import Invoice
 
 
@@ -292,7 +292,7 @@ def test_nothing_is_left(db, transport, revision):
     before = set(threading.enumerate())
     with Client(transport=transport, revision=revision) as client:
         client.call("add", a=1)
-    assert threads.at_rest()
+    assert are_connections_free()
     new = {one.name for one in set(threading.enumerate()) - before}
     assert not {
         name

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 import django_mcp as mcp
 from django_mcp.management.commands.mcp_inspect import _definitions
-from django_mcp.testing.differences import differences
-from django_mcp.testing.snapshots import canonical
+from django_mcp.testing.snapshots import canonical, differences
 
 
 def tool(name="refund", **more):

@@ -11,8 +11,8 @@ import pytest
 from django.contrib.auth.models import User
 
 import django_mcp as mcp
+from django_mcp.auth.principal import acting
 from django_mcp.models import Event, Session
-from django_mcp.principal import acting
 from django_mcp.routing import mount
 from django_mcp.testing import Client, Dropped, RpcError
 

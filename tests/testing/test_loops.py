@@ -10,8 +10,9 @@ from contextvars import ContextVar
 
 import pytest
 
-from django_mcp import threads
-from django_mcp.testing.loops import Loop, settled
+from django_mcp.runtime import threads
+from django_mcp.testing.environment import are_connections_free, wait_for_jobs
+from django_mcp.testing.wires import Loop
 
 value: ContextVar[int] = ContextVar("value", default=0)
 
@@ -125,7 +126,7 @@ def test_jobs_are_waited_for(loop, db):
         await asyncio.sleep(0)
 
     loop.run(begin())
-    assert done and threads.at_rest()
+    assert done and are_connections_free()
     loop.run(asyncio.wait_for(loop.background, 30))
 
 
@@ -133,7 +134,7 @@ def test_but_not_for_ever(db):
     held = threading.Event()
     future = threads.log._submit(held.wait)
     begun = time.monotonic()
-    settled(seconds=0.05)
-    assert time.monotonic() - begun < 5 and not threads.at_rest()
+    wait_for_jobs(seconds=0.05)
+    assert time.monotonic() - begun < 5 and not are_connections_free()
     held.set()
     future.result()

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 # An environment that was made before there was a plugin does not know of it.
 KNOWN = any(one.name == "django_mcp" for one in entry_points(group="pytest11"))
@@ -78,7 +80,7 @@ import sys
 def test_nothing_is_imported():
     loaded = [name for name in sys.modules if name.split(".")[0] in ("django", "pydantic")]
     assert loaded == []
-    assert not [name for name in sys.modules if name.startswith("django_mcp.declare")]
+    assert not [name for name in sys.modules if name.startswith("django_mcp.declarations")]
 """
 
 

@@ -6,8 +6,8 @@ import base64
 
 import pytest
 
-from django_mcp.testing import Contents, Prompted, Result, RpcError
-from django_mcp.testing.recording import Record
+from django_mcp.testing import Prompted, ReadResult, Result, RpcError
+from django_mcp.testing.wires import RequestRecord
 
 
 def text(*words: str) -> list[dict[str, str]]:
@@ -106,7 +106,7 @@ def test_a_bug_is_shown_with_its_traceback():
     try:
         raise ZeroDivisionError("by nothing")
     except ZeroDivisionError as bug:
-        record = Record([bug])
+        record = RequestRecord([bug])
     told = Result("The tool t", {"content": text("Something"), "isError": True}, None, record)
     with pytest.raises(AssertionError, match=r"(?s)The server logged:.*Traceback.*by nothing"):
         told.assert_ok()
@@ -115,14 +115,14 @@ def test_a_bug_is_shown_with_its_traceback():
 
 def test_contents():
     blob = {"uri": "a://b", "blob": base64.b64encode(b"\x00").decode()}
-    read = Contents("a://b", {"contents": [{"uri": "a://b", "text": '{"a": 1}'}, blob]})
+    read = ReadResult("a://b", {"contents": [{"uri": "a://b", "text": '{"a": 1}'}, blob]})
     assert (read.text, read.data, read.blob) == ('{"a": 1}', {"a": 1}, b"\x00")
-    words = Contents("a://b", {"contents": [{"text": "words"}]})
+    words = ReadResult("a://b", {"contents": [{"text": "words"}]})
     with pytest.raises(AssertionError, match="a://b is no JSON"):
         _ = words.data
     with pytest.raises(AssertionError, match="a://b has no bytes"):
         _ = words.blob
-    missing = Contents("a://b", {}, RpcError({"code": -32002, "message": "Resource not found"}))
+    missing = ReadResult("a://b", {}, RpcError({"code": -32002, "message": "Resource not found"}))
     assert missing.assert_unknown().assert_error("not found").code == -32002
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.contrib.auth.models import AnonymousUser, Permission, User
 
-from django_mcp.testing.users import principal_of
+from django_mcp.testing.async_client import principal_of
 
 
 def test_nobody():

@@ -9,8 +9,15 @@ import time
 
 import pytest
 
-from django_mcp.transports import endings
-from django_mcp.transports.endings import FINISHED, GONE, LAST_WORDS, STOPPED, WRITTEN, Ending
+from django_mcp.transports import stdio
+from django_mcp.transports.stdio import (
+    CALLS_SECONDS,
+    CLEANUP_SECONDS,
+    EXIT_SECONDS,
+    FLUSH_SECONDS,
+    STDERR_SECONDS,
+    StdioShutdown,
+)
 
 SECONDS = 30
 
@@ -21,28 +28,36 @@ async def heard(ending):
 
 
 def test_two_seconds_are_kept():
-    assert 0 < FINISHED < STOPPED < WRITTEN < GONE < GONE + LAST_WORDS < 2
+    assert (
+        0
+        < CALLS_SECONDS
+        < CLEANUP_SECONDS
+        < FLUSH_SECONDS
+        < EXIT_SECONDS
+        < EXIT_SECONDS + STDERR_SECONDS
+        < 2
+    )
 
 
 async def test_it_is_begun_from_any_thread_and_once():
-    ending = Ending()
+    ending = StdioShutdown()
     with ending.awaited():
         assert not ending.begun.is_set()
         threads = [threading.Thread(target=ending.begin) for _ in range(5)]
         for thread in threads:
             thread.start()
         assert await heard(ending)
-        first = ending.left(GONE)
+        first = ending.left(EXIT_SECONDS)
         ending.begin()
         await asyncio.sleep(0.01)
-        assert ending.left(GONE) < first <= GONE
+        assert ending.left(EXIT_SECONDS) < first <= EXIT_SECONDS
         assert ending.left(0) == 0 < ending.left(SECONDS)
         for thread in threads:
             thread.join()
 
 
 async def test_a_signal_begins_it():
-    ending = Ending()
+    ending = StdioShutdown()
     with ending.awaited():
         signal.raise_signal(signal.SIGTERM)
         assert await heard(ending)
@@ -51,7 +66,7 @@ async def test_a_signal_begins_it():
 async def test_a_signal_that_ends_nothing_does_not():
     if not hasattr(signal, "SIGUSR1"):
         pytest.skip("it is of POSIX")
-    seen, ending = [], Ending()
+    seen, ending = [], StdioShutdown()
     before = signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
     try:
         with ending.awaited():
@@ -64,19 +79,19 @@ async def test_a_signal_that_ends_nothing_does_not():
 
 
 async def test_it_is_heard_while_the_loop_is_stuck():
-    ending = Ending()
+    ending = StdioShutdown()
     with ending.awaited():
         ending.begin()
         deadline = time.monotonic() + SECONDS
-        while not ending.left(GONE) and time.monotonic() < deadline:
+        while not ending.left(EXIT_SECONDS) and time.monotonic() < deadline:
             time.sleep(0.001)  # noqa: ASYNC251
-        assert ending.left(GONE) and not ending.begun.is_set()
+        assert ending.left(EXIT_SECONDS) and not ending.begun.is_set()
         assert await heard(ending)
 
 
 async def test_the_end_of_the_block_is_the_end_and_leaves_nothing():
     threads, handler = set(threading.enumerate()), signal.getsignal(signal.SIGTERM)
-    ending = Ending()
+    ending = StdioShutdown()
     with pytest.raises(KeyError), ending.awaited():
         raise KeyError
     assert await heard(ending)
@@ -89,7 +104,7 @@ def test_nor_does_it_matter_that_the_loop_is_gone():
     made = []
 
     async def begin():
-        made.append(Ending())
+        made.append(StdioShutdown())
 
     asyncio.run(begin())
     with made[0].awaited():
@@ -105,5 +120,5 @@ def test_a_stream_that_is_not_there_is_not_flushed(monkeypatch):
 
     monkeypatch.setattr("sys.stdout", None)
     monkeypatch.setattr("sys.stderr", Stream())
-    endings.flush()
+    stdio.flush()
     assert len(flushed) == 1

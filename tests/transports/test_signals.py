@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from django_mcp.transports.signals import SIGNALS, Caught
+from django_mcp.transports.process_signals import SIGNALS, SignalSocket
 
 SECONDS = 30
 
@@ -28,7 +28,7 @@ def ear():
 @pytest.fixture
 def caught(ear):
     rung = []
-    made = Caught(ear[1].fileno(), lambda number, frame: rung.append(number))
+    made = SignalSocket(ear[1].fileno(), lambda number, frame: rung.append(number))
     made.rung = rung
     yield made
     made.give_back()
@@ -52,7 +52,7 @@ def test_the_second_way_is_left_when_somebody_takes_the_first(caught, ear):
 
 def test_they_are_given_back(ear):
     before = {number: signal.getsignal(number) for number in SIGNALS}
-    caught = Caught(ear[1].fileno(), lambda *_: None)
+    caught = SignalSocket(ear[1].fileno(), lambda *_: None)
     assert not set(map(signal.getsignal, SIGNALS)) & set(before.values())
     caught.give_back()
     assert {number: signal.getsignal(number) for number in SIGNALS} == before
@@ -69,7 +69,7 @@ def test_they_are_given_back(ear):
 
 def test_outside_the_main_thread_nothing_is_caught(ear):
     before, made = signal.getsignal(signal.SIGTERM), []
-    thread = threading.Thread(target=lambda: made.append(Caught(ear[1].fileno(), print)))
+    thread = threading.Thread(target=lambda: made.append(SignalSocket(ear[1].fileno(), print)))
     thread.start()
     thread.join()
     assert signal.getsignal(signal.SIGTERM) is before
@@ -77,6 +77,7 @@ def test_outside_the_main_thread_nothing_is_caught(ear):
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks are of POSIX")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_child_has_its_own(caught, ear):

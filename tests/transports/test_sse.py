@@ -16,23 +16,24 @@ from django.test import override_settings
 from django.utils import timezone
 
 import django_mcp as mcp
-from django_mcp.declare import servers as declared
-from django_mcp.delivery import pruning, single
-from django_mcp.delivery.streams import states
-from django_mcp.dispatch import news
-from django_mcp.dispatch.revocations import revocations
+from django_mcp.calls.revocations import revocations
+from django_mcp.changes import feed
+from django_mcp.declarations import server as declared
 from django_mcp.exceptions import Busy
 from django_mcp.models import DONE, Call, Event, Session, Stream, Token
 from django_mcp.routing import as_asgi
+from django_mcp.storage import retention, streams
+from django_mcp.storage.streams import states
 from django_mcp.tokens import revoke
-from django_mcp.transports import sse as transport
-from django_mcp.transports.http.draining import draining
-from django_mcp.transports.http.exchanges import Exchange
+from django_mcp.transports.http import legacy_sse as transport
+from django_mcp.transports.http.request import Exchange
+from django_mcp.transports.http.shutdown import draining
+from django_mcp.transports.http.streams import pings
 from tests.announcing import Announcement, announce
 from tests.client import RpcError
-from tests.delivery.rows import given
 from tests.http import ELSEWHERE, HttpClient
 from tests.sse import STREAM, SseClient, gapless
+from tests.storage.rows import given
 
 from .tools import offer
 
@@ -255,12 +256,20 @@ def test_a_call_is_cancelled(client, gate):
     assert not any(one.get("id") == id for one in client.messages if "method" not in one)
 
 
-def test_a_cancel_that_comes_before_its_call_ends_it(client):
+def test_a_cancel_of_an_unknown_id_does_not_stop_a_later_call(client):
     client.notify("notifications/cancelled", requestId=77)
     client.ask("tools/call", id=77, name="add", arguments={"a": 1, "b": 2})
-    assert client.text("add", a=1, b=2) == "3"
-    assert Call.objects.get(request_id="77").cancelled
-    assert not any(one.get("id") == 77 for one in client.messages)
+    assert client.answer_to(77)["result"]["content"][0]["text"] == "3"
+
+
+def test_a_client_is_pinged_on_its_stream(client):
+    for _ in range(2):  # an interval passes
+        client.loop.call_soon(lambda: pings._hearts()._beat())
+        client.settle()
+    client.until(lambda: [one for one in client.asked if one["method"] == "ping"])
+    (ping,) = client.asked
+    client.accepted({"jsonrpc": "2.0", "id": ping["id"], "result": {}})
+    assert Stream.objects.get().pong == ping["id"]
 
 
 def test_a_batch_is_answered_one_by_one(connect):
@@ -337,13 +346,13 @@ def test_a_notification_is_never_answered(client):
 
 def test_nothing_begins_before_it_is_written_down(client, monkeypatch):
     seen = []
-    insert = single.enter
+    insert = streams.enter_only_stream
 
     def entered(*args: Any, **options: Any) -> int:
         seen.append(Call.objects.count())
         return insert(*args, **options)
 
-    monkeypatch.setattr(single, "enter", entered)
+    monkeypatch.setattr(streams, "enter_only_stream", entered)
     talk = client.post(client.message("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}}))
     assert talk.wait().status == 202 and Call.objects.count() == 1 and seen == [0]
 
@@ -352,7 +361,7 @@ def test_where_there_is_no_room_nothing_begins(client, monkeypatch):
     def full(*args: Any, **options: Any) -> int:
         raise Busy("Full.")
 
-    monkeypatch.setattr(single, "enter", full)
+    monkeypatch.setattr(streams, "enter_only_stream", full)
     message = client.message("tools/call", {"name": "add", "arguments": {"a": 1, "b": 2}})
     talk = client.post(message).wait()
     assert talk.status == 503 and talk.headers["retry-after"] and talk.messages[0]["id"]
@@ -400,8 +409,13 @@ def test_every_place_in_the_stream_is_gone_on_from_exactly(client):
         again = client.open("GET", client.path, headers=STREAM | {"last-event-id": event.id})
         again.until(lambda again=again, at=at: len(again.sse.found) == len(everything) - at)
         first, *rest = again.sse.found
-        assert (first.event, first.data, first.id) == ("endpoint", client.address, event.id)
+        assert (first.event, first.data) == ("endpoint", client.address)
+        assert first.id.startswith(f"{event.id}.")  # the same place, and an id of its own
         assert rest == everything[at + 1 :]
+        resumed = client.open("GET", client.path, headers=STREAM | {"last-event-id": first.id})
+        resumed.until(lambda resumed=resumed, at=at: len(resumed.sse.found) == len(everything) - at)
+        assert resumed.sse.found[0].id not in (first.id, event.id)
+        assert resumed.sse.found[1:] == rest
 
 
 def test_who_comes_back_takes_the_stream_over(client):
@@ -458,7 +472,7 @@ def test_a_session_is_ended_at_its_address(connect, alice):
 
 def test_what_was_said_long_ago_is_forgotten_and_the_stream_goes_on(client):
     client.text("count", to=5)
-    assert pruning.prune(now=timezone.now() + TWO_HOURS)["events"] == stream_of().last
+    assert retention.prune(now=timezone.now() + TWO_HOURS)["events"] == stream_of().last
     assert (stream_of().size, stream_of().first) == (0, stream_of().last + 1)
     assert client.text("add", a=1, b=2) == "3" and gapless(client)
     last, first = client.last, client.streams[0].sse.found[1].id
@@ -486,20 +500,20 @@ def test_too_many_messages_end_the_call_and_there_is_room_again(client, server):
         announce(Announcement("list_changed", "tools", server.name))
         eventually(client, lambda: Session.objects.get().dirty)
         assert Session.objects.get().current == stream_of().pk and not stream_of().closed
-        pruning.prune(now=timezone.now() + TWO_HOURS)
+        retention.prune(now=timezone.now() + TWO_HOURS)
         client.request("ping")
         client.open_stream(client.last)
         client.until(lambda: [one for one in client.notes if one["method"] == NEWS])
         assert not Session.objects.get().dirty and gapless(client)
 
 
-def test_calls_that_are_cancelled_are_counted_too(client):
+def test_calls_that_are_cancelled_are_counted_too(client, gate):
     with given(EVENTS=3, SESSION_LIFETIME=10**6):
         for id in (71, 72, 73):
+            client.ask("tools/call", id=id, name="wait", arguments={})
             client.notify("notifications/cancelled", requestId=id)
-            client.ask("ping", id=id)
         assert client.post(client.message("ping", {})).wait().status == 503
-        assert pruning.prune(now=timezone.now() + timedelta(days=2))["calls"] == 3
+        assert retention.prune(now=timezone.now() + timedelta(days=2))["calls"] == 3
         client.request("ping")
 
 
@@ -610,6 +624,7 @@ def test_an_address_that_is_none_is_not_there(client, query):
 # Tokens that end.
 
 
+@pytest.mark.slow
 def test_a_connection_ends_with_its_token_and_is_gone_on_with_by_another(connect, alice, gate):
     token, secret = Token.make(alice, "s", expires=timezone.now() + timedelta(seconds=4))
     client = connect(secret)
@@ -671,6 +686,7 @@ def test_at_the_end_who_cannot_be_waited_for_is_let_go(client, gate):
     gate.set()
 
 
+@pytest.mark.slow
 def test_at_the_end_who_comes_late_is_let_go_at_once(client, gate):
     """Its calls may run elsewhere, for longer than the server that it came back to lives."""
     waiting(client)
@@ -685,7 +701,7 @@ async def looked() -> None:
 
 
 def test_at_the_end_nobody_is_told_to_try_again_what_may_have_been_accepted(client, monkeypatch):
-    enter, refuse, told = single.enter, Exchange.refuse, threading.Event()
+    enter, refuse, told = streams.enter_only_stream, Exchange.refuse, threading.Event()
 
     def slow(*args, **options):
         client.loop.call_soon_threadsafe(lambda: client.loop.create_task(drained(0.05)))
@@ -696,7 +712,7 @@ def test_at_the_end_nobody_is_told_to_try_again_what_may_have_been_accepted(clie
         await refuse(self, why)
         told.set()
 
-    monkeypatch.setattr(single, "enter", slow)
+    monkeypatch.setattr(streams, "enter_only_stream", slow)
     monkeypatch.setattr(Exchange, "refuse", refused)
     talk = client.post(client.message("ping", {})).wait()
     assert talk.status == 500 and "may not have been accepted" in str(talk.messages)
@@ -708,4 +724,4 @@ async def drained(grace: float) -> None:
 
 
 def test_news_follow(client):
-    assert news._news is not None
+    assert feed._news is not None

@@ -14,9 +14,9 @@ import pytest
 from django.test import override_settings
 
 import django_mcp as mcp
-from django_mcp.principal import anonymous
+from django_mcp.auth.principal import anonymous
 from django_mcp.transports import stdio
-from django_mcp.transports.stdio import Reader, Writer, lines, serve, taken_streams
+from django_mcp.transports.stdio import LineReader, LineWriter, lines, serve, taken_streams
 
 SECONDS = 30
 SOON = 3.5  # as in tests/management/test_mcp_stdio.py
@@ -74,7 +74,7 @@ def test_a_line_that_is_too_long_is_none_and_keeps_nothing(size):
 def test_the_end_is_seen_behind_what_waits(pipe):
     reading, writing, ends = pipe
     ended = threading.Event()
-    reader = Reader(reading, ended.set)
+    reader = LineReader(reading, ended.set)
     os.write(writing, b"x" * 5000)
     assert not ended.wait(0.05)
     close(ends, writing)
@@ -84,10 +84,10 @@ def test_the_end_is_seen_behind_what_waits(pipe):
 
 
 def test_no_more_is_read_ahead_than_there_is_room_for(pipe, monkeypatch):
-    monkeypatch.setattr(stdio, "BACKLOG", 100)
+    monkeypatch.setattr(stdio, "MAX_BUFFERED_BYTES", 100)
     reading, writing, ends = pipe
     ended = threading.Event()
-    reader = Reader(reading, ended.set)
+    reader = LineReader(reading, ended.set)
     for _ in range(20):
         os.write(writing, b"x" * 30)
         time.sleep(0.005)
@@ -99,10 +99,10 @@ def test_no_more_is_read_ahead_than_there_is_room_for(pipe, monkeypatch):
 
 
 def test_whoever_waits_for_room_stops_when_nothing_more_is_wanted(pipe, monkeypatch):
-    monkeypatch.setattr(stdio, "BACKLOG", 1)
+    monkeypatch.setattr(stdio, "MAX_BUFFERED_BYTES", 1)
     reading, writing, _ = pipe
     ended = threading.Event()
-    reader = Reader(reading, ended.set)
+    reader = LineReader(reading, ended.set)
     os.write(writing, b"xx")
     until(lambda: reader._ahead)
     reader.close()
@@ -115,7 +115,7 @@ def test_what_is_not_there_is_at_its_end(caplog):
     os.close(writing)
     os.close(reading)
     ended = threading.Event()
-    assert Reader(reading, ended.set).read() == b"" and ended.wait(SECONDS)
+    assert LineReader(reading, ended.set).read() == b"" and ended.wait(SECONDS)
 
 
 # Writing.
@@ -123,7 +123,7 @@ def test_what_is_not_there_is_at_its_end(caplog):
 
 def test_messages_are_lines_in_order(pipe):
     reading, writing, ends = pipe
-    writer = Writer(writing)
+    writer = LineWriter(writing)
     for number in range(100):
         writer.send({"n": number, "text": "a\nb\u2028"})
     writer.close(SECONDS)
@@ -133,9 +133,9 @@ def test_messages_are_lines_in_order(pipe):
 
 
 def test_who_does_not_read_keeps_chatter_from_being_said_and_closing_is_bounded(pipe, monkeypatch):
-    monkeypatch.setattr(stdio, "BACKLOG", 100_000)
+    monkeypatch.setattr(stdio, "MAX_BUFFERED_BYTES", 100_000)
     reading, writing, ends = pipe
-    writer = Writer(writing)
+    writer = LineWriter(writing)
     for _ in range(1000):
         writer.send(CHATTER)
     assert 100_000 < writer._backlog < 200_000
@@ -156,7 +156,7 @@ def test_who_does_not_read_keeps_chatter_from_being_said_and_closing_is_bounded(
 def test_a_client_that_is_gone_holds_nothing(pipe):
     reading, writing, ends = pipe
     close(ends, reading)
-    writer = Writer(writing)
+    writer = LineWriter(writing)
     for _ in range(3):
         writer.send(NOTE)
     writer.close(SECONDS)
@@ -300,6 +300,7 @@ async def test_a_message_that_is_too_long_is_refused_and_the_next_is_not(served,
     assert "too long" in refused["error"]["message"] and answer["id"] == id
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["stuck", "deaf"])
 async def test_what_is_stuck_is_left_behind(served, tools, way):
     one = served()
@@ -331,9 +332,10 @@ async def test_a_signal_ends_it_while_the_input_is_open(served, tools, number):
     assert signal.getsignal(number) is before
 
 
+@pytest.mark.slow
 async def test_a_client_that_leaves_without_reading_is_noticed(served, tools, monkeypatch):
     """Behind what it wrote, none of which is taken while so much waits for it."""
-    monkeypatch.setattr(stdio, "BACKLOG", 100_000)
+    monkeypatch.setattr(stdio, "MAX_BUFFERED_BYTES", 100_000)
     one = served()
     one.call("quick", size=500_000)
     assert await asyncio.to_thread(os.read, one.output, 1)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 import django_mcp as mcp
-from django_mcp.web.clients import CLIENTS
-from django_mcp.web.connecting import is_open, short_name, signs_in, ways
+from django_mcp.web.clients import CLIENTS, is_open, short_name, signs_in, ways
 
 URL = "https://books.example/mcp"
 
@@ -19,7 +18,7 @@ URL = "https://books.example/mcp"
     ],
 )  # fmt: skip
 def test_a_name_that_every_client_takes(server, name, short):
-    server.name = name
+    server.public_name = name
     assert short_name(server) == short
     assert len(ways(server, URL)) == len(CLIENTS)
 

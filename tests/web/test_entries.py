@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import django_mcp as mcp
-from django_mcp.declare.servers import default_server
-from django_mcp.dispatch.usable import Usable
-from django_mcp.web.entries import icon, paragraphs, sections
+from django_mcp.calls.listing import Usable
+from django_mcp.declarations.server import default_server
+from django_mcp.web.page import icon, paragraphs, sections
 
 
 def shown(server):

@@ -11,11 +11,12 @@ from django.db import OperationalError, connection, connections
 from django.db.migrations.recorder import MigrationRecorder
 from django.test.utils import CaptureQueriesContext
 
-from django_mcp import pools, threads
 from django_mcp.conf import settings as ours
-from django_mcp.delivery.leases import lease
 from django_mcp.routing import mount
-from django_mcp.transports.http.draining import draining
+from django_mcp.runtime import thread_pools, threads
+from django_mcp.runtime.thread_pools import ThreadPool
+from django_mcp.storage.leases import lease
+from django_mcp.transports.http.shutdown import draining
 from django_mcp.web import health
 from tests.http import ELSEWHERE, Site, elsewhere
 
@@ -32,7 +33,7 @@ def site():
 @pytest.fixture
 def fresh(monkeypatch):
     """Every request is answered by a look of its own."""
-    monkeypatch.setattr(health, "FRESH", 0)
+    monkeypatch.setattr(health, "CACHE_SECONDS", 0)
 
 
 def asked(site, which, method="GET", **more):
@@ -65,7 +66,7 @@ def test_nobody_is_asked_whether_it_is_alive(site):
 
 
 def test_a_database_is_asked_one_question_a_second_however_often_it_is_asked(site, monkeypatch):
-    monkeypatch.setattr(health, "FRESH", 0.2)
+    monkeypatch.setattr(health, "CACHE_SECONDS", 0.2)
     with counted() as queries:
         talks = [site.open("GET", "/health/ready") for _ in range(50)]
         assert {talk.wait().status for talk in talks} == {200}
@@ -123,7 +124,7 @@ def test_a_database_that_fails(site, fresh, caplog):
 
 
 def test_a_database_that_hangs_holds_one_thread_and_nobody_for_long(site, fresh, monkeypatch):
-    monkeypatch.setattr(health, "PATIENCE", 0.1)
+    monkeypatch.setattr(health, "TIMEOUT_SECONDS", 0.1)
     released, entered = threading.Event(), []
 
     def hanging(execute, *args):
@@ -165,10 +166,10 @@ def test_a_process_that_ends(site):
 
 
 def test_a_pool_full_of_what_is_stuck(site, monkeypatch):
-    monkeypatch.setattr(pools, "STUCK", 0.0)
+    monkeypatch.setattr(thread_pools, "STUCK_SECONDS", 0.0)
     released = threading.Event()
-    pool = threads.Pool("stuck", lambda: 1)
-    monkeypatch.setattr(threads, "POOLS", (pool,))
+    pool = ThreadPool("stuck", lambda: 1)
+    monkeypatch.setattr(threads, "serving", lambda: (pool,))
     pool._submit(lambda: released.wait(20))
     try:
         site.until(lambda: pool.stuck())

@@ -14,16 +14,16 @@ import pytest
 from django.contrib.auth.models import Permission, User
 from django.db import connections
 from django.http import HttpResponse
-from django.test import override_settings
+from django.test import Client, override_settings
 from django.urls import path
 from django.utils.translation import gettext_lazy
 
 import django_mcp as mcp
-from django_mcp.declare.servers import default_server
+from django_mcp.declarations.server import default_server
 from django_mcp.models import Token
 from django_mcp.routing import mount
 from django_mcp.web.clients import CLIENTS
-from tests.dispatch import around
+from tests.calls import around
 from tests.http import Site, elsewhere
 from tests.settings import MIDDLEWARE, TEMPLATES
 
@@ -41,7 +41,7 @@ def nasty(server):
     server.title = server.description = server.instructions = server.version = NASTY
     server.website = "https://x.example/?" + NASTY
     server.icons = [mcp.Icon("data:image/svg+xml," + NASTY)]
-    server.name, server.page = "a\"b<c>'d", mcp.PUBLIC
+    server.public_name, server.page = "a\"b<c>'d", mcp.PUBLIC
 
     @server.tool(permission=mcp.PUBLIC, title=NASTY, description=NASTY)
     def tool(request: mcp.Request, text: str = NASTY) -> None: ...
@@ -185,7 +185,7 @@ def test_what_models_are_told_is_for_who_may_connect(server, browse, alice):
 
 
 def test_the_projects_code_runs_inside_its_surroundings(browse, alice, settings):
-    settings.DJANGO_MCP = {**settings.DJANGO_MCP, "AROUND": ["tests.dispatch.around.recorded"]}
+    settings.DJANGO_MCP = {**settings.DJANGO_MCP, "AROUND": ["tests.calls.around.recorded"]}
     around.seen.clear()
     browse(alice).visit()
     assert around.seen and all(passed.request.user == alice for passed in around.seen)
@@ -308,15 +308,35 @@ def test_its_headers(browse):
     style = re.search("<style>(.*)</style>", seen.html, re.S)[1]
     assert headers["content-security-policy"] == (
         f"default-src 'none'; style-src 'sha256-{digest(style)}'; img-src 'self' data: https:; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     )
     assert {"no-store", "private"} <= set(headers["cache-control"].split(", "))
     assert {"Accept", "Cookie"} <= set(headers["vary"].split(", "))
     assert headers["x-frame-options"] == "DENY"
-    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["referrer-policy"] == "same-origin"
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["x-robots-tag"] == "noindex, nofollow"
     assert not {"set-cookie", "access-control-allow-origin"} & set(headers)
+
+
+def test_signed_in_visitor_can_sign_out(browse, alice, settings):
+    settings.ROOT_URLCONF = "tests.admin.urls"
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, "django.middleware.csrf.CsrfViewMiddleware"]
+    assert "Sign out" not in browse(alice).visit().text  # the admin's view is for its own users
+    alice.is_staff = True
+    alice.save()
+    browser = browse(alice)
+    seen = browser.visit()
+    form = next(found for tag, found in seen.tags if tag == "form")
+    fields = {found["name"]: found["value"] for tag, found in seen.tags if tag == "input"}
+    client = Client(enforce_csrf_checks=True)
+    for cookie in (browser.cookie, seen.talk.headers["set-cookie"].split(";")[0]):
+        name, _, value = cookie.partition("=")
+        client.cookies[name] = value
+    assert client.post(form["action"], {"next": fields["next"]}).status_code == 403
+    answer = client.post(form["action"], fields, headers={"origin": "http://testserver"})
+    assert (answer.status_code, answer.headers["location"]) == (302, "/mcp")
+    assert "Signed in" not in browser.visit().text
 
 
 def test_nothing_is_run_or_fetched(browse, alice):
@@ -473,7 +493,7 @@ def test_a_site_that_is_broken(browse, settings, caplog):
     settings.MIDDLEWARE = requires("tests.no.such.middleware")
     with Site(mount(elsewhere), strict=False) as site:
         talk = site.send("GET", "/mcp", headers={"accept": "text/html"})
-    assert talk.refused == (500, -32600)
+    assert talk.refused == (500, -32603)
     assert "tests.no" in caplog.text and b"tests.no" not in talk.body
 
 

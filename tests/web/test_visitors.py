@@ -8,7 +8,7 @@ from django.test import RequestFactory
 from django.urls import clear_script_prefix, set_script_prefix
 from django.utils.functional import SimpleLazyObject
 
-from django_mcp.web import visitors
+from django_mcp.web import page
 
 
 @pytest.fixture
@@ -19,14 +19,14 @@ def request_(rf: RequestFactory):
 def test_a_lazy_user_is_loaded_however_deep(request_):
     user = User(username="alice", is_active=True)
     request_.user = SimpleLazyObject(lambda: SimpleLazyObject(lambda: user))
-    assert visitors.principal(request_).user is user
+    assert page.principal(request_).user is user
 
 
 @pytest.mark.parametrize("user", [AnonymousUser(), User(is_active=False)])
 def test_nobody(request_, user):
-    assert not visitors.principal(request_).is_authenticated
+    assert not page.principal(request_).is_authenticated
     request_.user = user
-    assert isinstance(visitors.principal(request_).user, AnonymousUser)
+    assert isinstance(page.principal(request_).user, AnonymousUser)
 
 
 @pytest.mark.parametrize(
@@ -39,21 +39,21 @@ def test_nobody(request_, user):
 def test_the_way_back_is_a_path_of_this_site(request_, settings, path, next_):
     settings.LOGIN_URL = "/in/"
     request_.path_info = path
-    assert visitors.login_url(request_) == f"/in/?next={next_}"
+    assert page.login_url(request_) == f"/in/?next={next_}"
 
 
 def test_a_login_page_below_a_prefix(request_, settings):
     settings.ROOT_URLCONF, settings.LOGIN_URL = "tests.web.urls", "sign_in"
     set_script_prefix("/app")
     try:
-        assert visitors.login_url(request_) == "/app/sign-in/?next=/app/mcp"
+        assert page.login_url(request_) == "/app/sign-in/?next=/app/mcp"
     finally:
         clear_script_prefix()
 
 
 def test_a_command_holds_any_name():
     user = User(username="o'neil; ls")
-    assert " ".join(visitors.token_command(user)).split("--user ")[1] == (
+    assert " ".join(page.token_command(user)).split("--user ")[1] == (
         "'o'\"'\"'neil; ls' --name laptop"
     )
-    assert "NAME" in visitors.token_command(AnonymousUser())
+    assert "NAME" in page.token_command(AnonymousUser())

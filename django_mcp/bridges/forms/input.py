@@ -1,27 +1,35 @@
 """
-A Django form as the input of a tool: its schema, and the form bound to arguments.
+A Django form as the input of a tool: its JSON Schema, and the form bound to arguments.
 
-Rule: the form decides, as it does for a page. What is not named keeps the
-value that the form shows for it, as what nobody touches on a page does;
-disabled and hidden fields are never taken from a caller; a row is named by a
-key, and is looked up where its resource would find it for this user before
-the form may see it. What is missing and what is hidden are the same words.
+``FormInput`` is for tools that run the form themselves. A field without an argument keeps the value
+that the form shows for it. Disabled and hidden fields are never taken from a caller. A row is named
+by its key, and is looked up through its model resource with the caller's permissions before the
+form sees it. A missing row and a hidden row give the same error, so that a caller cannot find out
+which rows exist.
+
+``posted`` is for views that bind their own form. It returns what a browser would post if a person
+changed only the fields in the arguments. Disabled fields are not sent. Dates and times are in ISO
+8601, which Django's fields parse in every locale.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date, datetime, time
 from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.core.exceptions import NON_FIELD_ERRORS, ImproperlyConfigured, ValidationError
 from django.db.models import Model
+from django.utils import timezone
 from django.utils.datastructures import MultiValueDict
 
-from ...declare.bindings import MAX_KEYS, Find
-from ...declare.form_values import (
-    Given,
+from ...declarations.bindings import MAX_KEYS, Find
+from ...declarations.elicitation_checks import asks_secret
+from ...declarations.fields.keys import key_text
+from ...declarations.form_values import (
+    ValueWidget,
     as_posted,
     choices_of,
     default_of,
@@ -31,24 +39,111 @@ from ...declare.form_values import (
     kind_of,
     schema_of,
 )
-from ...declare.rows.keys import key_text
-from ...declare.sensitive import asks_secret
 from ...exceptions import InvalidArguments
 
 if TYPE_CHECKING:
-    from ...declare.model_resources import ModelResource
-    from ...declare.requests import Request
+    from ...declarations.model_resources import ModelResource
+    from ...declarations.request import Request
 
     RowField = forms.ModelChoiceField[Any]
 
+Posted = dict[str, list[str]]
+
+
+def posted(
+    form: forms.BaseForm | type[forms.BaseForm], arguments: Mapping[str, Any]
+) -> tuple[Posted, MultiValueDict[str, Any]]:
+    """Return the data and files of a POST of ``form``, changed by ``arguments``.
+
+    ``form`` is an unbound form, or a form class that needs no arguments. Keys of rows are sent
+    unchanged. Raise ``InvalidArguments`` for values that no page could post.
+    """
+    form = form() if isinstance(form, type) else form
+    data: Posted = {}
+    files: MultiValueDict[str, Any] = MultiValueDict()
+    wrong = []
+    for bound in (form[name] for name in form.fields if not form.fields[name].disabled):
+        try:
+            _post(bound, arguments, data, files)
+        except ValidationError as error:
+            wrong.append(f"{bound.name}: {' '.join(error.messages)}")
+    if wrong:
+        raise InvalidArguments("\n".join(wrong))
+    return data, files
+
+
+def _post(
+    bound: forms.BoundField,
+    arguments: Mapping[str, Any],
+    data: Posted,
+    files: MultiValueDict[str, Any],
+) -> None:
+    field, name = bound.field, bound.html_name
+    given = bound.name in arguments
+    if not isinstance(field, forms.FileField):
+        value = _value(field, arguments[bound.name]) if given else bound.initial
+        data |= _widget_data(field.widget, name, field.prepare_value(value))
+    elif given and (upload := kind_of(field).read(arguments[bound.name])):
+        files.appendlist(name, upload)
+    elif given:
+        data[f"{name}-clear"] = ["on"]
+
+
+def _value(field: forms.Field, value: Any) -> Any:
+    """Return the initial value with which ``field`` shows ``value``."""
+    if not isinstance(field, forms.ModelChoiceField):
+        read = kind_of(field).read(value)
+        return value if isinstance(field, forms.JSONField) else read
+    keys = value if isinstance(value, list) else [value]
+    if not all(type(key) in (int, str) for key in keys if key is not None):
+        raise ValidationError("A key is a number or a text.")
+    return value
+
+
+def _widget_data(widget: forms.Widget, name: str, value: Any) -> Posted:
+    """Return what a browser sends for a widget that shows ``value``."""
+    if isinstance(widget, forms.MultiWidget):
+        values: Any = value if isinstance(value, list) else widget.decompress(value)
+        names = [name + end for end in widget.widgets_names]  # type: ignore[attr-defined]
+        parts = zip(widget.widgets, names, values, strict=False)
+        return {k: v for one, named, part in parts for k, v in _part(one, named, part)}
+    if isinstance(widget, forms.CheckboxInput):
+        return {name: ["on"]} if widget.check_test(value) else {}
+    if isinstance(widget, forms.SelectDateWidget):
+        shown = widget.format_value(value)
+        return {f"{name}_{part}": [str(one or "")] for part, one in shown.items()}
+    if isinstance(widget, forms.NullBooleanSelect):
+        return {name: [widget.format_value(value)]}
+    # The widget sets a date format, and the field parses dates in that format.
+    if getattr(widget, "format", None):
+        return {name: [str(widget.format_value(value) or "")]}
+    if getattr(widget, "allow_multiple_selected", False) and not value:
+        return {}
+    listed = value if isinstance(value, list | tuple) else [value]
+    return {name: [_text(one) for one in listed]}
+
+
+def _part(widget: forms.Widget, name: str, value: Any) -> Any:
+    return _widget_data(widget, name, value).items()
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, datetime):
+        local = timezone.localtime(value) if timezone.is_aware(value) else value
+        return local.replace(tzinfo=None).isoformat(" ")
+    if isinstance(value, date | time):
+        return value.isoformat()
+    return "" if value is None else str(value)
+
+
 JSON = dict[str, Any]
-MOST_ERRORS, LONGEST_ERROR, MOST_CHOICES = 20, 300, 50
+MAX_ERRORS, MAX_ERROR_LENGTH, MAX_CHOICES = 20, 300, 50
 BARE_KEY = {"type": ["integer", "string"]}
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a form is no input, in words for its developer; ``number`` is of the check's id."""
+    """Why a form cannot be a tool's input. ``number`` is the number in the check's id."""
 
     message: str
     number: int
@@ -56,13 +151,13 @@ class Problem:
 
 
 class FormInput:
-    """The input that ``form`` takes: a form class, or an unbound form made of one.
+    """The input of a tool that takes the fields of ``form``, a form class or an unbound form.
 
-    ``find`` gives the resource through which rows are looked up; without it,
-    their keys go to the form as they come. ``exclude`` names fields that keep
-    their initial value. With ``partial`` nothing is required, and no default
-    is told: the form is to change something. ``schema`` is the JSON Schema of
-    the arguments, ``problems`` are what is wrong with the form.
+    ``find`` returns the model resource through which rows are looked up. Without it, keys are
+    passed to the form unchanged. ``exclude`` names fields that keep their initial value. With
+    ``partial``, no field is required and the schema has no defaults, because the form changes an
+    existing row. ``schema`` is the JSON Schema of the arguments, and ``problems`` lists what is
+    wrong with the form.
     """
 
     def __init__(
@@ -129,7 +224,7 @@ class FormInput:
             return dict(BARE_KEY)
 
     def _resource(self, field: RowField) -> ModelResource | None:
-        """The resource through which its rows are looked up. Raises ``ImproperlyConfigured``."""
+        """Return the resource through which rows are looked up. Raise ``ImproperlyConfigured``."""
         if self._find is None:
             return None
         if field.queryset is None:
@@ -146,11 +241,11 @@ class FormInput:
         /,
         **kwargs: Any,
     ) -> Any:
-        """A form bound to ``arguments``; ``kwargs`` are the form's own, as ``instance``.
+        """Return a form bound to ``arguments``.
 
-        ``form_class`` is the form for this request, if it is another. Asks the
-        database for the rows that are named. Raises ``InvalidArguments`` for
-        arguments there are not, and for fields that this form takes from nobody.
+        ``form_class`` is the form class for this request, if it differs. ``kwargs`` are passed to
+        the form, such as ``instance``. Queries the database for the named rows. Raise
+        ``InvalidArguments`` for unknown arguments and for fields that this form does not take.
         """
         known = self.schema["properties"]
         refuse_unknown(arguments, known)
@@ -165,32 +260,37 @@ class FormInput:
                 field.widget = self._given(request, form, name, arguments[name])
             else:
                 _keep(form, name, field)
-            field.show_hidden_initial = False  # there is no page that would send it back
+            # No page sends the hidden initial value back, so the form would see every field as
+            # changed.
+            field.show_hidden_initial = False
         return form
 
-    def _given(self, request: Request, form: forms.BaseForm, name: str, value: Any) -> Given:
-        """The widget that gives what ``value`` means to the field, or refuses it."""
+    def _given(self, request: Request, form: forms.BaseForm, name: str, value: Any) -> ValueWidget:
+        """Return a widget that yields the value for the field, or raises its validation error."""
         field = form.fields[name]
         if isinstance(field, forms.ModelMultipleChoiceField):
             current = form.get_initial_for_field(field, name) or ()
-            return Given(field.widget, lambda: self._several(request, field, value, current))
+            return ValueWidget(field.widget, lambda: self._several(request, field, value, current))
         if isinstance(field, forms.ModelChoiceField):
-            return Given(field.widget, lambda: self._one(request, field, value))
+            return ValueWidget(field.widget, lambda: self._one(request, field, value))
         if isinstance(field, forms.FileField) and value is None:
             cleared = False if form.get_initial_for_field(field, name) else None
-            return Given(field.widget, lambda: cleared)
+            return ValueWidget(field.widget, lambda: cleared)
         return given(field, value)
 
     # The rows. Each raises ``ValidationError``.
 
     def _one(self, request: Request, field: RowField, value: Any) -> Any:
-        """What the field knows the named row by."""
+        """Return the value by which the field identifies the named row."""
         return None if value in (None, "") else self._found(request, field, [value])[0]
 
     def _several(
         self, request: Request, field: RowField, value: Any, current: Iterable[Any]
     ) -> list[Any]:
-        """What it knows all of them by. A link to a hidden row is neither made nor cut."""
+        """Return the values for all named rows, and for the linked rows that the caller cannot see.
+
+        Links to hidden rows are neither added nor removed.
+        """
         named = [] if value in (None, "") else value
         if not isinstance(named, list) or len(named) > MAX_KEYS:
             words = f"Give a list of at most {MAX_KEYS} keys."
@@ -209,7 +309,7 @@ class FormInput:
         return [_known_by(field, rows[key]) for key in keys]
 
     def _hidden(self, request: Request, field: RowField, current: Iterable[Any]) -> list[Any]:
-        """Those of the rows that are chosen now which the caller does not see."""
+        """Return the values of currently linked rows that the caller cannot see."""
         resource = self._resource(field)
         rows = [row for row in current if isinstance(row, Model)]
         if resource is None or not rows:
@@ -217,20 +317,21 @@ class FormInput:
         keys = [resource.key(key_text(row, resource.lookup)) for row in rows]
         seen = resource.fetch(request, keys, write=True)
         hidden = [row.pk for key, row in zip(keys, rows, strict=True) if key not in seen]
-        # What is none of the field's choices any more would be refused, and named.
+        # Only rows among the field's choices: the form would reject any other, and its error would
+        # name the hidden row.
         offered: Any = field.queryset
         return [_known_by(field, row) for row in offered.filter(pk__in=hidden)]
 
 
 def _keep(form: forms.BaseForm, name: str, field: forms.Field) -> None:
-    """Let the form take what it shows for ``field``, to the last microsecond."""
-    if isinstance(field, forms.FileField):  # which keeps what there is when it is given nothing
-        field.widget = Given(field.widget, lambda: None)
+    """Make the form keep the value it shows for ``field``, with microseconds."""
+    if isinstance(field, forms.FileField):  # a FileField keeps its file if it gets none
+        field.widget = ValueWidget(field.widget, lambda: None)
         return
     field.disabled = True
     field.widget.supports_microseconds = True
-    if isinstance(field, forms.JSONField):  # which looks for changes even when it is disabled
-        field.widget = Given(field.widget, lambda: form.get_initial_for_field(field, name))
+    if isinstance(field, forms.JSONField):  # JSONField.has_changed() ignores disabled
+        field.widget = ValueWidget(field.widget, lambda: form.get_initial_for_field(field, name))
 
 
 def _key(resource: ModelResource, value: Any) -> Any:
@@ -251,29 +352,29 @@ def _bare(field: RowField, value: Any) -> Any:
 
 
 def _no_choice(field: RowField, value: Any) -> ValidationError:
-    """What the field says of a row that is none of its choices, whether there is one or not."""
+    """Return the field's error for an invalid choice, the same for missing and hidden rows."""
     shown = str(value)[:80]
     words = field.error_messages["invalid_choice"]
     return ValidationError(words, code="invalid_choice", params={"value": shown, "pk": shown})
 
 
 def refuse_unknown(arguments: Mapping[str, Any], known: Collection[str]) -> None:
-    """Raise ``InvalidArguments`` for arguments there are not."""
-    unknown = [name[:80] for name in arguments if name not in known][:MOST_ERRORS]
+    """Raise ``InvalidArguments`` for arguments that do not exist."""
+    unknown = [name[:80] for name in arguments if name not in known][:MAX_ERRORS]
     if unknown:
         said = f"there is no such argument; there are: {', '.join(known) or 'none'}."
         raise InvalidArguments("\n".join(f"{name}: {said}" for name in unknown))
 
 
 def _description(field: forms.Field, schema: JSON) -> JSON:
-    """What the field says of itself, its choices' labels, and what its key is."""
+    """Return the help text, the labels of the choices, and the schema's own description."""
     labels = "; ".join(f"{value}: {label}" for value, label in choices_of(field))
     said = [str(field.help_text or ""), labels, schema.get("description", "")]
     words = " ".join(word for word in said if word)
     return {"description": words} if words else {}
 
 
-# What cannot be.
+# Checks.
 
 
 def _problems(name: str, field: forms.Field, shown: JSON) -> Iterator[Problem]:
@@ -285,14 +386,14 @@ def _problems(name: str, field: forms.Field, shown: JSON) -> Iterator[Problem]:
         yield Problem(f"{name}: a secret must not pass through a model.", 123, hint)
 
 
-# What is wrong with an answer, in words.
+# Error messages.
 
 
 def errors(form: forms.BaseForm) -> str:
-    """What is wrong with a bound form, a line for each field, for a model to act on."""
+    """Return the errors of a bound form, one line per field, as text for a language model."""
     found = form.errors.as_data()
     lines = [f"{_place(name)}: {_words(form, name, wrong)}" for name, wrong in found.items()]
-    return "\n".join(lines[:MOST_ERRORS])
+    return "\n".join(lines[:MAX_ERRORS])
 
 
 def _place(name: str) -> str:
@@ -302,11 +403,14 @@ def _place(name: str) -> str:
 def _words(form: forms.BaseForm, name: str, wrong: list[ValidationError]) -> str:
     field = form.fields.get(name)
     said = [_sentence(field, one) for error in wrong for one in error.error_list]
-    return " ".join(dict.fromkeys(said))[:LONGEST_ERROR]
+    return " ".join(dict.fromkeys(said))[:MAX_ERROR_LENGTH]
 
 
 def _sentence(field: forms.Field | None, error: ValidationError) -> str:
-    """One error. What a caller did not give is not quoted: it may be what they must not know."""
+    """Return the text of one error.
+
+    Values of fields that the caller did not send are not quoted: they may be confidential.
+    """
     if field is not None and field.disabled and error.params:
         return "What it is now is not valid: give it another value."
     words = str(next(iter(error)))
@@ -316,8 +420,8 @@ def _sentence(field: forms.Field | None, error: ValidationError) -> str:
 
 
 def _choices(field: forms.Field) -> str:
-    """The choices that this form has: the schema's form may have had others."""
+    """Return the choices of this form, which may differ from those of the schema's form."""
     if not isinstance(field, forms.ChoiceField) or isinstance(field, forms.ModelChoiceField):
         return ""
-    listed = [str(value) for value, _ in flat(field.choices)][:MOST_CHOICES]
+    listed = [str(value) for value, _ in flat(field.choices)][:MAX_CHOICES]
     return f" There are: {', '.join(listed)}." if listed else ""

@@ -1,10 +1,9 @@
 """
-Django forms as tools: ``@mcp.register(ContactForm)`` above a ``FormTool``.
+``FormTool``: a Django form as a tool, by ``@mcp.register(ContactForm)``.
 
-Rule: a tool made of a form does what its page would do - the form's own
-validation, and what it saves - for who may do it, and tells a model what is
-wrong, field by field. A row is changed only by somebody who sees it, before
-and after.
+The form validates and saves as on a page. Validation errors are returned field by field, so that a
+language model can correct its arguments. A tool that changes a row checks before and after that the
+caller may see the row: first the named row, then the row as it was saved.
 """
 
 from __future__ import annotations
@@ -19,25 +18,23 @@ from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.db import router
 from django.forms import BaseForm, BaseFormSet, BaseModelForm
 
-from ...declare.arguments import Arguments
-from ...declare.declarations import Declaration, default_name, prose
-from ...declare.model_checks import REQUIRED
-from ...declare.outputs import Output, RowOutput, output_of
-from ...declare.permissions import AUTHENTICATED, Permission, of_model
-from ...declare.reasons import Reason
-from ...declare.tools import Tool
+from ...declarations import permissions
+from ...declarations.arguments import Arguments
+from ...declarations.declaration import Declaration, default_name, prose
+from ...declarations.model_checks import REQUIRED
+from ...declarations.outputs import Output, RowOutput, output_of
+from ...declarations.permissions import AUTHENTICATED, Permission, RuleDecision, of_model
+from ...declarations.tools import Tool
 from ...exceptions import InvalidArguments
-from ..log_entries import ADDED, ADDITION, CHANGE, changed, logged
-from ..model_operations.relations import key_or_uri
-from ..model_operations.rows import held, refusals, shown
+from ..model_operations.rows import ADDED, ADDITION, CHANGE, changed, held, logged, refusals, shown
 from .input import FormInput, errors, refuse_unknown
 
 if TYPE_CHECKING:
     from django.db.models import Model
 
-    from ...declare.catalogs import Catalog
-    from ...declare.model_resources import ModelResource
-    from ...declare.requests import Request
+    from ...declarations.catalog import Catalog
+    from ...declarations.model_resources import ModelResource
+    from ...declarations.request import Request
 
 JSON = dict[str, Any]
 IMMEDIATE = ("get_form_class", "get_form_kwargs", "get_schema_form")
@@ -50,14 +47,17 @@ SENTENCES = {
 
 
 class FormTool(Tool):
-    """A form as a tool: register a subclass with a form class.
+    """A form as a tool. Register a subclass with a form class.
 
-    The fields of the form are the arguments; ``exclude`` names fields that
-    keep their initial value instead. A ``ModelForm`` saves a new row, or with
-    ``update = True`` changes the one that an argument names, and returns it
-    through its registered resource. Any other form needs ``form_valid``. Where
-    no ``permission`` is stated, a ``ModelForm`` needs Django's own to add or
-    change its model, as in the admin.
+    The fields of the form are the arguments. ``exclude`` names fields that keep their initial value
+    and are no arguments.
+
+    A ``ModelForm`` saves a new row. With ``update = True`` it changes the row that an argument
+    names. The result is the row through its registered model resource. Any other form needs
+    ``form_valid``.
+
+    Without a ``permission``, a ``ModelForm`` requires Django's permission to add or change its
+    model, as the admin does.
     """
 
     permission: Permission = REQUIRED
@@ -80,24 +80,24 @@ class FormTool(Tool):
     # For a project to override.
 
     def get_form_class(self, request: Request) -> type[BaseForm]:
-        """The form for this request; its fields must be among those of the schema."""
+        """Return the form class for this request. Its fields must be among those of the schema."""
         assert self.form_class is not None
         return self.form_class
 
     def get_form_kwargs(self, request: Request) -> dict[str, Any]:
-        """What the form is made with beside its data: ``initial``, ``instance``, your own."""
+        """Return the form's keyword arguments, such as ``initial`` or ``instance``."""
         return {}
 
     def get_schema_form(self) -> BaseForm:
-        """An unbound form, of which the schema is made before there is a request."""
+        """Return an unbound form for the schema, which is made before there is any request."""
         assert self.form_class is not None
         return self.form_class()
 
     def form_valid(self, request: Request, form: Any) -> Any:
-        """Do what the valid form is for; what is returned becomes the result.
+        """Process the valid form. The return value becomes the tool's result.
 
-        A ``ModelForm`` is saved, written into the admin's log, and its row
-        returned. Raises ``PermissionDenied`` where the caller would not see it.
+        By default, save a ``ModelForm``, write an entry to the admin's log, and return the row.
+        Raise ``PermissionDenied`` if the caller may not see the saved row.
         """
         resource = self._shown_through(request)
         new = form.instance._state.adding
@@ -111,14 +111,17 @@ class FormTool(Tool):
         return shown(resource, request, row, "change")
 
     def _shown_through(self, request: Request) -> ModelResource:
-        """The resource of the saved row, also where the project's own ``form_valid`` calls ours."""
+        """Return the resource that renders the saved row. Raise ``PermissionDenied``.
+
+        ``resource`` is None if the project overrides ``form_valid`` and calls ``super()``.
+        """
         assert self.model is not None
         resource = self.resource or request.server.catalog.find(self.model)
         if not resource.admits(request):
             raise PermissionDenied()
         return resource
 
-    # Who may use it.
+    # Permissions.
 
     def allows(self, request: Request) -> bool:
         seen = self.resource is None or self.resource.allows(request)
@@ -129,7 +132,7 @@ class FormTool(Tool):
         bound = super().rests_on
         return bound if self.resource is None else (self.resource, *bound)
 
-    def reason(self, request: Request) -> Reason:
+    def reason(self, request: Request) -> RuleDecision:
         own = super().reason(request)
         if self.resource is None or not own.allows:
             return own
@@ -139,7 +142,7 @@ class FormTool(Tool):
     @property
     def rule(self) -> str:
         own = super().rule
-        return own if self.resource is None else f"{self.resource.rule}, and {own}"
+        return own if self.resource is None else permissions.both(self.resource.rule, own)
 
     @property
     def is_public(self) -> bool:
@@ -149,10 +152,10 @@ class FormTool(Tool):
     def is_free(self) -> bool:
         return super().is_free and self.resource is None
 
-    # Doing it.
+    # Execution.
 
     def bound_form(self, request: Request, given: Mapping[str, Any]) -> Any:
-        """The form of these arguments, valid. Raises ``InvalidArguments``: what is wrong."""
+        """Return the form bound to the arguments and valid. Raise ``InvalidArguments``."""
         kwargs = dict(self.get_form_kwargs(request))
         given = dict(given)
         if self.update:
@@ -167,19 +170,19 @@ class FormTool(Tool):
 
     @property
     def model(self) -> type[Model] | None:
-        """The model of a ``ModelForm``, None of another form."""
+        """The model of a ``ModelForm``. None for other forms."""
         form = self.form_class
         is_models = isinstance(form, type) and issubclass(form, BaseModelForm)
         return form._meta.model if is_models else None  # type: ignore[union-attr]
 
     @property
     def saves(self) -> bool:
-        """Whether the project leaves to us what is done with the form."""
+        """Whether the default ``form_valid`` is used, which saves the form."""
         return type(self).form_valid is FormTool.form_valid
 
     @property
     def argument(self) -> str:
-        """The argument that names the row to change."""
+        """The name of the argument that takes the row to change."""
         assert self.resource is not None
         name = self.resource.name
         return "_uri" if name in self.input.schema["properties"] else name
@@ -198,7 +201,7 @@ class FormTool(Tool):
             yield from self._hint_problems()
 
     def _take_defaults(self) -> None:
-        """What a form of a model is, where the class does not say."""
+        """Fill in what the class does not state: name, description, permission and hints."""
         described = [one for one in (type(self), self.form_class) if one is not FormTool]
         self.name = self.name or default_name(next(filter(inspect.isclass, described), type(self)))
         docstrings = (vars(one).get("__doc__") for one in described if inspect.isclass(one))
@@ -214,12 +217,12 @@ class FormTool(Tool):
             self.destructive = self.update if self.destructive is None else self.destructive
 
     def _form_problems(self, catalog: Catalog) -> Iterator[CheckMessage]:
-        """Make the schema of the form; what cannot be."""
+        """Make the form's schema. Yield errors if that fails."""
         try:
             form = self.get_schema_form()
             find = catalog.find
             self.input = FormInput(form, find, exclude=self.exclude, partial=self.update)
-        except Exception as error:  # a form's __init__ is any code
+        except Exception as error:  # form classes run the project's code
             words = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
             hint = "Write get_schema_form(self), which returns an unbound form without a request."
             yield self.error(f"No form could be made to show ({words}).", 121, hint)
@@ -231,7 +234,7 @@ class FormTool(Tool):
                 yield self.error(f"exclude names {name!r}, which is no field.", 129, "Drop it.")
 
     def _output_problems(self, catalog: Catalog) -> Iterator[CheckMessage]:
-        """Find the resource that a row is changed or shown through, and what the tool returns."""
+        """Find the resource of the row and the type of the result. Yield errors if that fails."""
         try:
             if self.model is not None and (self.update or self.saves):
                 self.resource = catalog.find(self.model)
@@ -247,13 +250,13 @@ class FormTool(Tool):
     def _output(self, catalog: Catalog) -> Output:
         if self.output_schema is None and self.saves:
             assert self.resource is not None
-            return RowOutput(self.resource, many=False)
+            return RowOutput(self.resource, written=True)
         returned = None if self.saves else self._returns()
         return output_of(returned, catalog.find, schema=self.output_schema)
 
 
 class FormArguments(Arguments):
-    """The arguments of a ``FormTool``: its form's, and the row's key. They become the form."""
+    """The arguments of a ``FormTool``: the form's fields and the row's key, bound to one form."""
 
     def __init__(self, tool: FormTool) -> None:
         super().__init__(schema=_schema(tool), handwritten=True)
@@ -279,7 +282,7 @@ def _schema(tool: FormTool) -> JSON:
     if not tool.update:
         return schema
     assert tool.resource is not None
-    named = {tool.argument: key_or_uri(tool.resource)}
+    named = {tool.argument: tool.resource.key_schema()}
     return schema | {"properties": named | schema["properties"], "required": [tool.argument]}
 
 
@@ -289,11 +292,11 @@ def _changed_fields(row: Model, form: BaseModelForm[Any]) -> list[str]:
     return [name for name in form.changed_data if name in known]
 
 
-# What cannot be.
+# Checks.
 
 
 def class_problems(tool: FormTool) -> Iterator[CheckMessage]:
-    """What is wrong with the class, before its form is looked at."""
+    """Yield what is wrong with the class before its form is built."""
     if tool.input_schema is not None:
         yield tool.error("The form is the schema.", 130, "Drop input_schema; see exclude.")
     for name in IMMEDIATE:

@@ -1,3 +1,3 @@
-"""Rows that are created, changed and deleted: the tools of ``ModelResource.operations``."""
+"""Tools that create, change and delete rows: ``ModelResource.operations``."""
 
 from .tools import operations_of as operations_of

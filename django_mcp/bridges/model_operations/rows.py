@@ -1,28 +1,71 @@
 """
-A row on its way into the database: found and held, valid, saved, and still within sight.
+Lock, validate and save the rows that write tools change, and log it in the admin.
 
-Rule: a row is written only if its caller may see it before and after. What is refused is told in
-the words of the fields the caller sees, and what the database refuses in no words of the database.
+A row is written only if the caller may see it before and after. ``held`` finds and locks the row,
+``check`` validates it, ``refusals`` translates errors, and ``shown`` checks the saved row. Errors
+name only fields that the caller can see. Messages of the database are logged, not returned.
+
+``logged`` writes an entry of ``django.contrib.admin`` in the same transaction. The entry names the
+changed fields and holds no values. Without the admin or without a user, nothing is logged.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from django.apps import apps
+from django.contrib.auth import get_user_model
 from django.core.exceptions import NON_FIELD_ERRORS, PermissionDenied, ValidationError
 from django.db import DataError, IntegrityError, connections, models, router
+from django.db.models import Model
 from django.db.models.deletion import Collector, ProtectedError, RestrictedError
+from django.utils.text import capfirst
+from django.utils.translation import override
 
-from ...declare.bindings import missing
+from ...declarations.bindings import missing
 from ...exceptions import ToolError
 
 if TYPE_CHECKING:
-    from ...declare.model_resources import ModelResource
-    from ...declare.requests import Request
+    from ...declarations.model_resources import ModelResource
+    from ...declarations.request import Request
+
+# The values of django.contrib.admin.models, which cannot be imported if the admin is not installed.
+ADDITION, CHANGE, DELETION = 1, 2, 3
+ADDED: list[Any] = [{"added": {}}]
+
+
+def changed(model: type[Model], names: Iterable[str]) -> list[Any]:
+    """Return the log message of a change.
+
+    It has the labels of the fields, untranslated, as the admin stores them.
+    """
+    with override(None):
+        labels = [_label(model._meta.get_field(name)) for name in names]
+    return [{"changed": {"fields": labels}}]
+
+
+def _label(field: Any) -> str:
+    return str(capfirst(getattr(field, "verbose_name", field.name)))
+
+
+def logged(request: Request, row: Model, flag: int, message: list[Any] | str = "") -> None:
+    """Write an entry to the admin's log: ``request``'s user did this to ``row``.
+
+    Call it before the row is deleted, because afterwards the row has no primary key.
+    """
+    user = request.user
+    if user.pk is None or not isinstance(user, get_user_model()):
+        return
+    if not apps.is_installed("django.contrib.admin"):
+        return
+    from django.contrib.admin.models import LogEntry
+
+    LogEntry.objects.log_actions(user.pk, [row], flag, message, single_object=True)
+
 
 logger = logging.getLogger("django_mcp")
 HIDDEN = "Something that is not shown here would not be valid."
@@ -31,10 +74,11 @@ REFUSED = "Nothing was saved: it would be in conflict with other data."
 
 
 def held(resource: ModelResource, request: Request, name: Any, verb: str) -> Any:
-    """The row that ``name``, a key or URI, names, if ``request``'s user may ``verb`` it.
+    """Return the row with the key or URI ``name`` if the caller may see and ``verb`` it.
 
-    It is locked until the transaction ends, where the database can. What is missing, hidden and
-    forbidden raises the same ``InvalidArguments``, after the same queries.
+    The row is locked until the transaction ends, if the database supports it. A missing, hidden or
+    forbidden row raises the same ``InvalidArguments`` after the same queries, so that neither the
+    error nor its timing tells which rows exist.
     """
     using = router.db_for_write(resource.model)
     absent = missing(resource, name, f" that you may {verb}")
@@ -44,7 +88,8 @@ def held(resource: ModelResource, request: Request, name: Any, verb: str) -> Any
         raise absent from None
     found = resource.get_queryset(request).using(using).filter(**{resource.lookup: key})
     if connections[using].features.has_select_for_update:
-        # Apart from the project's own query, of which no part may be locked: joins, groups...
+        # The lock is taken by a separate query: select_for_update() fails with parts that the
+        # project's queryset may have, such as outer joins or GROUP BY.
         every: models.QuerySet[Any] = models.QuerySet(resource.model, using=using)
         rows = every.filter(pk__in=found.values("pk"))
         list(rows.select_for_update())
@@ -55,7 +100,7 @@ def held(resource: ModelResource, request: Request, name: Any, verb: str) -> Any
 
 
 def shown(resource: ModelResource, request: Request, row: Any, verb: str) -> Any:
-    """The saved ``row`` as its caller sees it. Raises ``PermissionDenied`` where they do not."""
+    """Return the saved row as the caller sees it. Raise ``PermissionDenied`` if they cannot."""
     rows = resource.get_queryset(request).using(row._state.db).filter(pk=row.pk)
     for one in resource.selected(rows)[:1]:
         if resource.permits(request, one, "view", verb):
@@ -64,10 +109,11 @@ def shown(resource: ModelResource, request: Request, row: Any, verb: str) -> Any
 
 
 def check(row: models.Model, written: Collection[str]) -> None:
-    """Validate what was ``written``, and the row as a whole. Raises ``ValidationError``.
+    """Validate the ``written`` fields and the row as a whole. Raise ``ValidationError``.
 
-    A form leaves out whatever rule names a field that it does not have. Here all fields have their
-    values, so that what the database would refuse is refused in words.
+    A ``ModelForm`` skips constraints that name a field it does not have. Here all fields have
+    values, so all constraints are checked. Otherwise the database would refuse them without a
+    usable message.
     """
     others = {field.name for field in row._meta.fields if field.name not in written}
     row.full_clean(exclude=others, validate_unique=False, validate_constraints=False)
@@ -77,7 +123,7 @@ def check(row: models.Model, written: Collection[str]) -> None:
 
 @contextmanager
 def refusals(resource: ModelResource) -> Iterator[None]:
-    """What goes wrong with a row, in words that tell nothing of what its caller does not see."""
+    """Translate errors of saving into errors that reveal nothing the caller cannot see."""
     try:
         yield
     except ValidationError as error:
@@ -85,7 +131,8 @@ def refusals(resource: ModelResource) -> Iterator[None]:
     except (ProtectedError, RestrictedError):
         raise in_the_way(resource) from None
     except (IntegrityError, DataError) as error:
-        # The rest of it may be the whole row, and MySQL says what was there twice.
+        # Only the first line is logged: PostgreSQL's next lines may show the whole row. MySQL
+        # quotes the duplicate value, so it is removed.
         reason = DUPLICATE.sub("a duplicate", str(error).partition("\n")[0])
         logger.warning("%s was not saved: %s", resource, reason)
         raise ToolError(REFUSED) from None
@@ -102,7 +149,7 @@ def _seen(error: ValidationError, resource: ModelResource) -> ValidationError:
 
 
 def check_cascade(resource: ModelResource, request: Request, row: Any) -> None:
-    """Raise ``ToolError`` if ``row`` is held by others, or takes along what may not be deleted."""
+    """Raise ``ToolError`` if the row is protected or its cascade deletes rows it may not."""
     collector = Collector(using=row._state.db, origin=row)
     collector.collect([row])
     own = {type(row), *type(row)._meta.all_parents}
@@ -110,7 +157,8 @@ def check_cascade(resource: ModelResource, request: Request, row: Any) -> None:
     def refused(model: type[models.Model]) -> bool:
         return not (model._meta.auto_created or resource.has_cascade_permission(request, model))
 
-    # Of the row's own kind there is one: the row. Others are others' as much as any.
+    # Of the row's own model, only the row itself is expected. More than one means that the cascade
+    # deletes other rows of this model, which needs permission too.
     along = (model for model, rows in collector.data.items() if model not in own or len(rows) > 1)
     unseen = (rows for rows in collector.fast_deletes if refused(rows.model) and rows.exists())
     if any(map(refused, along)) or any(unseen):

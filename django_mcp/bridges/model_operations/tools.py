@@ -1,8 +1,9 @@
 """
-The tools that write rows: those that a model resource's ``operations`` ask for.
+The tools that create, update and delete rows: ``ModelResource.operations``.
 
-Rule: what may be written is what is shown, and editable; whoever writes needs a permission to
-write, and sees the row before and after. All of it - rows, links, the log - is one transaction.
+Only fields that the resource shows and that are editable can be written. A caller needs the
+permission to view rows and the permission for the operation, and must see the row before and after.
+The row, its many-to-many links and the log entry are saved in one transaction.
 """
 
 from __future__ import annotations
@@ -15,35 +16,44 @@ from django.core.exceptions import ImproperlyConfigured, ValidationError
 from django.db import router
 from django.utils.text import capfirst
 
-from ...declare import permissions, reasons
-from ...declare.arguments import Arguments
-from ...declare.outputs import RowOutput, WrittenOutput
-from ...declare.permissions import MODEL_PERMISSIONS
-from ...declare.reasons import Reason
-from ...declare.tools import Tool
+from ...declarations import permissions
+from ...declarations import permissions as reasons
+from ...declarations.arguments import Arguments
+from ...declarations.outputs import Output, RowOutput
+from ...declarations.permissions import MODEL_PERMISSIONS, RuleDecision
+from ...declarations.tools import Tool
 from ...exceptions import InvalidArguments
-from ..log_entries import ADDED, ADDITION, CHANGE, DELETION, changed, logged
-from .fields import inputs_of
-from .inputs import UNCHANGED, Input
-from .relations import key_or_uri
-from .rows import check, check_cascade, held, refusals, shown
+from .arguments import UNCHANGED, Input, inputs_of
+from .rows import (
+    ADDED,
+    ADDITION,
+    CHANGE,
+    DELETION,
+    changed,
+    check,
+    check_cascade,
+    held,
+    logged,
+    refusals,
+    shown,
+)
 
 if TYPE_CHECKING:
-    from ...declare.catalogs import Catalog
-    from ...declare.declarations import Declaration
-    from ...declare.model_resources import ModelResource
-    from ...declare.requests import Request
+    from ...declarations.catalog import Catalog
+    from ...declarations.declaration import Declaration
+    from ...declarations.model_resources import ModelResource
+    from ...declarations.request import Request
 
 JSON = dict[str, Any]
 
 
 def operations_of(resource: ModelResource) -> Iterator[Tool]:
-    """The tools for ``resource.operations``."""
+    """Yield the tools for ``resource.operations``."""
     yield from (OPERATIONS[name](resource) for name in resource.operations)
 
 
 class Operation(Tool):
-    """What is done to one row of a model resource."""
+    """Base of the tools that write one row of a model resource."""
 
     operation = ""
     sentence = ""
@@ -60,24 +70,34 @@ class Operation(Tool):
         self.permission = resource.operation_permission(self.operation)
         self.atomic = router.db_for_write(resource.model)
 
+    def definition(self) -> JSON:
+        """Return the definition, without a title that only repeats the name.
+
+        A language model reads the definition in every list, so each word costs tokens.
+        """
+        shown = super().definition()
+        if shown["title"].casefold() == self.name.replace("_", " ").casefold():
+            del shown["title"]
+        return shown
+
     @property
     def verb(self) -> str:
-        """What Django calls it."""
+        """Django's verb for the operation: "add", "change" or "delete"."""
         return MODEL_PERMISSIONS[self.operation]
 
     def origin(self) -> str:
         return self.resource.origin()
 
-    # Who may use it.
+    # Permissions.
 
     def has_permission(self, request: Request) -> bool:
-        """Whoever may view rows, and do this to them."""
+        """Whether the caller may view rows and perform the operation."""
         return self.resource.allows(request) and self._allows(request)
 
     def _allows(self, request: Request) -> bool:
         return permissions.truth(self.resource.has_operation_permission(request, self.operation))
 
-    def reason(self, request: Request) -> Reason:
+    def reason(self, request: Request) -> RuleDecision:
         if not request.principal.is_authenticated:
             return reasons.NOBODY
         viewing = self.resource.reason(request)
@@ -93,7 +113,7 @@ class Operation(Tool):
 
     @property
     def _method(self) -> str:
-        """The project's own method that decides, if there is one."""
+        """The name of the project's ``has_operation_permission``, or "" if it is not overridden."""
         name = "has_operation_permission"
         return reasons.method_of(self.resource, name) if self.resource.overrides(name) else ""
 
@@ -120,7 +140,7 @@ class Operation(Tool):
         self.inputs = {each.name: each for each in found}
         parameters = {name: each.parameter for name, each in self.inputs.items()}
         self.arguments = Arguments(parameters, self._schema(), handwritten=True)
-        self.output = RowOutput(self.resource, many=False)
+        self.output = RowOutput(self.resource, written=True)
 
     def _field_problems(self) -> Iterator[CheckMessage]:
         if not self.inputs:
@@ -135,10 +155,10 @@ class Operation(Tool):
         schema = {"type": "object", "properties": properties, "additionalProperties": False}
         return schema | ({"required": [*required]} if required else {})
 
-    # Doing it.
+    # Execution.
 
     def _read(self, given: Mapping[str, Any]) -> dict[Input, Any]:
-        """The values of the fields. Raises ``InvalidArguments`` that says all that is wrong."""
+        """Return the values of the fields. Raise ``InvalidArguments`` with all errors."""
         found, wrong = {}, []
         for name, value in given.items():
             try:
@@ -151,7 +171,7 @@ class Operation(Tool):
         return found
 
     def _saved(self, request: Request, row: Any, values: dict[Input, Any], *, new: bool) -> Any:
-        """``row`` with ``values``, valid, saved, and as its caller sees it."""
+        """Write ``values``, validate and save the row, and return it as the caller sees it."""
         for each, value in values.items():
             each.write(row, value)
         try:
@@ -168,7 +188,7 @@ class Operation(Tool):
 
 
 class CreateTool(Operation):
-    """Makes a row of a model resource."""
+    """Create a row of a model resource."""
 
     operation = "create"
     sentence = "Create one new {}."
@@ -176,7 +196,7 @@ class CreateTool(Operation):
     idempotent = False
 
     def handle(self, /, *args: Any, **given: Any) -> Any:
-        (request,) = args  # by its place: a field may be called so
+        (request,) = args  # positional, because a field may be named "request"
         values = self._read(given)
         row = self.resource.model(**self.resource.get_initial(request))
         made = self._saved(request, row, values, new=True)
@@ -194,33 +214,36 @@ class CreateTool(Operation):
             return
         written = {each.field for each in self.inputs.values()}
         for field in resource.model._meta.fields:
-            if field not in written and _is_needed(field):
+            if field not in written and is_needed(field):
                 hint = "Add it to fields, give it a default, or write get_initial(self, request)."
                 yield self.error(f"{self.name} gives {field.name!r} no value.", 141, hint)
 
 
-def _is_needed(field: Any) -> bool:
-    """Whether a row lacks something where nobody gives it a value: its own code, it may be."""
+def is_needed(field: Any) -> bool:
+    """Whether a new row needs a value for the field that no default gives."""
     unset = Input(field.name, field).required and not field.null
     return bool(unset and field.editable and not field.auto_created)
 
 
-class OfRow(Operation):
-    """An operation on a row that is there: its first argument names it."""
+class RowOperation(Operation):
+    """Base of operations on an existing row, which the first argument names."""
 
     @property
     def argument(self) -> str:
-        """The resource's name, as a function of the project would call it."""
+        """The name of the argument that takes the row.
+
+        It is the resource's name, or "_uri" if a field of the row has that name.
+        """
         return "_uri" if self.resource.name in self.inputs else self.resource.name
 
     def _schema(self) -> JSON:
-        names = {self.argument: key_or_uri(self.resource)}
+        names = {self.argument: self.resource.key_schema()}
         fields = {name: each.schema() for name, each in self.inputs.items()}
         return self._object(names | fields, self.argument)
 
 
-class UpdateTool(OfRow):
-    """Changes fields of a row of a model resource."""
+class UpdateTool(RowOperation):
+    """Change fields of a row of a model resource."""
 
     operation = "update"
     sentence = "Change one {}: the fields that are given, and no others."
@@ -242,11 +265,11 @@ class UpdateTool(OfRow):
         return made
 
 
-class DeleteTool(OfRow):
-    """Deletes a row of a model resource."""
+class DeleteTool(RowOperation):
+    """Delete a row of a model resource."""
 
     operation = "delete"
-    sentence = "Delete one {} for good."
+    sentence = "Delete one {}."
     destructive = True
     idempotent = True
 
@@ -263,14 +286,7 @@ class DeleteTool(OfRow):
 
     def _take_inputs(self, catalog: Catalog) -> None:
         super()._take_inputs(catalog)
-        text = {"type": "string"}
-        self.output = WrittenOutput(
-            {
-                "type": "object",
-                "properties": {"_uri": text, "message": text},
-                "required": ["_uri", "message"],
-            }
-        )
+        self.output = Output()
 
     def _field_problems(self) -> Iterator[CheckMessage]:
         yield from ()

@@ -1,13 +1,18 @@
 """
-What a view answered, as a result: data, text, a picture, a file, or where it leads.
+Turn a view's response into a tool result or resource contents.
 
-Rule: no more is read of an answer than a result may have, and headers and cookies are a
-browser's: nothing of them is told. A refused form is an error, with words for each field.
+The result is data (JSON), text, an image, audio, a file, or the URL that a redirect leads to. At
+most ``RESULT_SIZE`` bytes of the response are read. Headers and cookies of the response are not
+passed on. Validation errors of a form become a ``ToolError`` with a line for each field.
+
+HTML becomes Markdown or plain text. Only visible content is converted: no scripts, styles or hidden
+elements, which include CSRF tokens. If the page has a ``<main>`` element, only that is converted.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterable, Callable
 from email.message import Message
 from pathlib import PurePath
@@ -15,13 +20,15 @@ from typing import Any
 from urllib.parse import quote
 
 from asgiref.sync import async_to_sync
+from bs4 import BeautifulSoup
 from django.conf import settings as django_settings
 from django.forms import BaseForm, BaseFormSet
 from django.http import HttpResponseBase
 from django.utils.html import escape
+from markdownify import MarkdownConverter
 
 from ...conf import settings
-from ...declare.contents import (
+from ...declarations.content import (
     MEDIA_TYPE,
     URI,
     Audio,
@@ -32,24 +39,82 @@ from ...declare.contents import (
 )
 from ...exceptions import Stopped, ToolError
 from ..forms.input import errors
-from . import pages
-from .calls import Answer
+from .execution import ViewResponse
+
+UNREAD = ("script", "style", "template", "noscript", "head", "title", "iframe", "object", "svg")
+AROUND = "nav, [role=navigation]"
+HIDDEN = (
+    '[hidden], [aria-hidden="true"], input[type=hidden], input[type=password], '
+    '[style*="display:none" i], [style*="display: none" i]'
+)
+BUTTONS = ("submit", "reset", "button", "image", "file")
+XML = re.compile(r"^\s*<\?xml[^>]*>")
+BLANK_LINES = re.compile(r"\n\s*\n\s*\n+")
+_markdown = MarkdownConverter(heading_style="ATX", bullets="-", strip=["img"])
+
+
+def markdown(html: str) -> str:
+    """Convert an HTML page to Markdown."""
+    part = _readable(html)
+    try:
+        return _tidy(str(_markdown.convert_soup(part)))
+    except RecursionError:  # The page is nested deeper than Python's recursion limit.
+        return _tidy(part.get_text())
+
+
+def text(html: str) -> str:
+    """Convert an HTML page to plain text, with a line for each piece of text."""
+    return _tidy(_readable(html).get_text("\n", strip=True))
+
+
+def _readable(html: str) -> Any:
+    # BeautifulSoup takes a short text without a newline for a file name. It warns of an XML
+    # declaration that is parsed as HTML.
+    soup = BeautifulSoup(XML.sub("", html) + "\n", "html.parser")
+    title = soup.title.get_text(strip=True) if soup.title else ""
+    part: Any = soup.select_one("main, [role=main]") or soup.body or soup
+    for unread in [*part.find_all(UNREAD), *part.select(HIDDEN), *part.select(AROUND)]:
+        unread.decompose()
+    _show_fields(part)
+    if title and part.find("h1") is None:
+        heading = soup.new_tag("h1", string=title)
+        part.insert(0, heading)
+    return part
+
+
+def _show_fields(part: Any) -> None:
+    """Replace form fields by their values: an element's text does not contain them."""
+    for field in part.find_all("input"):
+        kind = str(field.get("type", "text")).lower()
+        if kind in ("checkbox", "radio"):
+            field.replace_with("[x] " if field.has_attr("checked") else "[ ] ")
+        else:
+            field.replace_with("" if kind in BUTTONS else str(field.get("value", "")))
+    for option in part.select("option:not([selected])"):
+        # Remove only the option's own text: html.parser nests options whose end tags are missing.
+        for words in option.find_all(string=True, recursive=False):
+            words.extract()
+
+
+def _tidy(written: str) -> str:
+    return BLANK_LINES.sub("\n\n", written).strip()
+
 
 PAGES: dict[str, tuple[str, Callable[[str], str]]] = {
-    "markdown": ("text/markdown", pages.markdown),
-    "text": ("text/plain", pages.text),
+    "markdown": ("text/markdown", markdown),
+    "text": ("text/plain", text),
 }
 HTML = ("text/html", "application/xhtml+xml")
 TEXTUAL = ("application/xml", "application/javascript", "application/yaml", "application/csv")
 ENDLESS = "text/event-stream"
-TECHNICAL = (400, 413)  # what under DEBUG is answered by a page with settings on it
-MOST_WORDS = 2000  # of a page that says what was wrong
+TECHNICAL = (400, 413)  # Under DEBUG, Django answers these with a page that shows settings.
+MAX_QUOTED_LENGTH = 2000  # characters of an error page that are quoted
 
 
-def tool_value(answer: Answer, pages: str, doubted: BaseForm | None = None) -> Any:
-    """What a tool returns for ``answer``. Raises ``ToolError`` for what the view refused.
+def tool_value(answer: ViewResponse, pages: str, doubted: BaseForm | None = None) -> Any:
+    """Return the tool's result for ``answer``. Raise ``ToolError`` if the view refused.
 
-    ``doubted`` is a form that is probably the one the view refused, if it refused any.
+    ``doubted`` is a form that probably caused a refusal, if there was one.
     """
     refusal(answer, pages, doubted)
     told = list(answer.messages)
@@ -62,8 +127,8 @@ def tool_value(answer: Answer, pages: str, doubted: BaseForm | None = None) -> A
     return [*fresh, value] if fresh else value
 
 
-def contents(answer: Answer, pages: str) -> Contents:
-    """What a resource reads as."""
+def contents(answer: ViewResponse, pages: str) -> Contents:
+    """Return the contents of a resource. Raise ``ToolError`` if the view refused or redirects."""
     refusal(answer, pages)
     if answer.leads_to is not None:
         raise ToolError(f"This page leads elsewhere: {answer.leads_to}")
@@ -75,8 +140,8 @@ def contents(answer: Answer, pages: str) -> Contents:
     return Contents(_text(body, answer.response) if textual else body, mime_type=kind)
 
 
-def _way(answer: Answer) -> list[Any]:
-    """Where a redirect leads that is not followed."""
+def _way(answer: ViewResponse) -> list[Any]:
+    """Return where a redirect leads that was not followed."""
     url = str(answer.leads_to)
     done = "Done. It leads" if answer.request.method == "POST" else "This page leads"
     if url.startswith(answer.request.build_absolute_uri("/")):
@@ -89,8 +154,8 @@ def _way(answer: Answer) -> list[Any]:
 # Refusals.
 
 
-def refusal(answer: Answer, pages: str, doubted: BaseForm | None = None) -> None:
-    """Raises ``ToolError`` for what the view refused: a form, or all of it."""
+def refusal(answer: ViewResponse, pages: str, doubted: BaseForm | None = None) -> None:
+    """Raise ``ToolError`` if a form on the page is invalid or the status is 400 or above."""
     forms = _forms(answer.response)
     if doubted is not None and _shows_errors(answer, doubted):
         forms.append(doubted)
@@ -107,16 +172,16 @@ def _forms(response: Any) -> list[BaseForm]:
     return [one for one in shown if isinstance(one, BaseForm) and one.is_bound]
 
 
-def _shows_errors(answer: Answer, form: BaseForm) -> bool:
-    """Whether the page that answers a form says what is wrong with it."""
+def _shows_errors(answer: ViewResponse, form: BaseForm) -> bool:
+    """Whether the page contains an error message of the form."""
     if answer.response.streaming or answer.status != 200:
         return False
     page = _text(answer.response.content, answer.response)
     return any(escape(words) in page for said in form.errors.values() for words in said)
 
 
-def _said(answer: Answer, pages: str) -> str:
-    """The view's own words on what was wrong; never those of Django's page for developers."""
+def _said(answer: ViewResponse, pages: str) -> str:
+    """Return the view's error text, but never that of Django's debug pages."""
     kind = _kind(answer.response)
     for_developers = django_settings.DEBUG and answer.status in TECHNICAL and not _is_json(kind)
     if answer.request.failed is not None or not answer.request.arrived or for_developers:
@@ -124,13 +189,13 @@ def _said(answer: Answer, pages: str) -> str:
     body = _text(_body(answer), answer.response)
     if kind in HTML:
         body = PAGES[pages][1](body)
-    return body[:MOST_WORDS] if kind in HTML or _is_json(kind) or _is_text(kind) else ""
+    return body[:MAX_QUOTED_LENGTH] if kind in HTML or _is_json(kind) or _is_text(kind) else ""
 
 
 # Bodies.
 
 
-def _value(answer: Answer, pages: str) -> Any:
+def _value(answer: ViewResponse, pages: str) -> Any:
     response = answer.response
     kind, body = _kind(response), _body(answer)
     if kind in HTML:
@@ -147,7 +212,7 @@ def _value(answer: Answer, pages: str) -> Any:
 
 
 def _kind(response: HttpResponseBase) -> str:
-    """The media type, without parameters."""
+    """Return the media type without parameters."""
     found = response.get("Content-Type", "").partition(";")[0].strip().lower()
     return found if MEDIA_TYPE.match(found) else "application/octet-stream"
 
@@ -161,7 +226,7 @@ def _is_text(kind: str) -> bool:
 
 
 def _data(text: str) -> Any:
-    """JSON as data where it is an object, for structured content is; as text otherwise."""
+    """Return a JSON object as a dict, because structured content is an object; else the text."""
     try:
         found = json.loads(text)
     except ValueError:
@@ -172,12 +237,12 @@ def _data(text: str) -> Any:
 def _text(body: bytes, response: Any) -> str:
     try:
         return body.decode(response.charset, "replace")
-    except LookupError:  # a charset that is none
+    except LookupError:  # Python does not know the charset
         return body.decode("utf-8", "replace")
 
 
-def _body(answer: Answer) -> bytes:
-    """All of it, if that is not too much. Raises ``ToolError``."""
+def _body(answer: ViewResponse) -> bytes:
+    """Return the whole body. Raise ``ToolError`` if it is endless or above ``RESULT_SIZE``."""
     response = answer.response
     if _kind(response) == ENDLESS:
         raise ToolError("This page goes on without end: nothing of it can be read.")
@@ -193,14 +258,14 @@ def _body(answer: Answer) -> bytes:
     return bytes(collected)
 
 
-async def _collected(parts: AsyncIterable[bytes], answer: Answer) -> bytes:
+async def _collected(parts: AsyncIterable[bytes], answer: ViewResponse) -> bytes:
     collected = bytearray()
     async for part in parts:
         _go_on(collected, part, answer)
     return bytes(collected)
 
 
-def _go_on(collected: bytearray, part: bytes, answer: Answer) -> None:
+def _go_on(collected: bytearray, part: bytes, answer: ViewResponse) -> None:
     if answer.request.mcp.cancelled:
         raise Stopped()
     collected += part
@@ -213,8 +278,8 @@ def _bounded(body: Any) -> Any:
     return body
 
 
-def _address(answer: Answer) -> str:
-    """A name for a file that has no address of its own: the view's, and what it calls it."""
+def _address(answer: ViewResponse) -> str:
+    """Return a ``view://`` URI for a file, from the view's name and the file's name."""
     made = Message()
     made["Content-Disposition"] = answer.response.get("Content-Disposition", "")
     name = PurePath(made.get_filename() or answer.request.target.path).name or "file"

@@ -1,16 +1,16 @@
 """
-Django's views as tools and as resources, by the names of their URLs.
+``ViewTools``: Django views as tools and resources, listed by URL name.
 
-Rule: each list is a whitelist, and nothing outside of the lists is run or shown. A view runs as
-Django runs it - through the project's MIDDLEWARE, as the user who calls - and says itself what
-this user may do; what it states of permission on its class is also asked before it is listed.
+Each list is an allowlist: no other view is run or followed to by a redirect. A view runs through
+the project's ``MIDDLEWARE`` as the calling user, and its own permission checks apply. Permissions
+that the view's class states are also checked before the tool is listed.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -21,30 +21,35 @@ from django.core.checks import CheckMessage, Warning
 from django.http.request import split_domain_port, validate_host
 
 from ...conf import settings
-from ...declare.declarations import Declaration, default_name
+from ...declarations.declaration import Declaration, default_name
 
 if TYPE_CHECKING:
-    from ...declare.catalogs import Catalog
-    from .things import ViewThing
+    from ...declarations.catalog import Catalog
     from .urls import Route
+    from .view_tool import ViewDeclaration
 
 LISTS = {"get": "GET", "post": "POST", "resources": "GET"}
 PAGES = ("markdown", "text")
 
 
 class ViewTools(Declaration):
-    """Views of the project, by URL name: register a subclass with at least one of the lists.
+    """Views of the project as tools and resources. Register a subclass with at least one list.
 
-    ``get`` become tools that only read, ``post`` tools that write, ``resources`` what is read at
-    ``view://...``. ``forms`` says what a POST takes, where the view does not say it by a
-    ``form_class``, and ``query`` what a GET takes in its query string: each maps a URL name to a
-    form class (sent as a browser sends it), or to a pydantic model or dataclass (a body of JSON).
-    ``names`` and ``descriptions`` replace what would be made of the URL name and the view's
-    docstring. ``pages`` says what becomes of HTML: "markdown" or "text".
+    ``get``, ``post`` and ``resources`` are sequences of URL names. ``get`` makes read-only tools,
+    ``post`` tools that write, and ``resources`` resources at ``view://...``.
+
+    ``forms`` maps a URL name to the form of its POST, where the view has no ``form_class``.
+    ``query`` maps a URL name to the fields of its query string. A value is a form class, whose
+    fields are sent as a browser sends them, or a pydantic model or dataclass, which is posted as
+    JSON.
+
+    ``names`` and ``descriptions`` map URL names to the name and description of the tool. The
+    defaults are made from the URL name and the view's docstring. ``pages`` is "markdown" or "text":
+    HTML is converted to that.
     """
 
     kind = "class of views"
-    entry = "derived"  # it does nothing itself
+    entry = "derived"  # The class itself is no tool: ``derived`` yields the tools and resources.
 
     get: Sequence[str] = ()
     post: Sequence[str] = ()
@@ -55,9 +60,9 @@ class ViewTools(Declaration):
     descriptions: Mapping[str, str] = {}
     pages: str = "markdown"
 
-    def derived(self) -> Iterator[ViewThing]:
-        """The tools and resources."""
-        from .things import ViewResource, ViewTool
+    def derived(self) -> Iterator[ViewDeclaration]:
+        """Yield the tools and resources of the lists."""
+        from .view_tool import ViewResource, ViewTool
 
         for name in self.get:
             yield ViewTool(self, self._routes[name], name=self._tool_name(name, "get"))
@@ -69,12 +74,13 @@ class ViewTools(Declaration):
 
     def _tool_name(self, name: str, listed: str) -> str:
         if listed == "get" and name in self.post:
-            return f"show_{self._tool_name(name, 'post')}"  # two tools of one page
+            # The same URL name is in get and post, so the two tools need two names.
+            return f"show_{self._tool_name(name, 'post')}"
         return self.names.get(name) or _plain(name)
 
     @property
     def shown(self) -> set[str]:
-        """The pages that may be seen, and so be gone to by a redirect."""
+        """The URL names to which redirects are followed."""
         return {*self.get, *self.resources}
 
     # Resolution.
@@ -93,11 +99,7 @@ class ViewTools(Declaration):
         yield from self._host_problems()
 
     def _list_problems(self) -> Iterator[CheckMessage]:
-        lists = {listed: getattr(self, listed) for listed in LISTS}
-        for listed in (listed for listed, names in lists.items() if not _are_names(names)):
-            hint = f'{listed} = ["billing:invoice-list"]'
-            yield self.error(f"{listed} is no list of URL names.", 101, hint)
-        if all(names in ([], ()) for names in lists.values()):
+        if not any(getattr(self, listed) for listed in LISTS):
             hint = "List names of URLs in get, post or resources: there is no default."
             yield self.error("No view is named.", 102, hint)
         if self.pages not in PAGES:
@@ -125,7 +127,11 @@ class ViewTools(Declaration):
             yield self.error(f"{route.name!r} does not answer to {method}.", 107, hint)
 
     def _host_problems(self) -> Iterator[CheckMessage]:
-        """Views ask for the host; where no request came with one, it is that of ``URL``."""
+        """Warn if the host of ``DJANGO_MCP["URL"]`` is not in ALLOWED_HOSTS.
+
+        Views may call ``request.get_host()``. Over stdio there is no Host header, so ``URL`` is
+        used.
+        """
         host = split_domain_port(urlsplit(settings.URL).netloc)[0]
         if not validate_host(host, django_settings.ALLOWED_HOSTS or _local_hosts()):
             message = f"DJANGO_MCP['URL'] is of {host!r}, which is not in ALLOWED_HOSTS."
@@ -137,7 +143,7 @@ class ViewTools(Declaration):
         return f"Did you mean {' or '.join(near)}?" if near else "See the URLconf."
 
     def _key_problems(self) -> Iterator[CheckMessage]:
-        """Names that say something of a view which is not listed."""
+        """Yield errors for keys of the mappings that name a view which is not listed."""
         tools = {*self.get, *self.post}
         known = {"forms": self.post, "query": self.get, "names": tools}
         known["descriptions"] = {*tools, *self.resources}
@@ -147,16 +153,11 @@ class ViewTools(Declaration):
                 yield self.error(f"{attribute}: {name!r} is not listed.", 108, hint)
 
 
-def _are_names(names: Any) -> bool:
-    listed = isinstance(names, Iterable) and not isinstance(names, str)
-    return listed and all(isinstance(name, str) for name in names)
-
-
 def _local_hosts() -> list[str]:
-    """Where Django answers under DEBUG, if ALLOWED_HOSTS is empty."""
+    """Return the hosts that Django allows under DEBUG if ALLOWED_HOSTS is empty."""
     return [".localhost", "127.0.0.1", "[::1]"] if django_settings.DEBUG else []
 
 
 def _plain(name: str) -> str:
-    """``billing:invoice-close`` is ``billing_invoice_close``."""
+    """Return a tool name: ``billing_invoice_close`` for ``billing:invoice-close``."""
     return re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")

@@ -1,9 +1,9 @@
 """
-The project's URLs by name: the arguments that one takes, and the address they make.
+The project's URLs by name: the arguments of each URL, and the path that they make.
 
-Rule: the URLconf is read when the registry is resolved, never before. A value becomes part of an
-address only if that address leads back to the same name with the same value: no argument
-reaches a view that was not named.
+The URLconf is read when the catalog is resolved, not before. A path that was made from arguments is
+resolved again and must lead to the same URL name with the same values, so that no argument reaches
+a view that is not listed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
+from types import CellType, FunctionType
 from typing import Any
 from urllib.parse import unquote
 
@@ -29,10 +30,10 @@ from django.urls import (
 from django.urls.resolvers import LocalePrefixPattern, RegexPattern, URLResolver
 from django.utils.regex_helper import normalize
 
-from ...declare.declarations import prose
+from ...declarations.declaration import prose
 from ...exceptions import InvalidArguments
 
-# What the converters of paths take, as JSON Schema.
+# JSON Schemas of Django's path converters.
 SCHEMAS: dict[type, dict[str, Any]] = {
     converters.IntConverter: {"type": "integer", "minimum": 0},
     converters.StringConverter: {"type": "string", "pattern": "^[^/]+$"},
@@ -40,13 +41,17 @@ SCHEMAS: dict[type, dict[str, Any]] = {
     converters.SlugConverter: {"type": "string", "pattern": "^[-a-zA-Z0-9_]+$"},
     converters.UUIDConverter: {"type": "string", "format": "uuid"},
 }
-UNFIT = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")  # for an address
-# What Python's regular expressions have and those of JSON Schema have not.
+DECORATORS = "django.contrib.auth.decorators"
+UNFIT = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")  # control characters and lone surrogates
+# Syntax of Python's regular expressions that JSON Schema's do not have.
 PYTHONIC = re.compile(r"\(\?(?!:|=|!)|\\[AZ]")
 
 
 class Group(converters.StringConverter):
-    """A group of a ``re_path``: text, which the whole address tells whether it fits."""
+    """The converter for a group of a ``re_path``.
+
+    It takes any text, because only the regular expression of the whole path can tell what fits.
+    """
 
     regex = ".*"
 
@@ -56,7 +61,7 @@ GROUP = Group()
 
 @dataclass(frozen=True)
 class Pattern:
-    """One way from a name to a view."""
+    """One URL pattern of a name. A name may have several, each with other arguments."""
 
     route: str
     callback: Callable[..., Any]
@@ -66,7 +71,7 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Target:
-    """A page of the project: its path below the mount point, and where that leads."""
+    """A page of the project: URL name, path below the mount point, arguments and query string."""
 
     name: str
     path: str
@@ -75,7 +80,7 @@ class Target:
 
 
 class Route:
-    """All that one URL name leads to."""
+    """All URL patterns of one URL name."""
 
     def __init__(self, name: str, patterns: Sequence[Pattern]) -> None:
         self.name, self.patterns = name, patterns
@@ -84,33 +89,39 @@ class Route:
 
     @property
     def view_class(self) -> Any:
-        """The class of a class-based view, or None."""
+        """The class of a class-based view. None for a function view."""
         return getattr(self.callback, "view_class", None)
 
     def option(self, name: str) -> Any:
-        """An attribute of the class, or what ``as_view`` was given for it."""
+        """Return an argument of ``as_view()``, else the class attribute, else None."""
         given = getattr(self.callback, "view_initkwargs", {})
         return given.get(name, getattr(self.view_class, name, None))
 
+    @property
+    def decorated_with(self) -> list[str]:
+        """The permissions of Django's ``permission_required``, as far as closures show them."""
+        methods = (getattr(self.view_class, name, None) for name in ("dispatch", "get", "post"))
+        return [*dict.fromkeys(_permissions_in([self.callback, *methods]))]
+
     def made(self) -> Any:
-        """An instance of the class, that no request is for."""
+        """Return an instance of the view's class without a request."""
         return self.view_class(**self.callback.view_initkwargs)  # type: ignore[attr-defined]
 
     @property
     def words(self) -> str | None:
-        """What the view's own docstring says."""
+        """The docstring of a view, or None. Those of Django's own views are ignored."""
         view = self.view_class or self.callback
         ours = not str(getattr(view, "__module__", "")).startswith("django.")
         return prose(view.__doc__) if ours else None
 
     def ways(self) -> Iterator[Route]:
-        """A route for each set of arguments that the address can be made of."""
+        """Yield a route for each set of arguments from which the path can be made."""
         found = {frozenset(pattern.converters): pattern for pattern in self.patterns}
         yield from (Route(self.name, [pattern]) for pattern in found.values())
 
     @property
     def path(self) -> str:
-        """How the address is written in the URLconf, for people."""
+        """The path as the URLconf writes it, for error messages."""
         return "/" + self.patterns[0].route
 
     @property
@@ -123,12 +134,12 @@ class Route:
 
     @property
     def required(self) -> list[str]:
-        """What no pattern does without."""
+        """The arguments that every pattern has."""
         ways = [pattern.converters for pattern in self.patterns]
         return [name for name in self.converters if all(name in way for way in ways)]
 
     def target(self, given: Mapping[str, Any], query: str = "") -> Target:
-        """The page that arguments name. Raises ``InvalidArguments``."""
+        """Return the page for the given arguments. Raise ``InvalidArguments``."""
         values = {name: self._value(name, value) for name, value in given.items()}
         try:
             path = path_info(reverse(self.name, kwargs=values))
@@ -157,8 +168,33 @@ class Route:
         return {name: self.converters[name].to_url(value) for name, value in values.items()}
 
 
+def _permissions_in(found: list[Any]) -> Iterator[str]:
+    """Yield permissions found in closures of decorated functions, searched recursively."""
+    seen: set[int] = set()
+    while found:
+        one = found.pop()
+        if isinstance(one, list | tuple):
+            found += one
+        if not isinstance(one, FunctionType) or id(one) in seen:
+            continue
+        seen.add(id(one))
+        cells = zip(one.__code__.co_freevars, one.__closure__ or (), strict=True)
+        inner = {name: cell.cell_contents for name, cell in cells if _is_filled(cell)}
+        if one.__module__ == DECORATORS and "perms" in inner:
+            yield from inner["perms"]
+        found += inner.values()
+
+
+def _is_filled(cell: CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
 def routes() -> dict[str, Route]:
-    """Every name in the project's URLconf. Raises what importing that raises."""
+    """Return a route for every name in the URLconf. Errors of importing it are passed on."""
     found: dict[str, list[Pattern]] = {}
     for name, pattern in _named(get_resolver(), (), "", [{}]):
         found.setdefault(name, []).append(pattern)
@@ -166,7 +202,7 @@ def routes() -> dict[str, Route]:
 
 
 def target_at(path: str, query: str = "") -> Target | None:
-    """Where a path below the mount point leads, or None."""
+    """Return what a path below the mount point resolves to, or None."""
     try:
         match = resolve(path)
     except Resolver404:
@@ -175,7 +211,7 @@ def target_at(path: str, query: str = "") -> Target | None:
 
 
 def path_info(url: str) -> str | None:
-    """The path of an address below the mount point, or None where it is not below it."""
+    """Return the path of a URL below the mount point. None if the URL is not below it."""
     prefix = get_script_prefix()
     return "/" + unquote(url.removeprefix(prefix)) if url.startswith(prefix) else None
 
@@ -210,12 +246,13 @@ def _joined(before: Ways, after: Ways) -> Ways:
 
 
 def _ways(pattern: Any) -> Ways:
-    """The sets of arguments with which a pattern can be written."""
+    """Return the sets of arguments with which a pattern can be reversed."""
     if not isinstance(pattern, RegexPattern):
         return [dict(pattern.converters)]
     names = [parameters for _, parameters in normalize(pattern.regex.pattern)]
     ways = [{UNNAMED if re.match(r"_\d", name) else name: GROUP for name in one} for one in names]
-    lost = set(pattern.regex.groupindex).difference(*ways)  # of an "or", say
+    # groups that normalize() drops, such as those of an alternative
+    lost = set(pattern.regex.groupindex).difference(*ways)
     return [way | dict.fromkeys([UNNAMED] if lost else [], GROUP) for way in ways]
 
 

@@ -1,8 +1,8 @@
 """
-``manage.py mcp_call``: call one tool, as a client would, as a user and with their permissions.
+``manage.py mcp_call``: call one tool as a user, with that user's permissions.
 
-Rule: it takes the way of every client's call, and what the tool does is done; ``--dry-run`` rolls
-it back. stdout has the result and nothing else. A tool that fails makes the exit code 1.
+The call uses the same code as a client's call, and the tool's changes are committed. ``--dry-run``
+rolls them back. stdout has the result and nothing else. If the tool fails, the exit code is 1.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import base64
 import json
 import mimetypes
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,23 +21,23 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import connections, transaction
 
 from ...protocol.errors import MISSING_CAPABILITY
-from .. import people
-from ..output import SpokenCommand, near
-from ..values import arguments
+from .. import arguments as people
+from ..arguments import arguments
+from ..output import HelpfulCommand, near
 
 if TYPE_CHECKING:
-    from ...declare.servers import Server
-    from ...principal import Principal
+    from ...auth.principal import Principal
+    from ...declarations.server import Server
     from ...testing import AsyncClient, Result
     from ..asking import Asking
 
 JSON = dict[str, Any]
-A_DAY = 86_400  # seconds: whoever waits presses Ctrl-C
+NO_TIMEOUT_SECONDS = 86_400  # timeout in seconds: a person presses Ctrl-C instead
 INTERRUPTED = 130
 BINARY = {"image": "data", "audio": "data", "resource": "blob"}
 
 
-class Command(SpokenCommand):
+class Command(HelpfulCommand):
     help = (
         "Call one tool as a user, with that user's permissions. It acts for real: what the tool\n"
         "writes is written. Texts are read as the types of the tool's arguments: see\n"
@@ -100,11 +100,12 @@ class Command(SpokenCommand):
         asking = self._asking(options)
         answers = {"elicit": asking.elicit, "visit": asking.visit, "roots": [Path.cwd().as_uri()]}
         can: JSON = {"elicitation": {"form": {}, "url": {}}, "roots": {}}
-        if asking.asks:  # somebody who writes what a model would
+        if asking.asks:  # a person can write what a language model would
             answers, can = answers | {"sample": asking.sample}, can | {"sampling": {}}
         given = {
             "scopes": None if principal.auth is None else principal.auth.scopes,
-            "capabilities": can, "answers": answers, "seconds": A_DAY, "raise_exceptions": False,
+            "capabilities": can, "answers": answers, "seconds": NO_TIMEOUT_SECONDS,
+            "raise_exceptions": False,
             "log_level": "debug" if options["verbosity"] > 1 else "info",
         }  # fmt: skip
         return given | ({"revision": options["revision"]} if options["revision"] else {})
@@ -121,7 +122,7 @@ class Command(SpokenCommand):
 
     @contextmanager
     def _acting(self, server: Server, name: str, dry_run: bool) -> Iterator[None]:
-        from ...dispatch.running import around
+        from ...calls.execution import around
 
         tool = server.catalog.tools[name]
         if not dry_run:
@@ -139,7 +140,7 @@ class Command(SpokenCommand):
             self.note("Rolled back: no database has changed. What else it did, was done.")
 
     async def _followed(self, client: AsyncClient, tool: str, values: JSON) -> Result:
-        """The result, with what the tool says meanwhile on stderr."""
+        """Return the result. Meanwhile, write the tool's progress and log messages to stderr."""
         said = [0, 0]
         call = client.start(tool, **values)
         while not call.done():
@@ -148,7 +149,7 @@ class Command(SpokenCommand):
                 self.note(line)
         return call.result()
 
-    # Telling.
+    # Output.
 
     def _show(self, result: Result, server: Server, tool: str, options: JSON) -> None:
         if result.is_error:
@@ -159,12 +160,18 @@ class Command(SpokenCommand):
             data = result.raw.get("structuredContent", {"content": result.content})
             self.show(json.dumps(data, indent=2, ensure_ascii=False))
         else:
+            # Blocks beside the data, such as links to rows, go to stderr: stdout may be piped to a
+            # JSON parser.
+            beside = result.content[1:] if "structuredContent" in result.raw else []
             for block in result.content:
-                self._write_block(block)
+                self._write_block(block, self.note if block in beside else self.show)
 
     def _wrong(self, result: Result, server: Server, tool: str) -> str:
-        """The tool's words; a bug's own, which clients are not told; what arguments there are."""
-        from ...declare.words import lines
+        """Return the error text: the tool's, a bug's exception, or the arguments that exist.
+
+        Clients do not receive the exception of a bug.
+        """
+        from ...declarations.schema_summary import lines
         from ..output import table
 
         if result.error is not None and result.code == MISSING_CAPABILITY:
@@ -180,13 +187,13 @@ class Command(SpokenCommand):
         rows = [(one.name, one.type, "required" if one.required else "") for one in found]
         return "\n".join([result.text, *table(rows, self.width, indent="  ")])
 
-    def _write_block(self, block: JSON) -> None:
+    def _write_block(self, block: JSON, write: Callable[[str], None]) -> None:
         kind, inner = block.get("type"), block.get("resource", block)
         if kind == "resource_link":
             name, uri = block.get("title") or block["name"], block["uri"]
-            self.show(uri if name == uri else f"{name}: {uri}")
+            write(uri if name == uri else f"{name}: {uri}")
         elif "text" in inner:
-            self.show(inner["text"])
+            write(inner["text"])
         else:
             size = len(base64.b64decode(_data(block) or ""))
             about = f"{kind} ({inner.get('mimeType', 'bytes')}, {size:,} bytes)"
@@ -210,7 +217,7 @@ def _user(principal: Principal) -> Any:
 
 
 async def _definition(client: AsyncClient, name: str) -> JSON:
-    """The tool, among those that the user may use. Raises ``CommandError``."""
+    """Return the tool's definition if the user may use it. Raise ``CommandError``."""
     tools = await client.tools()
     if name in tools.names:
         return tools.named(name)
@@ -242,7 +249,7 @@ def _from_json(text: str) -> JSON:
 
 @contextmanager
 def _rolled_back(request: Any) -> Iterator[None]:
-    """Around the project's code, in its thread: a transaction in each database, which is undone."""
+    """Run the project's code in a transaction in each database, and roll all of them back."""
     with ExitStack() as stack:
         for alias in connections:
             stack.enter_context(transaction.atomic(using=alias))
@@ -254,7 +261,7 @@ def _rolled_back(request: Any) -> Iterator[None]:
 
 
 def _new(client: AsyncClient, said: list[int]) -> Iterator[str]:
-    """What was said since the last look."""
+    """Yield progress and log messages since the last call."""
     for done, total, message in client.progress[said[0] :]:
         far = f"{done:g}" + (f"/{total:g}" if total is not None else "")
         yield f"[{far}] {message or ''}".rstrip()
@@ -265,13 +272,13 @@ def _new(client: AsyncClient, said: list[int]) -> Iterator[str]:
 
 
 def _data(block: JSON) -> str | None:
-    """The bytes of a block, as they are sent."""
+    """Return the base64 data of a content block, or None."""
     found = block.get("resource", block).get(BINARY.get(block.get("type", ""), ""))
     return found if isinstance(found, str) else None
 
 
 def _numbered(file: Path, number: int, block: JSON) -> Path:
-    """The file of one of several; in a folder, a name by what it is."""
+    """Return the file for one of several blocks. In a folder, the name is a number."""
     kind = block.get("resource", block).get("mimeType", "")
     if file.is_dir():
         return file / f"{number}{mimetypes.guess_extension(kind) or '.bin'}"

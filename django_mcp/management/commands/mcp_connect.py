@@ -1,8 +1,8 @@
 """
-``manage.py mcp_connect``: what a client needs to connect to this project, shown or written.
+``manage.py mcp_connect``: show or write the configuration that a client needs to connect.
 
-Rule: a token is shown only to whom it was just given by, or made for; it goes into no
-file that a project's people share. stdout carries what is to be pasted and nothing else.
+A token is printed only if it was given by an option or made by this command. It is never written to
+a file that a project's developers share. stdout has only what is to be pasted.
 """
 
 from __future__ import annotations
@@ -19,18 +19,26 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import router, transaction
 
 from ...conf import settings
-from ...declare.addresses import address, sse_address
-from ...declare.servers import Server
+from ...declarations.server import Server, address, sse_address
 from ...models import Token
-from ...web.clients import CLIENTS, NAME, PLACEHOLDER, Client, Entry, client, shell
-from ...web.connecting import is_open, short_name, signs_in
-from .. import people
-from ..client_files import Change, Unwritable, write
-from ..output import SpokenCommand
-from ..own_command import own_command
+from ...web.clients import (
+    CLIENTS,
+    NAME,
+    PLACEHOLDER,
+    ClientProgram,
+    Entry,
+    client,
+    is_open,
+    shell,
+    short_name,
+    signs_in,
+)
+from .. import arguments as people
+from ..client_files import FileChange, Unwritable, own_command, write
+from ..output import HelpfulCommand
 from .mcp_token import make
 
-SECONDS = 60  # for a client's own command
+COMMAND_TIMEOUT_SECONDS = 60  # timeout of a client's own command
 SCOPE = ("--scope", "user")
 PAIRS = (
     (
@@ -49,19 +57,19 @@ PAIRS = (
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """One server, as one client is to know it. ``command`` starts it; without, it is at ``url``."""
+class ServerEntry:
+    """A server as a client should know it: started by ``command``, else at ``url``."""
 
-    client: Client
+    client: ClientProgram
     name: str
     url: str
     command: list[str] | None
-    folder: Path | None  # of a project; without, it is for the user's own
+    folder: Path | None  # the project's folder; None for the user's own configuration
     server: Server
 
     @property
     def path(self) -> Path | None:
-        """The file that it is written to; None where the client has none, or does that itself."""
+        """The file to write to. None if the client has none, or writes it itself."""
         return self.client.file.path(self.folder) if self.client.file else None
 
     def entry(self, token: str | None) -> Entry:
@@ -70,7 +78,7 @@ class Wanted:
         return file.stdio(self.command) if self.command else file.http(self.url, token)
 
     def own_command(self, token: str | None) -> list[str]:
-        """What the client itself is told, for all folders of the user."""
+        """Return the client's own command that adds the server for all folders of the user."""
         assert self.client.add is not None and self.client.add_stdio is not None
         told = (
             self.client.add_stdio(self.name, self.command)
@@ -80,7 +88,7 @@ class Wanted:
         return [*told[:3], *SCOPE, *told[3:]]
 
 
-class Command(SpokenCommand):
+class Command(HelpfulCommand):
     help = (
         "Show what a client needs to connect to this project, or write it into the client's own "
         "configuration. Without CLIENT: the clients that are known."
@@ -118,21 +126,21 @@ class Command(SpokenCommand):
         token = given(options["token"])
         check(wanted, options, token)
         if token is None and needs_none(wanted.server):
-            token = ""  # which is none, and no place for one
+            token = ""  # the snippet has no placeholder for a token
         if options["new_token"]:
             self._with_new_token(wanted, options["user"], options["write"])
         else:
             (self._write if options["write"] else self._print)(wanted, token)
         self._remark(wanted, token, options)
 
-    # Each way.
+    # Output.
 
     def _list(self) -> None:
         rows = [(one.key, one.name, "http, stdio" if starts(one) else "http") for one in CLIENTS]
         self.write_table(rows, self.style.SUCCESS, indent="")
         self.note("For one of them: manage.py mcp_connect CLIENT")
 
-    def _print(self, wanted: Wanted, token: str | None) -> None:
+    def _print(self, wanted: ServerEntry, token: str | None) -> None:
         one, found = wanted.client, None
         if wanted.command:
             found = one.stdio_snippet(wanted.name, wanted.command)
@@ -142,15 +150,15 @@ class Command(SpokenCommand):
         self.note(f"{one.name}. {found.where}:")
         self.stdout.write(found.text)
 
-    def _write(self, wanted: Wanted, token: str | None) -> None:
+    def _write(self, wanted: ServerEntry, token: str | None) -> None:
         try:
             (write_file if wanted.path else tell_client)(wanted, token, self.note)
         except Unwritable as error:
             hint = "mcp_connect --print shows what to put there by hand."
             raise CommandError(f"{error}\n{hint}") from None
 
-    def _with_new_token(self, wanted: Wanted, user: str, writes: bool) -> None:
-        """The token is there if all went well."""
+    def _with_new_token(self, wanted: ServerEntry, user: str, writes: bool) -> None:
+        """Make a token and print or write it. The token is rolled back if that fails."""
         label = f"{wanted.client.name}: {wanted.name}"
         try:
             with transaction.atomic(using=router.db_for_write(Token)):
@@ -160,8 +168,8 @@ class Command(SpokenCommand):
             raise people.unmigrated(error) from error
         self.note(f"Token {token.pk} acts for {user!r} and expires {token.expires:%Y-%m-%d}.")
 
-    def _remark(self, wanted: Wanted, token: str | None, options: dict[str, Any]) -> None:
-        """What may not be as it was meant."""
+    def _remark(self, wanted: ServerEntry, token: str | None, options: dict[str, Any]) -> None:
+        """Warn about what may not be intended."""
         if wanted.command:
             if not options["user"]:
                 self._warn("Without --user it acts as nobody, and sees what is PUBLIC.")
@@ -173,7 +181,7 @@ class Command(SpokenCommand):
         if token is None and not options["new_token"] and not wanted.client.advice:
             self._warn(self._tokenless(wanted, options))
 
-    def _tokenless(self, wanted: Wanted, options: dict[str, Any]) -> str:
+    def _tokenless(self, wanted: ServerEntry, options: dict[str, Any]) -> str:
         ways = f"mcp_connect {wanted.client.key} --user NAME --new-token makes one"
         if options["write"]:
             return f"Without a token it sees what is PUBLIC: {ways}."
@@ -183,11 +191,11 @@ class Command(SpokenCommand):
         self.note(words, self.style.WARNING)
 
 
-# What is wanted.
+# Options.
 
 
-def wish(options: dict[str, Any]) -> Wanted:
-    """What the options say. Raises ``CommandError`` where they name what is not there."""
+def wish(options: dict[str, Any]) -> ServerEntry:
+    """Return what the options ask for. Raise ``CommandError`` for unknown names."""
     try:
         found = client(options["client"])
     except LookupError as error:
@@ -198,25 +206,25 @@ def wish(options: dict[str, Any]) -> Wanted:
         raise CommandError("--name is 1 to 64 letters, digits, - and _, the first of them no -.")
     command = own_command(options["user"], server) if options["stdio"] else None
     folder = Path.cwd() if options["project"] else None
-    return Wanted(found, name, address(server), command, folder, server)
+    return ServerEntry(found, name, address(server), command, folder, server)
 
 
 def given(token: str | None) -> str | None:
-    """The token of an option. Raises ``CommandError``, which does not repeat it."""
+    """Return the token of the option. Raise ``CommandError``, which does not contain it."""
     if token == "-":
         token = sys.stdin.readline(4096).strip()
     return people.token(token)
 
 
-def check(wanted: Wanted, options: dict[str, Any], token: str | None) -> None:
-    """Raises ``CommandError`` where the options do not go together."""
+def check(wanted: ServerEntry, options: dict[str, Any], token: str | None) -> None:
+    """Raise ``CommandError`` if options do not fit together."""
     for wrong in problems(wanted, options, token is not None or options["new_token"]):
         raise CommandError(wrong, returncode=2)
     if wanted.command and options["user"]:
         people.principal(options["user"])
 
 
-def problems(wanted: Wanted, options: dict[str, Any], secret: bool) -> Iterator[str]:
+def problems(wanted: ServerEntry, options: dict[str, Any], secret: bool) -> Iterator[str]:
     one = wanted.client
     if wanted.command is None:
         if options["user"] and not options["new_token"]:
@@ -233,7 +241,7 @@ def problems(wanted: Wanted, options: dict[str, Any], secret: bool) -> Iterator[
         yield from problems_of_writing(wanted, secret)
 
 
-def problems_of_writing(wanted: Wanted, secret: bool) -> Iterator[str]:
+def problems_of_writing(wanted: ServerEntry, secret: bool) -> Iterator[str]:
     one = wanted.client
     if one.file is None:
         yield f"There is no configuration of {one.name} to write to: --print shows what to do."
@@ -246,21 +254,21 @@ def problems_of_writing(wanted: Wanted, secret: bool) -> Iterator[str]:
         )
 
 
-def starts(one: Client) -> bool:
-    """Whether it starts programs, and speaks with them over stdio."""
+def starts(one: ClientProgram) -> bool:
+    """Whether the client can start a program and use stdio."""
     return one.stdio_snippet("name", ["command"]) is not None
 
 
 def needs_none(server: Server) -> bool:
-    """Whether a token would open nothing more, or clients get one by themselves."""
+    """Whether a token would allow nothing more, or clients get one by OAuth."""
     return not server.is_empty and (is_open(server) or signs_in(server))
 
 
 # Writing.
 
 
-def write_file(wanted: Wanted, token: str | None, say: Callable[[str], None]) -> None:
-    """Raises ``Unwritable``."""
+def write_file(wanted: ServerEntry, token: str | None, say: Callable[[str], None]) -> None:
+    """Write the client's file and report the change. Raise ``Unwritable``."""
     file, path = wanted.client.file, wanted.path
     assert file is not None and path is not None
     done = write(file, path, wanted.name, wanted.entry(token), secret=bool(token))
@@ -269,7 +277,7 @@ def write_file(wanted: Wanted, token: str | None, say: Callable[[str], None]) ->
         say(f"As it was: {done.backup}")
 
 
-def told(done: Change, name: str) -> str:
+def told(done: FileChange, name: str) -> str:
     if done.kind == "same":
         return f"{name!r} is in {done.path} as it should be: nothing was changed."
     rest = f"; {done.others} others stay" if done.others else ""
@@ -278,8 +286,8 @@ def told(done: Change, name: str) -> str:
     return f"Replaced {', '.join(done.keys)} of {name!r} in {done.path}{rest}."
 
 
-def tell_client(wanted: Wanted, token: str | None, say: Callable[[str], None]) -> None:
-    """Let the client's own command write what is its own. Raises ``Unwritable``."""
+def tell_client(wanted: ServerEntry, token: str | None, say: Callable[[str], None]) -> None:
+    """Run the client's own command, which writes its configuration. Raise ``Unwritable``."""
     adding = wanted.own_command(token)
     program = shutil.which(adding[0])
     if program is None:
@@ -298,7 +306,7 @@ def tell_client(wanted: Wanted, token: str | None, say: Callable[[str], None]) -
 def run(program: str, arguments: list[str]) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
-            [program, *arguments], capture_output=True, text=True, timeout=SECONDS,
+            [program, *arguments], capture_output=True, text=True, timeout=COMMAND_TIMEOUT_SECONDS,
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -1,7 +1,7 @@
 """
-``manage.py mcp_doctor``: what is wrong with this project as an MCP server, and what helps.
+``manage.py mcp_doctor``: find what is wrong with this project as an MCP server.
 
-Rule: one thing that is broken hides no other. It changes nothing, and repeats no token.
+Each check runs even if another one fails. Nothing is changed, and no token is printed.
 """
 
 from __future__ import annotations
@@ -16,22 +16,20 @@ from urllib.parse import urlsplit
 from django.core.management.base import CommandError, CommandParser
 
 from ...conf import settings
-from ...declare.addresses import address
-from ...declare.servers import Server
-from .. import people
-from ..doctor import databases, inside, installation, workers
-from ..doctor.findings import Finding, Findings, note, survived
-from ..doctor.live import Visit
-from ..doctor.wire import Unreachable, Wire
-from ..output import SpokenCommand, printable
+from ...declarations.server import Server, address
+from .. import arguments
+from ..doctor import installation
+from ..doctor.findings import Finding, Findings, ProbeClient, Unreachable, note, survived
+from ..doctor.live import LiveChecks
+from ..output import HelpfulCommand, printable
 
 VARIABLE = "DJANGO_MCP_TOKEN"
-SECONDS, MOST_SECONDS = 10.0, 300.0
+DEFAULT_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS = 10.0, 300.0
 BAD = ("problem", "warning")
 MARKS = {"ok": "ok", "note": "-", "problem": "PROBLEM", "warning": "warning"}
 
 
-class Command(SpokenCommand):
+class Command(HelpfulCommand):
     help = (
         "Look for what keeps clients away: the checks, what is installed, the databases, and a "
         "server that runs, which it asks as each kind of client would. Exit code 1 if there is "
@@ -47,7 +45,7 @@ class Command(SpokenCommand):
         parser.add_argument(
             "url", metavar="URL", nargs="?", help="of a server that runs (default: the project's)"
         )
-        people.add_server(parser)
+        arguments.add_server(parser)
         parser.add_argument(
             "--token", metavar="TOKEN",
             help=f"an access token to look further with (default: the variable {VARIABLE})",
@@ -56,14 +54,14 @@ class Command(SpokenCommand):
             "--user", metavar="NAME", help="whom to ask as, where no server need run"
         )
         parser.add_argument(
-            "--seconds", metavar="N", type=seconds, default=SECONDS,
-            help=f"how long to wait for an answer (default: {SECONDS:g})",
+            "--seconds", metavar="N", type=seconds, default=DEFAULT_TIMEOUT_SECONDS,
+            help=f"how long to wait for an answer (default: {DEFAULT_TIMEOUT_SECONDS:g})",
         )  # fmt: skip
         parser.add_argument("--format", choices=("text", "json"), default="text")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        server = people.named(options["server"])
-        user = people.user_named(options["user"]) if options["user"] else None
+        server = arguments.named(options["server"])
+        user = arguments.user_named(options["user"]) if options["user"] else None
         token, url = given(options["token"]), sane(options["url"])
         found = all_of(server, user, url, token, options["seconds"])
         levels = (self._json if options["format"] == "json" else self._text)(found)
@@ -110,10 +108,10 @@ def all_of(
         ("what is installed", installation.asgi_servers),
         ("the application", installation.application),
         ("the address", installation.address),
-        ("the database", databases.databases),
-        ("between workers", workers.workers),
-        ("in this process", lambda: inside.declared(server, user)),
-        ("over stdio", lambda: inside.stdio(server, name)),
+        ("the database", installation.databases),
+        ("between workers", installation.workers),
+        ("in this process", lambda: installation.declared(server, user)),
+        ("over stdio", lambda: installation.stdio(server, name)),
     ]
     for part, look in looks:
         for one in survived(look, part[:1].upper() + part[1:]):
@@ -123,38 +121,41 @@ def all_of(
 
 
 def over_http(server: Server, url: str | None, token: str | None, seconds: float) -> Findings:
-    """A visit to the URL; without one to the project's own, if somebody is there."""
+    """Check the server at the URL.
+
+    Without a URL, check the project's own if a server answers there.
+    """
     if url is None:
         url = address(server)
         if "URL" not in settings.given():
             yield note("No server is visited.", "mcp_doctor URL visits one that runs.")
             return
         try:
-            Wire(url, min(seconds, 3)).ask("OPTIONS", {})
+            ProbeClient(url, min(seconds, 3)).ask("OPTIONS", {})
         except Unreachable as unreachable:
             yield note(f"No server is visited: {unreachable}", "Start it, and ask again.")
             return
     yield note(url)
-    yield from Visit(url, token, seconds).findings()
+    yield from LiveChecks(url, token, seconds).findings()
 
 
-# What was given.
+# Options.
 
 
 def seconds(text: str) -> float:
     number = float(text)
-    if not 0 < number <= MOST_SECONDS:
+    if not 0 < number <= MAX_TIMEOUT_SECONDS:
         raise ValueError(text)
     return number
 
 
 def given(token: str | None) -> str | None:
-    """The token of the option or of the environment. Raises ``CommandError``."""
-    return people.token(token or os.environ.get(VARIABLE) or None)
+    """Return the token of the option or of the environment. Raise ``CommandError``."""
+    return arguments.token(token or os.environ.get(VARIABLE) or None)
 
 
 def sane(url: str | None) -> str | None:
-    """Raises ``CommandError`` for what is no address of a server."""
+    """Return the URL. Raise ``CommandError`` if no server can have it."""
     if url is None:
         return None
     try:

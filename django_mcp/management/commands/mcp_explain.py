@@ -1,8 +1,8 @@
 """
 ``manage.py mcp_explain``: who may use what, and which rule decides.
 
-Rule: whether is what the declarations themselves answer; why is told beside it. This is
-for developers: it tells what is hidden from what is missing, which no client is told.
+The decision is the declarations' own, and the reason is shown in addition. The output is for
+developers: it distinguishes hidden from missing things, a distinction that clients never receive.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from ...dispatch.running import surrounded
-from ...principal import Principal, anonymous
-from .. import people
-from ..output import SpokenCommand, near
+from ...auth.principal import Principal, anonymous
+from ...calls.execution import surrounded
+from .. import arguments
+from ..output import HelpfulCommand, near
 from ..verdicts import Verdict, as_client, declared, verdicts
 
 if TYPE_CHECKING:
-    from ...declare.declarations import Declaration
-    from ...declare.model_resources import ModelResource
-    from ...declare.reasons import Reason
-    from ...declare.requests import Request
-    from ...declare.resources import Resource
-    from ...declare.servers import Server
+    from ...declarations.declaration import Declaration
+    from ...declarations.model_resources import ModelResource
+    from ...declarations.permissions import RuleDecision
+    from ...declarations.request import Request
+    from ...declarations.resources import Resource
+    from ...declarations.server import Server
 
 FOR_DEVELOPERS = "It tells hidden from missing, as clients are never told."
 
 
-class Command(SpokenCommand):
+class Command(HelpfulCommand):
     help = (
         "Tell which rule decides what a user may use of a server: everything, one thing by\n"
         f"its name, or what is at a URI. {FOR_DEVELOPERS}"
@@ -46,8 +46,8 @@ class Command(SpokenCommand):
         parser.add_argument("user", metavar="USER", nargs="?", help="whom to explain it for")
         parser.add_argument("name", metavar="NAME", nargs="?", help="a name or URI; default: all")
         parser.add_argument("--nobody", action="store_true", help="for who is not signed in")
-        people.add_scopes(parser)
-        people.add_server(parser)
+        arguments.add_scopes(parser)
+        arguments.add_server(parser)
         parser.add_argument("--format", choices=["table", "json"], default="table")
 
     def handle(
@@ -59,9 +59,9 @@ class Command(SpokenCommand):
             user, name = None, user
         elif user is None:
             raise CommandError("Name a user, or say --nobody.", returncode=2)
-        server = people.served(options["server"])
+        server = arguments.served(options["server"])
         who, principal = _who(user, options["scope"])
-        explained = _explained(people.asking(principal, server), server, name)
+        explained = _explained(arguments.asking(principal, server), server, name)
         shown = {"user": user, "active": _is_active(who), "server": server.name, **explained}
         show: Callable[..., None] = self._json if options["format"] == "json" else self._tables
         show(shown)
@@ -119,11 +119,11 @@ def _word(allowed: bool) -> str:
 
 
 def _who(name: str | None, scopes: list[str]) -> tuple[Any, Principal]:
-    """The user as they are, also one who is not active, and as whom they act."""
+    """Return the user, who may be inactive, and the principal. Without a name: None, anonymous."""
     if name is None:
         return None, anonymous()
-    user = people.user_named(name)
-    return user, Principal(user, as_client(people.checked(scopes)))
+    user = arguments.user_named(name)
+    return user, Principal(user, as_client(arguments.checked(scopes)))
 
 
 def _is_active(user: Any) -> bool:
@@ -144,7 +144,7 @@ def _named(server: Server, name: str) -> list[tuple[str, Declaration]]:
     found = [(kind, thing) for kind, thing in things if thing.name == name]
     if not found:
         hint = near(name, [thing.name for _, thing in things]) or " Without a name: everything."
-        raise CommandError(f"{server.name} has no {name!r}.{hint}")
+        raise CommandError(f"{server.public_name} has no {name!r}.{hint}")
     return found
 
 
@@ -152,19 +152,19 @@ def _named(server: Server, name: str) -> list[tuple[str, Declaration]]:
 
 
 def _at(request: Request, server: Server, uri: str) -> dict[str, Any]:
-    from ...dispatch.visibility import visible
+    from ...calls.visibility import visible
 
     ways = [_way(one, variables, request) for one, variables in server.catalog.at(uri)]
     if not ways:
         known = ", ".join([*server.catalog.resources, *server.catalog.templates]) or "none"
-        raise CommandError(f"Nothing of {server.name} is at {uri}. There are: {known}.")
+        raise CommandError(f"Nothing of {server.public_name} is at {uri}. There are: {known}.")
     return {"uri": uri, "allowed": uri in visible(request, [uri]), "ways": ways}
 
 
 def _way(resource: Resource, variables: dict[str, str], request: Request) -> dict[str, Any]:
-    from ...declare.traces import trace
+    from ...declarations.explain import trace
 
-    gates: list[Reason] = trace(resource, variables, request)
+    gates: list[RuleDecision] = trace(resource, variables, request)
     fields = _fields(resource) if all(gate.allows for gate in gates) else []
     return {"resource": str(resource), "gates": gates, "fields": fields}
 

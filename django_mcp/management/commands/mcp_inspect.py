@@ -1,8 +1,8 @@
 """
-``manage.py mcp_inspect``: what a server exposes, for people, for programs and for CI.
+``manage.py mcp_inspect``: show what a server exposes, for people, programs and CI.
 
-Rule: for a user it is what the protocol's own lists show that user. Without one it is all
-that is declared, with the permission that each thing asks for.
+With ``--user`` it shows the protocol's own lists for that user. Without, it shows all declarations
+with the permission that each requires.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from .. import people
-from ..output import SpokenCommand, near
+from .. import arguments
+from ..output import HelpfulCommand, near
 
 if TYPE_CHECKING:
-    from ...declare.declarations import Declaration
-    from ...declare.servers import Server
-    from ...principal import Principal
+    from ...auth.principal import Principal
+    from ...declarations.declaration import Declaration
+    from ...declarations.server import Server
 
 Things = dict[str, list[Any]]
 KINDS = ("tools", "resources", "templates", "prompts")
 
 
-class Command(SpokenCommand):
+class Command(HelpfulCommand):
     help = (
         "Show what a server exposes: everything that is declared or, with --user, what that\n"
         "user may use. A snapshot is a file to keep beside the code: --check compares."
@@ -41,8 +41,8 @@ class Command(SpokenCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name", metavar="NAME", nargs="?", help="one thing, by name or URI")
-        people.add_user(parser, "what this user may use; without, everything declared")
-        people.add_server(parser)
+        arguments.add_user(parser, "what this user may use; without, everything declared")
+        arguments.add_server(parser)
         parser.add_argument(
             "--format", choices=["table", "json", "snapshot"],
             help="json: as the protocol's lists have it (default: table)",
@@ -51,10 +51,10 @@ class Command(SpokenCommand):
         parser.add_argument("--check", metavar="FILE", type=Path, help="compare with a snapshot")
 
     def handle(self, *args: Any, name: str | None, user: str | None, **options: Any) -> None:
-        principal = None if user is None else people.principal(user, options["scope"])
+        principal = None if user is None else arguments.principal(user, options["scope"])
         if user is None and options["scope"]:
             raise CommandError("--scope narrows what a user may do: say --user.", returncode=2)
-        server = people.served(options["server"])
+        server = arguments.served(options["server"])
         if options["output"] or options["check"]:
             if name is not None:
                 raise CommandError("A snapshot is of everything: leave NAME out.", returncode=2)
@@ -80,7 +80,7 @@ class Command(SpokenCommand):
             self.note(f"Written to {output}.")
 
     def _check(self, file: Path, now: dict[str, Any]) -> None:
-        from ...testing.differences import differences
+        from ...testing.snapshots import differences
 
         found = differences(_read(file), now)
         if found:
@@ -113,7 +113,7 @@ class Command(SpokenCommand):
             return
         count = sum(map(len, found.values()))
         told = f"{user} may use" if user else "whoever may use it, there is"
-        self.stdout.write(f"Of the server {server.name}, {told}: {count or 'nothing'}.")
+        self.stdout.write(f"Of the server {server.public_name}, {told}: {count or 'nothing'}.")
         for kind in KINDS:
             if found[kind]:
                 self._heading(kind.capitalize())
@@ -132,13 +132,13 @@ class Command(SpokenCommand):
                 self.write_table([*_lines(schema)], self.style.SUCCESS)
 
 
-# What there is.
+# Declarations and definitions.
 
 
 def _things(server: Server, principal: Principal | None) -> Things:
-    from ...dispatch.usable import usable
+    from ...calls.listing import usable
 
-    where = server.catalog if principal is None else usable(people.asking(principal, server))
+    where = server.catalog if principal is None else usable(arguments.asking(principal, server))
     found = {kind: getattr(where, kind) for kind in KINDS}
     return {
         kind: list(things.values() if isinstance(things, dict) else things)
@@ -147,7 +147,10 @@ def _things(server: Server, principal: Principal | None) -> Things:
 
 
 def _definitions(server: Server, principal: Principal | None) -> Things:
-    """As the lists of the protocol have them; without a user, with what each asks for."""
+    """Return the definitions in the protocol's lists.
+
+    Without a user, return those of all declarations with the permissions that they require.
+    """
     if principal is None:
         things = _things(server, None)
         return {kind: [_declared(thing) for thing in things[kind]] for kind in KINDS}
@@ -162,12 +165,13 @@ def _definitions(server: Server, principal: Principal | None) -> Things:
 def _declared(thing: Any) -> dict[str, Any]:
     shown: dict[str, Any] = thing.definition() | {"permission": thing.rule}
     if thing.arguments.schema.get("properties"):
-        shown["inputSchema"] = thing.arguments.schema  # lists tell no types of a prompt's
+        # the protocol's lists have no types of a prompt's arguments
+        shown["inputSchema"] = thing.arguments.schema
     return shown | ({"rowSchema": thing.row_schema()} if _has_rows(thing) else {})
 
 
 def _has_rows(thing: Any) -> bool:
-    from ...declare.model_resources import ModelResource
+    from ...declarations.model_resources import ModelResource
 
     return isinstance(thing, ModelResource)
 
@@ -185,7 +189,7 @@ def _read(file: Path) -> dict[str, Any]:
     return found
 
 
-# What is told of it.
+# Details.
 
 
 def _is(definition: dict[str, Any], name: str) -> bool:
@@ -199,7 +203,7 @@ def _named(server: Server, found: Things, name: str, user: str | None) -> Iterat
         hint = near(name, [one.name for one in things])
         if user is not None:
             hint += f" 'manage.py mcp_explain {user}' tells what they may not use, and why."
-        raise CommandError(f"The server {server.name} has no {name!r} here.{hint}")
+        raise CommandError(f"The server {server.public_name} has no {name!r} here.{hint}")
     yield from named
 
 
@@ -231,7 +235,7 @@ def _schemas(thing: Any) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _lines(schema: dict[str, Any]) -> Iterator[Sequence[str]]:
-    from ...declare.words import kind, lines
+    from ...declarations.schema_summary import kind, lines
 
     found = lines(schema)
     if not found:

@@ -1,4 +1,4 @@
-"""``manage.py mcp_prune``: forget what is over."""
+"""``manage.py mcp_prune``: delete ended streams, idle sessions and finished calls."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db.utils import OperationalError, ProgrammingError
 
-from ...delivery.pruning import prune
+from ...storage.retention import prune
+
+LABELS = {
+    "events": "events of streams that ended",
+    "sessions": "idle sessions",
+    "calls": "finished calls",
+    "steps": "results of request.once",
+    "changes": "changes of rows that subscribers were told of",
+    "interests": "subscribed models",
+    "visibility_snapshots": "what lists showed to users",
+}
 
 
 class Command(BaseCommand):
@@ -25,4 +35,4 @@ class Command(BaseCommand):
             hint = "Has 'manage.py migrate' been run, with --database for DJANGO_MCP['DATABASE']?"
             raise CommandError(f"{error}\n{hint}") from error
         for kind, count in counts.items():
-            self.stdout.write(f"{kind}: {count}")
+            self.stdout.write(f"{LABELS[kind]}: {count}")

@@ -1,4 +1,4 @@
-"""``manage.py mcp_stdio``: serve one client on stdin and stdout."""
+"""``manage.py mcp_stdio``: serve one client over stdin and stdout."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
-from ... import threads
-from ...declare.servers import Server, servers
-from ...principal import Principal, anonymous
-from ...transports.endings import flush
-from ...transports.stdio import serve, taken_streams
-from ..people import add_server, resolved
+from ...auth.principal import Principal, anonymous
+from ...declarations.server import Server, servers
+from ...runtime import threads
+from ...transports.stdio import flush, serve, taken_streams
+from ..arguments import add_server, resolved
 
 
 class Command(BaseCommand):
@@ -42,10 +41,14 @@ class Command(BaseCommand):
 
         alone = getattr(self, "_called_from_command_line", False)
         if alone:
-            connections.close_all()  # this thread needs none any more, and may be left as it is
+            # The main thread needs no connection while the event loop runs, and the process may
+            # exit without cleaning up this thread.
+            connections.close_all()
         with taken_streams(for_good=alone) as (reading, writing):
             asyncio.run(serve(server, principal, reading, writing, leaves=alone))
-            flush()  # here it is bounded, as is all that follows; in the interpreter's exit not
+            # Flush while the time limit of the shutdown applies. On exit, the interpreter flushes
+            # without one.
+            flush()
 
     def _server(self, name: str) -> Server:
         server = resolved(name)
@@ -57,7 +60,7 @@ class Command(BaseCommand):
 
 
 def load(name: str) -> Principal:
-    """The user of that name as they are now; nobody, if they may not sign in any more."""
+    """Return the principal of that user as stored now. Anonymous if missing or inactive."""
     from django.contrib.auth import get_user_model
 
     model = get_user_model()

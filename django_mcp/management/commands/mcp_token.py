@@ -1,8 +1,8 @@
 """
-``manage.py mcp_token``: make, list and revoke personal access tokens.
+``manage.py mcp_token``: create, list and revoke personal access tokens.
 
-Rule: stdout carries what was asked for and nothing else, so that a new token
-can be piped to where it belongs; nothing that is said repeats a secret.
+stdout has only the result, so that a new token can be piped to where it belongs. No message repeats
+a secret.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from django.utils import timezone
 
 from ...models import Token
 from ...tokens import SECRET, VALID, revoke, state
+from ..arguments import UNMIGRATED, checked, named, unmigrated, user_named
 from ..output import table
-from ..people import UNMIGRATED, checked, named, unmigrated, user_named
 
-DAYS, MOST_DAYS = 90, 36_500
+DEFAULT_DAYS, MAX_DAYS = 90, 36_500
 HEADER = ("ID", "USER", "NAME", "TOKEN", "SERVER", "SCOPES", "EXPIRES", "LAST USED", "STATE")
 
 
 def lifetime(text: str) -> int:
-    """A number of days, as an argument."""
+    """Parse a number of days."""
     days = int(text)
-    if not 0 <= days <= MOST_DAYS:
+    if not 0 <= days <= MAX_DAYS:
         raise ValueError(text)
     return days
 
@@ -42,8 +42,8 @@ def create_options(parser: CommandParser) -> None:
         help="what it is good for, of what its user may do; none: for all of that",
     )  # fmt: skip
     parser.add_argument(
-        "--days", metavar="N", type=lifetime, default=DAYS,
-        help=f"days until it expires (default: {DAYS}); 0: never",
+        "--days", metavar="N", type=lifetime, default=DEFAULT_DAYS,
+        help=f"days until it expires (default: {DEFAULT_DAYS}); 0: never",
     )  # fmt: skip
     parser.add_argument(
         "--server", metavar="NAME", help="the one server it is for (default: all servers)"
@@ -75,7 +75,7 @@ class Command(BaseCommand):
         "Make, list and revoke personal access tokens. With one a program acts over HTTP as a "
         "user, with that user's permissions: it sends the header 'Authorization: Bearer TOKEN'."
     )
-    requires_system_checks: list[str] = []  # what is broken must not keep a token from its end
+    requires_system_checks: list[str] = []  # a token must be revocable even if checks fail
 
     def add_arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -119,9 +119,13 @@ class Command(BaseCommand):
 
 
 def make(
-    user: str, name: str, scopes: Sequence[str] = (), days: int = DAYS, server: str | None = None
+    user: str,
+    name: str,
+    scopes: Sequence[str] = (),
+    days: int = DEFAULT_DAYS,
+    server: str | None = None,
 ) -> tuple[Token, str]:
-    """A new token for the user of that name, and its secret. Raises ``CommandError``."""
+    """Return a new token for the user of that name, and its secret. Raise ``CommandError``."""
     owner = user_named(user)
     if not owner.is_active:
         raise CommandError(f"{user!r} is not active: a token would open nothing for them.")
@@ -138,7 +142,7 @@ def _label(name: str) -> str:
 
 
 def _named(text: str) -> QuerySet[Token]:
-    """The token of an id, or the token itself. What is said repeats neither it nor a part."""
+    """Return the token with that id or secret. Error messages repeat no part of a secret."""
     if SECRET.fullmatch(text):
         found, shown = Token.objects.filter(digest=Token.digest_of(text)), "such token"
     elif text.isdecimal() and len(text) < 19:

@@ -1,8 +1,8 @@
 """
-``manage.py startmcp``: a first ``mcp.py`` for an app, to be read and cut down.
+``manage.py startmcp``: write a first ``mcp.py`` for an app, to be read and cut down.
 
-Rule: what is there is never overwritten unasked, and nothing is written into a package
-that is not the project's.
+An existing file is not overwritten without ``--force``. Nothing is written into an installed
+package.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from django.apps import AppConfig, apps
 from django.core.management.base import CommandError, CommandParser
 
 from ..drafts import Draft, draft
-from ..output import SpokenCommand
+from ..output import HelpfulCommand
 
 NEXT = """\
 Read it: whatever it names can be seen by who may view it in the admin. Then:
@@ -24,7 +24,7 @@ Read it: whatever it names can be seen by who may view it in the admin. Then:
   manage.py mcp_connect CLIENT             connects a client to it"""
 
 
-class Command(SpokenCommand):
+class Command(HelpfulCommand):
     help = (
         "Write an mcp.py for an app, from its models and views: a start, which shows little and "
         "writes nothing."
@@ -65,7 +65,7 @@ class Command(SpokenCommand):
 
 
 def app_named(label: str) -> AppConfig:
-    """The app of that label, or of that dotted name. Raises ``CommandError``."""
+    """Return the app with that label or dotted name. Raise ``CommandError``."""
     for app in apps.get_app_configs():
         if label in (app.label, app.name):
             return app
@@ -76,14 +76,14 @@ def app_named(label: str) -> AppConfig:
 
 
 def is_own(app: AppConfig) -> bool:
-    """Whether its package is the project's, and not one that was installed."""
+    """Whether the app's package is part of the project, not installed."""
     installed = {Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib")}
     path = Path(app.path).resolve()
     return app.label != "django_mcp" and not any(path.is_relative_to(one) for one in installed)
 
 
 def check(app: AppConfig, path: Path, force: bool) -> None:
-    """Raises ``CommandError`` where nothing should be written."""
+    """Raise ``CommandError`` if nothing should be written."""
     if not is_own(app):
         raise CommandError(
             f"{app.label} is an installed package: --print shows what an app of yours may take."

@@ -1,5 +1,5 @@
 """
-What ``mcp_doctor`` looks at, and how it says what it found.
+The checks of ``mcp_doctor``, and its findings.
 
-Rule: it looks from outside where clients do, and changes nothing.
+Checks look at a server from outside, as clients do, and change nothing.
 """

@@ -1,14 +1,21 @@
 """
-What is installed, and how the project is put together: what needs no request to be seen.
+Checks of ``mcp_doctor`` on this machine: installation, ASGI application, databases and wake-ups.
 
-Rule: it looks and changes nothing; the one thing it runs is the project's own ASGI
-application, with a request that anybody may send.
+They need no running server and write nothing. ``application`` sends one request to the project's
+ASGI application, in this process. ``workers`` sends a wake-up to itself over the channel layer or
+LISTEN and NOTIFY, to see whether it arrives. Other workers ignore the message. ``databases``
+reports each database that does not answer only once. ``declared`` lists tools in every revision,
+and ``stdio`` starts ``mcp_stdio`` in a subprocess, as a client does.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import platform
+import subprocess
+from collections.abc import Collection
+from contextlib import suppress
 from importlib import metadata
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,27 +24,243 @@ import django
 from django.apps import apps
 from django.conf import settings as django_settings
 from django.core.checks import run_checks
+from django.db import DatabaseError, connections, router
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.recorder import MigrationRecorder
 from django.http.request import validate_host
 from django.utils.module_loading import import_string
 
 from ...checks import check_deployment
 from ...conf import settings
-from ...declare.servers import Server, servers
-from ...transports.http.guards import allowed_hosts
-from .findings import Finding, Findings, note, of_checks, ok, problem, warning
-from .messages import DISCOVER, around, is_answer
+from ...declarations.server import Server, servers, sse_address
+from ...exceptions import Misdeclared
+from ...models import Session, Token
+from ...protocol.revisions import REVISIONS
+from ...storage import wakeups
+from ...storage.databases import is_there
+from ...storage.wakeups import ChannelLayerConnection
+from ...transports.http.security import allowed_hosts
+from ..client_files import own_command
+from .findings import (
+    DISCOVER,
+    INITIALIZE,
+    Finding,
+    Findings,
+    around,
+    counted,
+    is_answer,
+    message,
+    note,
+    of_checks,
+    ok,
+    problem,
+    request,
+    warning,
+)
+
+WAKEUP_TIMEOUT_SECONDS, POLL_INTERVAL_SECONDS = 5.0, 0.02
+FLOOR = "Each looks at the rows six times a second instead, and nothing is lost."
+
+
+def workers() -> Findings:
+    """Check that wake-ups between workers arrive, and detect a pooler before PostgreSQL."""
+    if wakeups.is_configured() or wakeups.is_postgres():
+        yield asyncio.run(_tried())
+    else:
+        yield note("Nothing rings between workers.", FLOOR)
+    if settings.DATABASE in connections:
+        yield from _pool(connections[settings.DATABASE])
+
+
+async def _tried() -> Finding:
+    line = ChannelLayerConnection()
+    line.open(_unheard)
+    try:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(WAKEUP_TIMEOUT_SECONDS):
+                while line.is_open and not (line.is_prompt or line.trouble):  # noqa: ASYNC110
+                    await asyncio.sleep(POLL_INTERVAL_SECONDS)
+        return _told(line)
+    finally:
+        await line.close()
+
+
+def _unheard(streams: Collection[int]) -> None: ...
+
+
+def _told(line: ChannelLayerConnection) -> Finding:
+    if line.is_prompt:
+        return ok(f"Workers ring each other by the {line.called}: a message came back.")
+    if line.trouble or line.is_open:
+        words = line.trouble or f"nothing came back in {WAKEUP_TIMEOUT_SECONDS:g} seconds"
+        return warning(f"The {line.called} between workers does not work: {words}.", FLOOR)
+    return note(f"The {line.called} reaches no other worker.", FLOOR)
+
+
+def _pool(connection: BaseDatabaseWrapper) -> Findings:
+    """Warn if a pooler, such as PgBouncer, is in front of PostgreSQL.
+
+    In transaction mode it breaks server-side cursors, which Django has to be told. A pooler is
+    detected because the backend process differs from that of the connection.
+    """
+    given = connection.settings_dict
+    if connection.vendor != "postgresql" or given.get("DISABLE_SERVER_SIDE_CURSORS"):
+        return
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            (number,) = cursor.fetchone()
+    except DatabaseError:
+        return  # ``databases`` reports that
+    raw = getattr(connection.connection, "pgconn", None)
+    if raw is not None and raw.backend_pid != number:
+        yield warning(
+            "There is a pool, such as PgBouncer, before PostgreSQL.",
+            "If it is in transaction mode, set DISABLE_SERVER_SIDE_CURSORS = True.",
+        )
+
+
+APP = "django_mcp"
+
+
+def databases() -> Findings:
+    for alias, what in uses().items():
+        if alias in connections:  # a missing alias is reported by the system checks
+            yield from _database(alias, " and ".join(what))
+
+
+def uses() -> dict[str, list[str]]:
+    """Return the aliases of the databases in use, and what each holds."""
+    found: dict[str, list[str]] = {}
+    found.setdefault(router.db_for_write(Token), []).append("access tokens")
+    found.setdefault(router.db_for_write(Session), []).append("sessions")
+    found.setdefault(settings.DATABASE, found.get(settings.DATABASE, ["sessions"]))
+    return found
+
+
+def _database(alias: str, what: str) -> Findings:
+    connection = connections[alias]
+    named = f"The database {alias!r} ({connection.display_name}, {what})"
+    if not is_there(alias):
+        yield problem(f"{named} is not there yet.", migrate(alias))
+        return
+    try:
+        connection.ensure_connection()
+        yield from _migrations(connection, alias, named)
+    except DatabaseError as error:
+        yield problem(f"{named} does not answer: {error}", "Look at DATABASES, and at its server.")
+        return
+    if connection.vendor == "sqlite":
+        yield from _sqlite(connection, named)
+
+
+def _migrations(connection: Any, alias: str, named: str) -> Findings:
+    """Report missing migrations of this app, and those that only a newer version has."""
+    executor = MigrationExecutor(connection)
+    targets = [key for key in executor.loader.graph.leaf_nodes() if key[0] == APP]
+    missing = [step.name for step, _ in executor.migration_plan(targets) if step.app_label == APP]
+    applied = MigrationRecorder(connection).applied_migrations()
+    unknown = sorted(
+        name
+        for app, name in applied
+        if app == APP and (app, name) not in executor.loader.graph.nodes
+    )
+    if missing:
+        yield problem(f"{named} lacks the migrations {', '.join(missing)}.", migrate(alias))
+    elif unknown:
+        yield warning(
+            f"{named} has the migrations of a newer version: {', '.join(unknown)}.",
+            "Install the version that it was migrated for.",
+        )
+    else:
+        yield ok(f"{named} is migrated.")
+
+
+def migrate(alias: str) -> str:
+    return "manage.py migrate" + ("" if alias == "default" else f" --database {alias}")
+
+
+def _sqlite(connection: Any, named: str) -> Findings:
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA journal_mode")
+        (mode,) = cursor.fetchone()
+    if mode == "wal":
+        yield ok(f"{named}: readers do not wait for its writer (WAL).")
+    elif mode == "memory":
+        yield note(f"{named} is in memory: it ends with the process.")
+    else:
+        yield warning(
+            f"{named}: readers wait for its writer (journal_mode is {mode}).",
+            "django_mcp.storage.sqlite(path) makes an entry of DATABASES with WAL.",
+        )
+
+
+STDIO_TIMEOUT_SECONDS = 60
+
+
+def declared(server: Server, user: Any) -> Findings:
+    """List the tools as ``user`` in every revision."""
+    from ...testing import Client
+
+    try:
+        server.ready()
+    except Misdeclared as error:
+        told = f"The server {server.public_name!r} cannot be served: {error}"
+        yield problem(told, "manage.py check")
+        return
+    if server.is_empty:
+        yield note(f"The server {server.public_name!r} declares nothing.", "manage.py startmcp APP")
+        return
+    counts = {}
+    for revision in REVISIONS:
+        with Client(user, server=server, revision=revision) as client:
+            counts[revision] = len(client.tools())
+    who = user.get_username() if user is not None else "whoever shows no token"
+    number = max(counts.values())
+    yield ok(f"{', '.join(counts)} are spoken; {who} is shown {counted(number)}.")
+    if old := sse_address(server):
+        yield note(f"HTTP+SSE is on: clients that can do nothing else take {old}.")
+
+
+def stdio(server: Server, user: str | None) -> Findings:
+    """Run a handshake with ``mcp_stdio`` and check that stdout has nothing but the responses."""
+    asked = [INITIALIZE, request("notifications/initialized", id=None), request("ping", id=2)]
+    command = own_command(user, server)
+    try:
+        done = subprocess.run(
+            command,
+            input=b"\n".join([*asked, b""]),
+            capture_output=True,
+            timeout=STDIO_TIMEOUT_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        yield problem(f"mcp_stdio does not end: {type(error).__name__}", " ".join(command))
+        return
+    answers = [message(line) for line in done.stdout.splitlines()]
+    if [answer.get("id") for answer in answers] == [1, 2] and not done.returncode:
+        yield ok("mcp_stdio starts, answers and ends.")
+        return
+    said = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+    strange = [line for line in done.stdout.splitlines() if not message(line)][:1]
+    told = strange[0].decode(errors="replace") if strange else (said or ["nothing"])[0]
+    yield problem(
+        f"mcp_stdio does not answer as it should (exit code {done.returncode}): {told[:200]}",
+        "What is printed while the project starts is no MCP. Try: " + json.dumps(command),
+    )
+
 
 PACKAGE = "django_mcp"
 SERVERS = ("daphne", "uvicorn", "granian", "hypercorn")
-SECONDS = 10
+CHECK_TIMEOUT_SECONDS = 10
 MOUNT = "In asgi.py: application = mount(get_asgi_application()), from django_mcp.routing."
 
 
 def system_checks() -> Findings:
-    """As ``manage.py check`` finds, and ``check --deploy`` where it is no development."""
+    """Run the system checks, with those for deployment unless ``DEBUG`` is on."""
     found = list(run_checks(include_deployment_checks=not django_settings.DEBUG))
     if django_settings.DEBUG:
-        found += check_deployment()  # what of it matters here too
+        found += check_deployment()  # this package's own deployment checks
     shown = list(of_checks(found))
     yield from shown or [ok("The system checks find nothing.")]
 
@@ -82,7 +305,7 @@ def _version(name: str) -> str | None:
 
 
 def application() -> Findings:
-    """ASGI_APPLICATION, and whether every server is in it."""
+    """Check that ``ASGI_APPLICATION`` can be imported and serves every server."""
     path = getattr(django_settings, "ASGI_APPLICATION", None)
     if not path:
         yield warning(
@@ -92,7 +315,7 @@ def application() -> Findings:
         return
     try:
         found = import_string(path)
-    except Exception as error:  # the project's code runs
+    except Exception as error:  # importing runs the project's code, which may raise anything
         yield problem(
             f"ASGI_APPLICATION, {path}, cannot be imported: {type(error).__name__}: {error}",
             "Start with this error: no ASGI server can start.",
@@ -104,11 +327,11 @@ def application() -> Findings:
 
 
 async def _mounted(application: Any, server: Server, path: str) -> Finding:
-    """Whether a request to the server's path comes to the server."""
-    where = f"The server {server.name!r}, /{server.path},"
+    """Check that a request to the server's path reaches the server."""
+    where = f"The server {server.public_name!r}, /{server.path},"
     try:
         status, body = await _asked(application, _scope(server))
-    except Exception as error:  # whatever else is in there
+    except Exception as error:  # the application may raise anything
         return problem(f"{where} breaks in {path}: {type(error).__name__}: {error}", MOUNT)
     if status in (200, 401) and is_answer(body):
         return ok(f"{where} is in {path}.")
@@ -116,19 +339,19 @@ async def _mounted(application: Any, server: Server, path: str) -> Finding:
 
 
 async def _asked(application: Any, scope: dict[str, Any]) -> tuple[int, bytes]:
-    """The status and the body of an answer, when the application is done."""
+    """Return the status and the body of the application's response."""
     coming: list[dict[str, Any]] = [{"type": "http.request", "body": DISCOVER}]
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
         if not coming:
-            await asyncio.Event().wait()  # the client stays
+            await asyncio.Event().wait()  # the client does not disconnect
         return coming.pop()
 
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    async with asyncio.timeout(SECONDS):
+    async with asyncio.timeout(CHECK_TIMEOUT_SECONDS):
         await application(scope, receive, send)
     return sent[0]["status"], b"".join(one.get("body", b"") for one in sent)
 
@@ -150,7 +373,7 @@ def _scope(server: Server) -> dict[str, Any]:
 
 
 def address() -> Findings:
-    """The public origin: whether it is said, allowed and safe."""
+    """Check that ``DJANGO_MCP["URL"]`` is set, allowed by ALLOWED_HOSTS, and https."""
     origin = urlsplit(settings.URL)
     host = origin.hostname or ""
     if "URL" not in settings.given():

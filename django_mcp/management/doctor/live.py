@@ -1,39 +1,188 @@
 """
-A visit to a running server, as each kind of client would make it.
+Checks of ``mcp_doctor`` on a running server, by HTTP requests as each kind of client sends them.
 
-Rule: nothing of the project's is called or changed: it discovers, lists, pings, and ends
-the session that it began. A token is shown to this address alone, and never in the clear.
+``LiveChecks`` discovers, lists and pings. It calls no tool, changes nothing, and ends the session
+that it starts. The token is sent to the given URL only, and never without TLS, except to this
+machine.
+
+``older`` opens an HTTP+SSE stream, if the server has that on, and checks that the URL in the
+stream's first event leads back to the stream.
+
+``client_addresses`` checks which client address the server sees through a proxy, because rate
+limits count by it. It sends a false address in the headers that proxies use, and compares the
+address that the server reports (``address_probe``) with that of this machine on the connection.
 """
 
 from __future__ import annotations
 
+import ipaddress
+import json
+import re
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 
-from ...protocol import http
+from ...protocol import http_rules
 from ...protocol.errors import HEADER_MISMATCH
-from .findings import Finding, Findings, note, ok, problem, warning
-from .installation import MOUNT, is_local
-from .messages import (
+from ...runtime import address_probe
+from ...runtime.address_probe import SeenAddress
+from .findings import (
     DISCOVER,
     INITIALIZE,
     SESSIONS,
+    Finding,
+    Findings,
+    ProbeClient,
+    ProbeResponse,
+    Unreachable,
     around,
     counted,
     error,
     is_answer,
+    note,
+    ok,
+    problem,
     request,
     result,
     standing_alone,
     typed,
+    warning,
 )
-from .sse import older
-from .wire import Answer, Unreachable, Wire
+from .installation import MOUNT, is_local
 
-NO_TOKEN = "mcp_" + "0" * 43  # has the form of one, and is none
+ADDRESS = re.compile(rb"\Aevent: endpoint\r?\n(?:.*\r?\n)*?data: (/[!-~]*)\r?\n")
+ASTRAY = (
+    "Let the proxy pass on the path and the query as they are; a path that it takes away must be "
+    "said: FORCE_SCRIPT_NAME, or the root path of the ASGI server."
+)
+
+
+def older(visit: LiveChecks) -> Findings:
+    """Check HTTP+SSE, which clients of the first revision need."""
+    try:
+        answer = visit.wire.ask(
+            "GET", visit.with_token({"Accept": http_rules.SSE_TYPE}, {}), first=True
+        )
+    except Unreachable:
+        return  # ``sessions`` reports why streams do not work
+    if answer.status == 200 and answer.kind == http_rules.SSE_TYPE:
+        yield _named(visit, answer)
+
+
+def _named(visit: LiveChecks, answer: ProbeResponse) -> Finding:
+    named = ADDRESS.match(answer.body)
+    if named is None:
+        return problem("A stream of HTTP+SSE does not begin with an address to post to.", ASTRAY)
+    address = named[1].decode("ascii")
+    path = address.partition("?")[0]
+    posted = visit.wire.ask("POST", visit.with_token(typed(), {}), request("ping"), path=address)
+    visit.wire.ask("DELETE", visit.with_token({}, {}), path=address)
+    if posted.status == 202:
+        return ok(f"HTTP+SSE is on, for clients that know nothing newer; they post to {path}.")
+    words = f"HTTP+SSE names {path} to post to, which is answered by {posted.status}."
+    return problem(words, ASTRAY)
+
+
+FORGED = "192.0.2.123"  # RFC 5737: an address for documentation, which no client has
+# A visit from here is not taken for one of a proxy on the same machine, which comes from 127.0.0.1
+# and which servers trust by default. Linux has all of 127.0.0.0/8.
+LOCAL, SECOND_LOCAL = "127.0.0.1", "127.0.0.2"
+METADATA = "/.well-known/oauth-authorization-server"
+SET_HEADER = "In nginx: proxy_set_header X-Forwarded-For $remote_addr;"
+TRUST_PROXY = (
+    "Name the proxy to the server: FORWARDED_ALLOW_IPS=ADDRESS in the environment of uvicorn or "
+    "gunicorn, --proxy-headers of daphne."
+)
+
+
+def client_addresses(visit: LiveChecks) -> Findings:
+    """Check the MCP endpoint and, if clients may register themselves, the registration endpoint."""
+    wire = _from_elsewhere(visit.wire)
+    if wire is None:
+        yield note("Over the loopback device it cannot be told which address the server sees.")
+        return
+    yield _looked_at(wire, "The MCP endpoint", around(), DISCOVER, None)
+    if path := _registration_path(wire):
+        headers = {"Content-Type": "application/json"}  # an empty body registers nothing
+        yield _looked_at(wire, "The registration endpoint", headers, b"{}", path)
+
+
+def _from_elsewhere(wire: ProbeClient) -> ProbeClient | None:
+    """Return a wire from an address that no proxy has. None if this machine has no such address."""
+    if wire.own_address() != LOCAL:
+        return wire if wire.own_address() != "::1" else None
+    try:
+        with socket.socket() as probe:
+            probe.bind((SECOND_LOCAL, 0))
+    except OSError:
+        return None
+    return ProbeClient(wire.url, wire.seconds, source=SECOND_LOCAL)
+
+
+def _registration_path(wire: ProbeClient) -> str:
+    try:
+        answer = wire.ask("GET", {}, path=METADATA)
+        found = json.loads(answer.body)["registration_endpoint"] if answer.status == 200 else ""
+        return urlsplit(found).path
+    except (Unreachable, ValueError, TypeError, KeyError, AttributeError):
+        return ""
+
+
+def _looked_at(
+    wire: ProbeClient, what: str, headers: Mapping[str, str], body: bytes, path: str | None
+) -> Finding:
+    claimed = {
+        address_probe.REQUEST_HEADER: address_probe.signed_probe(),
+        "X-Forwarded-For": FORGED, "X-Real-IP": FORGED, "Forwarded": f"for={FORGED}",
+    }  # fmt: skip
+    answer: ProbeResponse = wire.ask("POST", {**headers, **claimed}, body, path=path)
+    seen = address_probe.read_response(answer.headers.get(address_probe.RESPONSE_HEADER))
+    if seen is None:
+        return note(
+            f"{what} does not say which client address it sees.",
+            "It answers only with the server's SECRET_KEY: run mcp_doctor where the server runs.",
+        )
+    return judged(what, seen, answer.own_address)
+
+
+def judged(what: str, seen: SeenAddress, own: str) -> Finding:
+    hops = [hop.strip() for hop in seen.forwarded.split(",") if hop.strip()]
+    if seen.client == FORGED:
+        return problem(
+            f"{what} believes any client that sends X-Forwarded-For: no limit by address holds.",
+            f"Let the proxy replace the header, not pass it on. {SET_HEADER}",
+        )
+    if seen.client == own or seen.client in hops:
+        return ok(f"{what} sees the client's address, {seen.client}.")
+    if any(hop != FORGED for hop in hops):
+        return problem(
+            f"{what} sees the proxy's address, {seen.client}, for every client: all of them share "
+            "one limit.",
+            TRUST_PROXY.replace("ADDRESS", seen.client),
+        )
+    if _is_global(seen.client) and not _is_global(own):
+        return warning(
+            f"{what} sees the address {seen.client}: this machine's to the outside, or a proxy's.",
+            f"If it is a proxy's: {SET_HEADER} {TRUST_PROXY.replace('ADDRESS', seen.client)}",
+        )
+    return problem(
+        f"{what} sees the address {seen.client} for every client: the proxy does not say whose "
+        "request it passes on.",
+        f"{SET_HEADER} {TRUST_PROXY.replace('ADDRESS', seen.client)}",
+    )
+
+
+def _is_global(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_global
+    except ValueError:
+        return False
+
+
+NO_TOKEN = "mcp_" + "0" * 43  # well-formed but invalid
 ELSEWHERE = "https://elsewhere.invalid"  # RFC 6761: a name that nobody has
-LATE = 2.0  # seconds after which a person wonders
+SLOW_SECONDS = 2.0  # seconds after which a response is reported as slow
 PASSES = "Let the proxy pass the header {name}: see its documentation."
 LOST_TOKEN = "The header Authorization does not arrive: whoever shows a token is nobody."
 MORE = "--token TOKEN, or DJANGO_MCP_TOKEN in the environment, lets it look further."
@@ -43,16 +192,16 @@ BUFFERED = (
 )
 
 
-class Visit:
-    """To ``url``, with a token or as nobody. ``seconds`` bounds every wait."""
+class LiveChecks:
+    """The checks of one URL, with a token or anonymously. ``seconds`` limits each request."""
 
     def __init__(self, url: str, token: str | None, seconds: float) -> None:
-        self.wire = Wire(url, seconds)
+        self.wire = ProbeClient(url, seconds)
         self.token = token
-        self.looks: tuple[Look, ...] = ()  # what there is to look at from where we got to
+        self.looks: tuple[Look, ...] = ()  # the checks that apply, set by ``arrive``
 
     def findings(self) -> Findings:
-        """What is to be said, part by part: later ones need the earlier."""
+        """Yield the findings. Later checks depend on the first one, ``arrive``."""
         try:
             yield from self._named("the address", arrive)
         except Unreachable as unreachable:
@@ -64,17 +213,17 @@ class Visit:
             except Unreachable as unreachable:
                 yield Finding("problem", str(unreachable), unreachable.hint, part)
 
-    def _named(self, part: str, look: Callable[[Visit], Findings]) -> Findings:
+    def _named(self, part: str, look: Callable[[LiveChecks], Findings]) -> Findings:
         for one in look(self):
             yield Finding(one.level, one.words, one.hint, part)
 
-    def newest(self, method: str = "server/discover", **more: str | None) -> Answer:
-        """A request that stands alone; ``more`` are headers, None leaves one out."""
+    def newest(self, method: str = "server/discover", **more: str | None) -> ProbeResponse:
+        """Send a request of the newest revision. ``more`` are headers; None removes one."""
         return self.post(standing_alone(method), around(method), more)
 
     def post(
         self, body: bytes, headers: Mapping[str, str], more: Mapping[str, str | None] | None = None
-    ) -> Answer:
+    ) -> ProbeResponse:
         return self.wire.ask("POST", self.with_token(headers, more or {}), body)
 
     def with_token(
@@ -86,8 +235,8 @@ class Visit:
         }
 
 
-def arrive(visit: Visit) -> Findings:
-    """Whether somebody is there who speaks MCP, and lets us in."""
+def arrive(visit: LiveChecks) -> Findings:
+    """Check that an MCP server answers and accepts the token. Choose the further checks."""
     if visit.token and _is_in_the_clear(visit):
         visit.token = None
         yield warning(
@@ -105,51 +254,58 @@ def arrive(visit: Visit) -> Findings:
         yield strange(visit, answer)
 
 
-def arrived(answer: Answer) -> Finding:
+def arrived(answer: ProbeResponse) -> Finding:
     words = f"An MCP server answers in {answer.seconds * 1000:.0f} ms."
-    if answer.seconds < LATE:
+    if answer.seconds < SLOW_SECONDS:
         return ok(words)
     return warning(words, "Is a worker busy with other things?")
 
 
-def _is_in_the_clear(visit: Visit) -> bool:
+def _is_in_the_clear(visit: LiveChecks) -> bool:
     parts = visit.wire.parts
     return parts.scheme != "https" and not is_local(parts.hostname or "")
 
 
-def refused(visit: Visit, answer: Answer) -> Finding:
+def refused(visit: LiveChecks, answer: ProbeResponse) -> Finding:
     if visit.token is None:
         return note("An MCP server answers, and asks for a token.", MORE)
-    if not says_invalid(answer):  # it asks for one, as if there were none
+    # The server asks for a token although one was sent, so the header was lost.
+    if not says_invalid(answer):
         return problem(LOST_TOKEN, PASSES.format(name="Authorization"))
     hint = "manage.py mcp_token list shows those that are valid, and on which server."
     return problem("The token is refused.", hint)
 
 
-def says_invalid(answer: Answer) -> bool:
-    """Whether a token was seen, and found wrong (RFC 6750, 3.1)."""
+def says_invalid(answer: ProbeResponse) -> bool:
+    """Whether the server received a token and found it invalid (RFC 6750, 3.1)."""
     told = answer.headers.get("www-authenticate")
     return answer.status == 401 and (told is None or "invalid_token" in told)
 
 
-def strange(visit: Visit, answer: Answer) -> Finding:
-    """What answered is not what was meant, or was not asked what we asked."""
+def strange(visit: LiveChecks, answer: ProbeResponse) -> Finding:
+    """Return the finding for a response that is not that of an MCP server."""
     if 300 <= answer.status < 400:
         return redirected(visit, answer)
     failed = error(answer.body)
     words = str(failed.get("message", ""))[:200]
     if failed.get("code") == HEADER_MISMATCH:
-        hint = PASSES.format(name=f"{http.PROTOCOL_VERSION}, {http.METHOD}, {http.NAME}")
+        hint = PASSES.format(
+            name=f"{http_rules.PROTOCOL_VERSION}, {http_rules.METHOD}, {http_rules.NAME}"
+        )
         return problem(f"Headers get lost on the way: {words}.", hint)
     if failed:
         hint = "Add the host to ALLOWED_HOSTS." if "ALLOWED_HOSTS" in words else "See its log."
         return problem(f"It answers {answer.status}: {words}", hint)
+    if WSGI.match(answer.headers.get("server", "")):
+        return problem(
+            f"A WSGI server answers, {answer.headers['server'][:60]}: it has no MCP.", SERVE_ASGI
+        )
     told, hint = STATUSES.get(answer.status, UNKNOWN)
     kind = answer.kind or "nothing"
     return problem(f"{told} (status {answer.status}, {kind})", hint)
 
 
-def redirected(visit: Visit, answer: Answer) -> Finding:
+def redirected(visit: LiveChecks, answer: ProbeResponse) -> Finding:
     target = answer.headers.get("location", "nowhere")[:200]
     hint = "Clients do not follow redirects of a POST: give them the address it leads to."
     if urljoin(visit.wire.url, target) == f"{visit.wire.url}/":
@@ -159,7 +315,13 @@ def redirected(visit: Visit, answer: Answer) -> Finding:
 
 UNKNOWN = ("Something answers that is no MCP server", "Another program may listen here.")
 PROXY = ("A proxy answers that reaches no server", "Is the ASGI server running, and where?")
-DJANGO = f"The ASGI server may serve another application, or it is WSGI. {MOUNT}"
+# The Server header of WSGI servers. Behind a proxy it is the proxy's.
+WSGI = re.compile(r"gunicorn(?!/asgi)|WSGIServer|waitress|uWSGI|.*mod_wsgi|Cheroot", re.I)
+SERVE_ASGI = (
+    "Serve asgi.py with an ASGI server: daphne, uvicorn, granian, hypercorn, or gunicorn with "
+    "--worker-class uvicorn_worker.UvicornWorker. A site may stay on WSGI beside it."
+)
+DJANGO = f"Either a WSGI server answers, which has no MCP, or the application lacks it. {MOUNT}"
 STATUSES: dict[int, tuple[str, str]] = {
     400: ("The request is refused", "If Django answered: is the host in ALLOWED_HOSTS?"),
     401: ("Somebody before the MCP server asks who it is", "Let the proxy leave that to it."),
@@ -174,11 +336,11 @@ STATUSES: dict[int, tuple[str, str]] = {
 }
 
 
-# Who is let in.
+# Authentication.
 
 
-def tokens(visit: Visit) -> Findings:
-    """Whether the header arrives, and what is said to who has no token."""
+def tokens(visit: LiveChecks) -> Findings:
+    """Check that invalid tokens are rejected, and what a request without a token receives."""
     wrong = visit.newest(Authorization=f"Bearer {NO_TOKEN}")
     if not says_invalid(wrong):
         yield problem(LOST_TOKEN, PASSES.format(name="Authorization"))
@@ -197,7 +359,7 @@ def tokens(visit: Visit) -> Findings:
         yield note(f"Who shows no token sees what is PUBLIC: {listed(nobody)}.")
 
 
-def lists(visit: Visit) -> Findings:
+def lists(visit: LiveChecks) -> Findings:
     answer = visit.newest("tools/list")
     if answer.status == 200:
         yield ok(f"It lists {listed(answer)} {'with the token' if visit.token else ''}".rstrip())
@@ -205,7 +367,7 @@ def lists(visit: Visit) -> Findings:
         yield strange(visit, answer)
 
 
-def listed(answer: Answer) -> str:
+def listed(answer: ProbeResponse) -> str:
     found = result(answer.body)
     tools = found.get("tools")
     number = len(tools) if isinstance(tools, list) else 0
@@ -215,20 +377,20 @@ def listed(answer: Answer) -> str:
 # Sessions.
 
 
-def sessions(visit: Visit) -> Findings:
-    """From its beginning to its end, as clients of older revisions have one."""
+def sessions(visit: LiveChecks) -> Findings:
+    """Start, use and end a session, as clients of older revisions do."""
     begun = visit.post(INITIALIZE, typed())
     if begun.status != 200 or "protocolVersion" not in result(begun.body):
         yield strange(visit, begun)
         return
-    id = begun.headers.get(http.SESSION_ID)
+    id = begun.headers.get(http_rules.SESSION_ID)
     if id is None:
         yield problem(
             "A session begins without the header Mcp-Session-Id: no client finds it again.",
             PASSES.format(name="Mcp-Session-Id"),
         )
         return
-    session = typed() | {http.SESSION_ID: id, http.PROTOCOL_VERSION: SESSIONS}
+    session = typed() | {http_rules.SESSION_ID: id, http_rules.PROTOCOL_VERSION: SESSIONS}
     with _ended(visit, session):
         found = list(_within(visit, session))
         yield from found
@@ -243,7 +405,7 @@ def sessions(visit: Visit) -> Findings:
 
 
 @contextmanager
-def _ended(visit: Visit, session: Mapping[str, str]) -> Iterator[None]:
+def _ended(visit: LiveChecks, session: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     finally:
@@ -251,7 +413,7 @@ def _ended(visit: Visit, session: Mapping[str, str]) -> Iterator[None]:
             visit.wire.ask("DELETE", visit.with_token(session, {}))
 
 
-def _within(visit: Visit, session: Mapping[str, str]) -> Findings:
+def _within(visit: LiveChecks, session: Mapping[str, str]) -> Findings:
     visit.post(request("notifications/initialized", id=None), session)
     for method in ("ping", "tools/list"):
         answer = visit.post(request(method), session)
@@ -268,16 +430,16 @@ def _within(visit: Visit, session: Mapping[str, str]) -> Findings:
             return
         if answer.status != 200:
             yield strange(visit, answer)
-    yield _stream(visit, {**session, "Accept": http.SSE_TYPE})
+    yield _stream(visit, {**session, "Accept": http_rules.SSE_TYPE})
 
 
-def _stream(visit: Visit, headers: Mapping[str, str]) -> Finding:
-    """What comes first of a stream, which says something at once."""
+def _stream(visit: LiveChecks, headers: Mapping[str, str]) -> Finding:
+    """Check that a stream starts at once. The server sends its first event immediately."""
     try:
         answer = visit.wire.ask("GET", visit.with_token(headers, {}), first=True)
     except Unreachable as unreachable:
         return problem(f"A stream does not begin: {unreachable}", BUFFERED)
-    if answer.status != 200 or answer.kind != http.SSE_TYPE:
+    if answer.status != 200 or answer.kind != http_rules.SSE_TYPE:
         return problem(
             f"A stream is answered by {answer.status}, {answer.kind or 'nothing'}.",
             "Does the proxy let GET with Accept: text/event-stream through?",
@@ -286,16 +448,16 @@ def _stream(visit: Visit, headers: Mapping[str, str]) -> Finding:
         return problem("A stream says nothing, for all the time there was.", BUFFERED)
     if answer.headers.get("content-encoding", "identity") != "identity":
         return warning("A stream comes compressed: events may be kept back.", BUFFERED)
-    if answer.seconds > LATE:
+    if answer.seconds > SLOW_SECONDS:
         return warning(f"A stream began after {answer.seconds:.1f} seconds.", BUFFERED)
     return ok(f"A stream begins in {answer.seconds * 1000:.0f} ms, and is not kept back.")
 
 
-# Who else may ask, and how.
+# Other URLs, origins and hosts.
 
 
-def slashes(visit: Visit) -> Findings:
-    """The same address with a slash at its end, or without."""
+def slashes(visit: LiveChecks) -> Findings:
+    """Check the same URL with or without a slash at its end."""
     path = visit.wire.parts.path
     other = path.removesuffix("/") if path.endswith("/") else f"{path}/"
     if not path.strip("/"):
@@ -311,8 +473,8 @@ def slashes(visit: Visit) -> Findings:
         )
 
 
-def origins(visit: Visit) -> Findings:
-    """What pages in browsers may do: "Servers MUST validate the Origin header"."""
+def origins(visit: LiveChecks) -> Findings:
+    """Check that other sites' pages are rejected: "Servers MUST validate the Origin header"."""
     if visit.newest(Origin=ELSEWHERE).status < 400:
         yield problem(
             "A page of any other site may ask here.",
@@ -329,9 +491,9 @@ def origins(visit: Visit) -> Findings:
         )
 
 
-def hosts(visit: Visit) -> Findings:
-    with suppress(Unreachable):  # who does not even answer does not let it in
-        # Without the token: by that name, somebody else may be at this address.
+def hosts(visit: LiveChecks) -> Findings:
+    with suppress(Unreachable):  # no response is as good as a rejection
+        # Without the token: with this Host, a proxy may pass the request to another site.
         if is_answer_to(visit.newest(Host="elsewhere.invalid", Authorization=None)):
             yield warning(
                 "It answers to any name in the header Host.",
@@ -341,15 +503,15 @@ def hosts(visit: Visit) -> Findings:
     yield ok("It answers to its own names alone.")
 
 
-def is_answer_to(answer: Answer) -> bool:
-    """Whether the MCP server let the request come to it."""
+def is_answer_to(answer: ProbeResponse) -> bool:
+    """Whether the MCP server accepted the request or asked for a token."""
     return answer.status in (200, 401) and is_answer(answer.body)
 
 
-def schemes(visit: Visit) -> Findings:
+def schemes(visit: LiveChecks) -> Findings:
     parts = visit.wire.parts
     if parts.scheme == "https" and parts.port is None:
-        plain = Wire(parts._replace(scheme="http").geturl(), min(visit.wire.seconds, 3))
+        plain = ProbeClient(parts._replace(scheme="http").geturl(), min(visit.wire.seconds, 3))
         with suppress(Unreachable):
             if is_answer_to(plain.ask("POST", around(), DISCOVER)):
                 yield warning(
@@ -360,10 +522,10 @@ def schemes(visit: Visit) -> Findings:
         yield warning("It is not https.", "Access tokens go through the net in the clear.")
 
 
-def page(visit: Visit) -> Findings:
-    """What a person sees who opens the address."""
-    answer = visit.wire.ask("GET", {"Accept": http.HTML_TYPE})
-    if answer.status == 200 and answer.kind == http.HTML_TYPE:
+def page(visit: LiveChecks) -> Findings:
+    """Check what a browser receives at the URL."""
+    answer = visit.wire.ask("GET", {"Accept": http_rules.HTML_TYPE})
+    if answer.status == 200 and answer.kind == http_rules.HTML_TYPE:
         yield ok("A browser is shown a page.")
     elif answer.status >= 500:
         yield warning(f"A browser is shown an error ({answer.status}).", "Its log says why.")
@@ -371,11 +533,12 @@ def page(visit: Visit) -> Findings:
         yield note(f"A browser is shown no page (status {answer.status}).")
 
 
-Look = tuple[str, Callable[[Visit], Findings]]
+Look = tuple[str, Callable[[LiveChecks], Findings]]
 OUTSIDE: tuple[Look, ...] = (
     ("tokens", tokens),
     ("pages and hosts", origins),
     ("pages and hosts", hosts),
+    ("client addresses", client_addresses),
     ("other addresses", slashes),
     ("other addresses", schemes),
     ("browsers", page),

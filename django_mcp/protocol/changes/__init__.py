@@ -1,10 +1,11 @@
 """
-What each revision changed, as the way back: one small function per line of a changelog.
+The differences between revisions: one small function for each line of a revision's changelog.
 
-The rule: a value is written once, in the vocabulary of the newest revision, and walked back
-change by change, newest first. A function here takes a value as the revision that introduced
-the change spells it, and returns what the revision before would have said; it never alters its
-argument. What is taken back on the way out, an answer has put back on the way in.
+All other code writes values in the form of the newest revision. ``Changelog.undo`` applies the
+functions, newest first, to convert a value to an older revision. Each function takes a value in the
+form of the revision that introduced a change, and returns it in the form of the revision before.
+It never modifies its argument. The docstring of such a function states the change that it undoes.
+``Changelog.redo`` applies the functions for a client's answers, oldest first.
 """
 
 from __future__ import annotations
@@ -17,15 +18,18 @@ Change = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One line of a changelog: since when, about what, and the way back."""
+class RevisionChange:
+    """One change: the revision that introduced it, its subjects, and the function that undoes it.
+
+    Subjects are methods, or classes of exceptions.
+    """
 
     revision: str
     subjects: frozenset[Hashable]  # empty: every subject
     change: Change
 
     def concerns(self, revision: str, subjects: tuple[Hashable, ...]) -> bool:
-        """Whether a peer that speaks ``revision`` does not know this change to a subject."""
+        """Whether a peer with ``revision`` does not know this change, and it affects a subject."""
         return self.revision > revision and (
             not self.subjects or not self.subjects.isdisjoint(subjects)
         )
@@ -33,16 +37,19 @@ class Line:
 
 @dataclass(slots=True)
 class Changelog:
-    """The changes to one kind of thing - results, notifications - newest revision first."""
+    """The changes to one kind of value, such as results or notifications, newest revision first."""
 
-    lines: list[Line] = field(default_factory=list)
+    lines: list[RevisionChange] = field(default_factory=list)
     _plans: dict[tuple[Hashable, ...], tuple[Change, ...]] = field(default_factory=dict)
 
     def introduced_in(self, revision: str, *subjects: Hashable) -> Callable[[Change], Change]:
-        """Register how to undo a change for peers older than ``revision``."""
+        """Decorate a function that undoes a change for peers older than ``revision``.
+
+        Without ``subjects`` it applies to every subject.
+        """
 
         def register(change: Change) -> Change:
-            self.lines.append(Line(revision, frozenset(subjects), change))
+            self.lines.append(RevisionChange(revision, frozenset(subjects), change))
             self.lines.sort(key=lambda line: line.revision, reverse=True)  # stable
             self.forget()
             return change
@@ -50,11 +57,11 @@ class Changelog:
         return register
 
     def forget(self) -> None:
-        """The lines have changed."""
+        """Clear the cache, because the lines have changed."""
         self._plans.clear()
 
     def undo(self, revision: str, subjects: tuple[Hashable, ...], value: Any, *about: Any) -> Any:
-        """``value`` as ``revision`` spells it, or None if it has no words for it."""
+        """Return ``value`` in the form of ``revision``; None if that cannot express it."""
         for change in self._plan(revision, subjects):
             value = change(value, *about)
             if value is None:
@@ -62,7 +69,7 @@ class Changelog:
         return value
 
     def redo(self, revision: str, subjects: tuple[Hashable, ...], value: Any, *about: Any) -> Any:
-        """A peer's ``value``, spelt as ``revision`` does, in the newest vocabulary."""
+        """Convert a peer's ``value`` from the form of ``revision`` to that of the newest one."""
         for change in reversed(self._plan(revision, subjects)):
             value = change(value, *about)
         return value

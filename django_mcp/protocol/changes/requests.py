@@ -1,8 +1,11 @@
-"""
-The way back for the parameters of requests, which the server sends to ask the client something.
+"""Changes to the questions that a server asks the client, and to the client's answers.
 
-Each change is given the request's id too. None as a result means: this revision has no words for
-the question. What a form loses here that its answer must have again, ``answers`` puts back.
+``REQUESTS`` converts the parameters of a question to an older revision. Its functions get the
+request's id too. They return None if the revision cannot express the question.
+
+``ANSWERS`` converts a client's answer back to the newest revision, oldest change first. Its
+functions get the question's canonical parameters, because an answer must have the fields of the
+canonical form again.
 """
 
 from __future__ import annotations
@@ -14,8 +17,16 @@ from django_mcp.protocol.errors import Id
 
 from . import Changelog
 from .results import undated, unheard
-from .schemas import as_object_schema, plain_properties, wrap_value
-from .shapes import JSON, each, text, within, without
+from .schemas import (
+    JSON,
+    as_object_schema,
+    each,
+    plain_properties,
+    text,
+    within,
+    without,
+    wrap_value,
+)
 
 REQUESTS = Changelog()
 introduced_in = REQUESTS.introduced_in
@@ -25,12 +36,12 @@ SAMPLE = "sampling/createMessage"
 
 
 def blocks(content: Any) -> list[JSON]:
-    """The content of a message of sampling, which is one block or several, as a list."""
+    """Return the content of a sampling message, which is one block or a list, as a list."""
     return content if isinstance(content, list) else [content]
 
 
 def _contents(params: JSON, move: Any) -> JSON:
-    """``params`` with ``move`` applied to every block of every message."""
+    """Return ``params`` with ``move`` applied to every block of every message."""
 
     def moved(content: Any) -> Any:
         done = [move(block) for block in blocks(content)]
@@ -40,7 +51,7 @@ def _contents(params: JSON, move: Any) -> JSON:
 
 
 def _properties(params: JSON, move: Any) -> JSON:
-    """``params`` with ``move`` applied to the schema of every field of the form."""
+    """Return ``params`` with ``move`` applied to the schema of every field of the form."""
 
     def moved(properties: JSON) -> JSON:
         return {name: move(schema) for name, schema in properties.items()}
@@ -50,13 +61,13 @@ def _properties(params: JSON, move: Any) -> JSON:
 
 @introduced_in("2026-07-28", ELICIT)
 def no_elicitation_id(params: JSON, id: Id) -> JSON:
-    """Elicitations of a page to visit are not identified; they were."""
+    """URL elicitations have no id; before, they had one."""
     return params | {"elicitationId": str(id)} if params.get("mode") == "url" else params
 
 
 @introduced_in("2026-07-28", SAMPLE)
 def any_schema(params: JSON, id: Id) -> JSON:
-    """Schemas of tools may use any keyword, and outputs be of any type."""
+    """Schemas of tools may use any keyword, and outputs may have any type."""
 
     def plain(tool: JSON) -> JSON:
         tool = within(tool, "inputSchema", plain_properties)
@@ -87,7 +98,7 @@ def schema_dialect(params: JSON, id: Id) -> JSON:
 
 @introduced_in("2025-11-25", ELICIT)
 def titled_options(params: JSON, id: Id) -> JSON:
-    """One of several titled options is chosen by ``oneOf``."""
+    """A choice of titled options is ``oneOf``; before, it was ``enum`` and ``enumNames``."""
 
     def legacy(schema: JSON) -> JSON:
         if "oneOf" not in schema:
@@ -101,13 +112,13 @@ def titled_options(params: JSON, id: Id) -> JSON:
 
 @introduced_in("2025-11-25", ELICIT)
 def several_options(params: JSON, id: Id) -> JSON:
-    """Several options may be chosen in one field; before, each is a box to be ticked."""
+    """One field may take several options; before, each option is a boolean field."""
 
     def boxes(form: JSON) -> JSON:
         properties: JSON = {}
         for name, schema in form.get("properties", {}).items():
             properties |= boxes_of(name, schema) if is_choice_of_several(schema) else {name: schema}
-        # A box need not be ticked, so it cannot be required.
+        # The user may leave a boolean field unset, so the fields of options are never required.
         required = [name for name in form.get("required", ()) if name in properties]
         form = form | {"properties": properties}
         return form | {"required": required} if "required" in form else form
@@ -121,7 +132,7 @@ def is_choice_of_several(schema: JSON) -> bool:
 
 
 def options_of(schema: JSON) -> dict[str, str]:
-    """The options of a field that takes several, and how each is called."""
+    """Return the options of a field that takes several: titles by value."""
     items = schema["items"]
     if "anyOf" in items:
         return {option["const"]: option["title"] for option in items["anyOf"]}
@@ -129,12 +140,12 @@ def options_of(schema: JSON) -> dict[str, str]:
 
 
 def box_name(name: str, option: str) -> str:
-    """How the box of one option of the field ``name`` is called in the form."""
+    """Return the name of the boolean field for one option of the field ``name``."""
     return f"{name}[{option}]"
 
 
 def boxes_of(name: str, schema: JSON) -> JSON:
-    """The boxes that stand in for a field that takes several options."""
+    """Return the boolean fields that replace a field with several options: schemas by name."""
     heading, chosen = schema.get("title", name), schema.get("default", ())
     described = {"description": schema["description"]} if "description" in schema else {}
 
@@ -147,7 +158,7 @@ def boxes_of(name: str, schema: JSON) -> JSON:
 
 @introduced_in("2025-11-25", ELICIT)
 def defaults(params: JSON, id: Id) -> JSON:
-    """Every field may have a default; before, only boxes had."""
+    """Every field may have a default; before, only boolean fields could."""
 
     def bare(schema: JSON) -> JSON:
         return schema if schema.get("type") == "boolean" else without(schema, "default")
@@ -157,7 +168,7 @@ def defaults(params: JSON, id: Id) -> JSON:
 
 @introduced_in("2025-11-25", SAMPLE)
 def tools(params: JSON, id: Id) -> JSON:
-    """The model may use tools; before, what it did with them is told in words."""
+    """The model may use tools; before, text describes their use."""
     return _contents(without(params, "tools", "toolChoice"), _told)
 
 
@@ -172,7 +183,7 @@ def _told(block: JSON) -> JSON:
 
 @introduced_in("2025-11-25", SAMPLE)
 def several_blocks(params: JSON, id: Id) -> JSON:
-    """A message may have several blocks; before, it is several messages."""
+    """A message may have several blocks; before, each block is a message."""
     messages = [
         message | {"content": block}
         for message in params["messages"]
@@ -201,5 +212,35 @@ def last_modified(params: JSON, id: Id) -> JSON:
 
 @introduced_in("2025-03-26", SAMPLE)
 def audio(params: JSON, id: Id) -> JSON:
-    """A block may be audio; older clients are told that there was some."""
+    """A block may be audio; before, a text block replaces it."""
     return _contents(params, unheard)
+
+
+ANSWERS = Changelog()
+answers_introduced_in = ANSWERS.introduced_in
+
+
+@answers_introduced_in("2025-11-25", ELICIT)
+def answers_several_options(answer: JSON, params: JSON) -> JSON:
+    """One field may take several options; before, each option is a boolean field."""
+    form = params.get("requestedSchema", {})
+
+    def choices(content: JSON) -> JSON:
+        for name, schema in form.get("properties", {}).items():
+            if is_choice_of_several(schema):
+                content = _choice(content, name, schema, name in form.get("required", ()))
+        return content
+
+    return within(answer, "content", choices)
+
+
+def _choice(content: JSON, name: str, schema: JSON, required: bool) -> JSON:
+    """Return ``content`` with the boolean fields of one field replaced by a list of options.
+
+    The list is left out if the field is optional and the user did not answer it.
+    """
+    boxes = {box_name(name, value): value for value in options_of(schema)}
+    chosen = [value for box, value in boxes.items() if content.get(box) is True]
+    answered = required or not boxes.keys().isdisjoint(content)
+    content = without(content, *boxes)
+    return content | {name: chosen} if answered else content

@@ -1,12 +1,22 @@
 """
-The way back for results, which answer the client's requests.
+Changes to the results of the client's requests.
 """
 
 from __future__ import annotations
 
 from . import Changelog
-from .schemas import as_object_schema, plain_properties, wrap_value
-from .shapes import JSON, Move, each, meta_without, text, within, without
+from .schemas import (
+    JSON,
+    Move,
+    as_object_schema,
+    each,
+    meta_without,
+    plain_properties,
+    text,
+    within,
+    without,
+    wrap_value,
+)
 
 RESULTS = Changelog()
 introduced_in = RESULTS.introduced_in
@@ -37,7 +47,7 @@ def _definitions(result: JSON, move: Move) -> JSON:
 
 
 def _blocks(result: JSON, move: Move) -> JSON:
-    """``result`` with ``move`` applied to every content block, of a tool or of a prompt."""
+    """Return ``result`` with ``move`` applied to every content block, of a tool or of a prompt."""
     result = each(result, "messages", lambda message: within(message, "content", move))
     return each(result, "content", move)
 
@@ -52,19 +62,19 @@ def result_type(result: JSON) -> JSON:
 
 @introduced_in("2026-07-28")
 def server_identity(result: JSON) -> JSON:
-    """Servers name themselves in every result."""
+    """Every result contains the server's name and version."""
     return meta_without(result, "io.modelcontextprotocol/serverInfo")
 
 
 @introduced_in("2026-07-28", *CACHEABLE)
 def cache_hints(result: JSON) -> JSON:
-    """Results of lists and reads say how long, and for whom, they may be kept."""
+    """Results of lists and reads say how long, and for whom, they may be cached."""
     return without(result, "ttlMs", "cacheScope")
 
 
 @introduced_in("2026-07-28", TOOLS)
 def any_schema(result: JSON) -> JSON:
-    """Schemas of tools may use any keyword, and outputs be of any type."""
+    """Schemas of tools may use any keyword, and outputs may have any type."""
 
     def plain(tool: JSON) -> JSON:
         tool = within(tool, "inputSchema", plain_properties)
@@ -113,7 +123,7 @@ def server_description(result: JSON) -> JSON:
 
 @introduced_in("2025-06-18", TOOLS)
 def tool_titles(result: JSON) -> JSON:
-    """Tools have a title apart from their name; before, only their annotations had."""
+    """Tools have a title in addition to their name; before, only their annotations had one."""
 
     def move(tool: JSON) -> JSON:
         if "title" not in tool:
@@ -126,7 +136,7 @@ def tool_titles(result: JSON) -> JSON:
 
 @introduced_in("2025-06-18", PROMPTS, RESOURCES, TEMPLATES)
 def titles(result: JSON) -> JSON:
-    """Definitions have a title apart from their name, and so have a prompt's arguments."""
+    """Definitions and the arguments of prompts have a title in addition to their name."""
 
     def strip(item: JSON) -> JSON:
         return each(without(item, "title"), "arguments", lambda each_: without(each_, "title"))
@@ -136,7 +146,7 @@ def titles(result: JSON) -> JSON:
 
 @introduced_in("2025-06-18", "initialize")
 def server_title(result: JSON) -> JSON:
-    """The server has a title apart from its name."""
+    """The server has a title in addition to its name."""
     return within(result, "serverInfo", lambda info: without(info, "title"))
 
 
@@ -171,13 +181,13 @@ def block_last_modified(result: JSON) -> JSON:
 
 
 def undated(item: JSON) -> JSON:
-    """``item`` with annotations that do not say when it was last modified."""
+    """Return ``item`` without ``lastModified`` in its annotations."""
     return within(item, "annotations", lambda annotations: without(annotations, "lastModified"))
 
 
 @introduced_in("2025-06-18", *CONTENT)
 def resource_links(result: JSON) -> JSON:
-    """A block may link to a resource; older clients read its name and address."""
+    """A block may link to a resource; before, a text block has its name and URI."""
 
     def spell(block: JSON) -> JSON:
         if block["type"] != "resource_link":
@@ -211,12 +221,12 @@ def tool_annotations(result: JSON) -> JSON:
 
 @introduced_in("2025-03-26", *CONTENT)
 def audio(result: JSON) -> JSON:
-    """A block may be audio; older clients are told that there was some."""
+    """A block may be audio; before, a text block replaces it."""
     return _blocks(result, unheard)
 
 
 def unheard(block: JSON) -> JSON:
-    """``block``, or the words that stand in for it if it is audio."""
+    """Return ``block``, or a text block that replaces it if it is audio."""
     return text(f"[audio: {block['mimeType']}]", block) if block["type"] == "audio" else block
 
 

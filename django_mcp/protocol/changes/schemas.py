@@ -1,21 +1,54 @@
-"""
-JSON Schemas for peers that know only schemas of objects.
+"""Helpers of the changes: copies of JSON values with edits, and JSON Schemas of objects.
 
-The rule: what ``wrap_value`` makes of a value always satisfies what ``as_object_schema`` makes
-of its schema - although the one sees only the value and the other only the schema.
+All functions return a new value and do not modify their argument.
+
+Older revisions allow only objects as structured content. ``wrap_value`` makes an object of any
+value, and ``as_object_schema`` makes the schema for it. A wrapped value always satisfies the
+wrapped schema, although one function sees only the value and the other only the schema.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from .shapes import JSON, within
+JSON = dict[str, Any]
+Move = Callable[[JSON], JSON]
+
+
+def without(mapping: JSON, *keys: str) -> JSON:
+    """Return ``mapping`` without ``keys``."""
+    return {key: value for key, value in mapping.items() if key not in keys}
+
+
+def within(mapping: JSON, key: str, move: Callable[[Any], Any]) -> JSON:
+    """Return ``mapping`` with ``move`` applied to the value at ``key``, if it has that key."""
+    return mapping | {key: move(mapping[key])} if key in mapping else mapping
+
+
+def each(mapping: JSON, key: str, move: Move) -> JSON:
+    """Return ``mapping`` with ``move`` applied to every item of the list at ``key``, if any."""
+    return within(mapping, key, lambda items: [move(item) for item in items])
+
+
+def meta_without(value: JSON, *keys: str) -> JSON:
+    """Return ``value`` without ``keys`` in its ``_meta``, and without an empty ``_meta``."""
+    if "_meta" not in value:
+        return value
+    meta = without(value["_meta"], *keys)
+    return value | {"_meta": meta} if meta else without(value, "_meta")
+
+
+def text(words: str, like: JSON) -> JSON:
+    """Return a text block that replaces the block ``like``, with the same annotations."""
+    block = {"type": "text", "text": words}
+    return block | {"annotations": like["annotations"]} if "annotations" in like else block
+
 
 ALL_KINDS = frozenset(("object", "array", "string", "number", "boolean", "null"))
 OBJECT = frozenset(("object",))
 
-# Where a schema has schemas in it.
+# The keywords whose value is a schema, a list of schemas, or a mapping of schemas.
 _ONE = frozenset((
     "additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items",
     "not", "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties",
@@ -27,12 +60,12 @@ _MAP = frozenset((
 
 
 def wrap_value(value: Any) -> JSON:
-    """``value`` if it is an object, else an object with the value as its ``result``."""
+    """Return ``value`` if it is an object, else an object with the value as its ``result``."""
     return value if isinstance(value, dict) else {"result": value}
 
 
 def as_object_schema(schema: JSON) -> JSON:
-    """A schema of type object for what ``wrap_value`` makes of the values of ``schema``."""
+    """Return a schema of type object for the values of ``schema`` after ``wrap_value``."""
     if schema.get("type") == "object":
         return schema
     kinds = _kinds(schema, schema, ())
@@ -48,7 +81,7 @@ def _wrapped(schema: JSON) -> JSON:
 
 
 def _either(schema: JSON) -> JSON:
-    """Objects come as they are, other values as a result."""
+    """Return a schema for objects as they are, and for other values as a ``result``."""
     value = {"$ref": "#/$defs/value"}
     wrapped = {"properties": {"result": value}, "required": ["result"]}
     definitions = {"value": _moved(schema, "/$defs/value")}
@@ -56,7 +89,7 @@ def _either(schema: JSON) -> JSON:
 
 
 def plain_properties(schema: JSON) -> JSON:
-    """``schema`` with no property described by just true or false."""
+    """Return ``schema`` with an object in place of each property schema that is true or false."""
 
     def plain(properties: JSON) -> JSON:
         return {name: _SPELT_OUT.get(value, value) if isinstance(value, bool) else value
@@ -69,13 +102,13 @@ _SPELT_OUT: dict[bool, JSON] = {True: {}, False: {"not": {}}}
 
 
 def _moved(schema: JSON, to: str) -> JSON:
-    """``schema`` for a place deeper down: its pointers to itself lead there."""
+    """Return ``schema`` for the place ``to`` in another schema, with local pointers adjusted."""
     schema = {key: value for key, value in schema.items() if key != "$schema"}
     return schema if "$id" in schema else _repointed(schema, to)
 
 
 def _repointed(schema: Any, to: str) -> Any:
-    # Beneath an $id, pointers start from there, and stay true.
+    # Below an $id, pointers are relative to that schema, so they stay valid.
     if not isinstance(schema, dict) or "$id" in schema:
         return schema
     return {key: _repointed_keyword(key, value, to) for key, value in schema.items()}
@@ -92,7 +125,7 @@ def _repointed_keyword(key: str, value: Any, to: str) -> Any:
     return _repointed(value, to) if key in _ONE else value
 
 
-# Which kinds of values a schema admits, as far as it says so plainly.
+# The kinds of values that a schema allows: a superset, because only simple keywords are read.
 
 
 def _kinds(schema: Any, root: JSON, seen: tuple[str, ...]) -> frozenset[str]:
@@ -124,7 +157,7 @@ def _kind(value: Any) -> str:
 
 
 def _target(ref: Any, root: JSON) -> Any:
-    """What a pointer within ``root`` leads to, or true, which says nothing."""
+    """Return the schema that a local pointer refers to; True, which allows anything, if unknown."""
     if not isinstance(ref, str) or not (ref == "#" or ref.startswith("#/")):
         return True
     target: Any = root

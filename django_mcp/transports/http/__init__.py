@@ -1,6 +1,7 @@
 """
-Streamable HTTP: one endpoint, one consumer, all revisions.
+The HTTP transports: one endpoint and one consumer for all revisions.
 
-Rule: a request is guarded first, then its caller is known, then it is read;
-what needs no session is answered in ``stateless``, the rest in ``sessions``.
+``consumer`` takes each request through the same order: check Host and Origin (``security``), find
+the caller (``authentication``), and only then read the body. ``stateless`` answers requests of
+revisions without a handshake, ``sessions`` those of sessions, and ``legacy_sse`` those of HTTP+SSE.
 """

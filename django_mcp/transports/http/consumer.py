@@ -1,10 +1,11 @@
 """
 The MCP endpoint of one server, as an ASGI consumer of Channels.
 
-Rule: a message of one kind comes, and one answer goes, so there is no dispatch
-by type, no channel layer and no sweep of connections for each: the pools tend
-their own. A client that leaves is noticed while its answer is being made, and
-ends what should not outlive it.
+``MCPConsumer.answer`` checks the request, calls the function for its HTTP method (``METHODS``), and
+turns every error into a response. Each request gets exactly one response, so Channels' dispatch by
+message type and its channel layer are not used. While a response is in the making, ``watched``
+notices that the client disconnects, that its token is revoked or that the process shuts down, and
+cancels the work.
 """
 
 from __future__ import annotations
@@ -16,32 +17,37 @@ from typing import TYPE_CHECKING, Any
 
 from channels.consumer import AsyncConsumer
 
-from ...delivery.jobs import BROKEN
-from ...dispatch.rechecks import rechecks
-from ...dispatch.revocations import revocations
+from ...calls.revocations import revocations
+from ...changes.permission_rechecks import rechecks
 from ...exceptions import Busy
-from ...protocol import http
-from ...protocol.jsonrpc import Overloaded, ProtocolError, decode
-from .. import sse
-from . import sessions, stateless
-from .callers import check_session, identify
-from .challenges import challenge
-from .draining import ENDING, RETRY_AFTER, UNKNOWN, draining
-from .exchanges import Application, Exchange, Left, Refused
-from .guards import guard, preflight
-from .pulse import soon
+from ...protocol import http_rules
+from ...protocol.jsonrpc import InternalError, Overloaded, ProtocolError, decode
+from ...runtime import address_probe
+from ...runtime.address_probe import REQUEST_HEADER as ADDRESS_PROBE
+from ...storage.databases import is_unmigrated
+from ...storage.jobs import BROKEN
+from . import legacy_sse, sessions, stateless
+from .authentication import check_session, identify
+from .heartbeat import soon
+from .request import Application, ClientDisconnected, Exchange, RequestRejected
+from .security import challenge, guard, preflight
+from .shutdown import ENDING, RETRY_AFTER, UNKNOWN, draining
 
 if TYPE_CHECKING:
-    from ...declare.servers import Server
+    from ...declarations.server import Server
 
 logger = logging.getLogger("django_mcp")
+UNMIGRATED = Overloaded(
+    "Tables of this server are missing in its database: run manage.py migrate.",
+    data={"retryAfter": 1},
+)
 UNREACHABLE = Overloaded("Nothing can be answered just now. Try again.", data={"retryAfter": 1})
 
 
 class MCPConsumer(AsyncConsumer):  # type: ignore[misc]
-    """Serves ``server``: ``MCPConsumer.as_asgi(server=mcp.server)``.
+    """ASGI consumer that serves ``server``: ``MCPConsumer.as_asgi(server=mcp.server)``.
 
-    ``page`` is an ASGI application that answers visits of browsers.
+    ``page`` is an ASGI application that answers requests of browsers for an HTML page.
     """
 
     def __init__(self, server: Server, page: Application | None = None) -> None:
@@ -50,7 +56,8 @@ class MCPConsumer(AsyncConsumer):  # type: ignore[misc]
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         try:
             exchange = Exchange(self.server, scope, receive, send)
-        except Refused as refused:
+        except RequestRejected as refused:
+            # The headers were rejected, so the response is made for a request without any.
             exchange = Exchange(self.server, {**scope, "headers": ()}, receive, send)
             await exchange.refuse(refused)
             return
@@ -60,32 +67,55 @@ class MCPConsumer(AsyncConsumer):  # type: ignore[misc]
         raise NotImplementedError("A request is answered as a whole.")
 
     async def answer(self, exchange: Exchange) -> None:
-        """Answer, whatever happens."""
-        draining()  # where no lifespan is told of, a signal is heard from the first request on
+        """Answer the request; turn every exception into a response."""
+        # Installs the signal handlers. A server without ASGI lifespan calls nothing earlier.
+        draining()
         try:
             if self.page is not None and is_visit(exchange):
                 guard(exchange, VISITS)
                 await exchange.hand_over(self.page)
                 return
             guard(exchange)
+            if ADDRESS_PROBE in exchange.headers:
+                exchange.cors += _seen_address(exchange)
             await METHODS[exchange.method](exchange)
-        except Refused as refused:
+        except RequestRejected as refused:
             await exchange.refuse(refused)
-        except Left:
+        except ClientDisconnected:
             pass
         except Busy as error:
-            await exchange.refuse(Refused(503, Overloaded(str(error)), RETRY_AFTER))
-        except BROKEN:
-            logger.exception("Nobody can be let in while a database cannot be reached")
-            await exchange.refuse(Refused(503, UNREACHABLE, RETRY_AFTER))
-        except Exception:
-            logger.exception("A request failed")
-            await exchange.refuse(Refused(500, "Internal error"))
+            await exchange.refuse(RequestRejected(503, Overloaded(str(error)), RETRY_AFTER))
+        except Exception as error:
+            await exchange.refuse(_failed(error))
+
+
+def _failed(error: Exception) -> RequestRejected:
+    """Log an unexpected error, and return the response for it, which contains no details."""
+    if is_unmigrated(error):
+        # Without a traceback: until the migrations run, every request would log one.
+        logger.error("%s (%s)", UNMIGRATED, str(error).partition("\n")[0])
+        return RequestRejected(503, UNMIGRATED, RETRY_AFTER)
+    if isinstance(error, BROKEN):
+        logger.exception("Nobody can be let in while a database cannot be reached")
+        return RequestRejected(503, UNREACHABLE, RETRY_AFTER)
+    logger.exception("A request failed")
+    return RequestRejected(500, InternalError())
+
+
+def _seen_address(exchange: Exchange) -> tuple[tuple[bytes, bytes], ...]:
+    """Return the header that ``mcp_doctor`` asks for; nothing if the request is not signed."""
+    forwarded = (value for name, value in exchange.scope["headers"] if name == b"x-forwarded-for")
+    value = address_probe.response_value(
+        exchange.headers[ADDRESS_PROBE],
+        (exchange.scope.get("client") or ("",))[0],
+        b", ".join(forwarded).decode("latin-1"),
+    )
+    return ((address_probe.RESPONSE_HEADER.encode(), value.encode()),) if value else ()
 
 
 async def post(exchange: Exchange) -> None:
-    """One message, or a batch of them."""
-    if (id := sse.addressed(exchange)) is not None:
+    """Answer a POST of one message or a batch. Raise ``RequestRejected``."""
+    if (id := legacy_sse.addressed(exchange)) is not None:
         await _post_to_stream(exchange, id)
         return
     header = exchange.revision_header
@@ -101,12 +131,12 @@ async def post(exchange: Exchange) -> None:
 
 
 async def _post_to_stream(exchange: Exchange, id: str) -> None:
-    """The same over HTTP+SSE: what is answered is answered on the session's stream."""
-    await identify(exchange, id, sse.NAME)
+    """Answer a POST over HTTP+SSE, whose responses go to the session's stream."""
+    await identify(exchange, id, legacy_sse.NAME)
     _check_content(exchange)
     check_session(exchange)
     message = await _message(exchange)
-    await watched(exchange, sse.post(exchange, message))
+    await watched(exchange, legacy_sse.post(exchange, message))
 
 
 async def _message(exchange: Exchange) -> Any:
@@ -114,31 +144,31 @@ async def _message(exchange: Exchange) -> Any:
     try:
         return decode(raw)
     except ProtocolError as error:
-        raise Refused(400, error) from None
+        raise RequestRejected(400, error) from None
 
 
 async def get(exchange: Exchange) -> None:
-    """A stream of a session; over HTTP+SSE, a session."""
+    """Send a stream of a session. Over HTTP+SSE this opens or resumes the session."""
     if stateless.stands_alone(None, exchange.revision_header):
-        raise Refused(405, "This revision has no GET.", ((b"allow", b"POST"),))
-    over_sse = sse.is_meant(exchange)
+        raise RequestRejected(405, "This revision has no GET.", ((b"allow", b"POST"),))
+    over_sse = legacy_sse.is_meant(exchange)
     if over_sse:
-        await identify(exchange, sse.resumed_id(exchange), sse.NAME)
+        await identify(exchange, legacy_sse.resumed_id(exchange), legacy_sse.NAME)
     else:
         await identify(exchange, _session_id(exchange))
-    if not (over_sse and sse.takes_anything(exchange)):
+    if not (over_sse and legacy_sse.takes_anything(exchange)):
         _check_stream(exchange)
     check_session(exchange)
     await exchange.body()
-    await watched(exchange, (sse if over_sse else sessions).get(exchange))
+    await watched(exchange, (legacy_sse if over_sse else sessions).get(exchange))
 
 
 async def delete(exchange: Exchange) -> None:
-    """The end of a session."""
+    """Delete a session."""
     if stateless.stands_alone(None, exchange.revision_header):
-        raise Refused(405, "This revision has no DELETE.", ((b"allow", b"POST"),))
-    if (id := sse.addressed(exchange)) is not None:
-        await identify(exchange, id, sse.NAME)
+        raise RequestRejected(405, "This revision has no DELETE.", ((b"allow", b"POST"),))
+    if (id := legacy_sse.addressed(exchange)) is not None:
+        await identify(exchange, id, legacy_sse.NAME)
     else:
         await identify(exchange, _session_id(exchange))
     check_session(exchange)
@@ -147,8 +177,8 @@ async def delete(exchange: Exchange) -> None:
 
 
 async def options(exchange: Exchange) -> None:
-    """What a page in a browser may send."""
-    await exchange.body()  # some servers close a connection on which a body is left
+    """Answer a CORS preflight."""
+    await exchange.body()  # some servers close a connection whose body was not read
     await preflight(exchange)
 
 
@@ -156,48 +186,50 @@ METHODS: dict[str, Callable[[Exchange], Awaitable[None]]] = {
     "POST": post, "GET": get, "DELETE": delete, "OPTIONS": options,
 }  # fmt: skip
 
-# A person's visit is a GET that asks for a page, and says nothing of the protocol's.
+# A browser's visit is a GET that accepts HTML and has none of the protocol's headers.
 VISITS = ("GET", "HEAD")
-OURS = (http.PROTOCOL_VERSION, http.SESSION_ID, http.LAST_EVENT_ID)
+OURS = (http_rules.PROTOCOL_VERSION, http_rules.SESSION_ID, http_rules.LAST_EVENT_ID)
 
 
 def is_visit(exchange: Exchange) -> bool:
-    """Whether a browser was pointed at the endpoint, to be shown a page."""
+    """Whether a browser asks the endpoint for an HTML page."""
     headers = exchange.headers
     return (
         exchange.method in VISITS
-        and http.takes_page(headers.get("accept"))
+        and http_rules.takes_page(headers.get("accept"))
         and not any(name in headers for name in OURS)
     )
 
 
 def _session_id(exchange: Exchange) -> str | None:
-    return exchange.headers.get(http.SESSION_ID)
+    return exchange.headers.get(http_rules.SESSION_ID)
 
 
 def _check_types(exchange: Exchange) -> None:
     headers = exchange.headers
-    if not http.acceptable("POST", headers.get("accept")):
-        raise Refused(406, "Accept must list application/json and text/event-stream.")
+    if not http_rules.acceptable("POST", headers.get("accept")):
+        raise RequestRejected(406, "Accept must list application/json and text/event-stream.")
     _check_content(exchange)
 
 
 def _check_stream(exchange: Exchange) -> None:
-    if not http.acceptable("GET", exchange.headers.get("accept")):
-        raise Refused(406, "Accept must list text/event-stream.")
+    if not http_rules.acceptable("GET", exchange.headers.get("accept")):
+        raise RequestRejected(406, "Accept must list text/event-stream.")
 
 
 def _check_content(exchange: Exchange) -> None:
     headers = exchange.headers
-    if not http.is_json(headers.get("content-type")):
-        raise Refused(415, "Content-Type must be application/json.")
+    if not http_rules.is_json(headers.get("content-type")):
+        raise RequestRejected(415, "Content-Type must be application/json.")
     if headers.get("content-encoding", "identity").lower() != "identity":
-        raise Refused(415, "The body must not be compressed.", ((b"accept-encoding", b"identity"),))
+        raise RequestRejected(
+            415, "The body must not be compressed.", ((b"accept-encoding", b"identity"),)
+        )
 
 
 async def watched(exchange: Exchange, work: Awaitable[None]) -> None:
-    """Do ``work``, and cut it short when the client leaves or the process ends."""
-    watch, process = Watch(exchange), draining()
+    """Await ``work``, and cancel it when the client disconnects or the process shuts down."""
+    watch, process = TaskCanceller(exchange), draining()
     process.begin(watch)
     try:
         with soon(watch):
@@ -212,23 +244,35 @@ async def watched(exchange: Exchange, work: Awaitable[None]) -> None:
         watch.leave()
 
 
-def _ended(exchange: Exchange) -> Refused:
-    """To try again is for what was not begun."""
-    return Refused(500, UNKNOWN) if exchange.at_work else Refused(503, ENDING, RETRY_AFTER)
+def _ended(exchange: Exchange) -> RequestRejected:
+    """Return the error for work that the shutdown cut short.
+
+    503 invites a retry, so it is only for requests that cannot have had an effect.
+    """
+    return (
+        RequestRejected(500, UNKNOWN)
+        if exchange.at_work
+        else RequestRejected(503, ENDING, RETRY_AFTER)
+    )
 
 
-class Watch:
-    """Over the current task, which answers a request."""
+class TaskCanceller:
+    """Watch over the current task, which answers a request, and cancel it when it has to stop."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange, self._task = exchange, asyncio.current_task()
         self._watcher: asyncio.Task[None] | None = None
 
     def pulse(self) -> None:
-        """Begin to look whether the client leaves, and whether it may stay."""
+        """Start to watch for a disconnect and for revoked permissions.
+
+        This is called only for requests that last for ``heartbeat.FIRST_CHECK_SECONDS``: most end
+        earlier and need no extra task.
+        """
         soon.leave(self)
         revocations().attend()
-        if self._exchange.method == "GET":  # a call is followed when it lasts
+        # Only for streams: a call of a POST is followed once it has lasted a while.
+        if self._exchange.method == "GET":
             rechecks().attend()
         self._watcher = asyncio.get_running_loop().create_task(self._watch())
 
@@ -244,7 +288,7 @@ class Watch:
         if self._watcher is not None:
             self._watcher.cancel()
 
-    # The caller's right to go on is taken back.
+    # The caller's token or permission is revoked.
 
     @property
     def owner(self) -> str:
@@ -258,7 +302,7 @@ class Watch:
             self._exchange.last_word = challenge(self._exchange, invalid=True)
             self.cut()
 
-    # The process is about to end.
+    # The process is shutting down.
 
     def end(self) -> None:
         if self._exchange.when_ending is not None:

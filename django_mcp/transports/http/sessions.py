@@ -1,11 +1,10 @@
 """
-The revisions with sessions: a POST and its answer, streams to listen on, and the end.
+POST, GET and DELETE in Streamable HTTP of the revisions with sessions, and the shutdown of calls.
 
-Rule: nothing is written to a socket that is not committed, except an answer
-that comes at once, as plain JSON. A connection reads a stream and owns nothing
-of it: when it breaks, another goes on from the cursor. What a client asks that
-this session never gave out is 400, what it has had all of is 405, and 404 means
-that the session is no more.
+Messages are committed to the log before they are sent, except a response that is ready at once,
+which is sent as JSON. A connection reads a stream and owns no state of it: when it breaks, another
+connection resumes from the cursor. An event id that the session never sent gets 400. A stream that
+the client has read to its end gets 405. 404 means that the session no longer exists.
 """
 
 from __future__ import annotations
@@ -16,42 +15,53 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ...delivery import sessions
-from ...delivery.doorbell import Ring, ring
-from ...delivery.jobs import surely
-from ...delivery.poller import poller
-from ...dispatch import news
-from ...dispatch.active import Active
-from ...dispatch.callers import Caller
-from ...dispatch.durable import docket
-from ...dispatch.recalled import connection_of
-from ...dispatch.seats import Nobody
-from ...dispatch.serving import Serving
+from ...calls.call_state import ActiveCall
+from ...calls.runner import CallRunner
+from ...calls.session_call import connection_of
+from ...calls.session_callers import SessionCaller
+from ...calls.session_calls import docket
+from ...changes import feed
+from ...changes.feed import NoSession
 from ...exceptions import Busy
-from ...protocol import http
+from ...protocol import http_rules
 from ...protocol.connection import Connection
-from ...protocol.events import Answered, Call, Cancelled, Event, Notice
+from ...protocol.events import Answered, Cancelled, ClientCall, Event, Notice
 from ...protocol.jsonrpc import JSON, UnsupportedVersion, encode, is_id
 from ...protocol.revisions import REVISIONS
-from .draining import RETRY_AFTER, draining
-from .exchanges import Pairs, Refused
-from .following import Numbered, follow, left
-from .naming import check_names
-from .resuming import Position, begun, resumed
-from .scopes import check_scopes
+from ...storage import sessions
+from ...storage.jobs import surely
+from ...storage.poller import poller
+from ...storage.wakeups import StreamWakeup, ring
+from .request import Pairs, RequestRejected
+from .security import check_names, check_scopes
+from .shutdown import RETRY_AFTER, draining, retry_after
+from .streams import (
+    EventIdEncoding,
+    StreamPosition,
+    begun,
+    follow,
+    is_pong,
+    left,
+    note_pong,
+    resumed,
+)
 
 if TYPE_CHECKING:
-    from ...dispatch.replies import Reply
+    from ...auth.principal import Principal
+    from ...calls.session_replies import PostResponse
     from ...models import Session
-    from ...principal import Principal
-    from .exchanges import Exchange
+    from .request import Exchange
 
-MOST_TOLD = 65_536  # characters that a client says of itself: they are read with every request
+# Characters of clientInfo and capabilities as JSON: every request of a session loads them.
+MAX_CLIENT_INFO_BYTES = 65_536
 GONE = "There is no such session: initialize a new one."
 
 
 async def post(exchange: Exchange, message: object) -> None:
-    """Answer what a client sends."""
+    """Answer a POST:
+
+    ``initialize`` without a session, or any message in one. Raise ``RequestRejected``.
+    """
     session = exchange.session
     if session is None:
         await _initialize(exchange, message)
@@ -66,24 +76,32 @@ async def post(exchange: Exchange, message: object) -> None:
         return
     exchange.at_work = True
     reply = docket().start(
-        exchange.server, session, exchange.principal, asked, received.replies, host=exchange.host
-    )
+        exchange.server, session, exchange.principal, asked, received.replies,
+        host=exchange.host, received=exchange.received,
+    )  # fmt: skip
     await _answer(exchange, reply, batch=received.batch)
 
 
 async def get(exchange: Exchange) -> None:
-    """Open a stream, or go on with one."""
+    """Open the session's stream, or resume a stream after ``Last-Event-ID``.
+
+    Raise ``RequestRejected``.
+    """
     session = _session(exchange)
     _check_revision(exchange)
     attend()
     at = await _placed(exchange, session)
-    pk, wording = session.pk, Numbered(primed=connection_of(session).revision.priming)
-    del session  # a connection may wait for days: it keeps what it needs
+    pk, wording = session.pk, EventIdEncoding(primed=connection_of(session).revision.priming)
+    del session  # frees the row's memory: a connection may stay open for days
     await follow(exchange, pk, wording, at, may_return=True)
 
 
-async def _placed(exchange: Exchange, session: Session) -> Position:
-    """The same, for a client that may leave before it is known. Raises ``Refused``."""
+async def _placed(exchange: Exchange, session: Session) -> StreamPosition:
+    """Return the position to start from, and clean up if the client disconnects meanwhile.
+
+    The database job goes on when this task is cancelled. Its stream is then marked as left, so that
+    notifications do not go to a stream without a reader. Raise ``RequestRejected``.
+    """
     place = asyncio.ensure_future(_place(exchange, session))
     try:
         return await asyncio.shield(place)
@@ -92,33 +110,36 @@ async def _placed(exchange: Exchange, session: Session) -> Position:
         raise
 
 
-async def _left_behind(session: int, place: asyncio.Future[Position]) -> None:
-    with suppress(Refused, Busy):
+async def _left_behind(session: int, place: asyncio.Future[StreamPosition]) -> None:
+    with suppress(RequestRejected, Busy):
         at = await place
         if at.has_news:
             await left(session, at.stream, at.number, unread=True)
 
 
-async def _place(exchange: Exchange, session: Session) -> Position:
-    """Where to begin. Raises ``Refused``."""
-    cursor = exchange.headers.get(http.LAST_EVENT_ID)
+async def _place(exchange: Exchange, session: Session) -> StreamPosition:
+    """Return the position to start from. Raise ``RequestRejected``."""
+    cursor = exchange.headers.get(http_rules.LAST_EVENT_ID)
     server, who, nonce = exchange.server, exchange.principal, uuid.uuid4().hex
     try:
         if cursor is None:
             return await surely(begun, server, session, who, nonce, again=False)
         at = await surely(resumed, server, session, who, cursor, nonce, again=False)
-    except sessions.Gone:
-        raise Refused(404, GONE) from None
+    except sessions.SessionEnded:
+        raise RequestRejected(404, GONE) from None
     if at is None:
-        raise Refused(400, "This session never gave out that event id.")
+        raise RequestRejected(400, "This session never gave out that event id.")
     if at.is_over:
-        raise Refused(405, "The stream has ended, and nothing follows.", ((b"allow", b"POST"),))
-    ring(Ring(at.stream, reader=at.number))  # whoever read it here until now is done
+        raise RequestRejected(
+            405, "The stream has ended, and nothing follows.", ((b"allow", b"POST"),)
+        )
+    # Wake the connection that has read this stream until now: it must end.
+    ring(StreamWakeup(at.stream, reader=at.number))
     return at
 
 
 async def delete(exchange: Exchange) -> None:
-    """End the session."""
+    """Delete the session and end its calls and streams. Raise ``RequestRejected``."""
     session = _session(exchange)
     _check_revision(exchange)
     await docket().end(session)
@@ -126,34 +147,39 @@ async def delete(exchange: Exchange) -> None:
 
 
 def attend() -> None:
-    """From now on this process looks after sessions, and after calls that others leave behind.
+    """Let this process deliver change notifications and take over calls of dead processes.
 
-    Unless it is about to end: then it finishes what it has begun.
+    A process that is shutting down only finishes the calls that it has begun.
     """
     docket().is_ending |= draining().ending
-    news.follow()
+    feed.follow()
 
 
 def _session(exchange: Exchange) -> Session:
     if exchange.session is None:
-        raise Refused(400, "The header Mcp-Session-Id is needed.")
+        raise RequestRejected(400, "The header Mcp-Session-Id is needed.")
     return exchange.session
 
 
 def _check_revision(exchange: Exchange, message: object = None) -> None:
-    """Raises ``Refused`` for an "invalid or unsupported MCP-Protocol-Version" (transports)."""
+    """Raise ``RequestRejected`` for an invalid or unsupported MCP-Protocol-Version."""
     header = exchange.revision_header
     if header is not None and header not in REVISIONS:
         id = message.get("id") if isinstance(message, dict) and "method" in message else None
-        raise Refused(400, UnsupportedVersion(header[:100], about=id if is_id(id) else None))
+        raise RequestRejected(
+            400, UnsupportedVersion(header[:100], about=id if is_id(id) else None)
+        )
 
 
 # What a client sends.
 
 
-async def heard(exchange: Exchange, session: Session, events: Sequence[Event]) -> list[Call]:
-    """What of it is to be answered; the rest is acted on, but for nothing of what is refused."""
-    asked = [event for event in events if isinstance(event, Call)]
+async def heard(exchange: Exchange, session: Session, events: Sequence[Event]) -> list[ClientCall]:
+    """Return the calls among the events of a message, and act on all other events.
+
+    Raise ``RequestRejected`` before any effect if one of the calls must not be made.
+    """
+    asked = [event for event in events if isinstance(event, ClientCall)]
     for call in asked:
         check_names(exchange, call)
         draining().check(call.id)
@@ -165,6 +191,8 @@ async def heard(exchange: Exchange, session: Session, events: Sequence[Event]) -
 
 async def _told(session: Session, principal: Principal, event: Event) -> None:
     match event:
+        case Answered(id=str(id)) if is_pong(id):
+            await note_pong(session, id)
         case Answered() | Cancelled():
             await docket().told(session, principal, event)
         case Notice(method="notifications/initialized"):
@@ -174,97 +202,110 @@ async def _told(session: Session, principal: Principal, event: Event) -> None:
 async def _acknowledge(
     exchange: Exchange, replies: Sequence[JSON], batch: bool, *, handshake: bool = True
 ) -> None:
-    """What asks for nothing is accepted, or refused by what is wrong with it."""
+    """Answer a message without calls: 202, or the errors that it caused."""
     if not replies:
         await exchange.json(202)
         return
-    status = max(http.status(reply, handshake=handshake, called=False) for reply in replies)
+    status = max(http_rules.status(reply, handshake=handshake, called=False) for reply in replies)
     await exchange.json(status, list(replies) if batch else replies[0])
 
 
-async def _answer(exchange: Exchange, reply: Reply, *, batch: bool) -> None:
+async def _answer(exchange: Exchange, reply: PostResponse, *, batch: bool) -> None:
     if await reply.answered:
         assert reply.stream is not None
         session, returns = reply.session.pk, reply.connection.revision.priming
-        at = Position(reply.stream)  # an older client does not come back for an answer
-        await follow(exchange, session, Numbered(primed=returns), at, may_return=returns)
+        at = StreamPosition(reply.stream)  # clients of revisions without priming cannot resume it
+        await follow(exchange, session, EventIdEncoding(primed=returns), at, may_return=returns)
     elif reply.is_gone:
-        raise Refused(404, GONE)
+        raise RequestRejected(404, GONE)
     elif reply.responses:
         await _at_once(exchange, reply, batch=batch)
-        reply.kept.clear()  # they know the reply: a circle would keep all of it in memory
+        # The calls refer to the reply. Without this, the reference cycle would keep all of it in
+        # memory until the garbage collector runs.
+        reply.kept.clear()
     else:  # every call was cancelled: "SHOULD NOT send a response"
         await exchange.start_sse()
         await exchange.end()
 
 
-async def _at_once(exchange: Exchange, reply: Reply, *, batch: bool) -> None:
+async def _at_once(exchange: Exchange, reply: PostResponse, *, batch: bool) -> None:
     texts = reply.texts
     if batch:
         await exchange.text(200, f"[{','.join(texts)}]")
     elif reply.is_overloaded:
-        await exchange.text(503, texts[0], RETRY_AFTER)
+        await exchange.text(503, texts[0], retry_after(reply.responses[0]) or RETRY_AFTER)
     else:
         called, response = bool(reply.kept), reply.responses[0]
-        await exchange.text(http.status(response, handshake=True, called=called), texts[0])
+        await exchange.text(http_rules.status(response, handshake=True, called=called), texts[0])
 
 
 # The handshake.
 
 
 async def _initialize(exchange: Exchange, message: object) -> None:
-    """Answer ``initialize``, by which a session begins. Raises ``Refused`` for all else."""
+    """Answer ``initialize`` and create a session.
+
+    Raise ``RequestRejected`` for all other messages.
+    """
     connection = Connection(transport="http")
     received = connection.receive(message, exchange.revision_header)
     if received.replies:
-        # Whoever has no session and opens none does not speak a revision with sessions.
+        # A client that has no session and opens none speaks no revision with sessions, so the HTTP
+        # status is that of a revision without a handshake.
         opens = isinstance(message, dict) and message.get("method") == "initialize"
         await _acknowledge(exchange, received.replies, received.batch, handshake=opens)
         return
     call = next(iter(received.events), None)
-    if not isinstance(call, Call) or call.method != "initialize":
-        raise Refused(400, "The header Mcp-Session-Id is needed.")
+    if not isinstance(call, ClientCall) or call.method != "initialize":
+        raise RequestRejected(400, "The header Mcp-Session-Id is needed.")
+    if connection.revision.version_header:  # older revisions do not define the header
+        _check_revision(exchange, message)
     response = await greeted(exchange, connection, call)
     headers = await _begun(exchange, connection) if "result" in response else ()
     await exchange.json(200, response, headers)
 
 
-async def greeted(exchange: Exchange, connection: Connection, call: Call) -> JSON:
-    """The response to ``initialize``."""
-    state, who = connection.state, Caller.of(exchange.principal)
-    if len(encode([state.client_info, state.capabilities])) > MOST_TOLD:
-        raise Refused(413, "clientInfo and capabilities are too large.")
-    serving = Serving(exchange.server, connection, who, Nobody(), host=exchange.host)
-    response = await serving.response(Active(call, lambda said: None))
+async def greeted(exchange: Exchange, connection: Connection, call: ClientCall) -> JSON:
+    """Return the response to ``initialize``.
+
+    Raise ``RequestRejected`` if its parameters are too large.
+    """
+    state, who = connection.state, SessionCaller.of(exchange.principal)
+    if len(encode([state.client_info, state.capabilities])) > MAX_CLIENT_INFO_BYTES:
+        raise RequestRejected(413, "clientInfo and capabilities are too large.")
+    serving = CallRunner(exchange.server, connection, who, NoSession(), host=exchange.host)
+    response = await serving.response(ActiveCall(call, lambda said: None))
     assert response is not None
     return response
 
 
 async def _begun(exchange: Exchange, connection: Connection) -> Pairs:
-    """A session, as the header that names it."""
-    state, who = connection.state, Caller.of(exchange.principal)
+    """Create a session. Return the response header ``Mcp-Session-Id``."""
+    state, who = connection.state, SessionCaller.of(exchange.principal)
     id, _ = await surely(
         sessions.create, server=exchange.server.name, owner=exchange.principal.key,
         user=who.user, scopes=who.scopes, revision=state.revision, client_info=state.client_info,
-        capabilities=state.capabilities, host=exchange.host,
+        capabilities=state.capabilities, host=exchange.host, remote=exchange.remote,
     )  # fmt: skip
-    return ((http.SESSION_ID.encode(), id.encode()),)
+    return ((http_rules.SESSION_ID.encode(), id.encode()),)
 
 
 # The end of the process.
 
 
 def drain() -> None:
-    """Wait for the calls, which may go on for a while; and look after sessions no more."""
-    if poller().runner is None:  # nobody has had a session here
+    """Start to wait for the running calls of sessions, because the process is shutting down."""
+    if poller().runner is None:  # this process has served no session
         return
-    remaining = Remaining()
-    draining().open.add(remaining)  # before the last connection ends
+    remaining = RunningSessionCalls()
+    # Registered at once: the shutdown ends when nothing is open, and the last connection may close
+    # before the task below runs.
+    draining().open.add(remaining)
     remaining.task = asyncio.get_running_loop().create_task(remaining.wait())
 
 
-class Remaining:
-    """The calls that are worked on when the process is about to end."""
+class RunningSessionCalls:
+    """The running calls of sessions, as one entry in what a shutdown waits for."""
 
     owner = ""
     task: asyncio.Task[None]
@@ -274,14 +315,14 @@ class Remaining:
             await docket().finish()
 
     def end(self) -> None:
-        """They have their time."""
+        """Do nothing: the calls may use the grace period."""
 
     def late(self) -> None:
-        """They are answered, if any, each to its connection."""
+        """Do nothing: each connection answers its own calls."""
 
     def revoke(self) -> None:
-        """Each has an owner of its own."""
+        """Do nothing: each call is revoked by its own owner."""
 
     def cut(self) -> None:
-        """What is not done is left to others."""
+        """Stop waiting: other processes take over the calls that have not finished."""
         self.task.cancel()

@@ -1,50 +1,150 @@
-"""
-Requests that say everything themselves: each is a call, and its connection is its life.
+"""POST requests of revisions without a handshake: one request is one call, and has no session.
 
-Rule: nothing of a request outlives it. Closing the stream cancels the call
-("MUST be treated by the server as cancellation of that request"); no session,
-event id or request of ours ever goes over the wire.
+A call ends with its connection. Closing the stream cancels the call ("MUST be treated by the server
+as cancellation of that request"). The server sends no session id, no event id and no request.
+
+The response is JSON if nothing is sent before it. The first progress or log message turns it into
+an SSE stream, which ends with the response. ``ResponseWriter`` takes messages from any thread
+without waiting for the client. Above a limit it drops them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...dispatch.active import Active
-from ...dispatch.callers import Caller
-from ...dispatch.serving import Serving
-from ...dispatch.steps import StepRows
+from ...calls.call_state import ActiveCall
+from ...calls.methods import lacks
+from ...calls.runner import CallRunner
+from ...calls.session_callers import SessionCaller
+from ...calls.session_calls import StepRows
+from ...conf import settings
 from ...exceptions import Stopped
-from ...protocol import http
+from ...protocol import http_rules, sse
 from ...protocol.connection import Connection
 from ...protocol.envelope import STATELESS_KEYS
-from ...protocol.events import Call
+from ...protocol.events import ClientCall
 from ...protocol.headers import mirrored
 from ...protocol.jsonrpc import JSON, Id, InternalError, InvalidRequest, encode
 from ...protocol.revisions import REVISIONS
-from .draining import ENDING, draining
-from .exchanges import Refused
-from .listens import MAX_SIZE, Listens
-from .naming import check_names
-from .outbox import Outbox
-from .pulse import alive
-from .scopes import check_scopes
+from .heartbeat import alive
+from .listen import MAX_REQUEST_BYTES, ListenResponse
+from .request import ClientDisconnected, RequestRejected
+from .security import check_names, check_scopes
+from .shutdown import ENDING, draining, retry_after
 
 if TYPE_CHECKING:
-    from ...principal import Principal
-    from .exchanges import Exchange
+    from ...auth.principal import Principal
+    from .request import Exchange
+
+logger = logging.getLogger("django_mcp")
+MAX_BUFFERED_BYTES = 1_000_000  # bytes that may wait for a slow client
+RESERVED_BYTES = 10_000  # bytes more, for the messages that ``when_full`` sends
+
+
+class ResponseWriter:
+    """The buffer and writer of the messages that precede a response.
+
+    Create it in the event loop. ``say`` may be called from any thread. When a message exceeds the
+    limit, ``when_full`` is called once, in the loop, and may send last messages. Without
+    ``when_full``, the message is dropped.
+    """
+
+    def __init__(self, exchange: Exchange, when_full: Callable[[], object] | None = None) -> None:
+        self._exchange, self.when_full = exchange, when_full
+        self._loop = asyncio.get_running_loop()
+        self._home = threading.get_ident()
+        self._waiting: list[bytes] = []
+        self._size = 0
+        # The total is limited too: some servers buffer whatever is written, so that the number of
+        # waiting bytes here stays at 0 however slow the client is.
+        self._left = int(settings.RESULT_SIZE)
+        self._room = MAX_BUFFERED_BYTES
+        self._writer: asyncio.Task[None] | None = None
+        self._spoken = self._is_closed = False
+
+    def say(self, message: JSON) -> None:
+        """Send ``message`` before the response. Safe in any thread; never blocks."""
+        self._spoken = True
+        data = sse.event(encode(message))
+        if threading.get_ident() == self._home:
+            self._put(data)
+        else:
+            self._loop.call_soon_threadsafe(self._put, data)
+
+    def pulse(self) -> None:
+        """Send an SSE comment to keep the connection open, which starts the stream if needed."""
+        if not self._waiting:
+            self._put(sse.comment())
+
+    def _put(self, data: bytes) -> None:
+        if self._is_closed:
+            return
+        if self._size + len(data) > self._room or len(data) > self._left:
+            self._full()
+            return
+        self._waiting.append(data)
+        self._size += len(data)
+        self._left -= len(data)
+        if self._writer is None or self._writer.done():
+            self._writer = self._loop.create_task(self._write())
+
+    def _full(self) -> None:
+        when_full, self.when_full = self.when_full, None
+        if when_full is None:
+            logger.debug("A reader that does not keep up misses a notification")
+            return
+        self._room += RESERVED_BYTES
+        self._left += RESERVED_BYTES
+        when_full()
+
+    async def _write(self) -> None:
+        try:
+            if not self._exchange.begun:
+                await self._exchange.start_sse()
+            while self._waiting:
+                data, self._waiting, self._size = b"".join(self._waiting), [], 0
+                await self._exchange.write(data)
+        except ClientDisconnected:
+            self.close()
+
+    async def settle(self) -> None:
+        """Wait until all messages are written, also those of other threads.
+
+        ``call_soon_threadsafe`` is first in, first out, and threads call it before ``say`` returns.
+        So after one pass of the loop all messages of finished calls to ``say`` are in the buffer.
+        """
+        if self._spoken:
+            await asyncio.sleep(0)
+        while self._writer is not None and not self._writer.done():
+            await self._writer
+
+    async def answer(self, text: str) -> None:
+        """Write the encoded response, and end the stream."""
+        self.close()
+        await self._exchange.write(sse.event(text))
+        await self._exchange.end()
+
+    def close(self) -> None:
+        """Take no more messages, and drop those that wait."""
+        self._is_closed, self._waiting = True, []
+
+    def drop(self) -> None:
+        """Close, and cancel the write, because the client has disconnected."""
+        self.close()
+        if self._writer is not None:
+            self._writer.cancel()
+
 
 STEPS = StepRows()
-logger = logging.getLogger("django_mcp")
 
 
 def stands_alone(message: Any, header: str | None) -> bool:
-    """Whether a message needs no session, by its header or by what it says of itself."""
+    """Whether a message needs no session, by its ``_meta`` or the header MCP-Protocol-Version."""
     params = message.get("params") if isinstance(message, dict) else None
     meta = params.get("_meta") if isinstance(params, dict) else None
     if isinstance(meta, dict) and not STATELESS_KEYS.isdisjoint(meta):
@@ -55,52 +155,55 @@ def stands_alone(message: Any, header: str | None) -> bool:
 
 
 async def post(exchange: Exchange, message: Any) -> None:
-    """Answer a message that needs no session. Raises ``Refused``."""
-    connection = Connection(transport="http")
+    """Answer a message that needs no session. Raise ``RequestRejected``."""
+    connection = Connection(transport="http", lacks=partial(lacks, exchange.server))
     headers = mirrored(exchange.scope["headers"])
     received = connection.receive(message, exchange.revision_header, headers)
     for reply in received.replies:
-        await exchange.json(http.status(reply, handshake=False, called=False), reply)
+        await exchange.json(http_rules.status(reply, handshake=False, called=False), reply)
         return
-    call = next((event for event in received.events if isinstance(event, Call)), None)
+    call = next((event for event in received.events if isinstance(event, ClientCall)), None)
     if call is None:
         await _acknowledge(exchange, message)
         return
-    if call.method == "subscriptions/listen" and exchange.size > MAX_SIZE:
-        raise Refused(413, "This is too much to listen to.")
+    if call.method == "subscriptions/listen" and exchange.size > MAX_REQUEST_BYTES:
+        raise RequestRejected(413, "This is too much to listen to.")
     check_names(exchange, call)
     draining().check(call.id)
     await check_scopes(exchange, [call])
-    await Answering(exchange, connection, call, headers).run()
+    await StatelessCall(exchange, connection, call, headers).run()
 
 
 async def _acknowledge(exchange: Exchange, message: JSON) -> None:
-    """Of what needs no answer, a notification is accepted; nothing was asked of the client."""
+    """Accept a notification; raise ``RequestRejected`` for a response to no request."""
     if "method" not in message:
-        raise Refused(400, InvalidRequest("Nothing was asked that this could answer"))
+        raise RequestRejected(400, InvalidRequest("Nothing was asked that this could answer"))
     await exchange.json(202)
 
 
-class Answering:
-    """One call, from its request to the end of its answer."""
+class StatelessCall:
+    """One call without a session, from its request to the end of its response.
+
+    It is also the session state that methods may change: it lives as long as the call.
+    """
 
     def __init__(
         self,
         exchange: Exchange,
         connection: Connection,
-        call: Call,
+        call: ClientCall,
         headers: dict[str, str | None],
     ) -> None:
         self._exchange, self._connection, self._call = exchange, connection, call
         self._headers = headers
-        self._outbox = Outbox(exchange)
-        self._active = Active(call, self._outbox.say)
+        self._outbox = ResponseWriter(exchange)
+        self._active = ActiveCall(call, self._outbox.say)
 
     async def _who(self) -> Principal:
         return self._exchange.principal
 
     async def run(self) -> None:
-        """Answer; or stop, when the client leaves."""
+        """Run the call and answer it; stop it if the client disconnects."""
         self._exchange.stop = self._active.stop.set
         if (task := asyncio.current_task()) is not None:
             self._active.interrupt = partial(self._exchange.cut, task)
@@ -118,15 +221,17 @@ class Answering:
         await self._outbox.settle()
         await self._answer(self._stopped() if message is None else message)
 
-    def _serving(self) -> Serving:
-        # Not kept here: it knows this object, and a circle would keep the request in memory.
-        return Serving(
-            self._exchange.server, self._connection, Caller.of(self._exchange.principal), self,
+    def _serving(self) -> CallRunner:
+        # Not stored on self: it refers to this object, and the reference cycle would keep the
+        # request in memory until the garbage collector runs.
+        return CallRunner(
+            self._exchange.server, self._connection,
+            SessionCaller.of(self._exchange.principal), self,
             memory=STEPS, host=self._exchange.host, mirrored=self._headers,
         )  # fmt: skip
 
     def _stopped(self) -> JSON:
-        """What is said of a call that was stopped, though its client is there."""
+        """Return the error for a call that was stopped while its client was connected."""
         stopped = ENDING if draining().ending else InternalError("The call was stopped")
         return self._connection.error(self._call, self._active.refusal or stopped)
 
@@ -144,10 +249,10 @@ class Answering:
         status, headers = _status(message)
         await self._exchange.text(status, text, headers)
 
-    # What methods may change (``runs.Session``): here it lives as long as the call.
+    # What methods may change about a session.
 
     async def set_log_level(self, level: str) -> None:
-        raise Stopped  # no revision without a handshake has these methods
+        raise Stopped  # not reached: no revision without a handshake has these methods
 
     unsubscribe = set_log_level
 
@@ -155,17 +260,16 @@ class Answering:
         raise Stopped
 
     async def listen(self, id: Id, wanted: JSON, places: Mapping[str, str]) -> None:
-        listens = Listens(self._exchange, self._connection, self._who, self._outbox.say)
+        listens = ListenResponse(self._exchange, self._connection, self._who, self._outbox.say)
         exchange, self._outbox.when_full = self._exchange, listens.end
         exchange.when_ending = exchange.when_revoked = listens.end
         try:
             await listens.listen(id, wanted, places)
-        finally:  # a circle would keep the request in memory
+        finally:  # break the reference cycle, which would keep the request in memory
             self._outbox.when_full = exchange.when_ending = exchange.when_revoked = None
 
 
 def _status(message: JSON) -> tuple[int, tuple[tuple[bytes, bytes], ...]]:
-    data = message.get("error", {}).get("data")
-    if isinstance(data, dict) and "retryAfter" in data:
-        return 503, ((b"retry-after", b"%d" % math.ceil(data["retryAfter"])),)
-    return http.status(message, handshake=False, called=True), ()
+    if later := retry_after(message):
+        return 503, later
+    return http_rules.status(message, handshake=False, called=True), ()

@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 import django_mcp as mcp
 from django_mcp.bridges.forms.input import FormInput, errors
 from django_mcp.exceptions import InvalidArguments
-from tests.declare.world import asked
+from tests.declarations.world import asked
 from tests.shop.models import Company, Customer, Invoice, Sample, Tag
 
 
@@ -122,8 +122,8 @@ def test_rows_are_keys_and_never_listed(find, invoice, django_assert_num_queries
         made = FormInput(InvoiceForm, find)
     properties = made.schema["properties"]
     assert properties["customer"] == {
-        "type": "integer", "title": "Customer",
-        "description": "Key or URI of the customer: model://shop/customer/{pk}",
+        "type": ["integer", "string"], "title": "Customer",
+        "description": "Key or URI of the customer.",
     }  # fmt: skip
     assert properties["tags"]["items"]["type"] == "string"
     assert properties["tags"]["maxItems"] == 100
@@ -136,7 +136,7 @@ def test_a_row_that_may_be_left_out(find):
         whom = forms.ModelChoiceField(Customer.objects.all(), required=False, help_text="Or not.")
 
     shown = FormInput(Pick, find).schema["properties"]["whom"]
-    assert shown["anyOf"] == [{"type": "integer"}, {"type": "null"}]
+    assert shown["anyOf"] == [{"type": ["integer", "string"]}, {"type": "null"}]
     assert shown["description"].startswith("Or not. Key or URI of the customer")
 
 
@@ -370,7 +370,8 @@ def test_a_hidden_row_and_a_missing_one_are_the_same(find, rows, alice, form):
     """In words and in queries, whatever the form's own queryset would find."""
     _, forbidden, hidden = rows
     told = set()
-    for key in (forbidden.pk, hidden.pk, 999_999):
+    # MariaDB gives keys after the highest one that was ever there, so the missing one is lower.
+    for key in (forbidden.pk, hidden.pk, 899_999):
         given = key if form is Pick else [key]
         with CaptureQueriesContext(connection) as queries:
             (line,) = wrong(form, {"whom": given}, alice, find)

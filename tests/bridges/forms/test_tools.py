@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 import django_mcp as mcp
 from django_mcp.bridges.forms import FormTool
 from tests.client import RpcError
-from tests.declare.world import ids, only, right
+from tests.declarations.world import ids, only, right
 from tests.http import HttpClient
 from tests.shop.models import Company, Customer, Invoice, Sample, Tag
 
@@ -43,15 +43,15 @@ def shop(server):
 
     class Own(mcp.ModelResource):
         permission = mcp.AUTHENTICATED
-        path = "company__members"
+        _path = "company__members"
 
         def get_queryset(self, request):
-            return super().get_queryset(request).filter(**{self.path: request.user})
+            return super().get_queryset(request).filter(**{self._path: request.user})
 
     @server.register(Company)
     class CompanyResource(Own):
         fields = ["name"]
-        path = "members"
+        _path = "members"
 
     @server.register(Customer)
     class CustomerResource(Own):
@@ -612,8 +612,26 @@ def test_a_form_class_may_be_an_attribute(server):
     assert "contact" in right(server).tools
 
 
+def test_rule_names_a_permission_once_where_row_and_tool_need_the_same(server):
+    class Rows(mcp.ModelResource):
+        permission = "shop.change_invoice"
+        fields = ["number"]
+
+    server.register(Invoice, Rows)
+
+    @server.register(InvoiceForm)
+    class EditInvoice(FormTool):
+        update = True
+        permission = "shop.change_invoice"
+        exclude = ["company", "customer", "tags"]
+
+    tool = server.catalog.tools.get("edit_invoice")
+    assert [str(message) for message in server.check() if message.is_serious()] == []
+    assert tool.rule == "shop.change_invoice"
+
+
 def test_reasons_and_rules(create, edit, alice, clerk, bob):
-    from tests.declare.world import asked
+    from tests.declarations.world import asked
 
     for name, verb in (("create_invoice", "add"), ("edit_invoice", "change")):
         tool = right(create).tools[name]

@@ -10,9 +10,9 @@ from django.core.files.storage import default_storage
 from django.db import connection, models
 
 import django_mcp as mcp
-from django_mcp.bridges.model_operations.inputs import UNCHANGED, BinaryInput
-from django_mcp.declare.schemas import violations
-from tests.declare.world import right
+from django_mcp.bridges.model_operations.arguments import UNCHANGED, TypeInput
+from django_mcp.declarations.schemas import violations
+from tests.declarations.world import right
 from tests.shop.models import Invoice, Sample
 
 from ..billing import declare
@@ -122,7 +122,7 @@ def test_what_is_of_no_kind(samples, name, given):
 def test_a_number_is_within_what_its_column_holds(samples):
     tool = samples.request("tools/list")["tools"][0]
     assert tool["inputSchema"]["properties"]["rank"] == {
-        "type": "integer", "default": 0, "title": "Rank",
+        "type": "integer", "default": 0,
     }  # fmt: skip
     _, high = connection.ops.integer_field_range("IntegerField")
     words = samples.failure("create_sample", name="one", rank=high + 1)
@@ -163,9 +163,9 @@ def test_no_value_is_none(bills, invoice):
 def test_bytes_are_base64():
     field = models.BinaryField(null=True, blank=True, editable=True)
     field.set_attributes_from_name("blob")
-    argument, row = BinaryInput("blob", field), Sample(blob=memoryview(b"hello"))
+    argument, row = TypeInput("blob", field), Sample(blob=memoryview(b"hello"))
     assert argument.schema() == {
-        "type": ["string", "null"], "contentEncoding": "base64", "title": "Blob",
+        "type": ["string", "null"], "contentEncoding": "base64",
     }  # fmt: skip
     assert argument.read(TEXT) == b"hello" and argument.read(None) is None
     assert argument.change(None, row, b"hello") is UNCHANGED
@@ -188,7 +188,7 @@ def test_a_file_is_stored(bills, media, invoice):
         "name": "a_b.txt", "size": 5, "uri": f"model://shop/invoice/{invoice.pk}/attachment",
     }  # fmt: skip
     contents = bills.request("resources/read", uri=row["attachment"]["uri"])["contents"]
-    assert base64.b64decode(contents[0]["blob"]) == b"hello"
+    assert contents[0]["text"] == "hello"
 
 
 NAMES = ["c:\\windows\\a.txt", "/etc/a.txt", "..\\a.txt", "..", "a\nb", ""]

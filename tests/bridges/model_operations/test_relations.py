@@ -6,7 +6,7 @@ from django.db import models
 import django_mcp as mcp
 from tests.shop.models import Badge, Company, Customer, Invoice, Place, Tag, Wearer
 
-from ..billing import read, writer
+from ..billing import Free, read, writer
 
 
 @pytest.fixture
@@ -25,6 +25,59 @@ def test_a_foreign_key_to_another_column(write):
     assert row["badge"] == "c" and Wearer.objects.get().badge_id == "blue"
     words = client.failure("create_wearer", badge="b", locker=locker.pk)
     assert words == "locker: Wearer with this Locker already exists."
+
+
+class Read(Free):
+    operations: list[str] = []
+    operation_permissions: dict[str, str] = {}
+
+
+class Labelled(Read):
+    fields = ["label"]
+    uri = "tag://{label}"
+
+
+class Bills(Free):
+    fields = ["number", "tags", "customer"]
+    filter_fields = ["tags", "customer"]
+    operations = ["update"]
+    operation_permissions = {"update": mcp.AUTHENTICATED}
+
+
+class Customers(Read):
+    fields = ["name"]
+
+
+@pytest.fixture
+def bills(server, connect, alice):
+    for model, resource in ((Tag, Labelled), (Customer, Customers), (Invoice, Bills)):
+        server.register(model, resource)
+    server.ready()
+    return connect(alice, server=server)
+
+
+def test_relations_take_the_primary_key_that_rows_show_or_a_uri(bills, invoice):
+    """Also where the related resource names its rows by another field; a filter takes the same."""
+    tag = Tag.objects.create(label="good")
+    customer = f"model://shop/customer/{invoice.customer_id}"
+    for name in (tag.pk, str(tag.pk), "tag://good"):
+        row = read(bills.text("update_invoice", invoice=invoice.pk, tags=[name]))
+        assert row["tags"] == [tag.pk]
+        for wanted in ({"tags": name}, {"tags__in": [name]}, {"customer": customer}):
+            found = read(bills.text("search_invoice", **wanted))
+            assert [row["number"] for row in found["results"]] == [invoice.number], wanted
+    for unknown in (tag.pk + 1, "tag://bad", "good"):
+        assert "tag" in bills.failure("update_invoice", invoice=invoice.pk, tags=[unknown])
+    assert bills.failure("search_invoice", tags="tag://bad") == "There is no tag 'bad'."
+
+
+def test_filter_by_uri_of_a_hidden_row_is_answered_as_unknown(bills, invoice, monkeypatch):
+    """Otherwise it would tell that there is a hidden row of that name."""
+    hidden = Tag.objects.exclude(label="secret")
+    monkeypatch.setattr(Labelled, "get_queryset", lambda self, request: hidden.all())
+    invoice.tags.add(Tag.objects.create(label="secret"))
+    assert bills.failure("search_invoice", tags="tag://secret") == "There is no tag 'secret'."
+    assert bills.failure("search_invoice", tags__in=["tag://none"]) == "There is no tag 'none'."
 
 
 def test_a_row_may_point_to_one_of_its_own_kind_or_none(write, invoice):

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from django_mcp.bridges.model_operations import rows as operation_rows
 from django_mcp.bridges.model_operations.rows import check, held, refusals, shown
 from django_mcp.exceptions import InvalidArguments, ToolError
-from tests.declare.world import asked, right
+from tests.declarations.world import asked, right
 from tests.http import HttpClient
 from tests.settings import DATABASES
 from tests.shop.models import (

@@ -12,10 +12,10 @@ from django.db import models
 from django.db.models import ProtectedError
 
 import django_mcp as mcp
-from django_mcp.declare.schemas import problem
-from django_mcp.dispatch import announcements
+from django_mcp.changes import subscriptions
+from django_mcp.declarations.schemas import problem
 from tests.client import RpcError
-from tests.declare.world import asked, right
+from tests.declarations.world import asked, right
 from tests.shop.models import Company, Customer, Invoice, LedgerLine, Tag
 
 from ..billing import EVERYBODY, Bills, Companies, Customers, Tags, declare
@@ -70,11 +70,12 @@ def test_each_operation_is_a_tool(server):
     changing = common | {"destructiveHint": True, "idempotentHint": True}
     adding = common | {"destructiveHint": False, "idempotentHint": False}
     assert list(hints.values()) == [adding, changing, changing]
-    assert [one["title"] for one in made.values()] == [
+    assert [tool.title for tool in catalog.tools.values()] == [
         "Create invoice", "Update invoice", "Delete invoice",
     ]  # fmt: skip
     for one in made.values():
-        assert problem(one["inputSchema"]) is None and problem(one["outputSchema"]) is None
+        assert problem(one["inputSchema"]) is None
+        assert "title" not in one and "outputSchema" not in one  # they would say nothing new
 
 
 def test_a_row_is_named_by_what_the_resource_is_called(server):
@@ -82,7 +83,13 @@ def test_a_row_is_named_by_what_the_resource_is_called(server):
     schema = right(server).tools["update_bill"].definition()["inputSchema"]
     assert schema["required"] == ["bill"]
     assert schema["properties"]["bill"]["type"] == ["integer", "string"]
-    assert "model://shop/invoice/{pk}" in schema["properties"]["bill"]["description"]
+    assert schema["properties"]["bill"]["description"] == "Key or URI of the invoice."
+
+
+def test_delete_does_not_say_that_nothing_is_left(server):
+    """``delete_model`` of a project may only mark the row."""
+    declare(server)
+    assert right(server).tools["delete_invoice"].description == "Delete one invoice."
 
 
 def test_unless_a_field_is_called_so(server, connect, alice):
@@ -234,10 +241,10 @@ def test_subscribers_are_told(bills, invoice):
             heard.extend(news.uris)
 
     ear, client = Ear(), bills()
-    announcements.listen(ear)
+    subscriptions.start_listening(ear)
     data(client.call("update_invoice", invoice=invoice.pk, total="99"))
     client.failure("update_invoice", invoice=invoice.pk, total="9.999")
-    announcements.stop_listening(ear)
+    subscriptions.stop_listening(ear)
     assert heard.count(f"model://shop/invoice/{invoice.pk}") == 1
 
 
@@ -354,7 +361,7 @@ def test_to_read_is_not_to_write(server, connect, bob, invoice):
 
 
 def test_who_may_not_read_may_not_write(server, connect, alice, invoice):
-    declare(server, permission="shop.no_such")
+    declare(server, permission="shop.delete_company")
     assert connect(alice, server=server).request("tools/list")["tools"] == []
 
 
@@ -393,10 +400,10 @@ def test_a_reason_says_what_is_done(server, alice, bob, stated, method):
 
 
 def test_a_reason_may_be_that_of_reading(server, alice):
-    declare(server, permission="shop.no_such")
+    declare(server, permission="shop.delete_company")
     tool = right(server).tools["create_invoice"]
     reason = tool.reason(asked(alice, server))
-    assert not reason.allows and "shop.no_such" in reason.words
+    assert not reason.allows and "shop.delete_company" in reason.words
 
 
 def test_objects_have_permissions_too(bills, invoice):

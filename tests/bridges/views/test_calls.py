@@ -14,13 +14,13 @@ from django.http import HttpRequest
 from django.urls import get_script_prefix, get_urlconf
 from django.utils import timezone, translation
 
-from django_mcp import threads
-from django_mcp.bridges.views import calls as view_calls
+from django_mcp.bridges.views import execution as view_calls
 from django_mcp.bridges.views.requests import Body
 from django_mcp.bridges.views.results import refusal
 from django_mcp.bridges.views.urls import Target, routes
 from django_mcp.exceptions import ToolError
-from tests.declare.world import asked
+from django_mcp.runtime import threads
+from tests.declarations.world import asked
 from tests.shop.models import Tag
 
 from .. import site

@@ -14,7 +14,7 @@ from django.test import RequestFactory
 from django.utils.datastructures import MultiValueDict
 from pydantic import BaseModel
 
-from django_mcp.bridges.views.fields import Fields, PageNumber, fields_of, multipart
+from django_mcp.bridges.views.requests import Fields, PageNumber, fields_of, multipart
 from django_mcp.exceptions import InvalidArguments
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_mcp.bridges.views.pages import markdown, text
+from django_mcp.bridges.views.results import markdown, text
 
 from .. import site
 

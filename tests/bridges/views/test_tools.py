@@ -11,16 +11,23 @@ from textwrap import dedent
 
 import pytest
 from django import forms
+from django.contrib.auth.decorators import permission_required
+from django.contrib.auth.mixins import PermissionRequiredMixin
+from django.http import HttpResponse
+from django.urls import path
+from django.utils.decorators import method_decorator
+from django.views import View
+from django.views.decorators.cache import never_cache
 from django.views.generic import CreateView, DeleteView, DetailView, ListView
 from pydantic import BaseModel
 
 import django_mcp as mcp
 from django_mcp.bridges.views import ViewTools
-from django_mcp.bridges.views.things import ViewTool
 from django_mcp.bridges.views.urls import Pattern, Route
-from django_mcp.declare.traces import trace
+from django_mcp.bridges.views.view_tool import ViewTool
+from django_mcp.declarations.explain import trace
 from tests.client import RpcError
-from tests.declare.world import asked, ids, only, right
+from tests.declarations.world import asked, ids, only, right
 from tests.http import HttpClient
 from tests.shop.models import Customer, Invoice, Tag
 
@@ -90,7 +97,7 @@ def test_tools_have_names_titles_words_and_hints(views, server):
     assert closes["description"] == "Close an invoice."
     assert "annotations" not in closes
     assert deletes["annotations"] == {"destructiveHint": True}
-    assert deletes["description"] == "Delete one invoice for good."
+    assert deletes["description"] == "Delete one invoice."
 
 
 def test_generic_views_say_what_they_are_for(views, server):
@@ -547,7 +554,7 @@ def test_permissions_of_a_views_class_hide_it(views, server, connect, alice, inv
 
 
 def test_the_reason_is_told_as_it_is_asked(views, server, alice, bob):
-    from tests.declare.world import asked
+    from tests.declarations.world import asked
 
     views(post=["billing:delete"])
     tool = right(server).tools["billing_delete"]
@@ -671,9 +678,9 @@ class Clashing(site.forms.Form):
 @pytest.mark.parametrize(
     ("attributes", "number"),
     [
-        ({"get": "seen"}, "E101"),
-        ({"get": [1]}, "E101"),
-        ({"post": None}, "E101"),
+        ({"get": "seen"}, "E060"),
+        ({"get": [1]}, "E060"),
+        ({"post": None}, "E060"),
         ({}, "E102"),
         ({"get": ["seen"], "pages": "html"}, "E103"),
         ({"get": ["nowhere"]}, "E105"),
@@ -696,6 +703,65 @@ def test_what_is_wrong_is_found_by_the_checks(views, server, attributes, number)
     views(**attributes)
     assert ids(server) == [number]
     assert only(server).hint
+
+
+def page(request):
+    return HttpResponse("seen")
+
+
+@permission_required(["shop.view_invoice", "shop.view_invoise"])
+async def awaited(request):
+    return HttpResponse("seen")
+
+
+class Page(View):
+    def get(self, request):
+        return HttpResponse("seen")
+
+
+class Required(PermissionRequiredMixin, Page):
+    permission_required = ["shop.view_invoice", "shop.view_invoise"]
+
+
+@method_decorator([never_cache, permission_required("shop.view_invoise")], name="dispatch")
+class Decorated(Page):
+    pass
+
+
+class DecoratedMethod(Page):
+    @method_decorator(permission_required("shop.view_invoise"))
+    def get(self, request):
+        return HttpResponse("seen")
+
+
+RESTRICTED = [
+    permission_required("shop.view_invoise")(page),
+    never_cache(permission_required("shop.view_invoise", raise_exception=True)(page)),
+    permission_required("shop.view_invoise")(Page.as_view()),
+    awaited,
+    Required.as_view(),
+    Required.as_view(permission_required="shop.view_invoise"),
+    Decorated.as_view(),
+    DecoratedMethod.as_view(),
+]
+
+
+@pytest.mark.parametrize("listed", ["get", "resources"])
+@pytest.mark.parametrize("view", RESTRICTED)
+def test_view_that_requires_a_permission_that_does_not_exist_is_a_warning(
+    views, server, settings, listed, view
+):
+    class Urls:
+        urlpatterns = [
+            path("page/", view, name="page"),
+            path("right/", permission_required("shop.view_invoice")(page), name="right"),
+        ]
+
+    settings.ROOT_URLCONF = Urls
+    views(**{listed: ["page", "right"]})
+    message = only(server)
+    assert message.id == "django_mcp.W011" and "'shop.view_invoise'" in message.msg
+    assert "Did you mean 'shop.view_invoice'?" in message.hint
 
 
 def test_a_name_that_is_nearly_one(views, server):
@@ -758,7 +824,7 @@ class NumberForm(forms.ModelForm):
         (DetailView.as_view(queryset=Invoice.objects.all()), "get", "Show one invoice."),
         (ListView.as_view(queryset=Invoice.objects.all()), "get", "List invoices."),
         (DeleteView.as_view(queryset=Invoice.objects.all(), success_url="/"), "post",
-         "Delete one invoice for good."),
+         "Delete one invoice."),
     ],
 )  # fmt: skip
 def test_what_a_generic_view_is_about_its_class_says_in_several_ways(view, method, words):

@@ -10,7 +10,7 @@ from django.test import override_settings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from django_mcp.bridges.views.calls import browsing
+from django_mcp.bridges.views.execution import browsing
 from django_mcp.bridges.views.urls import path_info, routes
 from django_mcp.exceptions import InvalidArguments
 
@@ -115,6 +115,7 @@ def test_what_fits_no_address_is_refused(found, name, given):
         found[name].target(given)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_no_value_reaches_what_was_not_named(data):

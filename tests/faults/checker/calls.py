@@ -18,7 +18,19 @@ from .faults import COMMON
 from .ledger import Ledger
 from .reading import Ending, Plan, Reader
 from .sessions import Session
-from .words import AWAY, CUT_OFF, INTERNAL, LOST, MASKED, ROLLED_BACK, TRIMMED, spoken, word
+from .words import (
+    AWAY,
+    BROKE,
+    CUT_OFF,
+    INTERNAL,
+    LOST,
+    MASKED,
+    NOT_BEGUN,
+    ROLLED_BACK,
+    TRIMMED,
+    spoken,
+    word,
+)  # fmt: skip
 from .world import World, pause
 
 ASKING, ENDED = "elicitation/create", ("lost its process", "rolled back")
@@ -199,7 +211,8 @@ def _outcome(session: Session, issued: Issued, told: Told, ending: Ending) -> st
     return classified(session, issued, told.responses[0])
 
 
-KNOWN = {
+KNOWN = {  # the first that fits
+    BROKE: "masked", NOT_BEGUN: "away",
     LOST: "lost its process", ROLLED_BACK: "rolled back", AWAY: "away", MASKED: "masked",
     CUT_OFF: "cut off", TRIMMED: "trimmed",
 }  # fmt: skip

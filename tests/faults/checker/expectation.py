@@ -18,8 +18,8 @@ from .ledger import Ledger
 from .sse import Event
 from .words import TRIMMED
 
-ID = re.compile(r"([0-9]+)(-)([0-9]+)\Z")
-OLD_ID = re.compile(r"([A-Za-z0-9_-]{43})(\.)([0-9]+)\Z")  # of HTTP+SSE
+ID = re.compile(r"([0-9a-f]+)(-)([0-9]+)(?:-[0-9]+)?\Z")
+OLD_ID = re.compile(r"([A-Za-z0-9_-]{43})(\.)([0-9]+)(?:\.[0-9]+)?\Z")  # of HTTP+SSE
 JSON = dict[str, Any]
 
 
@@ -31,6 +31,7 @@ class Stream:
         self.id: str | None = None
         self._ids, self._between = ids, "-"
         self.texts: dict[int, str] = {}
+        self.empty: set[str | None] = set()  # the ids of the empty events
         self.last = 0
         self.may_be_trimmed = False  # whether somebody forgot what is over, since it began
         self.is_trimmed = False
@@ -94,6 +95,9 @@ class Reading:
             return None
         self.stream.ledger.counts["events"] += 1
         if not event.data:
+            if event.id in self.stream.empty:
+                self._tell("duplicated", f"the id {event.id} of an empty event")
+            self.stream.empty.add(event.id)
             self._mark(number)
             return None
         if self.stream.may_be_trimmed and self._is_left(number, event.data):

@@ -13,6 +13,8 @@ MASKED = "Something went wrong on the server"
 AWAY = "The database is away."
 INTERNAL = "Internal error"
 CUT_OFF = "nobody knows how far it came"
+BROKE = "broke before this had an outcome. It may"  # of a database, not of the process
+NOT_BEGUN = "Nothing was done: try again later."
 TRIMMED = "is no longer kept"
 
 

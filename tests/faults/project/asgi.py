@@ -8,12 +8,12 @@ from django.core.asgi import get_asgi_application  # noqa: E402
 
 django = get_asgi_application()
 
-from django_mcp.delivery import leases  # noqa: E402
 from django_mcp.routing import mount  # noqa: E402
+from django_mcp.storage import leases  # noqa: E402
 
 from . import mutants, sabotage  # noqa: E402
 
-leases.LEASE = float(os.environ.get("FAULTS_LEASE", leases.LEASE))
+leases.LEASE_SECONDS = float(os.environ.get("FAULTS_LEASE", leases.LEASE_SECONDS))
 application = mutants.mutated(sabotage.watched(mount(django)), os.environ.get("FAULTS_MUTANT", ""))
 if "FAULTS_GRANIAN" in os.environ:  # no zygote has begun it
     sabotage.begin()

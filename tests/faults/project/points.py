@@ -1,7 +1,7 @@
 """The points of a call: which statements, requests and answers they are told by.
 
 The rule: a point is told by tables and columns, not by the words of one statement; each is
-tried on what ``delivery`` really executes.
+tried on what ``storage`` really executes.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from django_mcp.delivery import sqlite
+from django_mcp.storage import sqlite
 
 FOLDER = Path(os.environ.get("FAULTS_FOLDER", "build/faults"))
 DATABASE = os.environ.get("FAULTS_DATABASE", "sqlite")
@@ -53,7 +53,7 @@ def server() -> dict[str, Any]:
 
 LOG = "mcp" if DATABASE == "sqlite" else "default"
 DATABASES = files() if DATABASE == "sqlite" else {"default": server()}
-DATABASE_ROUTERS = ["django_mcp.delivery.router.DeliveryRouter"]
+DATABASE_ROUTERS = ["django_mcp.storage.router.DeliveryRouter"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 LAYERS: dict[str, dict[str, Any]] = {

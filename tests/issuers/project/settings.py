@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from django_mcp.delivery import sqlite
+from django_mcp.storage import sqlite
 
 sys.modules.update(dict.fromkeys(("oauth2_provider", "oauthlib", "jwcrypto")))  # type: ignore[arg-type]
 

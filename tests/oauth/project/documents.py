@@ -2,7 +2,7 @@
 
 import os
 
-from django_mcp.oauth.cimd import MCPMetadataFetcher
+from django_mcp.oauth.client_metadata_documents import MCPMetadataFetcher
 
 PUBLIC_ADDRESS = "93.184.216.34"
 

@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 from django_mcp.conf import Scope
-from django_mcp.delivery import sqlite
 from django_mcp.oauth import dot_settings
+from django_mcp.storage import sqlite
 
 URL = os.environ["SITE_URL"]
 SECONDS = int(os.environ.get("TOKEN_SECONDS", 3600))

@@ -14,7 +14,7 @@ from django.contrib.auth.models import User  # noqa: E402
 from django.core.management import call_command  # noqa: E402
 from oauth2_provider.models import get_access_token_model, get_application_model  # noqa: E402
 
-from django_mcp.oauth.connections import connections  # noqa: E402
+from django_mcp.oauth.connected_apps import connections  # noqa: E402
 from tests.oauth.flows import browser, issued, registered  # noqa: E402
 
 

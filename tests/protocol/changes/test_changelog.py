@@ -1,4 +1,4 @@
-from django_mcp.protocol.changes import Changelog, Line
+from django_mcp.protocol.changes import Changelog, RevisionChange
 
 
 def made():
@@ -49,7 +49,7 @@ def test_a_change_that_is_registered_later_counts():
 
 
 def test_a_line_concerns_those_who_are_older():
-    line = Line("2001", frozenset({"a"}), str)
+    line = RevisionChange("2001", frozenset({"a"}), str)
     assert line.concerns("2000", ("b", "a"))
     assert not line.concerns("2001", ("a",))
     assert not line.concerns("2000", ("b",))

@@ -1,6 +1,6 @@
 import pytest
 
-from django_mcp.protocol.changes.shapes import each, meta_without, text, within, without
+from django_mcp.protocol.changes.schemas import each, meta_without, text, within, without
 
 
 def test_without():

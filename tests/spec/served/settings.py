@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from django_mcp.delivery import sqlite
+from django_mcp.storage import sqlite
 
 FOLDER = Path(os.environ["SERVED_FOLDER"])
 
@@ -22,7 +22,7 @@ DATABASES = {
     "default": sqlite(FOLDER / "db.sqlite3"),
     "mcp": sqlite(FOLDER / "mcp.sqlite3"),
 }
-DATABASE_ROUTERS = ["django_mcp.delivery.router.DeliveryRouter"]
+DATABASE_ROUTERS = ["django_mcp.storage.router.DeliveryRouter"]
 DATA_UPLOAD_MAX_MEMORY_SIZE = 200_000
 DJANGO_MCP = {"DATABASE": "mcp", "KEEPALIVE": 1, "RATES": {"calls": None}}
 LOGGING = {

@@ -27,7 +27,7 @@ class Work(SimpleNamespace):
 @pytest.fixture
 def work(server: Any, db: None) -> Work:
     """A server whose tools wait to be let go, some for all and some for users."""
-    state = server.work = Work(
+    state = server._work = Work(
         begun=threading.Event(), ended=threading.Event(), go=threading.Event(), runs=0
     )
 

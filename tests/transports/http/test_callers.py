@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import re
 from datetime import timedelta
 from types import SimpleNamespace
+from typing import Literal
 
 import pytest
 from django.contrib.auth.models import User
@@ -16,11 +18,12 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 import django_mcp as mcp
-from django_mcp import threads
 from django_mcp.conf import settings as ours
-from django_mcp.declare.servers import Server
+from django_mcp.declarations.server import Server
 from django_mcp.models import Session, Token
-from django_mcp.transports.http.callers import MAX_TOKEN, bearer, challenge
+from django_mcp.runtime import threads
+from django_mcp.runtime.thread_pools import ThreadPool
+from django_mcp.transports.http.authentication import MAX_TOKEN_LENGTH, bearer, challenge
 from tests.client import RpcError
 
 from . import verifiers
@@ -78,13 +81,13 @@ def test_what_it_costs_to_know_who_calls(http, revision, work, server, secret, j
 def jobs(monkeypatch):
     """Every hop to a thread for look-ups."""
     hops = []
-    submit = threads.Pool._submit
+    submit = ThreadPool._submit
 
     def counted(self, job, owner=""):
         hops.append(self.name)
         return submit(self, job, owner)
 
-    monkeypatch.setattr(threads.Pool, "_submit", counted)
+    monkeypatch.setattr(ThreadPool, "_submit", counted)
     return hops
 
 
@@ -118,8 +121,9 @@ def deleted(user):
 
 MAKERS = [revoked, expired, of_another_server, of_nobody, deleted]
 GARBAGE = [
-    "", "x", "mcp_", "mcp_" + "A" * 43, "mcp_" + "A" * 44, "null", "\xff\xfe", "x" * MAX_TOKEN,
-    "x" * (MAX_TOKEN + 1), "x" * 60_000, "' OR 1=1 --", "%00", "Bearer", "{}",
+    "", "x", "mcp_", "mcp_" + "A" * 43, "mcp_" + "A" * 44, "null", "\xff\xfe",
+    "x" * MAX_TOKEN_LENGTH,
+    "x" * (MAX_TOKEN_LENGTH + 1), "x" * 60_000, "' OR 1=1 --", "%00", "Bearer", "{}",
     "eyJhbGciOiJub25lIn0..",
 ]  # fmt: skip
 
@@ -129,6 +133,17 @@ def test_every_invalid_token_is_challenged(http, revision, work, server, alice, 
     client = http(make(alice), server=server, revision=revision, initialize=False)
     assert INVALID in challenged(client.start("tools/call", name="whoami", arguments={}))
     assert INVALID in challenged(client.start("tools/list"))
+
+
+def test_unknown_token_is_logged_by_the_beginning_of_its_digest(http, work, server, caplog):
+    """An administrator can tell which client shows it, and nobody learns the token."""
+    caplog.set_level(logging.INFO, logger="django_mcp")
+    token = "mcp_" + "A" * 43
+    client = http(server=server, more={"authorization": f"Bearer {token}"})
+    challenged(client.start("tools/list"))
+    digest = hashlib.sha256(token.encode()).hexdigest()
+    assert f"Unknown access token server={server.name} sha256={digest[:12]}" in caplog.text
+    assert token not in caplog.text and digest not in caplog.text
 
 
 @pytest.mark.parametrize("token", GARBAGE, ids=lambda token: f"{len(token)}-{token[:5]!r}")
@@ -232,7 +247,7 @@ def test_no_secret_is_written_anywhere(http, private, alice, caplog, settings, b
     tokens = [make(alice) for make in MAKERS] + ["s3cret" * 2_000, "s3cret\xff", "mcp_s3cret"]
     for token in tokens:
         talk = http(token, server=private).start("tools/list").wait()
-        assert talk.status == (500 if broken and len(token) < MAX_TOKEN else 401)
+        assert talk.status == (500 if broken and len(token) < MAX_TOKEN_LENGTH else 401)
         told = talk.body.decode() + json.dumps(talk.headers) + caplog.text
         for record in caplog.records:
             told += repr(record.__dict__)
@@ -292,6 +307,49 @@ def test_who_names_what_is_not_for_everybody_is_challenged(http, revision, work,
     assert answers[0] == answers[1]
     arguments = {"arguments": {"name": "x"}} if method == "tools/call" else {}
     assert client.request(method, **{key: public}, **arguments)
+
+
+MIXED = {  # kind -> the server's only private thing is of it
+    "tools": lambda server: server.tool(lambda request: "x", name="private"),
+    "prompts": lambda server: server.prompt(lambda request: "x", name="private"),
+    "resources": lambda server: server.resource("private://one", name="x")(lambda request: "x"),
+}
+UNKNOWN = {
+    "tools/call": ("tools", {"name": "nothing"}),
+    "prompts/get": ("prompts", {"name": "nothing"}),
+    "resources/read": ("resources", {"uri": "nothing://a"}),
+    "completion/complete": ("resources", {
+        "ref": {"type": "ref/resource", "uri": "nothing://{name}"},
+        "argument": {"name": "name", "value": ""},
+    }),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("private", MIXED)
+@pytest.mark.parametrize("method", UNKNOWN)
+def test_an_unknown_name_is_unknown_where_nothing_of_its_kind_is_private(http, private, method):
+    """Elsewhere it is challenged, as a private one is: nobody learns which there are."""
+    server = mcp.Server("mixed")
+
+    @server.tool(permission=mcp.PUBLIC)
+    def shout(request: mcp.Request) -> str:
+        return "x"
+
+    @server.prompt(permission=mcp.PUBLIC)
+    def sing(request: mcp.Request) -> str:
+        return "x"
+
+    @server.resource("open://{name}", permission=mcp.PUBLIC)
+    def read(request: mcp.Request, name: Literal["a", "b"]) -> str:
+        return name
+
+    MIXED[private](server)
+    kind, params = UNKNOWN[method]
+    talk = http(server=server).start(method, **params)
+    if kind == private:
+        challenged(talk)
+    else:
+        assert talk.wait().refused == (200, -32602), talk
 
 
 @pytest.mark.parametrize(
@@ -516,7 +574,7 @@ def request_to(server, path="/mcp"):
     "name", ['a "name"', "a\\", "a\r\nSet-Cookie: x", "sch\xf6n", "\u2603", "\x7f"]
 )
 def test_a_challenge_is_one_line_of_plain_text(name):
-    asked = request_to(SimpleNamespace(name=name))
+    asked = request_to(SimpleNamespace(name="stored", public_name=name))
     for refused in (challenge(asked), challenge(asked, invalid=True)):
         ((key, value),) = refused.headers
         assert (refused.status, key) == (401, b"www-authenticate")
@@ -526,6 +584,12 @@ def test_a_challenge_is_one_line_of_plain_text(name):
 def test_a_realm_is_the_servers():
     asked = request_to(Server("billing"))
     assert b'realm="billing"' in challenge(asked).headers[0][1]
+
+
+def test_realm_is_the_name_that_clients_see(monkeypatch):
+    monkeypatch.setattr(mcp.server, "_public_name", "bookshop")
+    assert b'realm="bookshop"' in challenge(request_to(mcp.server)).headers[0][1]
+    assert mcp.server.name == "default"
 
 
 ROOT = "https://shop.example/.well-known/oauth-protected-resource"

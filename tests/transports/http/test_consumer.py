@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from contextlib import contextmanager
 
 import pytest
 from asgiref.testing import ApplicationCommunicator
 from channels.consumer import AsyncConsumer
+from django.db import DEFAULT_DB_ALIAS, connections
 
 import django_mcp as mcp
+from django_mcp.conf import settings
+from django_mcp.models import Session, Token
 from django_mcp.routing import as_asgi
 from django_mcp.transports.http.consumer import MCPConsumer
-from tests.http import BOTH
+from tests.http import BOTH, response
 
 pytestmark = pytest.mark.django_db
 
@@ -41,6 +45,57 @@ async def test_any_asgi_server_will_do(server):
         "type": "http.response.body", "body": b"", "more_body": False,
     }  # fmt: skip
     await talking.wait(30)
+
+
+# Before ``migrate``.
+
+
+@contextmanager
+def without_table(model, alias):
+    """The database as it is before ``migrate``, as far as this table goes."""
+    table, elsewhere = model._meta.db_table, "not_there_yet"
+    with connections[alias].cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {table} RENAME TO {elsewhere}")
+    try:
+        yield
+    finally:
+        with connections[alias].cursor() as cursor:
+            cursor.execute(f"ALTER TABLE {elsewhere} RENAME TO {table}")
+
+
+@pytest.mark.parametrize("with_token", [False, True])
+def test_before_migrate_requests_get_503_that_says_so(http, server, shared_db, with_token, caplog):
+    server.tool(permission=mcp.PUBLIC, name="act")(lambda request: "done")
+    alias = DEFAULT_DB_ALIAS if with_token else settings.DATABASE
+    token = "mcp_" + "x" * 43 if with_token else None
+    client = http(token, server=server, revision="2025-11-25", initialize=False)
+    with without_table(Token if with_token else Session, alias):
+        talk = client.start("initialize", **client.introduction).wait()
+    assert talk.refused == (503, -32603)
+    assert "manage.py migrate" in talk.error["message"]
+    assert talk.headers["retry-after"]
+    (told,) = [one for one in caplog.records if one.name == "django_mcp" and one.levelno >= 30]
+    assert "manage.py migrate" in told.message and not told.exc_info
+
+
+# Beyond a rate.
+
+
+def test_beyond_a_rate_a_tool_returns_an_error_and_others_get_503(http, revision, settings, server):
+    """``docs/how-to/http.md`` says so."""
+    settings.DJANGO_MCP = {**settings.DJANGO_MCP, "RATES": {"calls": "1/100"}}
+    server.tool(permission=mcp.PUBLIC, name="act")(lambda request: "done")
+    server.prompt(permission=mcp.PUBLIC, name="say")(lambda request: "said")
+    client = http(server=server, revision=revision)
+    first, beyond = (client.start("tools/call", name="act", arguments={}).wait() for _ in "ab")
+    assert (first.status, beyond.status) == (200, 200)
+    results = [response(talk) for talk in (first, beyond)]
+    assert [bool(one.get("isError")) for one in results] == [False, True]
+    assert "Too many calls. Try again in 100 s." in results[1]["content"][0]["text"]
+    prompt = client.start("prompts/get", name="say").wait()
+    assert (prompt.status, prompt.headers["retry-after"]) == (503, "100")
+    error = prompt.messages[-1]["error"]
+    assert error["code"] == -32603 and error["data"] == {"retryAfter": 100}
 
 
 # What a client takes and sends.
@@ -165,7 +220,7 @@ def test_a_page_that_fails_is_told_nobody(visit, caplog):
         await send({"type": "http.response.body", "body": b"Some", "more_body": True})
         raise ValueError("secret")
 
-    assert visit(page=broken).refused == (500, -32600)
+    assert visit(page=broken).refused == (500, -32603)
     talk = visit(page=broken_later)
     assert (talk.status, talk.body) == (200, b"Some")
     assert caplog.text.count("ValueError: secret") == 2
@@ -307,7 +362,7 @@ def test_a_server_may_stop_an_answer(http, server, work):
 def test_quick_answers_are_watched_by_nobody(http, monkeypatch):
     """A task for each that looks whether the client leaves would cost more than the answer."""
     watched = []
-    from django_mcp.transports.http.exchanges import Exchange
+    from django_mcp.transports.http.request import Exchange
 
     left = Exchange.left
 
@@ -316,13 +371,14 @@ def test_quick_answers_are_watched_by_nobody(http, monkeypatch):
         await left(self)
 
     monkeypatch.setattr(Exchange, "left", counted)
-    monkeypatch.setattr("django_mcp.transports.http.pulse.SOON", 5)
+    monkeypatch.setattr("django_mcp.transports.http.heartbeat.FIRST_CHECK_SECONDS", 5)
     client = http()
     for _ in range(20):
         client.text("add", a=1, b=2)
     assert watched == []
 
 
+@pytest.mark.slow
 def test_no_thread_and_no_task_is_left_behind(http, secret):
     client = http(secret)
     client.text("add", a=1, b=2)

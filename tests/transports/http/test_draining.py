@@ -15,8 +15,8 @@ import pytest
 import django_mcp as mcp
 from django_mcp.models import RUNNING, Call, Process
 from django_mcp.routing import mount
-from django_mcp.transports.http import draining as module
-from django_mcp.transports.http.draining import Draining, Heard, draining
+from django_mcp.transports.http import shutdown as module
+from django_mcp.transports.http.shutdown import OpenRequests, ShutdownSignalHandler, draining
 from tests.http import HttpClient
 
 pytestmark = pytest.mark.django_db
@@ -55,8 +55,8 @@ class Open:
 def _soon(monkeypatch):
     """Ends come soon, and by a signal that means nothing to the tests."""
     monkeypatch.setattr(module, "GRACE", {"SIGUSR1": GRACE, "SIGUSR2": GRACE})
-    monkeypatch.setattr(module, "ANSWER", 0.1)
-    monkeypatch.setattr(module, "CUT", 0.1)
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(module, "CANCEL_SECONDS", 0.1)
 
 
 @pytest.fixture
@@ -115,6 +115,7 @@ async def test_what_nothing_ends_is_not_waited_for_for_ever():
     await task
 
 
+@pytest.mark.slow
 async def test_an_end_is_told_once():
     work = Open(ends=False, yields=100)
     await started(work)
@@ -165,7 +166,7 @@ async def test_at_a_second_signal_both_go_on_at_once(heard):
 
 async def test_at_a_second_signal_calls_get_no_more_time(heard, monkeypatch):
     monkeypatch.setattr(module, "GRACE", {"SIGUSR1": 30.0})
-    monkeypatch.setattr(module, "LAST_WORDS", 0.05)
+    monkeypatch.setattr(module, "SECOND_SIGNAL_SECONDS", 0.05)
     work = Open(ends=False)
     (task,) = await started(work)
     signal.raise_signal(NUMBER)
@@ -211,7 +212,9 @@ def test_many_loops_are_one_handler(heard):
     for _ in range(20):
         asyncio.run(one())
     handler = signal.getsignal(NUMBER)
-    assert isinstance(handler, Heard) and not isinstance(handler.before, Heard)
+    assert isinstance(handler, ShutdownSignalHandler) and not isinstance(
+        handler.before, ShutdownSignalHandler
+    )
 
 
 def test_what_the_system_would_do_is_done():
@@ -223,7 +226,7 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
 import django; django.setup()
 from django_mcp.models import RUNNING, Call, Process
 from django_mcp.routing import mount
-from django_mcp.transports.http import draining as module
+from django_mcp.transports.http import shutdown as module
 async def main():
     module.draining()
     print("ready", flush=True)
@@ -245,7 +248,7 @@ asyncio.run(main())
 async def test_a_signal_that_is_ignored_stays_so(monkeypatch):
     before = signal.signal(NUMBER, signal.SIG_IGN)
     try:
-        Draining()
+        OpenRequests()
         assert signal.getsignal(NUMBER) == signal.SIG_IGN
     finally:
         signal.signal(NUMBER, before)
@@ -388,7 +391,7 @@ async def _told(heard):
 def test_where_there_is_no_lifespan_the_first_request_is_enough(http, server, heard):
     client: HttpClient = http(server=server)
     assert client.open("GET", headers=[("host", "elsewhere.example")]).wait().status == 400
-    assert isinstance(signal.getsignal(NUMBER), Heard)
+    assert isinstance(signal.getsignal(NUMBER), ShutdownSignalHandler)
 
 
 def test_the_lifespan_ends_them_too(http, server, work):

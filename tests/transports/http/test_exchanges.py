@@ -9,14 +9,15 @@ import logging
 import pytest
 
 from django_mcp.protocol.jsonrpc import InvalidRequest
-from django_mcp.transports.http import pulse
-from django_mcp.transports.http.exchanges import (
+from django_mcp.runtime.address_probe import REQUEST_HEADER as ADDRESS_PROBE
+from django_mcp.transports.http import heartbeat
+from django_mcp.transports.http.request import (
     MAX_HEADERS,
     MAX_HEADERS_SIZE,
     SINGLE,
+    ClientDisconnected,
     Exchange,
-    Left,
-    Refused,
+    RequestRejected,
     read_headers,
 )
 from tests.http import Site
@@ -96,7 +97,7 @@ def test_a_length_that_is_none_is_refused(call, length):
 @pytest.mark.parametrize("first", [[], [b'{"json'], [b""]])
 def test_a_body_that_does_not_come_is_not_waited_for(http, monkeypatch, method, first):
     """Attack: connections that send nothing more, of which a server holds only so many."""
-    monkeypatch.setattr(pulse, "SLOWEST", 0.05)
+    monkeypatch.setattr(heartbeat, "INTERVAL_SECONDS", 0.05)
     client = http(revision="2025-11-25")
     accept = {"accept": "text/event-stream"} if method == "GET" else {}
     talk = client.open(method, "/mcp", first, client.headers() | accept, more=True)
@@ -105,7 +106,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(http, monkeypatch, method, 
 
 
 def test_a_body_that_trickles_is_not_waited_for_either(call, monkeypatch):
-    monkeypatch.setattr(pulse, "SLOWEST", 0.1)
+    monkeypatch.setattr(heartbeat, "INTERVAL_SECONDS", 0.1)
     client, raw, headers = call
     talk = client.open("POST", "/mcp", [], headers, more=True)
     for byte in raw:
@@ -117,7 +118,7 @@ def test_a_body_that_trickles_is_not_waited_for_either(call, monkeypatch):
 
 
 def test_a_slow_body_that_arrives_is_read(call, monkeypatch):
-    monkeypatch.setattr(pulse, "SLOWEST", 5)
+    monkeypatch.setattr(heartbeat, "INTERVAL_SECONDS", 5)
     client, raw, headers = call
     talk = client.open("POST", "/mcp", [raw[:10]], headers, more=True)
     client.sleep(0.05)
@@ -161,6 +162,7 @@ def test_each_header_that_matters_may_be_there_once(call):
         "origin": "http://testserver", "content-length": str(len(raw)), "host": "testserver",
         "mcp-session-id": "x", "last-event-id": "1-1", "content-encoding": "identity",
         "authorization": "Bearer x", "access-control-request-method": "POST",
+        ADDRESS_PROBE: "x",
     }  # fmt: skip
     for name in SINGLE:
         value = (headers | given).get(name)
@@ -250,8 +252,8 @@ async def test_an_answer_that_was_begun_is_ended_and_not_begun_again():
     one = exchange(sent)
     await one.start_sse()
     await one.write(b": half\n")
-    await one.refuse(Refused(500, "Something is wrong"))
-    await one.refuse(Refused(500, "Something is wrong"))
+    await one.refuse(RequestRejected(500, "Something is wrong"))
+    await one.refuse(RequestRejected(500, "Something is wrong"))
     assert [message["type"] for message in sent] == [
         "http.response.start", "http.response.body", "http.response.body",
     ]  # fmt: skip
@@ -259,17 +261,17 @@ async def test_an_answer_that_was_begun_is_ended_and_not_begun_again():
 
 
 async def test_who_is_not_there_is_told_nothing():
-    await exchange(OSError).refuse(Refused(400, "Something is wrong"))
+    await exchange(OSError).refuse(RequestRejected(400, "Something is wrong"))
     for saying in (exchange(ConnectionResetError).json(200, {}), exchange(OSError).start_sse()):
-        with pytest.raises(Left):
+        with pytest.raises(ClientDisconnected):
             await saying
 
 
 async def test_a_refusal_may_have_no_words():
     sent = []
-    await exchange(sent).refuse(Refused(404))
+    await exchange(sent).refuse(RequestRejected(404))
     assert sent[0]["status"] == 404 and sent[1]["body"] == b""
-    assert Refused(404, InvalidRequest("x")).error.message == "x"
+    assert RequestRejected(404, InvalidRequest("x")).error.message == "x"
 
 
 # What goes wrong on our side.
@@ -348,6 +350,6 @@ def test_what_is_still_sent_is_not_read_for_ever(call, monkeypatch):
     talk = client.open("POST", "/mcp", [b"x" * 10_000] * 15, refused)
     talk.wait()
     assert not talk._inbox.empty()
-    monkeypatch.setattr("django_mcp.transports.http.exchanges.SKIPPED", 0.05)
+    monkeypatch.setattr("django_mcp.transports.http.request.SKIPPED", 0.05)
     talk = client.open("POST", "/mcp", [b"x"], refused, more=True)
     assert talk.wait().status == 401

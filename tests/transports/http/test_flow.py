@@ -10,7 +10,7 @@ from daphne.http_protocol import WebRequest
 from twisted.internet.testing import StringTransport
 from twisted.web.http import HTTPChannel, Request
 
-from django_mcp.transports.http.flow import Flow, flow_of
+from django_mcp.transports.http.request import Backpressure, flow_of
 
 
 async def send(request, message): ...
@@ -38,7 +38,7 @@ async def test_who_writes_waits(request_):
 
 
 async def test_a_connection_that_is_lost_holds_nobody(request_):
-    flow = Flow(request_)
+    flow = Backpressure(request_)
     flow.pauseProducing()
     request_.channel._requestProducer.stopProducing()
     await asyncio.wait_for(flow.ready(), 1)

@@ -10,21 +10,20 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from django_mcp.delivery import calls
-from django_mcp.delivery.jobs import surely
-from django_mcp.delivery.leases import lease
-from django_mcp.dispatch.durable import docket
-from django_mcp.dispatch.revocations import revocations
-from django_mcp.dispatch.takeovers import LOST
+from django_mcp.calls.revocations import revocations
+from django_mcp.calls.session_calls import LOST, docket
 from django_mcp.models import Call, Session, Token
 from django_mcp.protocol.revisions import LATEST
+from django_mcp.storage import calls
+from django_mcp.storage.jobs import surely
+from django_mcp.storage.leases import lease
 from django_mcp.tokens import revoke
-from django_mcp.transports.http import draining as ends
-from django_mcp.transports.http import following
-from django_mcp.transports.http.draining import draining
-from django_mcp.transports.http.expiry import until
+from django_mcp.transports.http import shutdown as ends
+from django_mcp.transports.http import streams
+from django_mcp.transports.http.authentication import until
+from django_mcp.transports.http.shutdown import draining
 from tests.announcing import Announcement, announce
-from tests.delivery.rows import given
+from tests.storage.rows import given
 
 pytestmark = pytest.mark.django_db
 LIFE = 2.0  # seconds in which a stream must have begun
@@ -108,6 +107,7 @@ def last_id(talk) -> str:
 # Expiry.
 
 
+@pytest.mark.slow
 def test_a_stream_of_news_ends_with_its_token(lasts):
     talk = listening(lasts)
     assert talk.wait().status == 200
@@ -121,6 +121,7 @@ def test_a_stream_of_news_ends_with_its_token(lasts):
     assert again.messages[0]["method"] == "notifications/tools/list_changed"
 
 
+@pytest.mark.slow
 def test_a_call_goes_on_and_is_fetched_with_a_fresh_token(lasting, gate):
     client = lasting("2025-11-25")
     talk = calling(client)
@@ -134,6 +135,7 @@ def test_a_call_goes_on_and_is_fetched_with_a_fresh_token(lasting, gate):
     assert rest.wait().messages[-1]["result"]["content"][0]["text"] == "waited for alice"
 
 
+@pytest.mark.slow
 def test_a_stream_that_never_rests_ends_with_its_token_too(lasting):
     client = lasting("2025-11-25")
     talk = calling(client, "babble")
@@ -141,8 +143,9 @@ def test_a_stream_that_never_rests_ends_with_its_token_too(lasting):
     assert talk.sse.found[-1].retry
 
 
+@pytest.mark.slow
 def test_an_older_client_is_answered_in_overtime(lasting, gate, monkeypatch):
-    monkeypatch.setattr(following, "OVERTIME", 5.0)
+    monkeypatch.setattr(streams, "MAX_OVERTIME_SECONDS", 5.0)
     client = lasting("2025-06-18")
     talk = calling(client)
     client.sleep(LIFE + 0.2)
@@ -151,8 +154,9 @@ def test_an_older_client_is_answered_in_overtime(lasting, gate, monkeypatch):
     assert talk.wait().messages[-1]["result"]["content"][0]["text"] == "waited for alice"
 
 
+@pytest.mark.slow
 def test_but_not_for_ever(lasting, gate, monkeypatch):
-    monkeypatch.setattr(following, "OVERTIME", 2)
+    monkeypatch.setattr(streams, "MAX_OVERTIME_SECONDS", 2)
     client = lasting("2025-06-18")
     talk = calling(client)
     talk.wait()
@@ -174,6 +178,7 @@ def test_a_token_that_never_expires_costs_no_timer(expires):
     assert asyncio.run(timers()) == (0 if expires is None else 1)
 
 
+@pytest.mark.slow
 def test_a_listen_ends_with_its_token(lasting):
     client = lasting(LATEST.name)
     talk = client.start("subscriptions/listen", id="l", notifications={"toolsListChanged": True})
@@ -186,7 +191,7 @@ def test_a_listen_ends_with_its_token(lasting):
 
 @pytest.fixture
 def soon(monkeypatch):
-    monkeypatch.setattr(ends, "ANSWER", 10.0)
+    monkeypatch.setattr(ends, "ANSWER_SECONDS", 10.0)
     return 0.2
 
 
@@ -215,6 +220,7 @@ def test_who_cannot_come_back_is_answered(http, server, secret, soon, old, tool,
     assert json.loads(Call.objects.get().stream.event_set.get().data) == answer
 
 
+@pytest.mark.slow
 def test_who_has_an_id_comes_back(http, server, secret, soon):
     client = http(secret, server=server, revision="2025-06-18")
     talk = calling(client)
@@ -348,6 +354,6 @@ def test_a_call_that_waited_for_an_answer_does_not_go_on(http, server, secret, a
 
     client.run(late())
     client.sleep(0)
-    client.until(lambda: not [one for _, one in docket.items() if one._tasks])
+    client.until(lambda: not [one for _, one in docket.instances() if one._tasks])
     row = Call.objects.get()
     assert (row.state, row.cancelled, runs) == ("done", True, [1])

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from django_mcp.protocol.headers import NAMED
-from django_mcp.transports.http import guards
+from django_mcp.transports.http import security
 from tests.http import ELSEWHERE
 
 pytestmark = pytest.mark.django_db
@@ -83,10 +83,10 @@ def test_a_request_names_its_host(http):
 
 def test_a_host_as_long_as_no_name_can_be_is_not_kept_in_memory(knock, settings):
     settings.ALLOWED_HOSTS = ["*"]
-    before = guards._is_allowed.cache_info().currsize
+    before = security._is_allowed.cache_info().currsize
     assert knock(host="x" * 301).refused == BAD_HOST
     assert knock(origin="http://" + "x" * 300).refused == BAD_ORIGIN
-    assert guards._is_allowed.cache_info().currsize <= before + 1
+    assert security._is_allowed.cache_info().currsize <= before + 1
 
 
 def test_without_hosts_the_machine_itself_is_allowed_while_debugging(knock, settings):

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 import django_mcp as mcp
-from django_mcp.transports.http import outbox as module
-from django_mcp.transports.http.exchanges import Left
-from django_mcp.transports.http.outbox import Outbox
+from django_mcp.transports.http import stateless as module
+from django_mcp.transports.http.request import ClientDisconnected
+from django_mcp.transports.http.stateless import ResponseWriter
 from tests.announcing import Announcement, announce
 
 pytestmark = pytest.mark.django_db
@@ -34,7 +34,7 @@ class Reader:
     async def write(self, data: bytes) -> None:
         await self.reads.wait()
         if self.leaves:
-            raise Left
+            raise ClientDisconnected
         assert not self.ended
         self.written.append(data)
 
@@ -48,7 +48,7 @@ class Reader:
 
 async def test_all_that_was_said_is_written_in_order_before_the_answer():
     reader = Reader()
-    outbox = Outbox(reader)
+    outbox = ResponseWriter(reader)
     for number in range(100):
         outbox.say({"n": number})
         if number % 10 == 0:
@@ -61,7 +61,7 @@ async def test_all_that_was_said_is_written_in_order_before_the_answer():
 
 async def test_nothing_said_is_no_stream():
     reader = Reader()
-    outbox = Outbox(reader)
+    outbox = ResponseWriter(reader)
     await outbox.settle()
     assert not reader.begun
 
@@ -70,7 +70,7 @@ async def test_what_threads_say_is_written_before_what_comes_after():
     """``settle`` is called the moment the thread is done, and waits for all it said."""
     for _ in range(50):
         reader = Reader()
-        outbox = Outbox(reader)
+        outbox = ResponseWriter(reader)
         done = threading.Event()
 
         def speak(outbox=outbox, done=done) -> None:
@@ -88,7 +88,7 @@ async def test_what_threads_say_is_written_before_what_comes_after():
 
 async def test_the_loop_and_threads_are_heard_in_the_order_in_which_they_spoke():
     reader = Reader()
-    outbox = Outbox(reader)
+    outbox = ResponseWriter(reader)
     for number in range(50):
         if number % 2:
             await asyncio.to_thread(outbox.say, {"n": number})
@@ -104,12 +104,12 @@ async def test_the_loop_and_threads_are_heard_in_the_order_in_which_they_spoke()
 async def test_who_does_not_read_costs_no_more_than_a_bound():
     reader = Reader()
     reader.reads.clear()
-    outbox = Outbox(reader)
+    outbox = ResponseWriter(reader)
     for number in range(5_000):
         outbox.say(NOTE)
         if number % 100 == 0:
             await asyncio.sleep(0)
-    assert sum(map(len, outbox._waiting)) <= module.MAX_WAITING
+    assert sum(map(len, outbox._waiting)) <= module.MAX_BUFFERED_BYTES
     reader.reads.set()
     await outbox.settle()
     await outbox.answer('"the answer"')
@@ -121,7 +121,7 @@ async def test_what_is_said_in_all_is_bounded(settings):
     """A server may take whatever is written, and keep it for who does not read."""
     settings.DJANGO_MCP = settings.DJANGO_MCP | {"RESULT_SIZE": 50_000}
     reader = Reader()
-    outbox = Outbox(reader)
+    outbox = ResponseWriter(reader)
     for _ in range(500):
         outbox.say(NOTE)
         await asyncio.sleep(0)
@@ -140,20 +140,20 @@ async def test_whoever_must_miss_nothing_is_told_that_it_is_too_much(settings):
         called.append(len(outbox._waiting))
         outbox.say({"last": "words"})
 
-    outbox = Outbox(reader, full)
+    outbox = ResponseWriter(reader, full)
     for _ in range(3_000):
         outbox.say(NOTE)
     assert len(called) == 1
     reader.reads.set()
     await outbox.settle()
     assert b'data: {"last":"words"}' in reader.events
-    assert len(reader.events) <= called[0] + 1 + module.LAST_WORDS // 1_000
+    assert len(reader.events) <= called[0] + 1 + module.RESERVED_BYTES // 1_000
 
 
 async def test_a_message_beyond_all_bounds_is_left_out():
     reader = Reader()
-    outbox = Outbox(reader)
-    outbox.say({"data": "x" * (module.MAX_WAITING + 1)})
+    outbox = ResponseWriter(reader)
+    outbox.say({"data": "x" * (module.MAX_BUFFERED_BYTES + 1)})
     outbox.say({"data": "y"})
     await outbox.settle()
     assert reader.events == [b'data: {"data":"y"}']
@@ -164,7 +164,7 @@ async def test_a_message_beyond_all_bounds_is_left_out():
 
 async def test_who_left_is_written_to_no_more():
     reader = Reader()
-    outbox = Outbox(reader)
+    outbox = ResponseWriter(reader)
     outbox.say({"n": 1})
     await outbox.settle()
     reader.leaves = True
@@ -178,7 +178,7 @@ async def test_who_left_is_written_to_no_more():
 async def test_after_the_answer_there_is_no_pulse():
     """Not even while the answer waits for a slow reader: it would be in the midst of it."""
     reader = Reader()
-    outbox = Outbox(reader)
+    outbox = ResponseWriter(reader)
     outbox.say({"n": 1})
     await outbox.settle()
     reader.reads.clear()
@@ -194,7 +194,7 @@ async def test_after_the_answer_there_is_no_pulse():
 
 async def test_a_pulse_begins_a_stream_and_is_left_out_where_something_waits():
     reader = Reader()
-    outbox = Outbox(reader)
+    outbox = ResponseWriter(reader)
     outbox.pulse()
     await outbox.settle()
     await asyncio.sleep(0)
@@ -213,7 +213,7 @@ async def test_a_pulse_begins_a_stream_and_is_left_out_where_something_waits():
 async def test_what_is_dropped_writes_nothing_more():
     reader = Reader()
     reader.reads.clear()
-    outbox = Outbox(reader)
+    outbox = ResponseWriter(reader)
     outbox.say({"n": 1})
     await asyncio.sleep(0)
     outbox.drop()
@@ -244,6 +244,7 @@ def test_a_json_answer_that_is_read_slowly_is_not_mixed_with_pulses(http, server
     assert len(talk.messages) == 1
 
 
+@pytest.mark.slow
 def test_a_reader_who_stalls_keeps_no_thread(http, server):
     state = SimpleNamespace(done=threading.Event())
 
@@ -260,12 +261,12 @@ def test_a_reader_who_stalls_keeps_no_thread(http, server):
     client.until(state.done.is_set, 60)
     talk.stalled.set()
     talk.wait(60)
-    assert "result" in talk.messages[-1] and len(talk.body) < 4 * module.MAX_WAITING
+    assert "result" in talk.messages[-1] and len(talk.body) < 4 * module.MAX_BUFFERED_BYTES
 
 
 def test_a_listener_who_stalls_is_let_go_in_words(http, server, work, monkeypatch):
     """It has missed something, and is to look again: it is not left in the belief it has not."""
-    monkeypatch.setattr(module, "MAX_WAITING", 2_000)
+    monkeypatch.setattr(module, "MAX_BUFFERED_BYTES", 2_000)
     client = http(server=server)
     wanted = {"resourceSubscriptions": [f"open://{number}" for number in range(100)]}
     talk = client.start("subscriptions/listen", notifications=wanted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from django_mcp.transports.http.pulse import Heart, Pulse, alive
+from django_mcp.transports.http.heartbeat import Heartbeat, HeartbeatTimer, alive
 
 PERIOD = 0.02
 
@@ -30,7 +30,7 @@ async def beats(one: Counting, number: int) -> None:
 
 
 async def test_the_first_beat_comes_after_one_period_to_two():
-    pulse, one = Pulse(lambda: PERIOD), Counting()
+    pulse, one = Heartbeat(lambda: PERIOD), Counting()
     loop = asyncio.get_running_loop()
     with pulse(one):
         begun = loop.time()
@@ -43,7 +43,7 @@ async def test_the_first_beat_comes_after_one_period_to_two():
 
 
 async def test_who_comes_between_two_beats_waits_for_a_whole_period():
-    pulse, first, second = Pulse(lambda: PERIOD), Counting(), Counting()
+    pulse, first, second = Heartbeat(lambda: PERIOD), Counting(), Counting()
     with pulse(first):
         await asyncio.sleep(PERIOD * 0.75)
         begun = asyncio.get_running_loop().time()
@@ -53,7 +53,7 @@ async def test_who_comes_between_two_beats_waits_for_a_whole_period():
 
 
 async def test_there_is_one_timer_for_all_and_none_for_nobody():
-    pulse, before = Pulse(lambda: PERIOD), timers()
+    pulse, before = Heartbeat(lambda: PERIOD), timers()
     for _ in range(100):
         with pulse(Counting()):
             pass
@@ -67,7 +67,7 @@ async def test_there_is_one_timer_for_all_and_none_for_nobody():
 
 
 async def test_no_period_is_no_beat():
-    pulse, one, before = Pulse(lambda: 0), Counting(), timers()
+    pulse, one, before = Heartbeat(lambda: 0), Counting(), timers()
     with pulse(one):
         assert timers() == before
         await asyncio.sleep(PERIOD)
@@ -75,7 +75,7 @@ async def test_no_period_is_no_beat():
 
 
 async def test_a_beat_may_be_the_last():
-    pulse = Pulse(lambda: PERIOD)
+    pulse = Heartbeat(lambda: PERIOD)
 
     class Once(Counting):
         def pulse(self) -> None:
@@ -89,7 +89,7 @@ async def test_a_beat_may_be_the_last():
 
 
 async def test_the_one_that_goes_takes_no_other_along():
-    pulse, one, other = Pulse(lambda: PERIOD), Counting(), Counting()
+    pulse, one, other = Heartbeat(lambda: PERIOD), Counting(), Counting()
     with pulse(one):
         with pulse(other):
             await beats(other, 1)
@@ -98,7 +98,7 @@ async def test_the_one_that_goes_takes_no_other_along():
 
 
 def test_each_loop_has_its_own():
-    pulse = Pulse(lambda: PERIOD)
+    pulse = Heartbeat(lambda: PERIOD)
 
     async def beating() -> int:
         with pulse(one := Counting()):
@@ -107,7 +107,7 @@ def test_each_loop_has_its_own():
 
     for _ in range(3):  # a loop that has ended leaves nothing to the next
         assert asyncio.run(beating()) >= 2
-    assert len(pulse._hearts.items()) == 1
+    assert len(pulse._hearts.instances()) == 1
 
 
 async def test_the_period_is_the_settings(settings):
@@ -117,7 +117,7 @@ async def test_the_period_is_the_settings(settings):
 
 
 async def test_a_thousand_cost_one_turn_of_the_loop():
-    heart, many = Heart(lambda: PERIOD), [Counting() for _ in range(1_000)]
+    heart, many = HeartbeatTimer(lambda: PERIOD), [Counting() for _ in range(1_000)]
     for one in many:
         heart.take(one)
     await beats(many[-1], 2)

@@ -9,12 +9,11 @@ import pytest
 from django.utils import timezone
 
 import django_mcp as mcp
-from django_mcp.delivery import calls, events, pruning, sessions, streams
-from django_mcp.principal import anonymous
-from django_mcp.protocol import sse
-from django_mcp.transports.http.resuming import resumed
+from django_mcp.auth.principal import anonymous
+from django_mcp.storage import calls, event_log, retention, sessions, streams
+from django_mcp.transports.http.streams import event_id, resumed
 
-from ...delivery import rows
+from ...storage import rows
 
 pytestmark = pytest.mark.django_db
 
@@ -22,11 +21,11 @@ pytestmark = pytest.mark.django_db
 def test_a_session_that_ends_meanwhile_is_gone_and_its_cursors_are_not_unknown():
     session = rows.session()
     stream = streams.open(session, owed=1)
-    cursor = sse.event_id(stream.pk, 0)
+    cursor = event_id(stream.pk, 0)
     assert resumed(mcp.server, session, anonymous(), cursor).stream == stream.pk
-    assert resumed(mcp.server, session, anonymous(), sse.event_id(stream.pk + 1, 0)) is None
+    assert resumed(mcp.server, session, anonymous(), event_id(stream.pk + 1, 0)) is None
     sessions.end(session)
-    with pytest.raises(sessions.Gone):
+    with pytest.raises(sessions.SessionEnded):
         resumed(mcp.server, session, anonymous(), cursor)
     assert streams.states([stream.pk]) == {}
 
@@ -43,21 +42,21 @@ def trimmed(session, *ids, said=3):
     made = [rows.call(id) for id in ids]
     stream = streams.open(session, calls=made, messages=["x"] * said)
     for id, one in zip(ids, made, strict=True):
-        events.append(stream.pk, ["y"])
+        event_log.append(stream.pk, ["y"])
         if id == 0:
             calls.cancel(session, "0")
         else:
-            assert events.finish(one.pk, 0, response(id), stream.pk)
-    pruning.prune(now=timezone.now() + timedelta(hours=3))
+            assert event_log.finish(one.pk, 0, response(id), stream.pk)
+    retention.prune(now=timezone.now() + timedelta(hours=3))
     return stream
 
 
 def given(session, stream, after):
     """What a client that comes back is given, each with its number; None if all is over."""
-    at = resumed(mcp.server, session, anonymous(), sse.event_id(stream.pk, after))
+    at = resumed(mcp.server, session, anonymous(), event_id(stream.pk, after))
     if at.is_over:
         return None
-    found = events.read(stream.pk, after) if at.given is None else at.given
+    found = event_log.read(stream.pk, after) if at.given is None else at.given
     return [(seq, json.loads(text)) for seq, text in found]
 
 
@@ -78,6 +77,16 @@ def test_a_response_is_given_if_it_is_all_that_followed():
         assert errors(given(session, stream, after)) == (5, [1])
 
 
+def test_client_is_told_of_an_answer_that_was_beyond_the_byte_budget(monkeypatch):
+    monkeypatch.setattr(streams, "CHECKED_ONE_IN", 1)
+    monkeypatch.setattr(streams, "kept_bytes", lambda: 10)
+    session = rows.session()
+    stream = streams.open(session, calls=[one := rows.call(1)], messages=["x"])
+    assert event_log.finish(one.pk, 0, response(1), stream.pk)
+    streams.open(session, calls=[rows.call(2)])
+    assert errors(given(session, stream, 1)) == (2, [1])
+
+
 def test_of_a_batch_those_are_told_whose_responses_the_client_has_not_had():
     session = rows.session(revision="2025-03-26")
     stream = trimmed(session, 1, 0, "é", 2)
@@ -94,7 +103,7 @@ def test_the_errors_of_a_batch_are_one_event():
     made = [rows.call(id) for id in (1, 2)]
     stream = streams.open(session, calls=made, messages=["x"] * 3)
     streams.close(stream.pk)
-    pruning.prune(now=timezone.now() + timedelta(hours=3))
+    retention.prune(now=timezone.now() + timedelta(hours=3))
     assert errors(given(session, stream, 1)) == (3, [1, 2])
     assert given(session, stream, 3) is None
 
@@ -102,9 +111,9 @@ def test_the_errors_of_a_batch_are_one_event():
 def test_who_has_read_all_responses_is_told_nothing_more():
     session = rows.session(revision="2025-03-26")
     stream = streams.open(session, calls=[one := rows.call(1)], messages=["x"], owed=2)
-    assert events.finish(one.pk, 0, response(1), stream.pk)
-    events.append(stream.pk, ["y", "y"])
+    assert event_log.finish(one.pk, 0, response(1), stream.pk)
+    event_log.append(stream.pk, ["y", "y"])
     streams.close(stream.pk)
-    pruning.prune(now=timezone.now() + timedelta(hours=3))
+    retention.prune(now=timezone.now() + timedelta(hours=3))
     assert errors(given(session, stream, 0)) == (4, [1])
     assert given(session, stream, 2) is None

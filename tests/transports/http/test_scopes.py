@@ -16,11 +16,11 @@ from django.db import connections
 from django.test.utils import CaptureQueriesContext
 
 import django_mcp as mcp
-from django_mcp.delivery import sessions
-from django_mcp.dispatch.callers import Caller, covers
+from django_mcp.auth.principal import Auth, LookupVerifier, Principal, key_parts
+from django_mcp.calls.session_callers import SessionCaller, covers
 from django_mcp.models import Call, Event, Session, Stream
-from django_mcp.principal import Auth, LookupVerifier, Principal, key_parts
-from django_mcp.transports.http import scopes
+from django_mcp.storage import sessions
+from django_mcp.transports.http import security
 from tests.announcing import Announcement, announce
 from tests.client import RpcError
 from tests.shop.models import Company
@@ -385,8 +385,8 @@ def test_no_query_more_is_asked_than_the_permission_is(http, says, things, alice
 
 
 def test_a_token_that_is_good_for_it_costs_no_hop_more(http, says, things, alice, monkeypatch):
-    hops, job = [], scopes.surrounded_job
-    monkeypatch.setattr(scopes, "surrounded_job", lambda *given: hops.append(1) or job(*given))
+    hops, job = [], security.surrounded_job
+    monkeypatch.setattr(security, "surrounded_job", lambda *given: hops.append(1) or job(*given))
     for token, tool in (
         ("alice/change/app", "work"), ("alice//app", "work"), ("alice/basic/app", "hello"),
         ("alice/basic/app", "unheard"), ("alice/basic", "work"),
@@ -546,7 +546,7 @@ def test_a_call_is_for_tokens_as_broad_as_the_one_it_began_with(
     settings, alice, begun, shown, goes_on
 ):
     settings.DJANGO_MCP = settings.DJANGO_MCP | {"SCOPES": SCOPES | MORE}
-    scopes = Caller.of(Principal(alice, auth_of(begun))).scopes
+    scopes = SessionCaller.of(Principal(alice, auth_of(begun))).scopes
     assert covers(Principal(alice, auth_of(shown)), scopes) is goes_on
 
 

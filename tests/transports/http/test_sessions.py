@@ -12,19 +12,21 @@ from django.db import OperationalError
 from django.utils import timezone
 
 import django_mcp as mcp
-from django_mcp import threads
-from django_mcp.delivery import pruning, streams
-from django_mcp.dispatch import news
+from django_mcp.auth.networks import SITE_BITS, network_digest
+from django_mcp.changes import feed
 from django_mcp.exceptions import Busy
 from django_mcp.models import Call, Event, Session, Stream, Token
-from django_mcp.transports.http import resuming
+from django_mcp.runtime import threads
+from django_mcp.storage import retention, streams
 from django_mcp.transports.http import sessions as transport
-from django_mcp.transports.http.draining import draining
-from django_mcp.transports.http.exchanges import Exchange, Left
+from django_mcp.transports.http import streams as resuming
+from django_mcp.transports.http.request import ClientDisconnected, Exchange
+from django_mcp.transports.http.shutdown import draining
+from django_mcp.transports.http.streams import event_id, parse_event_id
 from tests.announcing import Announcement, announce
 from tests.client import RpcError
-from tests.delivery.rows import given
 from tests.http import response
+from tests.storage.rows import given
 
 from ..tools import offer
 
@@ -172,6 +174,23 @@ def test_how_many_sessions_there_may_be(http, server, alice):
     assert talk.status == 503 and talk.headers["retry-after"]
 
 
+def test_session_without_a_user_has_the_network_of_its_connection(http, server, monkeypatch):
+    monkeypatch.setattr(Exchange, "remote", "198.51.100.1")
+    http(server=server, revision="2025-11-25")
+    wanted = network_digest("198.51.100.1", SITE_BITS, "session.network")
+    assert Session.objects.get().network == wanted
+
+
+@pytest.mark.parametrize(
+    ("scope", "remote"),
+    [({"client": ("2001:db8::1", 5)}, "2001:db8::1"), ({"client": None}, ""), ({}, "")],
+)
+def test_address_is_that_of_the_connection(scope, remote):
+    headers = [(b"x-forwarded-for", b"198.51.100.1")]
+    made = Exchange(None, {"method": "POST", "headers": headers, **scope}, None, None)
+    assert made.remote == remote
+
+
 def test_an_idle_session_ends(newest):
     Session.objects.update(last_seen=timezone.now() - timedelta(days=2))
     assert newest.post(newest.message("ping", {})).wait().status == 404
@@ -196,13 +215,14 @@ def test_what_takes_longer_comes_as_a_stream(client, gate):
     primed = client.revision.priming
     assert [event.data for event in talk.sse.found][0] == "" if primed else talk.sse.found[0].data
     stream = Stream.objects.get().pk
-    assert ids(talk) == [f"{stream}-{seq}" for seq in range(0 if primed else 1, 4)]
+    assert ids(talk) == [event_id(stream, seq) for seq in range(0 if primed else 1, 4)]
 
 
 def test_a_stream_begins_before_anything_is_said(newest, gate):
     talk = newest.start("tools/call", name="release", arguments={})
     first = talk.until(lambda: talk.sse.found)[0]
-    assert (first.data, first.id) == ("", f"{Stream.objects.get().pk}-0") and first.retry
+    assert (first.data, first.id) == ("", event_id(Stream.objects.get().pk, 0))
+    assert first.retry
 
 
 def test_notifications_and_responses_are_accepted(client):
@@ -306,7 +326,7 @@ def test_every_cut_of_a_stream_is_resumed_exactly(newest):
     everything = [(event.id, event.data) for event in talk.sse.found if event.data]
     for at, (id, _) in enumerate(everything[:-1]):
         rest = newest.listen(last=id).wait()
-        assert (rest.sse.found[0].id, rest.sse.found[0].data) == (id, "")
+        assert rest.sse.found[0].id.startswith(f"{id}-") and rest.sse.found[0].data == ""
         assert [(e.id, e.data) for e in rest.sse.found[1:]] == everything[at + 1 :]
 
 
@@ -350,13 +370,15 @@ def test_what_this_session_never_gave_out_is_refused(newest, http, server):
     stream = ids(talk)[-1].split("-")[0]
     other = http(server=server, revision="2025-11-25")
     assert other.listen(last=ids(talk)[1]).wait().status == 400
-    for wrong in (f"{stream}-99", f"{stream}--1", "0-0", f"{2**63}-0", "x", f"{int(stream) + 9}-0"):
+    pk, _ = parse_event_id(f"{stream}-0")
+    never_given = (f"{stream}-99", f"{stream}--1", "x", f"{pk}-0", event_id(pk + 9, 0))
+    for wrong in never_given:
         assert newest.listen(last=wrong).wait().status == 400, wrong
 
 
 def test_what_was_trimmed_is_told_to_the_request(newest):
     talk = waiting(newest, "count", to=5).wait()
-    pruning.prune(now=timezone.now() + timedelta(hours=3))
+    retention.prune(now=timezone.now() + timedelta(hours=3))
     lost = newest.listen(last=ids(talk)[1]).wait()
     assert lost.status == 200
     (error,) = lost.messages
@@ -366,7 +388,7 @@ def test_what_was_trimmed_is_told_to_the_request(newest):
 
 def test_a_response_that_is_all_that_is_missing_is_kept(newest):
     talk = waiting(newest, "count", to=5).wait()
-    pruning.prune(now=timezone.now() + timedelta(hours=3))
+    retention.prune(now=timezone.now() + timedelta(hours=3))
     rest = newest.listen(last=ids(talk)[-2]).wait()
     assert response(rest)["content"][0]["text"] == "counted"
     assert newest.listen(last=ids(talk)[-1]).wait().status == 405
@@ -440,7 +462,7 @@ def test_a_client_that_was_away_too_long_reads_everything_again(newest):
     again.until(lambda: len(again.messages) == 3)
     told = {one["method"].split("/", 1)[1] for one in again.messages}
     assert told == {"tools/list_changed", "resources/list_changed", "resources/updated"}
-    assert ids(again)[0].split("-")[0] != str(stream.pk)
+    assert parse_event_id(ids(again)[0])[0] != stream.pk
 
 
 def test_a_closed_stream_of_news_is_followed_by_another(newest):
@@ -453,6 +475,7 @@ def test_a_closed_stream_of_news_is_followed_by_another(newest):
     assert again.status == 200 and ids(again)[0].split("-")[0] != ids(talk)[0].split("-")[0]
 
 
+@pytest.mark.slow
 def test_news_of_a_client_that_left_before_it_had_a_stream(newest, gate, monkeypatch):
     talk = listening(newest)
     talk.leave()
@@ -483,7 +506,7 @@ def test_news_that_could_not_be_begun_are_told_to_who_comes_next(newest, monkeyp
 
     async def left(exchange, data):
         newest.talks[-1].left = True
-        raise Left
+        raise ClientDisconnected
 
     with monkeypatch.context() as patched:
         patched.setattr(Exchange, "write", left)
@@ -498,7 +521,7 @@ def test_news_that_could_not_be_begun_are_told_to_who_comes_next(newest, monkeyp
 def test_whose_process_died_before_it_was_told_hears_it_from_another(newest):
     changed(newest, "tools")
     newest.sleep(0.1)
-    words = news.speaking(session := Session.objects.get())
+    words = feed.speaking(session := Session.objects.get())
     streams.open(session, standalone=True, words=words, nonce="a")
     talk = listening(newest)
     talk.until(lambda: talk.messages)

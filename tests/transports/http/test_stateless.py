@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import django_mcp as mcp
-from django_mcp import threads
-from django_mcp.dispatch.announcements import _listeners
-from django_mcp.dispatch.rechecks import Rechecks
+from django_mcp.changes.permission_rechecks import PermissionRechecker
+from django_mcp.changes.subscriptions import _listeners
+from django_mcp.runtime import thread_pools, threads
 from tests.client import PREFIX
 from tests.http import BOTH
 from tests.shop.models import Company
@@ -230,15 +230,37 @@ def test_a_method_that_is_not_there(http, method):
         assert client.refusal(client.message(method, {})) == (404, -32601)
 
 
+@pytest.mark.parametrize("method", ["no/method", "tasks/get", "ping"])
+def test_a_method_that_is_not_there_is_told_before_its_parameters_are_read(http, method):
+    client = http()
+    good = client.message(method, {})
+    for message in (
+        good, changed(good, params={}), changed(good, params={"_meta": []}),
+        without(good, CAPABILITIES), without(good, VERSION), changed(good, "params", taskId=7),
+        changed(good, "params", requestState=7),
+    ):  # fmt: skip
+        assert client.refusal(message) == (404, -32601), message
+
+
+def test_the_methods_of_a_missing_capability_are_told_before_parameters_are_read(http, server):
+    """A server without prompts does not have their methods."""
+    server.tool(lambda request: "x", name="only", permission=mcp.PUBLIC)
+    client = http(server=server)
+    good = client.message("prompts/get", {})
+    for message in (good, changed(good, params={}), without(good, CAPABILITIES)):
+        assert client.refusal(message) == (404, -32601), message
+    assert client.refusal(client.message("tools/call", {})) == (400, -32602)
+
+
 LADDER = {
     # What is wrong, in the order in which it is found, with the message and headers that do it.
     "token": ((401, -32600), lambda m: (m, {"authorization": "Bearer x"})),
     "accept": ((406, -32600), lambda m: (m, {"accept": "application/json"})),
     "content-type": ((415, -32600), lambda m: (m, {"content_type": "text/plain"})),
-    "missing": ((400, -32602), lambda m: (without(m, CAPABILITIES), {})),
-    "mismatch": ((400, -32020), lambda m: (m, {"mcp_method": "tools/lis"})),
     "version": ((400, -32022), lambda m: (versioned(m, "v999"), {"mcp_protocol_version": "v999"})),
     "method": ((404, -32601), lambda m: (changed(m, method="nothing"), None)),
+    "missing": ((400, -32602), lambda m: (without(m, CAPABILITIES), {})),
+    "mismatch": ((400, -32020), lambda m: (m, {"mcp_method": "tools/lis"})),
 }
 
 
@@ -273,13 +295,10 @@ def test_a_version_that_is_not_served(http, version):
     client = http()
     message = versioned(client.message("server/discover", {}), version)
     talk = client.post(message, mcp_protocol_version=version or None).wait()
-    if version:
-        assert talk.refused == (400, -32022)
-        data = talk.error["data"]
-        known = client.request("server/discover")["supportedVersions"]
-        assert data["requested"] == version and set(data["supported"]) == set(known)
-    else:
-        assert talk.refused == (400, -32020)
+    assert talk.refused == (400, -32022)
+    data = talk.error["data"]
+    known = client.request("server/discover")["supportedVersions"]
+    assert data["requested"] == version and set(data["supported"]) == set(known)
     assert client.refusal(message, mcp_protocol_version="2026-07-28") == (400, -32020)
 
 
@@ -515,8 +534,8 @@ def test_too_much_to_do_is_refused_before_anything_is_done(http, server, work, o
     assert client.text("save", name="x") == "x"
 
 
-def test_too_many_look_ups_are_refused(http, private, secret, settings, monkeypatch):
-    settings.DJANGO_MCP = settings.DJANGO_MCP | {"QUEUE": -2}
+def test_too_many_look_ups_are_refused(http, private, secret, monkeypatch):
+    monkeypatch.setattr(thread_pools, "LOOKUP_QUEUE", -2)
     talk = http(secret, server=private).start("tools/list").wait()
     assert talk.status == 503 and int(talk.headers["retry-after"]) >= 1
     assert threads.lookups._pending == 0
@@ -560,7 +579,7 @@ def test_a_listen_is_acknowledged_and_then_told(
 
 def listeners():
     """Those of listens: what looks at rights is one of each loop, and goes with it."""
-    return {one for one in _listeners if not isinstance(one, Rechecks)}
+    return {one for one in _listeners if not isinstance(one, PermissionRechecker)}
 
 
 def test_who_no_longer_listens_is_forgotten(http, server, work):
@@ -582,7 +601,7 @@ def test_a_quiet_listen_shows_that_it_lives(http, server, work, settings):
 
 
 def test_listens_are_counted(http, server, work, monkeypatch):
-    monkeypatch.setattr("django_mcp.transports.http.listens.MAX_LISTENS", 2)
+    monkeypatch.setattr("django_mcp.transports.http.listen.MAX_LISTENS", 2)
     client = http(server=server)
     first = [listening(client, toolsListChanged=True) for _ in range(2)]
     talk = client.start("subscriptions/listen", notifications={}).wait()

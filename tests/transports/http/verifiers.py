@@ -8,7 +8,7 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
 import django_mcp as mcp
-from django_mcp.principal import LookupVerifier
+from django_mcp.auth.principal import LookupVerifier
 from django_mcp.tokens import PersonalAccessTokens
 
 asked: list[tuple[str, str]] = []

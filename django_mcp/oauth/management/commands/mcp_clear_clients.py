@@ -1,4 +1,4 @@
-"""``manage.py mcp_clear_clients``: forget clients that nobody uses, and what is long past."""
+"""``manage.py mcp_clear_clients``: delete unused clients, and old bindings and activity."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from ...activity import forget_old, old
-from ...bindings import forget_bindings
-from ...unused import expired, idle, reap, reap_idle, unused
+from ...stale_clients import expired, idle, reap, reap_idle, unused
+from ...upstream_accounts import forget_bindings
 
-AT_ONCE = 500
+ROWS_PER_BATCH = 500
 
 
 class Command(BaseCommand):
@@ -31,7 +31,7 @@ class Command(BaseCommand):
             self.stdout.write(f"Would forget {old().count()} records of what clients did.")
             return
         total = 0
-        while count := reap(before, AT_ONCE) + reap_idle(AT_ONCE):
+        while count := reap(before, ROWS_PER_BATCH) + reap_idle(ROWS_PER_BATCH):
             total += count
         while forget_bindings():
             pass

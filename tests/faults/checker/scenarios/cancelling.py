@@ -17,6 +17,7 @@ from ..reading import Ending, Plan, Reader
 from ..sessions import Ended, Session
 
 EARLY = 0.2  # seconds before the end of the work; later may be too late
+OVERTAKES = 0.05  # seconds after a request in which its cancel may still be received before it
 RACE = 0.1  # seconds between a cancel's acceptance and the end of its call
 
 
@@ -79,7 +80,8 @@ async def working(person: Person) -> None:
     )  # fmt: skip
     ended = time.monotonic()
     await canceller.done()
-    _judge_cancel(person, issued, ending, seconds / 2 if tool == "act" else seconds)
+    if not (canceller.before_any and after < OVERTAKES):  # of an unknown request it does nothing
+        _judge_cancel(person, issued, ending, seconds / 2 if tool == "act" else seconds)
     if canceller.heard is not None:
         raced = abs(ended - canceller.heard) < RACE and ending is Ending.ANSWERED
         tombstone = canceller.before_any and ending is Ending.OVER

@@ -1,0 +1,239 @@
+"""
+Principals: the user that a call acts as, with their token, and the interfaces of token verifiers.
+
+A principal is an immutable value. It is loaded for every call and never lazy. An inactive user
+becomes an ``AnonymousUser``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, runtime_checkable
+from urllib.parse import quote, unquote
+
+from django.utils.module_loading import import_string
+
+from ..conf import settings
+from ..exceptions import Busy
+from ..runtime import threads
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+P = ParamSpec("P")
+T = TypeVar("T")
+MAX_KEY_LENGTH = 255  # characters that a column of every database can hold and index
+
+
+@dataclass(frozen=True, slots=True)
+class Auth:
+    """The content of a verified token: scopes, application (OAuth client) and expiry.
+
+    ``key`` names a token that belongs to no application, so that another token of the same user
+    cannot continue its sessions and calls. It is a name and never the token itself.
+    """
+
+    scopes: frozenset[str] = frozenset()
+    application: Any = None
+    key: str = ""
+    expires: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """The user that a call acts as, and the token that came with the call.
+
+    ``user`` is a loaded user or an ``AnonymousUser``. ``auth`` is None without a token, as over
+    stdio.
+    """
+
+    user: Any
+    auth: Auth | None = None
+
+    def __post_init__(self) -> None:
+        """Replace an inactive user by an ``AnonymousUser``, for the project's code as well."""
+        if self.user.is_authenticated and not self.user.is_active:
+            object.__setattr__(self, "user", _nobody())
+
+    @property
+    def key(self) -> str:
+        """A stable key for sessions, sealed state and rate limits; "" if anonymous.
+
+        It differs between users, and between the applications or tokens of one user.
+        """
+        application = getattr(self.auth and self.auth.application, "pk", "")
+        grant = (application, self.auth.key if self.auth else "")
+        if self.is_authenticated:
+            return _name(self.user.pk, *grant)
+        return _name(*grant) if any(grant) else ""
+
+    @property
+    def is_authenticated(self) -> bool:
+        return bool(self.user.is_authenticated and self.user.is_active)
+
+
+@runtime_checkable
+class TokenVerifier(Protocol):
+    """Turns the token of a request into a principal."""
+
+    async def verify(self, token: str, server: Any) -> Principal | None:
+        """Return the principal of ``token`` on ``server``, a ``Server``, or None if it is invalid.
+
+        Raise ``InsufficientScope`` if it is valid but too narrow for anything. The client gets a
+        403 response that names the scopes.
+        """
+        ...
+
+
+@runtime_checkable
+class RevokingVerifier(Protocol):
+    """A ``TokenVerifier`` that can tell which of its tokens were revoked."""
+
+    def standing(self, keys: Collection[str]) -> Mapping[str, bool]:
+        """Return whether these grants are still valid, by ``Principal.key``, for its own keys.
+
+        The value is False if the token was revoked or the user is inactive. Expiry is not checked
+        here. Called in a thread every few seconds, for all open streams and calls at once, so it
+        should take one query.
+        """
+        ...
+
+
+@runtime_checkable
+class ChallengingVerifier(Protocol):
+    """A ``TokenVerifier`` that adds to the challenge where clients can get its tokens."""
+
+    def challenge(self, server: Any) -> Mapping[str, str]:
+        """Return more parameters of the challenge of ``server`` (RFC 6750, 3), not yet quoted.
+
+        For example ``resource_metadata`` (RFC 9728, 5.1) and ``scope``. It is called in the event
+        loop and must not block.
+        """
+        ...
+
+
+@runtime_checkable
+class GrantingVerifier(Protocol):
+    """A ``TokenVerifier`` whose tokens are given to applications."""
+
+    def applications(self, keys: Collection[str]) -> Mapping[str, Any]:
+        """Return the ``Auth.application`` of these ``Principal.key``, by key, for its own keys.
+
+        The value is None if the application was deleted. It is called for calls that continue
+        without their HTTP request, in a thread that may query the database. It should take one
+        query.
+        """
+        ...
+
+
+@runtime_checkable
+class IssuingVerifier(Protocol):
+    """A ``TokenVerifier`` of tokens that an authorization server gives out."""
+
+    @property
+    def issuer(self) -> str:
+        """The issuer identifier of the authorization server (RFC 8414, 2)."""
+        ...
+
+    @property
+    def asked(self) -> Sequence[str]:
+        """The scopes that clients should request."""
+        ...
+
+
+class NotYetKnown(Exception):
+    """Raised by ``lookup`` if another server has to be asked first.
+
+    The caller awaits ``find_out`` and repeats the look-up once.
+    """
+
+    def __init__(self, find_out: Callable[[], Awaitable[None]]) -> None:
+        super().__init__("What this token is good for cannot be told just now.")
+        self.find_out = find_out
+
+
+class LookupVerifier:
+    """Base class of token verifiers that only query the database: subclasses define ``lookup``.
+
+    The endpoint calls ``lookup`` in the thread job that also finds the session. If a subclass
+    overrides ``verify``, only that is called.
+    """
+
+    def lookup(self, token: str, server: Any) -> Principal | None:
+        """Return the principal of ``token``, or None if it is invalid.
+
+        It runs in a thread that may query the database. It may raise ``NotYetKnown``.
+        """
+        raise NotImplementedError
+
+    async def verify(self, token: str, server: Any) -> Principal | None:
+        return await looked_up(self.lookup, token, server)
+
+
+async def looked_up(look_up: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Return the result of a look-up, and repeat it once after ``NotYetKnown``. Raise ``Busy``."""
+    try:
+        return await threads.lookups.run(look_up, *args, **kwargs)
+    except NotYetKnown as unknown:
+        await unknown.find_out()
+    try:
+        return await threads.lookups.run(look_up, *args, **kwargs)
+    except NotYetKnown as unknown:
+        raise Busy(str(unknown)) from None
+
+
+# The verifiers of the test client, which come before those of the project.
+acting: list[TokenVerifier] = []
+
+
+def verifiers() -> tuple[TokenVerifier, ...]:
+    """Return the token verifiers in the order in which they are asked."""
+    return (*acting, *_made(tuple(settings.VERIFIERS)))
+
+
+@lru_cache(maxsize=8)
+def _made(paths: tuple[str, ...]) -> tuple[TokenVerifier, ...]:
+    found: list[Any] = [import_string(path) for path in paths]
+    return tuple(cast(TokenVerifier, one() if inspect.isclass(one) else one) for one in found)
+
+
+def key_parts(key: str) -> tuple[str, str, str] | None:
+    """Return the user, application and token that a key names, or None if it names no user."""
+    parts = [unquote(part) for part in key.split(":")]
+    return (parts[0], parts[1], parts[2]) if len(parts) == 3 else None
+
+
+def applications(keys: Collection[str]) -> dict[str, Any]:
+    """Return the applications of these ``Principal.key`` that a verifier knows, by key.
+
+    Queries the database.
+    """
+    named = {key for key in keys if (parts := key_parts(key)) and parts[1]}
+    found: dict[str, Any] = {}
+    for verifier in verifiers() if named else ():
+        if isinstance(verifier, GrantingVerifier):
+            found |= verifier.applications(named - found.keys())
+    return found
+
+
+def _name(*parts: Any) -> str:
+    """Join parts by colons, which are quoted in the parts. Return a digest if it is too long."""
+    name = ":".join(quote(str(part), safe="") for part in parts)
+    if len(name) <= MAX_KEY_LENGTH:
+        return name
+    return hashlib.sha256(name.encode()).hexdigest()
+
+
+def anonymous() -> Principal:
+    """Return the principal of requests without a token, which may use only what is public."""
+    return Principal(_nobody())
+
+
+def _nobody() -> Any:
+    from django.contrib.auth.models import AnonymousUser
+
+    return AnonymousUser()

@@ -1,0 +1,280 @@
+"""
+One view as a tool (``ViewTool``) or as a resource (``ViewResource``).
+
+The arguments of a tool are those of its URL path, its query string and its form. A name may occur
+in only one of the three. A caller who lacks a permission that ``ViewTools`` or the view's class
+states does not see the tool. Permissions that only the view's code checks apply when it runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from django.contrib.auth.mixins import PermissionRequiredMixin
+from django.core.checks import CheckMessage
+from django.core.exceptions import PermissionDenied
+from django.db import DEFAULT_DB_ALIAS
+from django.forms import BaseForm
+from django.views.generic.detail import SingleObjectMixin
+from django.views.generic.edit import BaseCreateView, BaseUpdateView, DeletionMixin, FormMixin
+from django.views.generic.list import MultipleObjectMixin
+
+from ...declarations import permissions
+from ...declarations.arguments import Arguments, Parameter
+from ...declarations.content import Contents
+from ...declarations.declaration import Declaration
+from ...declarations.outputs import Output
+from ...declarations.permissions import RuleDecision
+from ...declarations.resources import Resource
+from ...declarations.tools import Tool
+from ...protocol.jsonrpc import ResourceNotFound
+from ...protocol.uri_template import Template
+from .execution import browsing, visited
+from .requests import Body, Fields, PageNumber, fields_of
+from .results import contents, tool_value
+from .urls import GROUP, Route, Target
+
+if TYPE_CHECKING:
+    from ...declarations.catalog import Catalog
+    from ...declarations.request import Request
+    from .tools import ViewTools
+
+JSON = dict[str, Any]
+
+# Default descriptions for Django's generic views, used where the view's class has no docstring.
+POSTED = (
+    (DeletionMixin, "Delete one {one}."),
+    (BaseUpdateView, "Change one {one}: what is given, and nothing else."),
+    (BaseCreateView, "Add one {one}."),
+)
+SHOWN = ((MultipleObjectMixin, "List {many}."), (SingleObjectMixin, "Show one {one}."))
+
+
+class ViewDeclaration(Declaration):
+    """Base of ``ViewTool`` and ``ViewResource``: names, permissions and descriptions."""
+
+    def __init__(self, views: ViewTools, route: Route, *, name: str) -> None:
+        self.views, self.route, self.name = views, route, name
+        self.permission, self.scope, self.needs = views.permission, views.scope, views.needs
+        self.icons, self.meta = views.icons, views.meta
+        self.title = " ".join(re.split("[^A-Za-z0-9]+", route.name)).strip().capitalize()
+        self.description = views.descriptions.get(route.name) or route.words
+
+    def origin(self) -> str:
+        return self.views.origin()
+
+    @property
+    def _wanted(self) -> list[str]:
+        """The permissions that a ``PermissionRequiredMixin`` on the view's class requires."""
+        view = self.route.view_class
+        if view is None or not issubclass(view, PermissionRequiredMixin):
+            return []
+        wanted = self.route.option("permission_required")
+        return [wanted] if isinstance(wanted, str) else list(wanted or ())
+
+    def _common_problems(self) -> Iterator[CheckMessage]:
+        yield from super()._common_problems()
+        for codename in dict.fromkeys([*self._wanted, *self.route.decorated_with]):
+            yield from self._codename_problems([codename])
+
+    @property
+    def is_public(self) -> bool:
+        return self.views.is_public and not self._wanted
+
+    @property
+    def is_free(self) -> bool:
+        return self.views.is_free and not self._wanted
+
+    def _codenames(self) -> tuple[str, ...]:
+        return (*super()._codenames(), *self._wanted)
+
+    def has_permission(self, request: Request) -> bool:
+        return self.views.has_permission(request) and request.user.has_perms(self._wanted)
+
+    def reason(self, request: Request) -> RuleDecision:
+        found = [self.views.reason(request)]
+        if found[0].allows:
+            found += [permissions.codenames([name], request) for name in self._wanted]
+        return next((one for one in found if not one.allows), found[-1])
+
+    @property
+    def rule(self) -> str:
+        return permissions.both(self.views.rule, *self._wanted)
+
+
+class ViewTool(ViewDeclaration, Tool):
+    """A view that is called by GET or POST."""
+
+    def __init__(self, views: ViewTools, route: Route, *, name: str, posts: bool = False) -> None:
+        super().__init__(views, route, name=name)
+        self.posts = posts
+        self.description = self.description or _sentence(route, posts)
+        self.read_only = None if posts else True
+        self.destructive = posts and _is_kind(route, DeletionMixin) or None
+        # As for an HTTP request: a view with ``non_atomic_requests`` runs without a transaction.
+        self.atomic = DEFAULT_DB_ALIAS not in getattr(route.callback, "_non_atomic_requests", ())
+
+    def resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
+        yield from self._common_problems()
+        self.output = Output()
+        self.output.embeds = True  # a page may be a file
+        try:
+            self._queries, self._form = self._query_fields(), self._form_fields()
+        except Exception as error:  # form classes run the project's code
+            hint = "Set model or form_class on the view, or name a form in forms or query."
+            yield self.error(f"{self.route.name!r} has no usable form: {error}", 109, hint)
+            return
+        yield from (self.error(one.message, one.number, one.hint) for one in self._problems())
+        for name in self._clashes():
+            hint = "Give the argument of the address, the query or the form another name."
+            yield self.error(f"{self.route.name!r} takes {name!r} in two places.", 110, hint)
+        self.arguments = Arguments(schema=self._schema(), handwritten=True)
+
+    def _query_fields(self) -> list[Fields]:
+        if self.posts:
+            return []
+        declared = fields_of(self.views.query.get(self.route.name), flat=True)
+        name = self.route.option("page_kwarg") or ""
+        paged = _is_kind(self.route, MultipleObjectMixin) and self.route.option("paginate_by")
+        taken = {*declared.schema["properties"], *self.route.properties}
+        return [declared, *([PageNumber(name)] if paged and name not in taken else [])]
+
+    def _form_fields(self) -> Fields:
+        if not self.posts:
+            return Fields()
+        form = self.views.forms.get(self.route.name)
+        if form is None and _is_kind(self.route, FormMixin):
+            form = self.route.made().get_form_class()
+        return fields_of(form, partial=_is_kind(self.route, BaseUpdateView))
+
+    def _parts(self) -> list[JSON]:
+        address = {"properties": self.route.properties, "required": self.route.required}
+        return [address, *(one.schema for one in (*self._queries, self._form))]
+
+    def _problems(self) -> Iterator[Any]:
+        yield from chain.from_iterable(one.problems for one in (*self._queries, self._form))
+
+    def _clashes(self) -> list[str]:
+        names = [name for part in self._parts() for name in part.get("properties", {})]
+        return [name for name in dict.fromkeys(names) if names.count(name) > 1]
+
+    def _schema(self) -> JSON:
+        parts = self._parts()
+        schema: JSON = {"type": "object", "properties": {}, "additionalProperties": False}
+        for part in parts:
+            schema["properties"] |= part.get("properties", {})
+            schema["$defs"] = schema.get("$defs", {}) | part.get("$defs", {})
+        required = [name for part in parts for name in part.get("required", ())]
+        kept = {key: value for key, value in schema.items() if value != {} or key == "properties"}
+        return kept | ({"required": required} if required else {})
+
+    def handle(self, request: Any, *args: Any, **arguments: Any) -> Any:
+        """Run the view and return its response. Raise ``ToolError`` if the view refuses."""
+        with browsing():
+            queries = (one.query(_of(one.schema, arguments)) for one in self._queries)
+            address = _of({"properties": self.route.properties}, arguments)
+            target = self.route.target(address, "&".join(filter(None, queries)))
+            body = self._body(request, target, arguments) if self.posts else None
+            doubted = self._doubted(body) if body is not None else None
+            with visited(request, target, body, views=self.views.shown) as answer:
+                return tool_value(answer, self.views.pages, doubted)
+
+    def _body(self, request: Request, target: Target, arguments: JSON) -> Body:
+        given = _of(self._form.schema, arguments)
+        return self._form.body(given, self._page_form(request, target))
+
+    def _doubted(self, body: Body) -> BaseForm | None:
+        """Return the form of a function view if it rejects the posted data, else None.
+
+        A function view does not expose its form, so the form is built here a second time.
+        """
+        if self.route.view_class is not None:
+            return None
+        try:
+            form = self._form.form(body)
+            return None if form is None or form.is_valid() else form
+        except Exception:  # The form may need arguments that only the view knows.
+            return None
+
+    def _page_form(self, request: Request, target: Target) -> BaseForm | None:
+        """Return the form as a ``FormMixin`` view shows it to this user by GET, or None."""
+        if not (self._form.schema["properties"] and _is_kind(self.route, FormMixin)):
+            return None
+        with visited(request, target) as answer:
+            form = (getattr(answer.response, "context_data", None) or {}).get("form")
+            return form if isinstance(form, BaseForm) else None
+
+
+class ViewResource(ViewDeclaration, Resource):
+    """A view that is read as a resource, by GET."""
+
+    def __init__(self, views: ViewTools, route: Route, *, name: str) -> None:
+        super().__init__(views, route, name=name)
+        place = "/".join(quote(part, safe="") for part in route.name.split(":"))
+        self.description = self.description or _sentence(route, posts=False)
+        self.uri = "/".join([f"view://{place}", *map(_expression, route.converters.items())])
+
+    def resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
+        yield from self._common_problems()
+        self.template = Template(self.uri) if self.is_template else None
+        text = {name: Parameter(name, str) for name in self.route.converters}
+        self.arguments = Arguments(text)
+        self.completers = {}
+
+    @property
+    def teller(self) -> str:
+        return f"the rest is for the view {self.route.name!r} to say, when it is read"
+
+    def values(self, variables: Mapping[str, str]) -> dict[str, Any]:
+        return dict(variables)
+
+    def read(self, request: Any, *args: Any, **variables: Any) -> Contents:
+        """Run the view and return its contents.
+
+        Raise ``ResourceNotFound`` if the caller may not see the page.
+        """
+        with browsing():
+            target = self.route.target(variables)
+            try:
+                with visited(request, target, views=self.views.shown) as answer:
+                    return contents(answer, self.views.pages)
+            except PermissionDenied:
+                raise ResourceNotFound(self.uri) from None
+
+
+def _sentence(route: Route, posts: bool) -> str:
+    model = _model(route)
+    for kind, sentence in POSTED if posts else SHOWN:
+        if _is_kind(route, kind) and model is not None:
+            about = model._meta
+            return sentence.format(one=about.verbose_name, many=about.verbose_name_plural)
+    return f"{'Submit' if posts else 'See'} {route.path}"
+
+
+def _model(route: Route) -> Any:
+    """Return the model of a generic view as far as its class states it, else None."""
+    queryset, form = route.option("queryset"), route.option("form_class")
+    return (
+        route.option("model")
+        or getattr(queryset, "model", None)
+        or getattr(getattr(form, "_meta", None), "model", None)
+    )
+
+
+def _is_kind(route: Route, kind: type) -> bool:
+    return route.view_class is not None and issubclass(route.view_class, kind)
+
+
+def _of(schema: JSON, arguments: JSON) -> JSON:
+    return {name: arguments[name] for name in schema.get("properties", {}) if name in arguments}
+
+
+def _expression(parameter: tuple[str, Any]) -> str:
+    """Return a URI template expression, which takes slashes where the path's converter does."""
+    name, converter = parameter
+    slashes = converter is not GROUP and re.fullmatch(converter.regex, "a/b")
+    return f"{{+{name}}}" if slashes else f"{{{name}}}"

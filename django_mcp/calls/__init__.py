@@ -1,0 +1,12 @@
+"""
+Calls: find the declaration, run it for a principal, and produce the response.
+
+`methods` has one function for each method of the protocol. `runner` runs a call until it has a
+response or asks the client. `execution` runs the project's code. `call_state` holds the state of a
+running call. `results`, `errors` and `output` make its messages. `listing` and `visibility` decide
+what a caller can see.
+
+`session_calls`, `session_call`, `session_callers` and `session_replies` run calls of sessions and
+store them as rows. `interaction` has questions to the client, and `once` has steps that run once.
+`rate_limits`, `revocations` and `deeds` limit, end and report calls.
+"""

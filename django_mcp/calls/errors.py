@@ -1,0 +1,173 @@
+"""Turn exceptions of a call into tool errors or JSON-RPC errors, and check permissions.
+
+Errors that the model can act on become tool errors with their text. Mistakes of the client become
+JSON-RPC errors. Any other exception is a bug: it is logged with its traceback, and the client gets
+a fixed text, except under DEBUG, because the exception's text may contain secrets.
+
+A caller without permission gets the same error as for a declaration that does not exist. Under
+DEBUG the reason is logged. A missing scope is reported to the client, which can ask for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import traceback
+from typing import TYPE_CHECKING
+
+from django.conf import settings as django_settings
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.http import Http404
+from django.utils.functional import Promise
+
+from ..declarations.elicitation import Elicit
+from ..declarations.permissions import effective
+from ..exceptions import (
+    Busy,
+    InsufficientScope,
+    InvalidArguments,
+    ToolError,
+    Unsupported,
+    UrlRequired,
+)
+from ..protocol.jsonrpc import (
+    InternalError,
+    InvalidParams,
+    InvalidRequest,
+    MissingCapability,
+    ProtocolError,
+    UrlElicitationRequired,
+)
+from .results import JSON, error_result
+
+if TYPE_CHECKING:
+    from ..declarations.declaration import Declaration
+    from ..declarations.request import Request
+    from .call_state import CallRun
+
+logger = logging.getLogger("django_mcp")
+MASKED = "Something went wrong on the server; the error was logged there."
+
+
+def failure(error: Exception, run: CallRun) -> JSON:
+    """Return the tool result for ``error``. Raise ``ProtocolError`` for other methods."""
+    if isinstance(error, UrlRequired):
+        error = _sent_there(error, run)
+    if run.call.method == "tools/call":
+        return error_result(tool_failure(error, run))
+    raise protocol_error(error, run)
+
+
+def protocol_error(error: Exception, run: CallRun) -> ProtocolError:
+    """Return the JSON-RPC error for ``error``."""
+    if isinstance(error, ProtocolError):
+        return error
+    if isinstance(error, Unsupported):
+        return MissingCapability(error.required)
+    if isinstance(error, InvalidArguments):
+        return InvalidParams(_sentence(error.message))
+    if isinstance(error, InsufficientScope):
+        return InvalidRequest(_sentence(error.message))
+    words = in_words(error)
+    return InternalError(words if words is not None else _bug(error, run))
+
+
+def tool_failure(error: Exception, run: CallRun) -> str:
+    """Return the text of ``error`` for the model. Raise errors that must be JSON-RPC errors."""
+    if isinstance(error, ProtocolError):
+        raise error
+    if isinstance(error, Unsupported) and run.call.revision.capability_errors:
+        raise MissingCapability(error.required) from error
+    words = in_words(error)
+    return words if words is not None else _bug(error, run)
+
+
+def _sent_there(error: UrlRequired, run: CallRun) -> Exception:
+    """Send the user to the page, in the way of the client's revision.
+
+    Return the error that remains, or raise ``InputRequired`` to ask the client. Return ``error``
+    itself if the client cannot open pages.
+    """
+    if not run.request.can.elicit_url:
+        return error
+    try:
+        Elicit(error.prompt, url=error.template).check()
+        if run.call.revision.url_elicitation_error:
+            page = {"message": error.prompt, "url": error.url, "elicitationId": error.id}
+            return UrlElicitationRequired([page])
+        if run.request.asks:
+            run.request.elicit(error.prompt, url=error.template)
+    except Exception as answered:  # the user declined, for example
+        return answered
+    return error
+
+
+def is_bug(error: Exception) -> bool:
+    """Whether ``error`` is a bug, whose text the caller must not read."""
+    return not isinstance(error, ProtocolError) and in_words(error) is None
+
+
+def in_words(error: Exception) -> str | None:
+    """Return the text of an error that is meant for the caller, or None for a bug."""
+    if isinstance(error, ToolError | Busy):
+        return str(error)
+    if isinstance(error, ValidationError):
+        return _validation(error)
+    if isinstance(error, PermissionDenied):
+        return str(error) or "Permission denied."
+    if isinstance(error, Http404):
+        return _not_found(error)
+    return None
+
+
+def _not_found(error: Http404) -> str:
+    """Return the message of ``Http404`` if it is a text.
+
+    Other arguments are for developers, such as the list of URL patterns that the resolver tried.
+    """
+    said = error.args[0] if error.args else ""
+    return str(said) if isinstance(said, str | Promise) and said else "Not found."
+
+
+def _validation(error: ValidationError) -> str:
+    if not hasattr(error, "error_dict"):
+        return " ".join(error.messages)
+    lines = [f"{field}: {' '.join(words)}" for field, words in error.message_dict.items()]
+    return " ".join(line.removeprefix("__all__: ") for line in lines)
+
+
+def _bug(error: Exception, run: CallRun) -> str:
+    logger.error("%s failed", run.subject, exc_info=error, extra={"method": run.call.method})
+    if django_settings.DEBUG:
+        return " ".join("".join(traceback.format_exception_only(error)).split())
+    return MASKED
+
+
+def _sentence(words: str) -> str:
+    """Join several sentences into one: "concise single sentence" (schema, Error.message)."""
+    return re.sub(r"\.\s+(?=\S)", "; ", words)
+
+
+def check(thing: Declaration, request: Request, unknown: Exception) -> None:
+    """Raise ``unknown`` or ``InsufficientScope`` if the caller may not use ``thing``."""
+    found = effective(thing, request)
+    if found.may_use:
+        return
+    if found.needed:
+        raise InsufficientScope(found.needed)
+    tell_why(thing, request)
+    raise unknown
+
+
+def tell_why(thing: Declaration, request: Request) -> None:
+    """Under DEBUG, log why ``request``'s user may not use ``thing``. May query the database."""
+    # Not in production: the additional queries take time, by which a caller could tell a forbidden
+    # declaration from a missing one.
+    if not django_settings.DEBUG:
+        return
+    try:
+        words = thing.reason(request).words
+    except Exception as error:  # the project's permission code, which is called a second time
+        words = f"asked again, it fails: {type(error).__name__}: {error}"
+    who = request.user if request.principal.is_authenticated else "nobody"
+    logger.warning("%s is not there for %s: %s", thing, who, words)

@@ -1,0 +1,420 @@
+"""Run the project's code, in a thread or in the event loop, and retry after a database outage.
+
+For a synchronous function, one job of the pool ``tools`` checks the permission, binds the
+arguments, calls the function and makes the result. An asynchronous function runs in the event loop.
+The database work before and after it runs in a thread of its own. All of the project's code runs
+inside the context managers of the setting ``AROUND``.
+
+``Retries`` handles a database connection that breaks during a call, as in a failover. A call that
+is safe to repeat runs again when the database is back. Otherwise the response says whether the
+writes were rolled back or may have taken effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from asgiref.sync import sync_to_async
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
+from django.db.models import Model, QuerySet
+from django.utils.module_loading import import_string
+
+from ..auth import kill_switches
+from ..conf import settings
+from ..exceptions import Busy, Stopped, Unsupported
+from ..protocol.jsonrpc import JSON, InternalError, ProtocolError
+from ..runtime import outages, threads
+from ..runtime.async_orm import orm_in_own_thread
+from ..runtime.environment import environment
+from ..storage.databases import codes
+from ..storage.jobs import BROKEN, TEMPORARY
+from .deeds import tell
+from .errors import check
+from .results import error_result
+from .session_call import may_hold
+
+if TYPE_CHECKING:
+    from ..declarations.arguments import Arguments
+    from ..declarations.declaration import Declaration
+    from ..declarations.request import Request
+    from .call_state import CallRun
+
+RETRY_SECONDS = 30.0  # to wait for the database, from the first broken connection of a call
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 1.0  # between two attempts
+# A statement that crashes the database server must not be repeated without end.
+MAX_RERUNS = 2
+BROKE = "The connection to the database broke before this had an outcome. "
+NOT_BEGUN = "The database cannot be reached. Nothing was done: try again later."
+HARMLESS = BROKE + "It may be tried again."
+ROLLED_BACK = BROKE + "Its database writes were rolled back: it may be tried again."
+UNKNOWN = BROKE + "It may or may not have taken effect: find out before it is tried again."
+
+
+class DatabaseBroke(Exception):
+    """A run of a call failed because its database connection broke (``error``)."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Retries:
+    """The reruns of one call after database outages.
+
+    ``was_rolled_back`` returns whether the transaction of a run was rolled back.
+    """
+
+    def __init__(self, was_rolled_back: Callable[[CallRun], Awaitable[bool]]) -> None:
+        self._was_rolled_back = was_rolled_back
+        self._until: float | None = None
+        self._pause, self._reruns = FIRST_PAUSE_SECONDS, 0
+
+    async def wait(self, run: CallRun, error: Exception, *, has_steps: bool) -> JSON | None:
+        """Wait for the database and return None if the call should run again, or return its result.
+
+        Raise ``InternalError`` instead of returning a result if the method is not ``tools/call``.
+        """
+        outages.note_break(error)
+        self._until = self._until or time.monotonic() + RETRY_SECONDS
+        words, is_harmless = await self._verdict(run, has_steps)
+        if is_harmless and self._may_run(run, error) and await self._is_back(run, error):
+            return None
+        if run.call.method == "tools/call":
+            return error_result(words)
+        raise InternalError(words)
+
+    async def _verdict(self, run: CallRun, has_steps: bool) -> tuple[str, bool]:
+        """Return the message about a failed run's outcome, and whether another run is safe."""
+        work = run.work
+        was_rolled_back = await self._was_rolled_back(run)
+        if run.call.method == "subscriptions/listen":  # the acknowledgement may have been sent
+            return HARMLESS, False
+        if work is None or not work.is_begun:
+            return (UNKNOWN if has_steps else NOT_BEGUN), True
+        tool: Any = work.thing if run.call.method == "tools/call" else None
+        if tool is None or tool.read_only or tool.idempotent:
+            return HARMLESS, True
+        if not was_rolled_back:
+            return UNKNOWN, False
+        # Steps (``request.once``) are committed separately, so they may have effects. A rerun does
+        # not repeat them.
+        return (UNKNOWN if has_steps else ROLLED_BACK), tool.transactional
+
+    def _may_run(self, run: CallRun, error: Exception) -> bool:
+        """Whether the call has reruns left.
+
+        Count only breaks that the call's own statement may have caused: a server that reports a
+        shutdown, read-only mode or too many connections was not crashed by it.
+        """
+        is_begun = run.work is not None and run.work.is_begun
+        self._reruns += is_begun and not codes(error) & TEMPORARY
+        return self._reruns <= MAX_RERUNS
+
+    async def _is_back(self, run: CallRun, error: Exception) -> bool:
+        """Try to connect, with backoff, until it works or ``RETRY_SECONDS`` are over."""
+        alias = outages.alias_of(error) or DEFAULT_DB_ALIAS
+        assert self._until is not None
+        while time.monotonic() + self._pause < self._until:
+            await asyncio.sleep(self._pause)
+            self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
+            if run.stop.is_set():
+                raise Stopped()
+            try:
+                await threads.tools.run_for(run.principal.key, lambda: _connect(alias))
+                return True
+            except Busy:
+                continue
+            except BROKEN as away:
+                outages.note_break(away, alias)
+        return False
+
+
+def _connect(alias: str) -> None:
+    """Open a connection. Raise Django's database error if that is not possible."""
+    connection = connections[alias]
+    if pool := getattr(connection, "pool", None):
+        # Remove broken connections, or each rerun would get the next broken one of the pool.
+        pool.check()
+    connection.ensure_connection()
+
+
+T = TypeVar("T")
+THREAD_RETRY_SECONDS = 0.1  # between two attempts to get a thread of a full pool
+# Statements that end a savepoint. They run also for a cancelled call, so that Django can roll back.
+ENDINGS = ("ROLLBACK", "RELEASE")
+
+# Context managers around the project's code, besides those of ``AROUND``. Apps add theirs in
+# ``AppConfig.ready()``.
+around: list[Callable[[Any], AbstractContextManager[Any]]] = []
+
+
+@dataclass(slots=True)
+class Invocation:
+    """A run of a declaration.
+
+    ``read`` validates the arguments without the database and returns them. ``finish`` makes the
+    result of the returned value. ``unknown`` is raised for a caller who may not use the
+    declaration. It is the error for a name that does not exist.
+    """
+
+    thing: Declaration
+    read: Callable[[], dict[str, Any]]
+    finish: Callable[[Any], dict[str, Any]]
+    unknown: ProtocolError
+    arguments: Arguments
+    atomic: bool | str = False
+    write: bool = False
+    is_begun: bool = False  # the function was called, so the caller had the permission
+    is_ending: bool = False  # the transaction is being committed
+
+    @property
+    def is_atomic(self) -> bool:
+        """Whether the function runs in a transaction."""
+        return self.atomic is not False and not self.thing.is_async
+
+
+async def perform(run: CallRun, work: Invocation) -> dict[str, Any]:
+    """Run ``work`` once and report it (``deeds``). Raise its errors, and ``RunEnded``."""
+    run.work = work
+    try:
+        result = await _performed(run, work)
+    except BaseException as error:
+        tell(run, work, error)
+        raise
+    tell(run, work)
+    return result
+
+
+async def _performed(run: CallRun, work: Invocation) -> dict[str, Any]:
+    if work.thing.is_async:
+        return await _in_loop(run, work)
+    return await _in_turn(run.principal.key, partial(_in_thread, run, work), waits=run.goes_on)
+
+
+async def with_database(run: CallRun, function: Callable[[], T]) -> T:
+    """Run project code in one job of the pool ``tools``, inside ``AROUND``."""
+
+    return await surrounded_job(run.request, function, waits=run.goes_on)
+
+
+async def surrounded_job(request: Request, function: Callable[[], T], *, waits: bool = False) -> T:
+    """Do the same for a request without a call, such as a subscription's.
+
+    With ``waits``, wait for a free thread instead of raising ``Busy``.
+    """
+
+    def job() -> T:
+        with surrounded(request):
+            return function()
+
+    return await _in_turn(request.principal.key, job, waits=waits)
+
+
+async def _in_turn(owner: str, job: Callable[[], T], *, waits: bool) -> T:
+    """Run ``job`` in a thread of the pool ``tools``.
+
+    Raise ``Busy`` if its queue is full. With ``waits``, retry then: a call that has run before must
+    not be rejected as overloaded.
+    """
+    begun = False
+
+    def marked() -> T:
+        nonlocal begun
+        begun = True
+        return job()
+
+    while True:
+        try:
+            return await threads.tools.run_for(owner, marked)
+        except Busy:
+            if begun or not waits:  # the job's own code may raise Busy: do not run it twice
+                raise
+        await asyncio.sleep(THREAD_RETRY_SECONDS)
+
+
+# Synchronous.
+
+
+def _in_thread(run: CallRun, work: Invocation) -> dict[str, Any]:
+    with surrounded(run.request):
+        values = admitted(run.request, work)
+        with _transaction(work):
+            bound = work.arguments.bind(values, run.request, write=work.write)
+            work.is_begun = True
+            value = work.thing.function(run.request, **bound)
+            # A question in an on_commit hook would rerun a call whose writes are committed.
+            run.request.asks = False
+            result = work.finish(value)
+            if run.request.cancelled:  # a cancel before the commit rolls everything back
+                raise Stopped()
+            if run.conclude is not None and may_hold(work.atomic):
+                run.conclude(result)
+            return result
+
+
+def admitted(request: Request, work: Invocation) -> dict[str, Any]:
+    """Return the validated arguments if the caller may use the declaration.
+
+    Raise ``work.unknown``, ``InsufficientScope`` or ``Unsupported`` if not.
+    """
+    # First the permission: errors about arguments would reveal that the declaration exists.
+    check(work.thing, request, work.unknown)
+    lacking = request.can.lacks(work.thing.required)
+    if lacking:
+        raise Unsupported(lacking)
+    return work.read()
+
+
+@contextmanager
+def _transaction(work: Invocation) -> Iterator[None]:
+    if work.atomic is False:
+        yield
+        return
+    using = work.atomic if isinstance(work.atomic, str) else None
+    try:
+        with transaction.atomic(using=using):
+            yield
+            work.is_ending = True
+    except RuntimeError as error:
+        if "durable" in str(error):
+            error.add_note("The tool runs in a transaction: declare it with atomic=False.")
+        raise
+
+
+# Asynchronous.
+
+
+async def _in_loop(run: CallRun, work: Invocation) -> dict[str, Any]:
+    async with orm_in_own_thread():
+        if not (surroundings() or work.arguments.binds or not work.thing.is_free):
+            await kill_switches.fresh()
+            return await _finished(run, work, admitted(run.request, work))
+        # The context managers are entered and left in the call's own thread, not in the event loop,
+        # because they may use the database.
+        stack = ExitStack()
+        try:
+            bound = await sync_to_async(_prepared)(run, work, stack)
+            result = await _finished(run, work, bound)
+        except BaseException as error:
+            await sync_to_async(_leave)(stack, error)
+            raise
+        await sync_to_async(_leave)(stack, None)
+        return result
+
+
+def _prepared(run: CallRun, work: Invocation, stack: ExitStack) -> dict[str, Any]:
+    stack.enter_context(surrounded(run.request))
+    values = admitted(run.request, work)
+    bound = work.arguments.bind(values, run.request, write=work.write)
+    # The function may await other things than the database for minutes, and many asynchronous calls
+    # may run at once. With a connection each, they would exhaust the connection pool.
+    environment().release_connections()
+    return bound
+
+
+def _leave(stack: ExitStack, error: BaseException | None) -> None:
+    traceback = error.__traceback__ if error is not None else None
+    stack.__exit__(type(error) if error is not None else None, error, traceback)
+
+
+async def _finished(run: CallRun, work: Invocation, bound: dict[str, Any]) -> dict[str, Any]:
+    work.is_begun = True
+    try:
+        value = await work.thing.function(run.request, **bound)
+    except SystemExit as error:  # it would end the event loop and all calls in it
+        raise RuntimeError("The code raised SystemExit.") from error
+    if _holds_rows(value):
+        return await sync_to_async(work.finish)(value)
+    return work.finish(value)
+
+
+def _holds_rows(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(isinstance(one, Model) for one in value)
+    return isinstance(value, Model | QuerySet)
+
+
+# Context managers around the project's code.
+
+
+@lru_cache(maxsize=64)
+def _imported(path: str) -> Callable[[Any], AbstractContextManager[Any]]:
+    made: Callable[[Any], AbstractContextManager[Any]] = import_string(path)
+    return made
+
+
+def surroundings() -> list[Callable[[Any], AbstractContextManager[Any]]]:
+    """Return the context managers of a call: those of ``AROUND``, then those of ``around``."""
+    return [*map(_imported, settings.AROUND), *around]
+
+
+@contextmanager
+def surrounded(request: Request) -> Iterator[None]:
+    """Wrap the project's code in all context managers, in the thread that runs it.
+
+    A manager sees an exception of the code but cannot suppress it. If a manager itself fails, this
+    thread's connections are closed, because their state is unknown.
+    """
+    wrong: BaseException | None = None
+    try:
+        with ExitStack() as stack:
+            kill_switches.look()
+            stack.enter_context(_stoppable(request))
+            for manager in surroundings():
+                stack.enter_context(manager(request))
+            try:
+                yield
+            except BaseException as error:
+                wrong = error
+                raise
+    except BaseException as error:
+        if error is not wrong:
+            environment().discard_connections()
+        raise
+    if wrong is not None:
+        raise wrong
+
+
+@contextmanager
+def _stoppable(request: Request) -> Iterator[None]:
+    """Raise ``Stopped`` at the next query of a cancelled call.
+
+    Raise it only once, because queries of the rollback and of cleanup code must succeed.
+    """
+    stopped, home = False, threading.get_ident()
+
+    def check(execute: Any, sql: Any, params: Any, many: Any, context: Any) -> Any:
+        nonlocal stopped
+        # In a test several calls share a connection. Do not stop the queries of another one.
+        mine = threading.get_ident() == home and not str(sql).startswith(ENDINGS)
+        if mine and request.cancelled and not stopped:
+            stopped = True
+            raise Stopped()
+        return execute(sql, params, many, context)
+
+    with queries_through(check):
+        yield
+
+
+@contextmanager
+def queries_through(wrapper: Callable[..., Any]) -> Iterator[None]:
+    """Pass every query of this thread through ``wrapper``, as ``connection.execute_wrapper`` does.
+
+    Django's method removes the wrapper that was added last. In a test, where calls share a
+    connection, that may be the wrapper of another call.
+    """
+    watched = [connections[alias] for alias in connections]
+    for connection in watched:
+        connection.execute_wrappers.append(wrapper)
+    try:
+        yield
+    finally:
+        for connection in watched:
+            connection.execute_wrappers.remove(wrapper)

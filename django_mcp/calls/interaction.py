@@ -1,0 +1,288 @@
+"""Questions to the client, and the state of a call between its runs.
+
+``Interaction`` has the answers that a call has received so far. In revisions with
+``input_required`` results the client carries it as ``requestState``. That is attacker-controlled
+input. So the state is sealed, expires, and is bound to the principal, method, target and arguments
+(basic/patterns/mrtr, server requirements). An answer belongs to one exact question: the key in the
+request leads to the digest of the question, and the digest to the answer.
+
+``PendingQuestions`` asks a client over a stdio connection by requests. A question has a random id,
+a deadline and one answer. Answers that come twice, late or without a question are ignored. No
+question is sent before ``notifications/initialized`` (basic/lifecycle).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..conf import settings
+from ..declarations.cursors import digest, opened, seal
+from ..declarations.elicitation import Question
+from ..declarations.request import KnownAnswers
+from ..exceptions import ToolError, Unsupported
+from ..protocol.events import Answered, ClientCall
+from ..protocol.jsonrpc import JSON, InvalidParams
+from ..protocol.revisions import (
+    Revision,
+    decode_answer,
+    encode_input_requests,
+    encode_notification,
+    encode_request,
+)
+
+if TYPE_CHECKING:
+    from ..auth.principal import Principal
+    from ..declarations.server import Server
+
+MAX_STATE = 1_000_000
+Asking = tuple[str, str, Question]  # the key in the message, the digest, the question
+
+
+@dataclass
+class Interaction:
+    """The state of a call between its runs.
+
+    ``known`` has answers by the digest of their question. ``asked`` has the open questions of an
+    ``input_required`` result. ``high_water`` is the last progress value, and ``count`` the number
+    of rounds of questions.
+    """
+
+    id: str = field(default_factory=lambda: secrets.token_hex(16))
+    known: dict[str, JSON] = field(default_factory=dict)
+    asked: dict[str, list[str]] = field(default_factory=dict)  # key: [digest, method]
+    high_water: float | None = None
+    count: int = 0
+    has_steps: bool = False  # whether ``once`` has done anything
+
+    @property
+    def may_return(self) -> bool:
+        """Whether the call has asked, so that the client may hold a state to resume it with."""
+        return self.count > 0
+
+    def answers(self, call: ClientCall) -> KnownAnswers:
+        """Return the answers that a run starts with: stored ones, and those in the request."""
+        named: dict[str, JSON] = {}
+        for key, response in (call.input_responses or {}).items():
+            wanted = self.asked.get(key)
+            if wanted is None:
+                named[key] = {"result": response}
+            elif answer := _decoded(call, wanted[1], response):
+                self.known[wanted[0]] = answer
+        return KnownAnswers(known=dict(self.known), named=named)
+
+    def ask(self, call: ClientCall, asking: dict[str, Asking], answers: KnownAnswers) -> JSON:
+        """Return the ``input_required`` result. Raise ``ToolError`` after too many rounds."""
+        self.next(answers)
+        self.asked = {key: [digest, question.method] for key, digest, question in asking.values()}
+        requests = {key: _placed(question, self.id, key) for key, _, question in asking.values()}
+        return {
+            "resultType": "input_required",
+            "inputRequests": encode_input_requests(call.revision, requests),
+        }
+
+    def next(self, answers: KnownAnswers) -> None:
+        """Begin a round of questions, and drop answers that the run did not use.
+
+        The run came to a new question without them, so they answer questions it no longer asks.
+        Raise ``ToolError`` after too many rounds.
+        """
+        self.count += 1
+        if self.count > settings.QUESTION_ROUNDS:
+            raise ToolError(f"The call asked more than {settings.QUESTION_ROUNDS} times.")
+        self.known = {key: value for key, value in answers.known.items() if key in answers.used}
+
+
+def _decoded(call: ClientCall, method: str, response: Any) -> JSON | None:
+    try:
+        return {"result": decode_answer(call.revision, method, {}, response)}
+    except InvalidParams:
+        return None
+
+
+def _placed(question: Question, id: str, key: str) -> JSON:
+    """Return the question as JSON. Replace ``{elicitation_id}`` in its URL."""
+    wire = question.wire()
+    url = wire["params"].get("url")
+    if url is None:
+        return wire
+    params = wire["params"] | {"url": url.replace("{elicitation_id}", f"{id}-{key}")}
+    return wire | {"params": params}
+
+
+# Sealing.
+
+
+def purpose(call: ClientCall, server: Server, principal: Principal) -> str:
+    """Return what a state is bound to: this request, by this principal, to this server.
+
+    Otherwise a client could use the answers of one call for another, or those of another user.
+    """
+    target = call.params.get("name") or call.params.get("uri")
+    arguments = call.params.get("arguments") or {}
+    return "state:" + digest(server.name, principal.key, call.method, target, arguments)
+
+
+def sealed(rounds: Interaction, purpose: str) -> str:
+    """Return the sealed ``requestState``. Raise ``ToolError`` if it is too large."""
+    text = seal(asdict(rounds), purpose)
+    if len(text) > MAX_STATE:
+        raise ToolError("The answers are too large to go on with.")
+    return text
+
+
+def resumed(call: ClientCall, purpose: str) -> Interaction:
+    """Return the state from the client's ``requestState``. Raise ``InvalidParams``."""
+    if call.request_state is None:
+        return Interaction()
+    try:
+        values = opened(
+            call.request_state, purpose, seconds=settings.STATE_LIFETIME, limit=MAX_STATE
+        )
+    except ValueError as error:
+        raise InvalidParams(f"requestState: {error}") from None
+    return Interaction(**values)
+
+
+logger = logging.getLogger("django_mcp")
+MAX_ELICITATIONS = 1_000
+WITHDRAWN = "Nobody waits for the answer any more."
+
+
+class WrittenQuestion(NamedTuple):
+    """A question encoded for a client, with its id and its timeout in seconds."""
+
+    id: str
+    wire: JSON  # in the form of the newest revision
+    message: JSON  # the request, in the client's revision
+    seconds: float
+
+    @property
+    def is_page(self) -> bool:
+        """Whether it sends the user to a page. The client is notified when that is completed."""
+        return "url" in self.wire["params"]
+
+
+def written(revision: Revision, question: Question) -> WrittenQuestion:
+    """Encode a question with a new random id.
+
+    Raise ``Unsupported`` if the client's revision has no such request.
+    """
+    wire, id = question.wire(), uuid.uuid4().hex
+    if "url" in wire["params"]:
+        wire["params"]["url"] = wire["params"]["url"].replace("{elicitation_id}", id)
+    message = encode_request(revision, id, wire["method"], wire["params"])
+    if message is None:
+        raise Unsupported(question.required())
+    seconds = settings.QUESTION_TIMEOUT if question.timeout is None else question.timeout
+    return WrittenQuestion(id, wire, message, seconds)
+
+
+def withdrawal(revision: Revision, id: str) -> JSON | None:
+    """Return the ``notifications/cancelled`` message that withdraws a question, or None.
+
+    None if the client's revision has no such notification.
+    """
+    logger.info("The question %s was cancelled: %s", id, WITHDRAWN)
+    params = {"requestId": id, "reason": WITHDRAWN}
+    return encode_notification(revision, "notifications/cancelled", params)
+
+
+def understood(revision: Revision, wire: JSON, reply: Answered) -> JSON | None:
+    """Return a client's reply in the form that is stored, or None if it does not fit the question.
+
+    The question is asked again in that case.
+    """
+    if reply.error is not None:
+        return {"error": {"code": reply.error.get("code"), "message": reply.error.get("message")}}
+    try:
+        return {"result": decode_answer(revision, wire["method"], wire["params"], reply.result)}
+    except InvalidParams:
+        logger.info("An answer to %s was of no such form; it is asked again", wire["method"])
+        return None
+
+
+class PendingQuestions:
+    """The server's open requests to the client of one connection. Used in its event loop only."""
+
+    def __init__(self, send: Callable[[JSON], None]) -> None:
+        self._send = send
+        self._open: dict[str, asyncio.Future[Answered]] = {}
+        self.ready = asyncio.Event()
+        self.elicitations: dict[str, None] = {}  # ids of pages, in the order they were sent
+
+    async def ask(
+        self, revision: Revision, asking: Iterable[Asking], rounds: Interaction | None = None
+    ) -> dict[str, JSON]:
+        """Send the questions and return the answers by digest, without those that do not fit.
+
+        A timeout is an answer. Raise ``Unsupported`` if a question cannot be sent to this client.
+        """
+        questions = {digest: question for _, digest, question in asking}
+        # Encode all before the first is sent. If one is unsupported, none is left open.
+        asked = [written(revision, question) for question in questions.values()]
+        self.expect(*(one.id for one in asked if one.is_page))
+        answers = await asyncio.gather(*(self._one(revision, one) for one in asked))
+        found = zip(questions, answers, strict=True)
+        return {digest: answer for digest, answer in found if answer is not None}
+
+    async def _one(self, revision: Revision, asked: WrittenQuestion) -> JSON | None:
+        try:
+            reply = await self._sent(asked.id, asked.message, asked.seconds)
+        except TimeoutError:
+            return {"timeout": asked.seconds}
+        finally:
+            self._withdraw(revision, asked.id)  # also if the call was cancelled
+        return understood(revision, asked.wire, reply)
+
+    async def _sent(self, id: str, message: JSON, seconds: float) -> Answered:
+        async with asyncio.timeout(seconds):
+            await self.ready.wait()
+            self._open[id] = asyncio.get_running_loop().create_future()
+            self._send(message)
+            return await self._open[id]
+
+    def _withdraw(self, revision: Revision, id: str) -> None:
+        """Close a question, and withdraw it from the client unless that has answered."""
+        future = self._open.pop(id, None)
+        if future is None or (future.done() and not future.cancelled()):
+            return
+        message = withdrawal(revision, id)
+        if message is not None:
+            self._send(message)
+
+    def expect(self, *elicitations: str) -> None:
+        """Remember the pages that were sent, by elicitation id: at most ``MAX_ELICITATIONS``.
+
+        The client is notified when one is completed.
+        """
+        self.elicitations.update(dict.fromkeys(elicitations))
+        for id in list(self.elicitations)[:-MAX_ELICITATIONS]:
+            del self.elicitations[id]
+
+    def answered(self, reply: Answered) -> None:
+        """Pass a reply to the question that waits for it."""
+        future = self._open.get(str(reply.id))
+        if future is None or future.done():
+            logger.debug("Ignored an answer to nothing that was asked: %.80r", reply.id)
+        else:
+            future.set_result(reply)
+
+    async def ping(self, revision: Revision, seconds: float) -> bool:
+        """Whether the client answers within ``seconds`` (basic/utilities/ping)."""
+        id = uuid.uuid4().hex
+        message = encode_request(revision, id, "ping", {})
+        if message is None:
+            return True
+        try:
+            return await self._sent(id, message, seconds) is not None
+        except TimeoutError:
+            logger.warning("The client did not answer a ping within %s s", seconds)
+            return False
+        finally:
+            self._open.pop(id, None)

@@ -1,0 +1,461 @@
+"""The methods of the protocol: one short function each, in the table ``METHODS``.
+
+A method returns the result in the form of the newest revision, or raises. ``protocol`` decides
+which methods a client's revision has. A declaration that the caller may not use gets the same error
+as one that does not exist.
+
+``server_info`` and ``capabilities`` describe the server. A server has a capability only if it
+declares something for it.
+
+``referred``, ``typed`` and ``filled_in`` read the parameters of a request for completion. All of
+them are checked before the project's code runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from django.http import Http404
+
+from ..declarations.completions import completion
+from ..declarations.permissions import effective
+from ..declarations.resources import Resource
+from ..exceptions import Busy, InsufficientScope, InvalidArguments, ToolError
+from ..protocol.headers import check_parameters
+from ..protocol.jsonrpc import (
+    JSON,
+    InvalidParams,
+    MethodNotFound,
+    Overloaded,
+    ProtocolError,
+    ResourceNotFound,
+)
+from ..protocol.revisions import LOG_LEVELS, SUPPORTED
+from ..storage.jobs import break_behind
+from . import listing, rate_limits, results
+from .errors import check, failure, is_bug
+from .execution import DatabaseBroke, Invocation, perform, with_database
+from .rate_limits import MAX_SUBSCRIPTIONS
+from .visibility import visible
+
+if TYPE_CHECKING:
+    from ..declarations.server import Server
+    from ..declarations.tools import Tool
+    from .call_state import CallRun
+
+SERVER_INFO = "io.modelcontextprotocol/serverInfo"
+
+
+def server_info(server: Server) -> JSON:
+    """Return the server's ``Implementation`` object, in the form of the newest revision."""
+    info: JSON = {"name": server.public_name, "version": server.version}
+    about = (
+        ("title", server.title), ("description", server.description), ("websiteUrl", server.website)
+    )  # fmt: skip
+    info |= {key: str(value) for key, value in about if value}
+    return info | ({"icons": [icon.write() for icon in server.icons]} if server.icons else {})
+
+
+def capabilities(server: Server) -> JSON:
+    """Return the server's capabilities, with its experimental ones and its extensions."""
+    found = {name: dict(features) for name, (has, features) in _HAS.items() if has(server)}
+    if server.experimental:
+        found["experimental"] = server.experimental
+    return found | ({"extensions": server.extensions} if server.extensions else {})
+
+
+def is_capable(server: Server, capability: str) -> bool:
+    """Whether the server has a capability that methods belong to."""
+    return _HAS[capability][0](server)
+
+
+def _has_resources(server: Server) -> bool:
+    catalog = server.catalog
+    return bool(catalog.resources or catalog.templates) or _embeds(server)
+
+
+def _embeds(server: Server) -> bool:
+    """Whether a tool returns embedded resources.
+
+    Servers that use embedded resources SHOULD implement resources (server/tools).
+    """
+    return any(tool.output.embeds for tool in server.catalog.tools.values())
+
+
+def _completes(server: Server) -> bool:
+    catalog = server.catalog
+    things: list[Any] = [*catalog.prompts.values(), *catalog.templates.values()]
+    return any(thing.completers for thing in things)
+
+
+_HAS: dict[str, tuple[Callable[[Server], bool], JSON]] = {
+    "logging": (lambda server: True, {}),
+    "tools": (lambda server: bool(server.catalog.tools), {"listChanged": True}),
+    "prompts": (lambda server: bool(server.catalog.prompts), {"listChanged": True}),
+    "resources": (_has_resources, {"listChanged": True, "subscribe": True}),
+    "completions": (_completes, {}),
+}
+
+
+MAX_TEXT = 1000
+
+
+def referred(run: CallRun) -> tuple[Any, ProtocolError]:
+    """Return the prompt or template to complete, and the error for a caller who may not use it."""
+    ref = run.params.get("ref")
+    kind, name, uri = (_member(ref, key) for key in ("type", "name", "uri"))
+    catalog = run.server.catalog
+    if kind == "ref/prompt" and isinstance(name, str):
+        return _found(catalog.prompts.get(name), InvalidParams(f"Unknown prompt: {name[:200]}"))
+    if kind == "ref/resource" and isinstance(uri, str):
+        matching = (one for one, _ in catalog.at(uri))
+        found = catalog.templates.get(uri) or next(matching, None)
+        return _found(found, ResourceNotFound(uri))
+    raise InvalidParams("ref is required: ref/prompt with a name, or ref/resource with a uri.")
+
+
+def _member(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, dict) else None
+
+
+def _found(thing: Any, unknown: ProtocolError) -> tuple[Any, ProtocolError]:
+    if thing is None:
+        raise unknown
+    return thing, unknown
+
+
+def typed(run: CallRun) -> tuple[str, str]:
+    """Return the argument's name and the text typed so far, cut to ``MAX_TEXT`` characters."""
+    argument = run.params.get("argument")
+    name, text = _member(argument, "name"), _member(argument, "value")
+    if not (isinstance(name, str) and isinstance(text, str)):
+        raise InvalidParams("argument is required, with a name and a value.")
+    return name, text[:MAX_TEXT]
+
+
+def filled_in(run: CallRun) -> dict[str, str]:
+    """Return the other arguments that the user has filled in."""
+    context = run.params.get("context")
+    before = context.get("arguments") if isinstance(context, dict) else context
+    if before is None:
+        return {}
+    if not isinstance(before, dict) or not all(isinstance(v, str) for v in before.values()):
+        raise InvalidParams("context.arguments is an object of strings.")
+    return before
+
+
+Method = Callable[["CallRun"], Awaitable[JSON]]
+METHODS: dict[str, tuple[Method, str]] = {}
+DISCOVER_TTL = 3_600_000
+# "Servers MUST NOT send InputRequiredResult responses on any other client requests."
+ASKING = frozenset(("prompts/get", "resources/read", "tools/call"))
+
+
+def method(name: str, capability: str = "") -> Callable[[Method], Method]:
+    """Add a function to ``METHODS``. ``capability`` is what the server must have for it."""
+
+    def enter(function: Method) -> Method:
+        METHODS[name] = (function, capability)
+        return function
+
+    return enter
+
+
+async def dispatch(run: CallRun) -> JSON:
+    """Return the result of a call. Raise ``ProtocolError``, ``RunEnded`` or ``DatabaseBroke``."""
+    function, capability = METHODS[run.call.method]
+    if lacks(run.server, run.call.method):
+        raise MethodNotFound(f"This server has no {capability}.")
+    run.request.asks = run.call.method in ASKING
+    try:
+        return _kept(run, await function(run))
+    except Busy:  # nothing has happened, so the client may send the same request again
+        raise
+    except Exception as error:
+        if is_bug(error) and (broke := break_behind(error)) is not None:
+            raise DatabaseBroke(broke) from error
+        return failure(error, run)
+
+
+def lacks(server: Server, method: str) -> bool:
+    """Whether ``method`` belongs to a capability that the server does not have."""
+    capability = METHODS[method][1] if method in METHODS else ""
+    return bool(capability) and not is_capable(server, capability)
+
+
+def _kept(run: CallRun, result: JSON) -> JSON:
+    """Mark the result of a retry with answers as private.
+
+    Such results MUST NOT be cached (server/utilities/caching).
+    """
+    retried = run.call.input_responses is not None or run.call.request_state is not None
+    return result | listing.PRIVATE if retried and "ttlMs" in result else result
+
+
+def _text(run: CallRun, name: str) -> str:
+    """Return a required string parameter. Raise ``InvalidParams``."""
+    value = run.params.get(name)
+    if not isinstance(value, str):
+        raise InvalidParams(f"{name} is required, as a string.")
+    return value
+
+
+def _arguments(run: CallRun, values: type = object) -> dict[str, Any]:
+    arguments = run.params.get("arguments")
+    if arguments is None:
+        return {}
+    if not isinstance(arguments, dict) or not all(
+        isinstance(value, values) for value in arguments.values()
+    ):
+        raise InvalidParams("arguments is an object" + (" of strings." if values is str else "."))
+    return arguments
+
+
+def _limit(run: CallRun, kind: str) -> None:
+    seconds = rate_limits.wait(kind, run.principal.key, run.server.name)
+    if not seconds:
+        return
+    words = f"Too many {kind}. Try again in {math.ceil(seconds)} s."
+    if run.call.method == "tools/call":
+        raise ToolError(words)  # becomes a result, which the model can read
+    raise Overloaded(words, data={"retryAfter": math.ceil(seconds)})
+
+
+# Opening.
+
+
+@method("initialize")
+async def initialize(run: CallRun) -> JSON:
+    return {
+        "protocolVersion": run.call.revision.name,
+        "capabilities": capabilities(run.server),
+        "serverInfo": server_info(run.server),
+    } | _instructions(run)
+
+
+@method("server/discover")
+async def discover(run: CallRun) -> JSON:
+    public = run.server.catalog.is_public
+    return {
+        "supportedVersions": list(SUPPORTED),
+        "capabilities": capabilities(run.server),
+        "ttlMs": DISCOVER_TTL,
+        "cacheScope": "public" if public else "private",
+    } | _instructions(run)
+
+
+def _instructions(run: CallRun) -> JSON:
+    text = run.server.instructions
+    return {"instructions": str(text)} if text else {}
+
+
+@method("ping")
+async def ping(run: CallRun) -> JSON:
+    return {}
+
+
+@method("logging/setLevel", "logging")
+async def set_level(run: CallRun) -> JSON:
+    level = _text(run, "level")
+    if level not in LOG_LEVELS:
+        raise InvalidParams(f"level is one of {', '.join(LOG_LEVELS)}.")
+    await run.session.set_log_level(level)
+    return {}
+
+
+# Tools.
+
+
+@method("tools/list", "tools")
+async def list_tools(run: CallRun) -> JSON:
+    tools = list(run.server.catalog.tools.values())
+    return await listing.page(run, "tools", tools, lambda tool: tool.definition())
+
+
+@method("tools/call", "tools")
+async def call_tool(run: CallRun) -> JSON:
+    name, arguments = _text(run, "name"), _arguments(run)
+    _limit(run, "calls")
+    unknown = InvalidParams(f"Unknown tool: {name[:200]}")
+    tool = run.server.catalog.tools.get(name)
+    if tool is None:
+        raise unknown
+    return await perform(run, _tool_work(run, tool, arguments, unknown))
+
+
+def _tool_work(
+    run: CallRun, tool: Tool, arguments: dict[str, Any], unknown: ProtocolError
+) -> Invocation:
+    return Invocation(
+        tool,
+        read=lambda: _read_arguments(run, tool, arguments),
+        finish=lambda value: results.tool_result(tool, value, run.request),
+        unknown=unknown,
+        arguments=tool.arguments,
+        atomic=tool.transaction,
+        write=not tool.read_only,
+    )
+
+
+def _read_arguments(run: CallRun, tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
+    if run.mirrored is not None:
+        check_parameters(run.mirrored, arguments, tool.mirrored)
+    return tool.arguments.read(arguments)
+
+
+# Resources.
+
+
+@method("resources/list", "resources")
+async def list_resources(run: CallRun) -> JSON:
+    return await listing.resources(run)
+
+
+@method("resources/templates/list", "resources")
+async def list_templates(run: CallRun) -> JSON:
+    templates = list(run.server.catalog.templates.values())
+    return await listing.page(run, "resourceTemplates", templates, lambda one: one.definition())
+
+
+@method("resources/read", "resources")
+async def read_resource(run: CallRun) -> JSON:
+    uri = _text(run, "uri")
+    _limit(run, "calls")
+    refusal: InsufficientScope | None = None
+    for resource, variables in run.server.catalog.at(uri):
+        try:
+            return await perform(run, _read_work(run, resource, uri, variables))
+        except InsufficientScope as error:
+            refusal = refusal or error  # another template may match the URI and be allowed
+        except (ResourceNotFound, InvalidArguments, Http404):
+            continue
+    raise refusal or ResourceNotFound(uri)
+
+
+def _read_work(run: CallRun, resource: Resource, uri: str, variables: dict[str, str]) -> Invocation:
+    def read() -> dict[str, Any]:
+        try:
+            return resource.values(variables)
+        except ToolError:
+            raise ResourceNotFound(uri) from None
+
+    return Invocation(
+        resource,
+        read=read,
+        finish=lambda value: results.read_result(resource, uri, value, run.request),
+        unknown=ResourceNotFound(uri),
+        arguments=resource.arguments,
+    )
+
+
+@method("resources/subscribe", "resources")
+async def subscribe(run: CallRun) -> JSON:
+    uri = _text(run, "uri")
+    seen = await with_database(run, lambda: visible(run.request, [uri]))
+    if uri not in seen:
+        raise await _unseen(run, uri)
+    await run.session.subscribe(uri, seen[uri])
+    return {}
+
+
+async def _unseen(run: CallRun, uri: str) -> Exception:
+    """Return the error for a resource that the caller cannot see.
+
+    It is ``InsufficientScope`` if a token with more scopes could see it, else ``ResourceNotFound``.
+    """
+    narrow = [one for one, _ in run.server.catalog.at(uri) if one.lacking(run.request)]
+
+    def needed() -> tuple[str, ...]:
+        return next((found for one in narrow if (found := effective(one, run.request).needed)), ())
+
+    asked = await with_database(run, needed) if narrow else ()
+    return InsufficientScope(asked) if asked else ResourceNotFound(uri)
+
+
+@method("resources/unsubscribe", "resources")
+async def unsubscribe(run: CallRun) -> JSON:
+    await run.session.unsubscribe(_text(run, "uri"))
+    return {}
+
+
+@method("subscriptions/listen")
+async def listen(run: CallRun) -> JSON:
+    wanted = run.params.get("notifications")
+    if not isinstance(wanted, dict):
+        raise InvalidParams("notifications is required, as an object.")
+    honoured, places = await _honoured(run, wanted)
+    await run.session.listen(run.call.id, honoured, places)
+    return {"_meta": {"io.modelcontextprotocol/subscriptionId": run.call.id}}
+
+
+async def _honoured(run: CallRun, wanted: JSON) -> tuple[JSON, dict[str, str]]:
+    """Reduce the filter of a listen request to what the server has and the caller can see.
+
+    Also return the rows of the resources, by URI (``visibility.place_of``).
+    """
+    seen: dict[str, str] = {}
+    has = capabilities(run.server)
+    kinds = {"toolsListChanged": "tools", "promptsListChanged": "prompts"}
+    kinds["resourcesListChanged"] = "resources"
+    honoured: JSON = {
+        name: True for name, kind in kinds.items() if wanted.get(name) is True and kind in has
+    }
+    uris = wanted.get("resourceSubscriptions")
+    if uris is not None and "resources" in has:
+        if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris):
+            raise InvalidParams("resourceSubscriptions is a list of URIs.")
+        if len(uris) > MAX_SUBSCRIPTIONS:
+            raise Busy("There are too many subscriptions.")
+        seen = await with_database(run, lambda: visible(run.request, uris))
+        honoured["resourceSubscriptions"] = [uri for uri in dict.fromkeys(uris) if uri in seen]
+    return honoured, seen
+
+
+# Prompts.
+
+
+@method("prompts/list", "prompts")
+async def list_prompts(run: CallRun) -> JSON:
+    prompts = list(run.server.catalog.prompts.values())
+    return await listing.page(run, "prompts", prompts, lambda prompt: prompt.definition())
+
+
+@method("prompts/get", "prompts")
+async def get_prompt(run: CallRun) -> JSON:
+    name, arguments = _text(run, "name"), _arguments(run, str)
+    _limit(run, "calls")
+    unknown = InvalidParams(f"Unknown prompt: {name[:200]}")
+    prompt = run.server.catalog.prompts.get(name)
+    if prompt is None:
+        raise unknown
+    work = Invocation(
+        prompt,
+        read=lambda: prompt.arguments.read_text(arguments),
+        finish=lambda value: results.prompt_result(prompt, value, run.request),
+        unknown=unknown,
+        arguments=prompt.arguments,
+    )
+    return await perform(run, work)
+
+
+# Completion.
+
+
+@method("completion/complete", "completions")
+async def complete(run: CallRun) -> JSON:
+    _limit(run, "completions")
+    (name, text), before = typed(run), filled_in(run)
+    thing, unknown = referred(run)
+
+    def completed() -> JSON:
+        check(thing, run.request, unknown)
+        if name not in thing.arguments.parameters and name not in thing.completers:
+            raise InvalidParams(f"There is no argument {name[:200]!r}.")
+        completer = thing.completers.get(name)
+        run.request.asks = False
+        found = completer(run.request, text, before) if completer else ()
+        return completion(found)
+
+    return {"completion": await with_database(run, completed)}

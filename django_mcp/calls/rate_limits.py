@@ -1,0 +1,85 @@
+"""
+Rate limits for calls, completions, log messages and progress.
+
+A token bucket for each principal, server and kind, in the memory of this process. The defaults stop
+a runaway loop, not a busy agent. The specification requires limits: "Servers MUST rate limit tool
+invocations" (server/tools), and completion (server/utilities/completion).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ..conf import settings
+
+# As "number/seconds": the size of the bucket, and the time in which it refills evenly.
+DEFAULTS = {
+    "calls": "10000/10",
+    "completions": "1000/10",
+    "log": "20000/10",
+    "progress": "20000/10",
+}
+MAX_BUCKETS = 10_000
+# For a client whose subscriptions are in memory: over stdio or in one `subscriptions/listen`.
+MAX_SUBSCRIPTIONS = 10_000
+UNCOUNTED = frozenset(("ping", "subscriptions/listen"))  # not counted as concurrent calls
+NEVER = 86_400.0  # seconds to wait where the rate is 0
+
+
+@dataclass(slots=True)
+class Bucket:
+    """The tokens left in a bucket at a time of the monotonic clock."""
+
+    tokens: float
+    at: float
+
+    def take(self, size: float, per_second: float, now: float) -> float:
+        """Take a token and return 0, or return the seconds until there is one."""
+        self.tokens = min(size, self.tokens + (now - self.at) * per_second)
+        self.at = now
+        if self.tokens < 1:
+            return (1 - self.tokens) / per_second if per_second else NEVER
+        self.tokens -= 1
+        return 0.0
+
+
+_buckets: OrderedDict[tuple[str, ...], Bucket] = OrderedDict()
+# The event loop and threads take tokens. Without the lock a bucket would give out too many.
+_lock = threading.Lock()
+
+
+def rate(kind: str) -> tuple[float, float] | None:
+    """Return the bucket size and the refill per second of ``kind``, or None without a limit."""
+    text = settings.RATES.get(kind, DEFAULTS[kind])
+    return None if text is None else _read(text)
+
+
+@lru_cache(maxsize=64)
+def _read(text: str) -> tuple[float, float]:
+    number, _, seconds = text.partition("/")
+    return float(number), float(number) / float(seconds or 1)
+
+
+def wait(kind: str, *owner: str) -> float:
+    """Take a token of ``kind`` for ``owner``. Return 0, or the seconds until there is one."""
+    allowed = rate(kind)
+    if allowed is None:
+        return 0.0
+    size, per_second = allowed
+    now = time.monotonic()
+    with _lock:
+        bucket = _buckets.setdefault((kind, *owner), Bucket(size, now))
+        _buckets.move_to_end((kind, *owner))
+        if len(_buckets) > MAX_BUCKETS:  # drop the least recently used, to bound the memory
+            _buckets.popitem(last=False)
+        return bucket.take(size, per_second, now)
+
+
+def forget() -> None:
+    """Delete all buckets. For tests."""
+    with _lock:
+        _buckets.clear()

@@ -1,0 +1,234 @@
+"""
+Run a call, again if needed, until it has a response or the client must answer a question.
+
+``CallRunner.response`` turns every error of the project's code into an error response. It returns
+None for a cancelled call. It raises ``CallParked`` if the call waits for answers as rows. The
+transports supply how a client is asked (``ClientAsker``) and where steps are stored
+(``StepStore``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from ..changes.permission_rechecks import rechecks
+from ..declarations.request import KnownAnswers
+from ..exceptions import Busy, CallParked, InputRequired, OnceNeeded, RunEnded, Stopped, ToolError
+from ..protocol.connection import Connection
+from ..protocol.events import ClientCall
+from ..protocol.headers import Mirrored
+from ..protocol.jsonrpc import (
+    JSON,
+    InternalError,
+    Overloaded,
+    ProtocolError,
+    UrlElicitationRequired,
+)
+from ..protocol.revisions import Revision
+from ..runtime.outages import note_break
+from ..storage.jobs import break_behind
+from .call_state import ActiveCall, CallRun, ClientSession, Conclusion
+from .errors import failure, is_bug
+from .execution import UNKNOWN, DatabaseBroke, Retries
+from .interaction import Asking, Interaction, purpose, resumed, sealed
+from .methods import SERVER_INFO, dispatch, server_info
+from .once import StepStore, done_once, remembered
+from .output import CallOutput
+
+if TYPE_CHECKING:
+    from ..auth.principal import Principal
+    from ..declarations.server import Server
+
+logger = logging.getLogger("django_mcp")
+
+
+class ClientAsker(Protocol):
+    """Sends questions as requests to a client of a revision with the ``initialize`` handshake."""
+
+    async def ask(
+        self, revision: Revision, asking: Sequence[Asking], rounds: Interaction
+    ) -> dict[str, JSON]:
+        """Return the answers, by digest. Raise ``CallParked`` if the call waits as rows."""
+        ...
+
+    def expect(self, *elicitations: str) -> None:
+        """Remember that an error sent the client to these pages, by their elicitation ids.
+
+        The client is notified when a page is completed.
+        """
+        ...
+
+
+@dataclass
+class CallRunner:
+    """Turns calls of one client to ``server`` into responses.
+
+    ``who`` is awaited before every run and returns the current principal. ``asker`` is required for
+    revisions with the ``initialize`` handshake. Newer revisions ask by an ``input_required``
+    result. ``log_level`` returns the minimum level that a client with the handshake has set.
+    ``mirrored`` are the request headers that must equal the arguments.
+    """
+
+    server: Server
+    connection: Connection
+    who: Callable[[], Awaitable[Principal]]
+    session: ClientSession
+    asker: ClientAsker | None = None
+    log_level: Callable[[], str | None] = lambda: None
+    memory: StepStore = remembered
+    host: str | None = None
+    mirrored: Mirrored | None = None
+
+    async def response(self, active: ActiveCall, rounds: Interaction | None = None) -> JSON | None:
+        """Return the response to a call, or None if it was cancelled. Raise ``CallParked``.
+
+        ``rounds`` is the stored state of a call that has run before.
+        """
+        call = active.call
+        try:
+            return self._result(call, await self._outcome(active, rounds))
+        except ProtocolError as error:
+            return self._error(call, error)
+        except Stopped:
+            return None
+        except CallParked:
+            raise
+        except Busy as error:
+            return self.connection.error(call, overloaded(str(error)))
+        except (Exception, RunEnded, asyncio.CancelledError) as error:
+            # The project's code may raise CancelledError itself. Only a cancellation of this task
+            # propagates. Anything else must become a response, or the client waits for ever.
+            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+                raise
+            logger.exception("%s failed", call.method)
+            return self.connection.error(call, InternalError())
+
+    def _result(self, call: ClientCall, result: JSON) -> JSON:
+        meta = {SERVER_INFO: server_info(self.server)} | result.get("_meta", {})
+        return self.connection.result(call, result | {"_meta": meta})
+
+    def _error(self, call: ClientCall, error: ProtocolError) -> JSON:
+        if self.asker is not None and isinstance(error, UrlElicitationRequired):
+            self.asker.expect(*(page["elicitationId"] for page in error.elicitations))
+        return self.connection.error(call, error)
+
+    async def _outcome(self, active: ActiveCall, rounds: Interaction | None) -> JSON:
+        """Return the result of the call, or the ``input_required`` result with its questions."""
+        call, principal = active.call, await self.who()
+        if rounds is None:
+            rounds = self._resumed(call, principal)
+        try:
+            return await self._runs(active, principal, rounds)
+        finally:
+            # Keep the steps while the client holds a ``requestState``: with it the call may come
+            # back, and the steps must not be done twice.
+            if rounds.has_steps and not (call.revision.input_required and rounds.may_return):
+                await self.memory.aforget(rounds.id)
+
+    def _resumed(self, call: ClientCall, principal: Principal) -> Interaction:
+        if call.request_state is None:
+            return Interaction()
+        return resumed(call, purpose(call, self.server, principal))
+
+    async def _runs(self, active: ActiveCall, principal: Principal, rounds: Interaction) -> JSON:
+        """Run the call until it has a result. Rerun it after answers, steps and outages."""
+        call, answers = active.call, rounds.answers(active.call)
+        named, retries = dict(answers.named), Retries(self._was_rolled_back)
+        saying, conclude = self._saying(active, principal, rounds), self._conclusion(call)
+        goes_on = self._goes_on()
+        while True:
+            if rounds.may_return or rounds.has_steps:
+                answers.remembered = await self.memory.recall(rounds.id)
+                rounds.has_steps = bool(answers.remembered)
+            run = CallRun(
+                call, self.server, principal, self.session, saying, answers, active.stop,
+                self.host, self.mirrored, conclude, goes_on,
+            )  # fmt: skip
+            try:
+                with rechecks().over(run, active):
+                    return await dispatch(run)
+            except RunEnded as unwound:
+                rounds.high_water, goes_on, named = saying.high_water, True, {}
+                asking = await self._unwound(unwound, run, rounds)
+            except DatabaseBroke as broke:
+                goes_on = True
+                asking = await retries.wait(run, broke.error, has_steps=rounds.has_steps)
+            if asking is not None:
+                return asking
+            answers = KnownAnswers(known=dict(rounds.known), named=dict(named))
+            # Answers and retries take time. The user may have been deactivated meanwhile.
+            principal = await self.who()
+
+    async def _unwound(self, unwound: RunEnded, run: CallRun, rounds: Interaction) -> JSON | None:
+        """Get the step or the answers that the run needs, and return None to run it again.
+
+        Return a result instead if the client must retry with its answers, or if this fails.
+        """
+        try:
+            if isinstance(unwound, OnceNeeded):
+                rounds.known, rounds.has_steps = dict(run.answers.known), True
+                await done_once(self.memory, rounds.id, unwound, run)
+                return None
+            if isinstance(unwound, InputRequired):
+                return await self._asked(unwound, run, rounds)
+        except Exception as error:
+            if is_bug(error) and (broke := break_behind(error)) is not None:
+                note_break(broke)
+                # A step may have effects that no database rolls back. It must not be retried.
+                error = ToolError(UNKNOWN)
+            return failure(error, run)
+        raise unwound
+
+    async def _asked(self, asked: InputRequired, run: CallRun, rounds: Interaction) -> JSON | None:
+        revision = run.call.revision
+        if revision.input_required:
+            asking = rounds.ask(run.call, asked.questions, run.answers)
+            bound = purpose(run.call, run.server, run.principal)
+            return asking | {"requestState": sealed(rounds, bound)}
+        assert self.asker is not None, "Whoever shakes hands is asked by requests."
+        rounds.next(run.answers)
+        questions = list(asked.questions.values())
+        rounds.known.update(await self.asker.ask(revision, questions, rounds))
+        return None
+
+    def _goes_on(self) -> bool:
+        """Whether the call has run before. Then it waits for a thread and is never rejected."""
+        return False
+
+    def _conclusion(self, call: ClientCall) -> Conclusion | None:
+        """Return the function that stores the result in the tool's transaction, or None."""
+        return None
+
+    async def _was_rolled_back(self, run: CallRun) -> bool:
+        """Whether the run's transaction was rolled back when its database connection broke.
+
+        If the connection broke during the commit, that is unknown, and the result is False.
+        """
+        work = run.work
+        return work is not None and work.is_atomic and not work.is_ending
+
+    def _is_behind(self) -> bool:
+        """Whether the call should pause before it sends more, because the writer is behind."""
+        return False
+
+    def _saying(self, active: ActiveCall, principal: Principal, rounds: Interaction) -> CallOutput:
+        call, owner = active.call, (principal.key, self.server.name)
+        level = self.log_level if call.revision.handshake else lambda: call.log_level
+        return CallOutput(
+            call, owner, active.say, level, rounds.high_water, active.release, self._is_behind
+        )
+
+
+def overloaded(why: str) -> Overloaded:
+    """Return the error for a request that is rejected before any effect and may be retried."""
+    return Overloaded(why, data={"retryAfter": 1})
+
+
+def _is_cancelled() -> bool:
+    """Whether the current task was cancelled, and not only its code raised ``CancelledError``."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,809 @@
+"""The calls of sessions that this worker process runs.
+
+``SessionCallManager`` runs each call in a task of its own, so that a broken connection cancels no
+call. The worker that holds the fencing token of a call runs it: it received the request, it
+received the last answer, or it took the call over from a dead worker. A cancel or an answer takes
+effect in whichever process the call is.
+
+``SessionAsker`` asks the client. It stores the questions, the answers so far and the outgoing
+messages in one transaction, and parks the call. No process waits in memory for an answer. The
+worker that receives the last answer continues the call. No question is sent before the client has
+sent ``notifications/initialized`` (basic/lifecycle).
+
+``StepRows`` and ``SessionCallSteps`` store the steps of ``request.once`` as rows, so that another
+process can continue the call. A step's row is written in the transaction of the step if both are in
+the same database.
+
+``verdict`` decides about the calls of a dead worker. A call that is safe to repeat runs again, at
+most ``MAX_RUNS`` times. If the outcome would have been in the tool's transaction, that was rolled
+back: the call runs again if the tool is transactional, otherwise the client is told of the
+rollback. The outcome of all other calls is unknown, and their response says so.
+
+On shutdown, calls may finish until the deadline. Other workers take over the rest. If a client
+cannot reconnect to fetch its response, ``answer`` responds with an error before the process ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..auth.principal import anonymous
+from ..changes.feed import SessionState
+from ..conf import settings
+from ..declarations.request import NoNotifier
+from ..declarations.server import Server, server_named
+from ..exceptions import Busy, CallParked, OnceNeeded, RunEnded, Stopped
+from ..models import Ask, Session
+from ..models import Call as Row
+from ..protocol.events import Answered, Cancelled, ClientCall, Event
+from ..protocol.jsonrpc import (
+    JSON,
+    Id,
+    InternalError,
+    InvalidRequest,
+    Overloaded,
+    ProtocolError,
+    encode,
+)
+from ..protocol.revisions import Revision
+from ..runtime import threads
+from ..runtime.runtime import Service, current
+from ..storage import calls, event_log, sessions
+from ..storage import calls as steps
+from ..storage.calls import Overdue, Words, silently
+from ..storage.databases import one_transaction
+from ..storage.event_writer import writer
+from ..storage.jobs import insistently, surely
+from ..storage.kill_switches import switches_known
+from ..storage.leases import lease
+from ..storage.poller import poller
+from ..storage.wakeups import StreamWakeup, doorbell, ring
+from . import listing, session_call
+from .call_state import ActiveCall, CallRun, Conclusion
+from .execution import surrounded_job
+from .interaction import Asking, Interaction, WrittenQuestion, understood, written
+from .rate_limits import UNCOUNTED
+from .results import error_result
+from .revocations import revocations, revoked
+from .runner import CallRunner, overloaded
+from .session_call import (
+    SessionCall,
+    beside,
+    call_of,
+    connection_of,
+    may_hold,
+    rounds_of,
+    withdrawals,
+)
+from .session_callers import SessionCaller, covers
+from .session_replies import DUPLICATE, PostResponse
+
+if TYPE_CHECKING:
+    from ..auth.principal import Principal
+    from ..declarations.tools import Tool
+
+
+class StepRows:
+    """A ``StepStore`` in the database.
+
+    ``recall`` and ``aforget`` use a thread of the pool ``log``. The other methods run in the thread
+    that executes the step.
+    """
+
+    def is_beside(self) -> bool:
+        return beside(True)
+
+    async def recall(self, call: str) -> dict[str, Any]:
+        return await threads.log.run(calls.of, call)
+
+    async def aforget(self, call: str) -> None:
+        await threads.log.run(calls.forget, call)
+
+    def begin(self, call: str, key: str) -> bool:
+        return calls.begin(call, key)
+
+    def keep(self, call: str, key: str, value: Any) -> None:
+        self._write(calls.keep, call, key, value)
+
+    def fail(self, call: str, key: str) -> None:
+        self._write(calls.fail, call, key)
+
+    def _write(self, write: Callable[..., None], *args: Any) -> None:
+        """Write the outcome of a step, and retry if it is not in the step's transaction.
+
+        Without the retry, a short outage after the step would lose the outcome of what happened. In
+        the step's transaction there is no retry: the failure rolls both back.
+        """
+        if self.is_beside():
+            write(*args)
+        else:
+            insistently(write, *args)
+
+
+READY_POLL_INTERVAL_SECONDS = 0.2  # between two checks whether the client is initialized
+
+
+class SessionAsker:
+    """Asks the client of one call by parking the call (``runner.ClientAsker``)."""
+
+    def __init__(self, kept: SessionCall) -> None:
+        self._kept = kept
+
+    async def ask(
+        self, revision: Revision, asking: Sequence[Asking], rounds: Interaction
+    ) -> dict[str, JSON]:
+        """Store the questions and raise ``CallParked``.
+
+        Return timeouts as answers if the client does not become ready before the first deadline.
+        """
+        questions = {digest: (key, written(revision, question)) for key, digest, question in asking}
+        await self._kept.reply.opened()
+        timed_out = {digest: {"timeout": one.seconds} for digest, (_, one) in questions.items()}
+        if not await self._is_ready(min(one.seconds for _, one in questions.values())):
+            return timed_out
+        await self._park(questions, rounds)
+        raise CallParked()
+
+    async def _is_ready(self, seconds: float) -> bool:
+        """Wait up to ``seconds`` for ``notifications/initialized``. Return whether it came.
+
+        This polls the row, because the notification may reach another process.
+        """
+        session, loop = self._kept.reply.session, asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while not (session.initialized or await surely(sessions.is_initialized, session)):
+            if loop.time() >= end:
+                return False
+            await asyncio.sleep(READY_POLL_INTERVAL_SECONDS)
+        return True
+
+    async def _park(
+        self, questions: dict[str, tuple[str, WrittenQuestion]], rounds: Interaction
+    ) -> None:
+        kept, to = self._kept, self._kept.address
+        # What the call sent before comes first in the stream. Once it is parked, another process
+        # may append to the stream.
+        await writer().flush(to)
+        asked = [one for _, one in questions.values()]
+        if sent := [one.id for one in asked if one.is_page]:
+            await surely(listing.expect, kept.reply.session, sent)
+        parked = await surely(
+            calls.park, to.call, to.fence,
+            [_row(key, digest, one) for digest, (key, one) in questions.items()],
+            [encode(one.message) for one in asked],
+            known=rounds.known, high_water=rounds.high_water, rounds=rounds.count, again=False,
+        )  # fmt: skip
+        if not parked:  # cancelled or taken over: this process may write nothing more
+            raise Stopped()
+        ring(StreamWakeup(to.stream, changed=True))
+
+    def expect(self, *elicitations: str) -> None:
+        self._kept.pages.extend(elicitations)
+
+
+def _row(key: str, digest: str, asked: WrittenQuestion) -> Ask:
+    """Return the row of a question. Its timeout starts when ``calls.park`` inserts the row."""
+    return Ask(id=asked.id, key=key, digest=digest, wire=asked.wire, seconds=asked.seconds)
+
+
+class SessionCallSteps(StepRows):
+    """The steps of a call that is a row. They are deleted when its outcome is stored."""
+
+    def __init__(self, kept: SessionCall) -> None:
+        self._kept = kept
+
+    def begin(self, call: str, key: str) -> bool:
+        """Return whether the step must be executed.
+
+        Raise ``Stopped`` before the step if the call was taken over or is done.
+        """
+        return super().begin(call, key) if self.is_beside() else self._begin(call, key)
+
+    @one_transaction
+    def _begin(self, call: str, key: str) -> bool:
+        """Check the fence and insert the step in one transaction, which locks the call.
+
+        A takeover commits either before it, and the check fails, or after it, and then finds the
+        begun step. Without the lock two processes could execute the step.
+        """
+        self._check()
+        return super().begin(call, key)
+
+    def keep(self, call: str, key: str, value: Any) -> None:
+        """Store the value. In the step's transaction, check the fence too.
+
+        Raise ``Stopped`` if the call was taken over. That rolls the step back.
+        """
+        super().keep(call, key, value)
+        if self.is_beside():
+            self._check()
+
+    def _check(self) -> None:
+        row = self._kept.row
+        assert row is not None  # ``SessionCallRunner._unwound`` stores the call before a step
+        if not calls.is_mine(row.pk, row.fence):
+            raise Stopped()
+
+    async def recall(self, call: str) -> dict[str, Any]:
+        return await surely(steps.of, call)
+
+    async def aforget(self, call: str) -> None:
+        """Keep the steps, because the call may run again in another process.
+
+        They are deleted in the transaction that stores the outcome, or right after it.
+        """
+
+
+@dataclass
+class SessionCallRunner(CallRunner):
+    """Runs one call of a session.
+
+    The call is stored before its first step. Its response is stored in the transaction of its tool
+    where that is possible (``session_call.conclude``).
+    """
+
+    kept: SessionCall | None = None
+
+    def _conclusion(self, call: ClientCall) -> Conclusion | None:
+        kept = self.kept
+        if kept is None:
+            return None
+        return lambda result: session_call.conclude(kept, self._result(call, result))
+
+    async def _was_rolled_back(self, run: CallRun) -> bool:
+        """Find out from the call's row, if the outcome was to be committed with the tool's writes.
+
+        The broken transaction may hold the row's lock until the database ends it, so this waits
+        for it. Raise ``Stopped`` if the outcome was committed or the call was taken over.
+        """
+        kept = self.kept
+        if kept is None or not kept.is_decided:
+            return await super()._was_rolled_back(run)
+        row = None if kept.is_plain else kept.row
+        if row is not None and not await surely(calls.is_mine, row.pk, row.fence):
+            kept.commit()
+            raise Stopped()
+        kept.reopen()
+        return row is not None
+
+    def _is_behind(self) -> bool:
+        return self.kept is not None and self.kept.is_behind()
+
+    def _goes_on(self) -> bool:
+        return self.kept is not None and self.kept.row is not None and self.kept.row.fence > 0
+
+    async def _unwound(self, unwound: RunEnded, run: CallRun, rounds: Interaction) -> JSON | None:
+        if isinstance(unwound, OnceNeeded) and self.kept is not None:
+            # The step needs the call's row: its steps are stored under the row's id, and without
+            # the fence a worker that was taken over could repeat the step.
+            await self.kept.reply.opened()
+        return await super()._unwound(unwound, run, rounds)
+
+
+# Decides about a call to continue: the server on which it runs, or the response that ends it.
+Decision = Callable[["SessionCall", "Row"], Awaitable["Server | JSON"]]
+logger = logging.getLogger("django_mcp")
+# Reruns of a call whose process died. A call that crashes its process must not crash all of them.
+MAX_RUNS = 2
+LOST = (
+    "The server process that worked on this ended before it had an outcome. "
+    "It may or may not have taken effect."
+)
+UNDONE = (
+    "The server process that worked on this ended before it had an outcome. "
+    "Its database writes were rolled back."
+)
+
+
+async def server_of(kept: SessionCall, row: Row) -> Server:
+    """Return the server on which the call continues. Raise ``LookupError`` if it is not served."""
+    return server_named(kept.reply.session.server)
+
+
+async def verdict(kept: SessionCall, row: Row) -> Server | JSON:
+    """Return the server on which the call runs again, or the response that ends it.
+
+    The response says whether the tool's writes were rolled back, or that this is unknown.
+    """
+    undone = False
+    try:
+        server = server_named(kept.reply.session.server)
+        if row.runs <= MAX_RUNS and may_run_again(server, row):
+            kept.rounds.high_water = await _high_water(kept, row)
+            return server
+        undone = await surely(_is_undone, server, row)
+    except LookupError as error:
+        logger.error("%s cannot go on: %s", row, error)
+    return told(kept, UNDONE if undone else LOST)
+
+
+def may_run_again(server: Server, row: Row) -> bool:
+    """Whether a call that may have been executed in part is safe to run again."""
+    if row.method != "tools/call":
+        return True
+    tool = _tool(server, row)
+    if tool is None:
+        return False
+    return bool(
+        tool.read_only or tool.idempotent or (tool.transactional and _may_hold_outcome(tool, row))
+    )
+
+
+def _tool(server: Server, row: Row) -> Tool | None:
+    return server.catalog.tools.get(str(row.params.get("name")))
+
+
+def _may_hold_outcome(tool: Tool, row: Row) -> bool:
+    """Whether the outcome is stored in the tool's transaction, at the first run and now.
+
+    ``row.atomic`` is the value at the first run. A deployment may have changed the tool since.
+    """
+    return row.atomic and may_hold(tool.transaction)
+
+
+def _is_undone(server: Server, row: Row) -> bool:
+    """Whether everything the tool wrote was rolled back. Queries the database.
+
+    Steps of ``request.once`` are committed separately, so there must be none.
+    """
+    tool = _tool(server, row)
+    return tool is not None and _may_hold_outcome(tool, row) and not calls.are_there(f"c{row.pk}")
+
+
+def told(kept: SessionCall, words: str) -> JSON:
+    """Return the response to a call without an outcome: a tool error, or a JSON-RPC error."""
+    call, connection = kept.active.call, kept.reply.connection
+    if call.method == "tools/call":
+        return connection.result(call, error_result(words))
+    return connection.error(call, InternalError(words))
+
+
+# Progress.
+
+
+async def _high_water(kept: SessionCall, row: Row) -> float | None:
+    """Return the last progress value that the call sent, or None.
+
+    The next run sends only higher values, because progress MUST increase (utilities/progress).
+    """
+    token = kept.active.call.progress_token
+    if token is None or row.stream_id is None:
+        return row.high_water
+    last = await surely(last_progress, row.stream_id, token)
+    return row.high_water if last is None else last
+
+
+def last_progress(stream: int, token: Id) -> float | None:
+    """Return the last progress with that token on a stream, or None. Queries the database."""
+    for text in event_log.latest(stream, "notifications/progress"):
+        message = json.loads(text)
+        params = message["params"] if message.get("method") == "notifications/progress" else {}
+        if params.get("progressToken") == token:
+            return float(params["progress"])
+    return None
+
+
+class SessionCallManager:
+    """The calls of sessions that one event loop runs (``storage.calls.CallManager``).
+
+    ``_requests`` has all of them, by session and request id. ``_rows`` has those that are stored,
+    by primary key. Only the event loop changes these, so there is no lock.
+    """
+
+    def __init__(self) -> None:
+        self.is_ending = False  # shutting down: other workers continue calls that become ready
+        self.writer = writer()
+        self._requests: dict[tuple[int, Id], SessionCall] = {}
+        self._rows: dict[int, SessionCall] = {}
+        self._claimed: set[int] = set()  # claimed in the database, and not yet in ``_rows``
+        self._streams: Counter[int] = Counter()  # number of calls in ``_rows`` by stream
+        # Ids and fences of calls that ended here without a response. See ``resume``.
+        self._left: deque[tuple[int, int]] = deque(maxlen=1_000)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        poller().runner = self
+        revocations().sources.append(self.kept)
+
+    def spawn(self, work: Awaitable[Any]) -> asyncio.Task[Any]:
+        # The event loop keeps only weak references to tasks. Without this set the garbage collector
+        # could delete a running one. ``finish`` waits for them.
+        task: asyncio.Task[Any] = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._over)
+        return task
+
+    def _over(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and isinstance(task.exception(), Exception):
+            logger.error("Work for a session failed", exc_info=task.exception())
+
+    def kept(self) -> list[SessionCall]:
+        """Return the calls that run here."""
+        return list(self._requests.values())
+
+    # Calls that come.
+
+    def start(
+        self,
+        server: Server,
+        session: Session,
+        principal: Principal,
+        asked: Collection[ClientCall],
+        ready: Collection[JSON] = (),
+        *,
+        host: str | None = None,
+        received: float | None = None,
+    ) -> PostResponse:
+        """Start the calls of one POST, and return the object that collects its responses.
+
+        ``ready`` are responses to messages that became no call. ``received`` is the time of the
+        POST by the monotonic clock.
+        """
+        connection = connection_of(session)
+        reply = PostResponse(self, session, SessionCaller.of(principal), connection, received)
+        reply.ready = list(ready)
+        for call in asked:
+            refused = self._refusal(session, call)
+            if refused is not None:
+                reply.ready.append(connection.error(call, refused))
+            else:
+                self._begin(self._kept(reply, call), server, host)
+        reply.wait()
+        return reply
+
+    def _refusal(self, session: Session, call: ClientCall) -> ProtocolError | None:
+        if (session.pk, call.id) in self._requests:
+            return InvalidRequest(DUPLICATE)
+        if call.method in UNCOUNTED or len(self._requests) < settings.CONCURRENT_CALLS:
+            return None
+        theirs = sum(pk == session.pk for pk, _ in self._requests)
+        if theirs >= settings.CONCURRENT_CALLS:
+            return overloaded("Too many requests at once.")
+        return None
+
+    def _kept(self, reply: PostResponse, call: ClientCall) -> SessionCall:
+        kept = SessionCall(ActiveCall(call, lambda message: None), reply)
+        kept.open()
+        reply.kept.append(kept)
+        self._requests[reply.session.pk, call.id] = kept
+        return kept
+
+    def _begin(self, kept: SessionCall, server: Server, host: str | None) -> None:
+        kept.server = server
+        task = self.spawn(self._work(kept, server, host))
+        kept.active.task = task
+        task.add_done_callback(partial(self._ended, kept))
+
+    async def _work(self, kept: SessionCall, server: Server, host: str | None) -> JSON | None:
+        reply, seat = kept.reply, SessionState(kept.reply.session, kept.reply.who.scopes)
+        serving = SessionCallRunner(
+            server, reply.connection, reply.who, seat, SessionAsker(kept), seat.log_level,
+            memory=SessionCallSteps(kept), host=host, kept=kept,
+        )  # fmt: skip
+        if kept.is_durable and reply.stream is None:
+            # Store the call before it runs, so that another worker can continue it. Check the
+            # permission first: rows are not written for callers who may not use the tool.
+            try:
+                if reply.is_single or await self._is_admitted(kept, server, host):
+                    await reply.opened()
+            except Busy as error:
+                if kept.is_duplicate:
+                    return kept.response
+                return reply.connection.error(kept.active.call, overloaded(str(error)))
+            if kept.is_duplicate:
+                return kept.response
+        return await serving.response(kept.active, kept.rounds)
+
+    async def _is_admitted(self, kept: SessionCall, server: Server, host: str | None) -> bool:
+        """Whether the caller may use the tool of a durable call.
+
+        For other callers the tool must look as if it did not exist. Storing their call would tell
+        them by the stream that it does.
+        """
+        call, who = kept.active.call, await kept.reply.who.upcoming()
+        tool = server.catalog.tools[call.params["name"]]
+        request = CallRun(
+            call, server, who, SessionState(kept.reply.session), NoNotifier(), host=host
+        ).request
+        if tool.is_free:
+            await switches_known()
+            return tool.admits(request)
+        try:
+            return await surrounded_job(request, lambda: tool.admits(request))
+        except Busy:
+            raise
+        except Exception:
+            return False  # the project's permission code failed: the run fails with it and logs it
+
+    def _ended(self, kept: SessionCall, task: asyncio.Task[JSON | None]) -> None:
+        """Take the outcome of the task. It runs also if the task was cancelled before it started.
+
+        It is a callback of the task, because the code of such a task is never executed.
+        """
+        if task.cancelled() or kept.active.stop.is_set():
+            kept.reply.take(kept, kept.last_word)
+        elif isinstance(task.exception(), CallParked):
+            self.leave(kept)
+        elif error := task.exception():
+            logger.error("%s failed", kept.active.call.method, exc_info=error)
+            refused = kept.reply.connection.error(kept.active.call, InternalError())
+            kept.reply.take(kept, refused)
+        else:
+            kept.reply.take(kept, task.result())
+
+    def enter(self, kept: SessionCall) -> None:
+        """Register a call that has become a row."""
+        assert kept.row is not None
+        if kept.row.pk not in self._rows:  # a parked call may still be here when its answer comes
+            self._streams[kept.address.stream] += 1
+        self._rows[kept.row.pk] = kept
+        poller().wake()
+        revocations().attend()
+
+    def leave(self, kept: SessionCall) -> None:
+        """Remove a call that does not run here any more."""
+        request = (kept.reply.session.pk, kept.active.call.id)
+        if self._requests.get(request) is kept:
+            del self._requests[request]
+        if kept.row is not None and self._rows.get(kept.row.pk) is kept:
+            del self._rows[kept.row.pk]
+            self._streams -= Counter([kept.address.stream])
+            if kept.response is None:
+                self._left.append((kept.row.pk, kept.row.fence))
+        poller().rest()
+
+    # Answers and cancels from clients.
+
+    async def told(self, session: Session, principal: Principal, event: Event) -> None:
+        """Handle an answer or a cancel of the client.
+
+        The work is shielded in a task of its own: it completes even if the client disconnects.
+        """
+        match event:
+            case Answered():
+                await asyncio.shield(self.spawn(self._answered(session, principal, event)))
+            case Cancelled():
+                cancelled = self._cancelled(session, principal, event, withdrawals)
+                await asyncio.shield(self.spawn(cancelled))
+
+    async def _answered(self, session: Session, principal: Principal, reply: Answered) -> None:
+        here = self._goes_on_here(session)
+        async with poller().claiming():
+            row = await surely(self._claimed_by, session, principal, reply, here, again=False)
+            if row is None or not here or _is_held(row):
+                return
+            # Before ``claiming`` ends: a recount of the poller would find the claim unknown, and
+            # run the call a second time.
+            self._claimed.add(row.pk)
+        await self._resume(row)
+
+    def _goes_on_here(self, session: Session) -> bool:
+        """Whether this process continues a call whose last answer it receives.
+
+        A process that shuts down leaves the call to others. The exception is a session whose client
+        reads its stream here and would not reconnect, because its revision has no priming events.
+        """
+        if not self.is_ending:
+            return True
+        comes_back = connection_of(session).revision.priming
+        reads = any(tail.session == session.pk for tail in doorbell())
+        return reads and not comes_back and poller().runner is self
+
+    def _claimed_by(
+        self, session: Session, principal: Principal, reply: Answered, here: bool, *, again: bool
+    ) -> Row | None:
+        """Store an answer. Return the call if it was the last one that the call waited for.
+
+        Runs in a thread of the pool ``log``. Answers are ignored if the token has fewer scopes than
+        the call began with.
+        """
+        process = lease.hold() if here else ""
+        ask = calls.asked(session, str(reply.id))
+        found = None
+        if ask is not None and covers(principal, ask.call.scopes):
+            answer = understood(connection_of(session).revision, ask.wire, reply)
+            found = calls.answer(session, ask.pk, answer, process=process)
+        elif not again:
+            logger.debug("Ignored an answer to nothing that was asked: %.80r", reply.id)
+        if found is None and again:
+            found = calls.answered(session, str(reply.id), process=process)
+        return found
+
+    async def _cancelled(
+        self, session: Session, principal: Principal, event: Cancelled, words: Words
+    ) -> None:
+        kept = self._requests.get((session.pk, event.id))
+        if kept is not None:
+            # A token with fewer scopes must not stop a call that a broader token began.
+            if not covers(principal, kept.reply.who.scopes):
+                return
+            logger.info("%s was cancelled: %.200r", kept.active.call.method, event.reason)
+            kept.cancel()
+            if kept.is_plain:  # its response is plain JSON, so it never becomes a row
+                return
+        id, may = json.dumps(event.id), lambda row: covers(principal, row.scopes)
+        # ``claiming`` holds back the poller's recount. Otherwise it could find the row, still
+        # running but no longer here, and start the call again before the cancel is committed.
+        async with poller().claiming():
+            row = await surely(calls.cancel, session, id, may, words=words)
+        if row is not None and row.stream_id is not None:
+            ring(StreamWakeup(row.stream_id, changed=True))
+
+    def revoke(self, kept: SessionCall) -> None:
+        """Stop a call whose token was revoked or whose user is inactive, as a cancel does."""
+        event = Cancelled(kept.active.call.id, "its owner may not go on")
+        # ``silently``: write nothing more to a client whose access was revoked. ``anonymous()`` has
+        # no token, so ``covers`` does not compare scopes and the cancel always succeeds.
+        self.spawn(self._cancelled(kept.reply.session, anonymous(), event, silently))
+
+    async def end(self, session: Session) -> None:
+        """End a session: cancel its calls, end its row, and wake the readers of its streams."""
+        for kept in [k for (pk, _), k in self._requests.items() if pk == session.pk]:
+            kept.reply.is_gone = True
+            kept.cancel()
+        # As in ``_cancelled``: a recount before the commit would start the calls again.
+        async with poller().claiming():
+            await surely(sessions.end, session)
+        theirs = [tail.stream for tail in doorbell() if tail.session == session.pk]
+        ring(*(StreamWakeup(stream, changed=True) for stream in theirs))
+
+    # Shutdown.
+
+    async def finish(self) -> None:
+        """Wait for the running calls, then release the lease. The caller sets the time limit.
+
+        Other workers take over the calls that are not done by then.
+        """
+        self.is_ending = True
+        try:
+            while self._tasks:
+                await asyncio.wait(self._tasks)
+        finally:
+            await current().close()
+
+    # Called by the poller.
+
+    def held(self) -> Collection[int]:
+        return self._rows.keys() | self._claimed
+
+    def streams(self) -> Collection[int]:
+        """Return the streams of the stored calls that run here."""
+        return self._streams.keys()
+
+    def stop(self, ids: Collection[int]) -> None:
+        for id in ids:
+            if kept := self._rows.get(id):
+                kept.cancel()
+
+    def recheck(self, ids: Collection[int]) -> None:
+        """Cancel those of these calls that this process no longer owns.
+
+        The poller's result may be outdated: an answer may have brought a call back since. So the
+        rows are read again.
+        """
+        suspects = {id: self._rows[id] for id in ids if id in self._rows}
+        if suspects:
+            self.spawn(self._rechecked(suspects))
+
+    async def _rechecked(self, suspects: Mapping[int, SessionCall]) -> None:
+        fences = {id: kept.address.fence for id, kept in suspects.items()}
+        mine = await surely(calls.running, fences)
+        for id in suspects.keys() - mine:
+            suspects[id].cancel()
+
+    def expired(self, overdue: Overdue) -> None:
+        if overdue.stream is not None:
+            ring(StreamWakeup(overdue.stream, changed=True))
+        if overdue.call is not None:
+            self._claimed.add(overdue.call.pk)
+            self.spawn(self._resume(overdue.call))
+
+    withdrawals = staticmethod(withdrawals)
+
+    def take_over(self, call: Row) -> None:
+        """Continue a call that this process took over.
+
+        With ``runs`` = 0 no worker has begun it since its last answer, so it simply continues.
+        """
+        self._claimed.add(call.pk)
+        self.spawn(self._taken_over(call) if call.runs else self._resume(call))
+
+    def resume(self, call: Row) -> None:
+        """Continue a call whose claim by this process was committed although the connection broke.
+
+        After a claim by an answer the call has not begun. Otherwise it may have run, and is taken
+        over with a new fence.
+        """
+        begun = call.runs or not call.fence or (call.pk, call.fence) in self._left
+        self._claimed.add(call.pk)
+        self.spawn(self._begun_in_vain(call) if begun else self._resume(call))
+
+    async def _begun_in_vain(self, row: Row) -> None:
+        """Take over a call from an earlier run in this process.
+
+        The new fence rejects writes of a run that has not ended. The takeover counts as one of the
+        call's runs, so that the call is not repeated for ever.
+        """
+        try:
+            taken = await surely(calls.take_over, row, row.process)
+        finally:
+            self._claimed.discard(row.pk)
+        if taken is not None:
+            self.take_over(taken)
+
+    async def _taken_over(self, row: Row) -> None:
+        logger.warning("%s is taken over from a process that died", row)
+        await self._go_on(row, verdict)
+
+    async def _resume(self, row: Row) -> None:
+        await self._go_on(row, server_of)
+
+    async def _go_on(self, row: Row, decide: Decision) -> None:
+        """Continue a stored call as ``decide`` says. Every error becomes a response."""
+        kept = await self._revived(row)
+        if kept is None:
+            return
+        try:
+            # Days may have passed since the request was authenticated. A call must not continue
+            # with a token that was revoked while it was parked.
+            if kept.owner and bool(await surely(revoked, [kept.owner])):
+                self.revoke(kept)
+                kept.reply.take(kept, None)
+                return
+            found = await decide(kept, row)
+        except Exception:
+            logger.exception("%s cannot go on", row)
+            found = kept.reply.connection.error(kept.active.call, InternalError())
+        if isinstance(found, Server):
+            self._begin(kept, found, kept.reply.session.host or None)
+        else:
+            kept.reply.take(kept, found)
+
+    async def _revived(self, row: Row) -> SessionCall | None:
+        """Create and register a call from its row. Return None if its session has ended."""
+        try:
+            session = await surely(sessions.of_stream, row.stream_id)
+            if session is None:
+                return None
+            connection = connection_of(session)
+            reply = PostResponse.resumed(self, session, row, connection)
+            kept = self._kept(reply, call_of(row, connection))
+            kept.row, kept.rounds = row, rounds_of(row)
+            self.enter(kept)
+            return kept
+        finally:
+            self._claimed.discard(row.pk)
+
+
+def _is_held(row: Row) -> bool:
+    """Whether an event loop of this process runs the call or has claimed it."""
+    return any(row.pk in one.held() for _, one in docket.instances())
+
+
+docket = Service(SessionCallManager)
+
+
+AGAIN = Overloaded("The server is about to end. Try again.", data={"retryAfter": 1})
+
+
+def answer(stream: int) -> None:
+    """End the running calls of a stream with error responses, and cancel them.
+
+    For shutdown, where the client of the stream cannot reconnect to fetch the responses.
+    """
+    for kept in docket().kept():
+        if kept.row is not None and kept.row.stream_id == stream:
+            kept.reply.take(kept, _last_word(kept, kept.row))
+            kept.cancel()
+
+
+def _last_word(kept: SessionCall, row: Row) -> JSON:
+    if may_run_again(server_named(kept.reply.session.server), row):
+        return kept.reply.connection.error(kept.active.call, AGAIN)
+    return told(kept, LOST)

@@ -1,0 +1,431 @@
+"""
+The response to one POST in a session: plain JSON, or a stream that is stored as rows.
+
+A fast call that sends no messages and asks nothing gets plain JSON and no rows. The calls of the
+POST and their messages are stored when a call sends a message, asks a question, needs a step or is
+durable, and after ``JSON_GRACE`` seconds. Then the HTTP response is a stream read from the rows. If
+a tool has committed its outcome, that outcome is the response, whatever happens later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Collection
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from ..conf import settings
+from ..exceptions import Busy, TooLarge
+from ..models import DONE, Session
+from ..models import Call as Row
+from ..protocol.connection import Connection
+from ..protocol.jsonrpc import JSON, InternalError, InvalidRequest, encode
+from ..storage import calls as steps
+from ..storage import databases, event_log, streams
+from ..storage.event_writer import (
+    MAX_QUEUED_MESSAGES,
+    MAX_QUEUED_SIZE,
+    PACED_SIZE,
+    TOO_MUCH,
+    OutputTooLarge,
+    writer,
+)
+from ..storage.jobs import surely
+from ..storage.leases import lease
+from ..storage.poller import poller
+from ..storage.sessions import SessionEnded
+from ..storage.streams import DuplicateRequest
+from ..storage.wakeups import StreamWakeup, ring
+from . import listing, session_call, session_calls
+from .session_call import SessionCall
+from .session_callers import SessionCaller
+
+if TYPE_CHECKING:
+    from .session_calls import SessionCallManager
+
+DUPLICATE = "A request of this id is being worked on."
+logger = logging.getLogger("django_mcp")
+
+
+class PostResponse:
+    """The response to one POST, whose calls ``docket`` runs.
+
+    ``answered`` resolves to True if there is a ``stream`` to read, or to False if ``responses`` are
+    the whole answer. Methods run in the event loop unless their docstring allows any thread.
+    ``_lock`` guards what the threads of calls share with the loop: ``stream``, ``_said``, ``_size``
+    and the flags.
+    """
+
+    def __init__(
+        self,
+        docket: SessionCallManager,
+        session: Session,
+        who: SessionCaller,
+        connection: Connection,
+        received: float | None = None,
+    ) -> None:
+        self.docket, self.session, self.who, self.connection = docket, session, who, connection
+        self._received = time.monotonic() if received is None else received
+        self._created: datetime | None = None
+        self.loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self.kept: list[SessionCall] = []
+        self.ready: list[JSON] = []  # responses to messages that became no call
+        self.stream: int | None = None
+        self.is_gone = False
+        self.answered: asyncio.Future[bool] = self.loop.create_future()
+        self._said: list[tuple[SessionCall, str]] = []
+        self._size = 0
+        self._opening: asyncio.Future[None] | None = None
+        self._is_letting_go = False
+        self._is_mute = False  # the session has no room for one more stream
+        self._grace: asyncio.TimerHandle | None = None
+
+    @classmethod
+    def resumed(
+        cls, docket: SessionCallManager, session: Session, row: Row, connection: Connection
+    ) -> PostResponse:
+        """Return the response object of a call that was loaded from its row."""
+        reply = cls(docket, session, SessionCaller.named(session, row), connection)
+        reply.stream, reply._opening = row.stream_id, reply.loop.create_future()
+        reply._opening.set_result(None)
+        reply._settle(True)
+        return reply
+
+    def wait(self) -> None:
+        """Start the ``JSON_GRACE`` timer, after which unfinished calls are stored as rows.
+
+        In a session with a single stream, store them at once.
+        """
+        if self.is_single:
+            self.open()
+        elif not self._settled():
+            self._grace = self.loop.call_later(settings.JSON_GRACE, self._is_late)
+
+    def _is_late(self) -> None:
+        if not all(kept.is_done or kept.is_plain for kept in self.kept):
+            self.open()
+
+    @property
+    def responses(self) -> list[JSON]:
+        answered = (kept.response for kept in self.kept)
+        return [*self.ready, *(response for response in answered if response is not None)]
+
+    @property
+    def texts(self) -> list[str]:
+        """The encoded responses of all calls that are done."""
+        done = (kept for kept in self.kept if kept.is_done and kept.response is not None)
+        return [*map(encode, self.ready), *(kept.text(self.connection) for kept in done)]
+
+    @property
+    def is_single(self) -> bool:
+        """Whether the session has only one stream (HTTP+SSE).
+
+        Its responses go to that stream, so every call is stored before it runs.
+        """
+        return self.connection.revision.one_stream
+
+    @property
+    def is_opening(self) -> bool:
+        """Whether the calls are stored as rows, or being stored."""
+        return self._opening is not None and not self._is_mute
+
+    @property
+    def is_overloaded(self) -> bool:
+        """Whether the only response is an overload error, so that the client may retry."""
+        data = [one.get("error", {}).get("data") for one in self.responses]
+        return len(data) == 1 and isinstance(data[0], dict) and "retryAfter" in data[0]
+
+    # Messages of calls.
+
+    def say(self, kept: SessionCall, text: str) -> int:
+        """Queue a message of a call, from any thread. Return how many are queued.
+
+        The first one has the calls stored. Messages wait here until the stream exists. Raise
+        ``OutputTooLarge`` if too many wait.
+        """
+        # ``_enter`` sets ``stream`` and forwards the waiting messages under the same lock.
+        # Otherwise a message could overtake the ones that wait.
+        with self._lock:
+            if self.stream is not None:
+                return self.docket.writer.say(kept.address, text, kept.refused)
+            if self._is_mute:
+                return 0
+            if len(self._said) >= MAX_QUEUED_MESSAGES or self._size + len(text) > MAX_QUEUED_SIZE:
+                raise OutputTooLarge(TOO_MUCH)
+            self._said.append((kept, text))
+            self._size += len(text)
+            waiting = len(self._said)
+            first = self._opening is None and waiting == 1
+        if first:
+            self.loop.call_soon_threadsafe(self.open)
+        return waiting
+
+    def is_behind(self, kept: SessionCall) -> bool:
+        """Whether a call should pause before it sends more. May be called from any thread."""
+        if self.stream is None:
+            return self._size >= PACED_SIZE
+        return self.docket.writer.is_behind(kept.address)
+
+    # Opening.
+
+    def open(self) -> asyncio.Future[None]:
+        """Start storing the calls and their messages as rows. Only the first call has an effect."""
+        # ``stays_plain`` reads ``_opening`` in the threads of tools. Under the lock a call either
+        # stays plain, and ``_open`` waits for it, or its tool waits for the row.
+        with self._lock:
+            if self._opening is None:
+                if self._grace is not None:
+                    self._grace.cancel()
+                self._opening = self.docket.spawn(self._open())
+            return self._opening
+
+    def stays_plain(self, kept: SessionCall) -> bool:
+        """Whether a decided call is answered by plain JSON without a row, from any thread.
+
+        The answer is final: once it is True, no row is created for the call.
+        """
+        with self._lock:
+            wanted = self._opening is not None or self._said or self._is_letting_go
+            # True stays True. An earlier run of the call may have got it, and ``_open`` has relied
+            # on it since.
+            kept.is_plain = kept.is_plain or self._is_mute or not wanted
+            return kept.is_plain
+
+    async def written(self, kept: SessionCall) -> None:
+        """Wait until the call and all of its messages are stored, or cannot be stored."""
+        # All calls of the POST share this task. The cancel of one call must not cancel it.
+        await asyncio.shield(self.open())
+        if kept.row is not None:
+            await writer().flush(kept.address)
+
+    async def opened(self) -> None:
+        """Wait until the calls are stored. Raise ``Busy`` if they cannot be."""
+        await asyncio.shield(self.open())
+        if self.stream is None:
+            raise Busy("Too many requests are being answered in this session.")
+
+    async def _open(self) -> None:
+        # These calls are committing without a row. If a row were created now, the response would
+        # be missing from their transaction, and a takeover could run the tool twice.
+        if plain := [kept.active.task for kept in self.kept if kept.is_plain and not kept.is_done]:
+            await asyncio.wait([task for task in plain if task is not None])
+        # The rows belong to this process as soon as they are committed. Without ``claiming`` a
+        # recount could find them before ``_enter`` has registered them, and run the calls twice.
+        async with poller().claiming():
+            try:
+                await self._write_down(self._taken())
+            except SessionEnded:
+                self._end()
+            except Busy:
+                self._mute()
+            except Exception:
+                logger.exception("Calls could not be written down")
+                self._mute()
+
+    async def _write_down(self, messages: list[str]) -> None:
+        """Store the calls without a response, and the responses of the others.
+
+        Repeat without the calls whose request id is in use. Raise ``SessionEnded`` or ``Busy``.
+        """
+        while True:
+            left = [kept for kept in self.kept if not kept.is_done]
+            calls = [self._row(kept) for kept in left]
+            try:
+                stream = await surely(
+                    self._insert, calls, messages, self.texts, uuid.uuid4().hex, again=False
+                )
+            except DuplicateRequest as duplicate:
+                self._refuse(duplicate.ids)
+                if not self.is_single and all(kept.is_done for kept in self.kept):
+                    raise Busy(DUPLICATE) from None  # no stream: plain JSON has the errors
+            else:
+                self._enter(left, calls, stream)
+                return
+
+    def _refuse(self, ids: Collection[str]) -> None:
+        """Respond to the calls with these request ids by an error. They have not begun."""
+        for kept in self.kept:
+            if json.dumps(kept.active.call.id) in ids and not kept.is_done:
+                error = InvalidRequest(DUPLICATE)
+                kept.response = self.connection.error(kept.active.call, error)
+                kept.is_duplicate = kept.is_done = True
+
+    def _taken(self) -> list[str]:
+        with self._lock:
+            said, self._said, self._size = self._said, [], 0
+        return [text for _, text in said]
+
+    def _insert(
+        self, calls: list[Row], messages: list[str], finals: list[str], nonce: str, *, again: bool
+    ) -> int:
+        """Insert the rows and return the id of the stream. Runs in a thread of the pool ``log``.
+
+        ``nonce`` and ``again`` let a retry after an unknown commit find what the first attempt
+        stored. Raise ``SessionEnded``, ``Busy`` or ``DuplicateRequest``.
+        """
+        process = lease.hold()
+        if self._created is None:  # a retry finds the calls of the first attempt by this time
+            age = timedelta(seconds=time.monotonic() - self._received)
+            self._created = databases.now() - age
+        for call in calls:
+            call.process, call.created = process, self._created
+        if self.is_single:
+            return streams.enter_only_stream(self.session, calls, finals, nonce, again=again)
+        opened = streams.open(
+            self.session, calls=calls, unbegun=self._unbegun(), messages=messages, finals=finals,
+            nonce=nonce, again=again,
+        )  # fmt: skip
+        return int(opened.pk)
+
+    def _unbegun(self) -> list[str]:
+        """Return the request ids of calls that begin only after they are stored."""
+        left = (kept for kept in self.kept if kept.is_durable and not kept.is_done)
+        return [json.dumps(kept.active.call.id) for kept in left]
+
+    def _row(self, kept: SessionCall) -> Row:
+        call = kept.active.call
+        return Row(
+            request_id=json.dumps(call.id), method=call.method, params=call.params, meta=call.meta,
+            user=self.who.user, scopes=self.who.scopes,
+            atomic=session_call.of_tool(kept.server, call),
+        )  # fmt: skip
+
+    def _enter(self, left: list[SessionCall], calls: list[Row], stream: int) -> None:
+        for kept, row in zip(left, calls, strict=True):
+            kept.row, kept.rounds.id = row, f"c{row.pk}"
+            self.docket.enter(kept)
+            if row.cancelled or row.state == DONE:  # a cancel was stored before the call was
+                kept.cancel()
+        with self._lock:  # new messages must come after those that waited
+            self.stream = stream
+            said, self._said = self._said, []
+            for kept, text in said:
+                self.docket.writer.say(kept.address, text, kept.refused, must=True)
+        self._settle(True)
+
+    def _mute(self) -> None:
+        """Drop all messages, because they cannot be stored. The response will be plain JSON."""
+        with self._lock:
+            self._is_mute, self._said, self._size = True, [], 0
+        self._settled()
+
+    def _end(self) -> None:
+        """Cancel the calls, because the session has ended."""
+        self.is_gone = self._is_mute = True
+        for kept in self.kept:
+            kept.cancel()
+        self._settle(False)
+
+    # Releasing the connection.
+
+    def let_go(self, kept: SessionCall) -> None:
+        """End the HTTP response, so that the client reconnects for the rest. From any thread."""
+        with self._lock:
+            self._is_letting_go = True
+        self.loop.call_soon_threadsafe(lambda: self.docket.spawn(self._release(kept)))
+
+    async def _release(self, kept: SessionCall) -> None:
+        with suppress(Busy):
+            await self.opened()
+            if kept.row is None:
+                return  # it was answered before that
+            # The client should receive what the call sent before, and not only after it reconnects.
+            await writer().flush(kept.address)
+            await surely(streams.release, kept.address.stream)
+            ring(StreamWakeup(kept.address.stream, changed=True))
+
+    # Responses.
+
+    def take(self, kept: SessionCall, response: JSON | None) -> None:
+        """Set the outcome of a call: its response, or None if it was cancelled.
+
+        Only the first outcome counts. A shutdown may set one while the task still runs.
+        """
+        if kept.is_taken:
+            return
+        kept.is_taken = True
+        kept.active.end()
+        kept.response = response
+        if self._said:
+            self.open()
+        if kept.is_plain or (self._opening is None and not kept.pages):
+            kept.is_done = True
+            self.docket.leave(kept)
+            if self._opening is None or self._is_mute:
+                self._settled()
+        else:
+            self.docket.spawn(self._conclude(kept))
+
+    async def _conclude(self, kept: SessionCall) -> None:
+        try:
+            await self._written_down(kept)
+        except TooLarge as error:
+            await self._excused(kept, session_calls.told(kept, str(error)))
+        except Exception:
+            logger.exception("The answer to %s was not written", kept.active.call.method)
+            await self._excused(kept, self.connection.error(kept.active.call, InternalError()))
+        finally:
+            kept.is_done = True
+            self.docket.leave(kept)
+            if self._opening is None or self._is_mute:
+                self._settled()
+
+    async def _written_down(self, kept: SessionCall) -> None:
+        if kept.pages:
+            await surely(listing.expect, self.session, kept.pages)
+        if self._opening is not None:
+            await asyncio.shield(self._opening)
+        kept.is_done = True
+        if kept.row is not None and (kept.response is not None or kept.is_committed):
+            await self._finish(kept)
+
+    async def _excused(self, kept: SessionCall, instead: JSON) -> None:
+        """Store an error response because the real one cannot be stored.
+
+        If this fails too, the call is left without a response, and can be taken over.
+        """
+        if kept.is_committed or kept.response is None:
+            return
+        kept.response = instead
+        try:
+            if kept.row is not None:
+                await self._finish(kept)
+        except Exception:
+            logger.exception("%s is left without an answer", kept.row)
+            kept.response = None
+
+    async def _finish(self, kept: SessionCall) -> None:
+        """Store the response, unless the transaction of the tool has stored it.
+
+        If the connection broke at that commit, it is unknown whether it was stored. Then
+        ``event_log.finish`` waits for the row's lock and finds out.
+        """
+        to = kept.address
+        if not kept.is_committed:
+            # The response must be the last event of the call: streams end after it.
+            await writer().flush(to)
+            text = kept.text(self.connection)
+            mine = await surely(event_log.finish, to.call, to.fence, text, to.stream, again=False)
+            if mine and kept.rounds.has_steps:
+                await surely(steps.forget, kept.rounds.id)
+        ring(StreamWakeup(to.stream, changed=True))
+
+    def _settled(self) -> bool:
+        """If all calls are done, resolve ``answered`` for plain JSON. Return whether they are."""
+        if not all(kept.is_done for kept in self.kept):
+            return False
+        self._settle(False)
+        return True
+
+    def _settle(self, streamed: bool) -> None:
+        if self._grace is not None:
+            self._grace.cancel()
+        if not self.answered.done():
+            self.answered.set_result(streamed)

@@ -1,0 +1,164 @@
+"""
+Change sets: what changed, as far as the clients of one server may be notified of it.
+
+`bulletin` turns rows of the change log into a change set, without a query: a change names its rows,
+and the URIs of their resources follow from the keys. Each thing is in a change set once.
+
+A change of a group names the group alone, however many its members are. `resolved` finds those of
+the given users who are members, in queries of a limited size. If the query fails or there are too
+many groups, everybody counts as a member: an unnecessary permission check ends nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from ..auth import group_membership, kill_switches
+from ..calls.session_callers import in_pages, is_key
+from ..calls.visibility import AnyRow, address, place, resources
+from ..runtime import threads
+from ..storage import change_log
+from ..storage.jobs import reconnecting
+
+if TYPE_CHECKING:
+    from ..declarations.model_resources import ModelResource
+    from ..declarations.server import Server
+    from ..storage.change_log import NumberedChange
+
+EVERYBODY = ""
+Ordered = dict[str, None]  # a set that keeps its order
+
+
+@dataclass
+class ChangeSet:
+    """A change set. Each field is an ordered set of one kind of change."""
+
+    uris: Ordered = field(default_factory=dict)
+    places: Ordered = field(default_factory=dict)  # rows, also where their URI has changed
+    models: Ordered = field(default_factory=dict)  # models of which any row may have changed
+    # URIs that lists of resources show, with the label of their model.
+    listed: dict[str, str] = field(default_factory=dict)
+    lists: Ordered = field(default_factory=dict)
+    users: Ordered = field(default_factory=dict)  # users whose permissions changed; "": all users
+    groups: Ordered = field(default_factory=dict)  # groups whose members' permissions changed
+    standing: Ordered = field(default_factory=dict)  # users whose calls may end; "": all
+    doubted: Ordered = field(default_factory=dict)  # URIs whose visibility may have changed
+    pages: Ordered = field(default_factory=dict)
+    everything: Ordered = field(default_factory=dict)  # not empty if it is unknown what changed
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, one.name) for one in fields(self))
+
+    def add(self, other: ChangeSet) -> None:
+        for one in fields(self):
+            getattr(self, one.name).update(getattr(other, one.name))
+
+    def permits(self, user: str | None) -> bool:
+        """Whether the permissions of that user changed. It does not look at groups."""
+        return user in self.users or "" in self.users
+
+
+def everything() -> ChangeSet:
+    return ChangeSet(everything={"": None})
+
+
+def bulletin(server: Server, found: Iterable[NumberedChange]) -> ChangeSet:
+    """Return the change set of these changes for the clients of ``server``."""
+    made, by_label = ChangeSet(), resources(server)
+    for one in found:
+        if reader := _READERS.get(one.kind):  # a newer process may know other kinds
+            reader(made, one.subject, by_label, server.name)
+    return made
+
+
+def _row(made: ChangeSet, subject: Any, by_label: dict[str, list[ModelResource]], _: str) -> None:
+    for label, keys in subject.items():
+        made.places[place(label, keys["pk"])] = None
+        for resource in by_label.get(label, ()):
+            if (uri := address(resource, keys)) is not None:
+                made.uris[uri] = None
+                made.listed.update({uri: label} if resource.listed else {})
+
+
+def _rows(made: ChangeSet, subject: Any, by_label: dict[str, list[ModelResource]], _: str) -> None:
+    for label in subject:
+        made.models[label] = None
+        if any(one.listed for one in by_label.get(label, ())):
+            made.listed[AnyRow(label)] = label
+
+
+def _said(where: str) -> Callable[[ChangeSet, Any, Any, str], None]:
+    """Return a reader for changes that a project announced, for one server or for all."""
+
+    def read(made: ChangeSet, subject: Any, _: Any, server: str) -> None:
+        if subject["server"] in (None, server):
+            getattr(made, where)[subject["what"]] = None
+
+    return read
+
+
+def _of_one(
+    made: ChangeSet, subject: Any, by_label: dict[str, list[ModelResource]], server: str
+) -> None:
+    if subject["server"] == server:
+        _READERS[subject["kind"]](made, subject["subject"], by_label, server)
+
+
+def _people(where: str) -> Callable[[ChangeSet, Any, Any, str], None]:
+    """Return a reader for changes of permissions, which concern every server."""
+
+    def read(made: ChangeSet, subject: Any, *of: Any) -> None:
+        if subject == EVERYBODY:
+            kill_switches.changed()  # the checks that follow must not use cached switches
+        getattr(made, where)[subject] = None
+
+    return read
+
+
+_READERS: dict[str, Callable[[ChangeSet, Any, Any, str], None]] = {
+    change_log.ROW: _row,
+    change_log.ROWS: _rows,
+    change_log.URI: _said("uris"),
+    change_log.LIST: _said("lists"),
+    change_log.PAGE: _said("pages"),
+    change_log.USER: _people("users"),
+    change_log.GROUP: _people("groups"),
+    change_log.STANDING: _people("standing"),
+    change_log.OF_ONE: _of_one,
+}
+
+
+GROUPS_PER_QUERY = 500  # groups in one query
+logger = logging.getLogger("django_mcp")
+
+
+async def resolved(news: ChangeSet, users: Iterable[str | None]) -> ChangeSet:
+    """Return ``news`` with its groups replaced by those of ``users`` who are members."""
+    if not news.groups:
+        return news
+    keys = sorted({user for user in users if user and is_key(user)})
+    if len(news.groups) > GROUPS_PER_QUERY:
+        return replace(news, users=news.users | {"": None}, groups={})
+    try:
+        found = await threads.lookups.run(reconnecting, members, list(news.groups), keys)
+    except Exception as error:
+        logger.warning("Nobody can tell whom a change of a group concerns: %s", error)
+        found = {""}
+    return replace(news, users=news.users | dict.fromkeys(found), groups={})
+
+
+def members(groups: Collection[str], users: list[str]) -> set[str]:
+    """Return the keys of the users who are in one of the groups. Queries the database."""
+    relation = getattr(group_membership.users(), "groups", None)
+    if getattr(relation, "field", None) is None:
+        return set()
+    return {str(pk) for some in in_pages(users) for pk in _some(groups, some)}
+
+
+def _some(groups: Collection[str], users: list[str]) -> Iterable[Any]:
+    found = group_membership.users()._base_manager.filter(pk__in=users, groups__in=groups)
+    keys: Iterable[Any] = found.values_list("pk", flat=True).distinct()
+    return keys

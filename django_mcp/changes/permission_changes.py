@@ -1,0 +1,210 @@
+"""
+Record changes of permissions, so that every process checks running calls and notifies clients.
+
+One record names a user, a group or all users, however many it concerns. It commits or rolls back
+with the saved row if the users' database has a table of changes. Otherwise it is recorded after the
+commit. The previous flags of a user are queried only if they are written and a client follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.db import router
+from django.db.models import Model
+
+from ..auth import group_membership, kill_switches
+from ..auth.group_membership import MembershipRelation, loaded
+from ..storage.change_log import GROUP, STANDING, USER
+from . import capture
+
+MAX_NAMED_PRINCIPALS = 100  # users or groups recorded by key. Of more, all users are recorded.
+EVERYBODY = ""
+FLAGS = ("is_active", "is_superuser", "is_staff")
+_BEFORE = "_django_mcp_flags"
+
+
+# Recording.
+
+
+def changed(*users: Any, using: str | None = None) -> None:
+    """Record that the permissions of these users changed. Each is a row or a primary key."""
+    _say(USER, _keys(users, group_membership.users()), using)
+
+
+def changed_for_groups(*groups: Any, using: str | None = None) -> None:
+    """Record that the permissions of the members of these groups changed."""
+    if len(groups) > MAX_NAMED_PRINCIPALS:
+        changed_for_everyone(using=using)
+    else:
+        _say(GROUP, _keys(groups, group_membership.groups()), using)
+
+
+def changed_for_everyone(*, using: str | None = None) -> None:
+    """Record that the permissions of all users may have changed.
+
+    For kill switches, and if it is unknown which users are concerned.
+    """
+    _say(USER, [EVERYBODY], using)
+
+
+def ended(*users: Any, using: str | None = None) -> None:
+    """Record that open calls and connections of these users, or of all, must be checked.
+
+    Their tokens may have been revoked, or the users deactivated or deleted.
+    """
+    _say(STANDING, _keys(users, group_membership.users()) or {EVERYBODY}, using)
+
+
+def _keys(those: Iterable[Any], model: Any) -> set[str]:
+    """Return the keys as text. A row whose key is not loaded becomes ``EVERYBODY``."""
+    pk = model._meta.pk
+    found = (loaded(one, pk) if isinstance(one, model) else one for one in those)
+    return {EVERYBODY if one is None else str(one) for one in found}
+
+
+def _say(kind: str, keys: Collection[str], using: str | None) -> None:
+    named = sorted(keys) if len(keys) <= MAX_NAMED_PRINCIPALS else [EVERYBODY]
+    if named:
+        capture.say_with(using or _home(), *((kind, key) for key in named))
+
+
+def _home() -> str:
+    return str(router.db_for_write(get_user_model()))
+
+
+# Signal receivers for users.
+
+
+def noting(
+    sender: type[Model], instance: Any, raw: bool, using: str,
+    update_fields: Collection[str] | None = None, **kwargs: Any,
+) -> None:  # fmt: skip
+    """Before a user is saved, store its present flags on the instance (``pre_save``).
+
+    This is one query, run only if the flags are written and a client follows changes.
+    """
+    vars(instance).pop(_BEFORE, None)
+    flags = _written(instance, update_fields, raw) if _may_be_there(instance, raw) else ()
+    if flags and capture.is_wanted(using):
+        row = sender._base_manager.using(using).filter(pk=instance.pk).values(*flags).first()
+        vars(instance)[_BEFORE] = row or {}
+
+
+def saved(
+    sender: type[Model], instance: Any, created: bool, raw: bool, using: str,
+    update_fields: Collection[str] | None = None, **kwargs: Any,
+) -> None:  # fmt: skip
+    """Record a user whose flags changed (``post_save``)."""
+    before = vars(instance).pop(_BEFORE, None)
+    flags = () if created else _written(instance, update_fields, raw)
+    other = {name for name in flags if before is None or before.get(name) != vars(instance)[name]}
+    those = group_membership.users_of(instance, using) if other else ()
+    if those and "is_active" in other and not instance.is_active:
+        ended(*those, using=using)
+    else:
+        changed(*those, using=using)
+
+
+def deleted(sender: type[Model], instance: Any, using: str, **kwargs: Any) -> None:
+    """Record that a user was deleted."""
+    ended(instance, using=using)
+
+
+def _may_be_there(instance: Model, raw: bool) -> bool:
+    """Whether the row may exist already. For ``loaddata`` (``raw``), ``adding`` is always True."""
+    return raw or not instance._state.adding
+
+
+def _written(user: Any, update_fields: Collection[str] | None, raw: bool) -> list[str]:
+    """Return the flags that a save writes. ``loaddata`` does not write fields of parent models."""
+    meta = user._meta.concrete_model._meta
+    fields = meta.local_concrete_fields if raw else meta.concrete_fields
+    known = {field.attname for field in fields} - user.get_deferred_fields()
+    written = known if update_fields is None else known.intersection(update_fields)
+    return [name for name in FLAGS if name in written]
+
+
+# Signal receivers for groups, permissions and their relations.
+
+
+def granted(sender: type[Model], instance: Any, created: bool, using: str, **kwargs: Any) -> None:
+    """Record that a group or a permission was saved: its codename may have changed."""
+    if not created:
+        _of_grant(instance, using)
+
+
+def granting_ended(instance: Any, using: str, **kwargs: Any) -> None:
+    """Record that a group or a permission was deleted. No signal tells which users had it."""
+    changed_for_everyone(using=using)
+
+
+def _of_grant(grant: Any, using: str) -> None:
+    if isinstance(grant, group_membership.groups()):
+        changed_for_groups(grant, using=using)
+    else:
+        changed_for_everyone(using=using)
+
+
+def related(
+    sender: type[Model], instance: Any, action: str, reverse: bool, pk_set: set[Any] | None,
+    using: str, **kwargs: Any,
+) -> None:  # fmt: skip
+    """Record a change of users' groups or permissions, or of groups' permissions."""
+    is_known = action in capture.WRITTEN and pk_set != set()
+    if is_known and (found := group_membership.relation(sender)):
+        one = loaded(instance, found.field.target_field) if not reverse else None
+        _told(found, (pk_set or {None}) if reverse else {one}, using)
+
+
+def joining(sender: type[Model], instance: Any, raw: bool, using: str, **kwargs: Any) -> None:
+    """Before a row of a project's own through table is saved, store its present user or group.
+
+    The row may be moved from one user to another. Then both are concerned.
+    """
+    vars(instance).pop(_BEFORE, None)
+    found = group_membership.relation(sender)
+    if found and _may_be_there(instance, raw) and capture.is_wanted(using):
+        rows = sender._base_manager.using(using).filter(pk=instance.pk)
+        vars(instance)[_BEFORE] = rows.values_list(found.field.attname, flat=True).first()
+
+
+def joined(sender: type[Model], instance: Any, using: str, **kwargs: Any) -> None:
+    """Record a saved or deleted row of a through table, for its user or group now and before."""
+    if found := group_membership.relation(sender):
+        one = loaded(instance, found.field)
+        _told(found, {one, vars(instance).pop(_BEFORE, None) or one}, using)
+
+
+def _told(relation: MembershipRelation, those: Collection[Any], using: str) -> None:
+    """Record the users or groups ``those``. None among them means that one is unknown."""
+    if None in those or len(those) > MAX_NAMED_PRINCIPALS:
+        changed_for_everyone(using=using)
+    else:
+        tell = changed if relation.holders is group_membership.users() else changed_for_groups
+        tell(*relation.keys(those, using), using=using)
+
+
+# Signal receivers for tokens.
+
+
+def token_saved(sender: type[Model], instance: Any, created: bool, using: str, **kw: Any) -> None:
+    """Record a revoked token, so that its calls and connections are ended. Ignore other saves."""
+    if not created and instance.revoked is not None:
+        ended(instance.user_id, using=using)
+
+
+def token_deleted(sender: type[Model], instance: Any, using: str, **kwargs: Any) -> None:
+    """Record a deleted token, so that its calls and connections are ended."""
+    ended(instance.user_id, using=using)
+
+
+# Signal receiver for kill switches.
+
+
+def switched(sender: type[Model], instance: Any, using: str, **kwargs: Any) -> None:
+    """Record that an administrator switched a declaration off or on."""
+    kill_switches.changed()
+    changed_for_everyone(using=using)

@@ -1,0 +1,244 @@
+"""
+Check the permissions of running calls again when permissions change, in every process.
+
+A call that its caller may no longer make ends with the error that a new call would get. So does a
+call whose token was revoked or whose user was deactivated. The check uses a reloaded user and runs
+inside ``AROUND``, as a call does. Only calls that run longer than ``FOLLOW_AFTER_SECONDS`` are
+checked, because shorter ones end before a check could.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..auth.principal import Principal
+from ..calls.call_state import StopFlag
+from ..calls.execution import surrounded
+from ..calls.revocations import renewed, revocations
+from ..declarations.request import NoNotifier
+from ..declarations.server import servers
+from ..exceptions import Busy
+from ..protocol.jsonrpc import InvalidParams
+from ..runtime import threads
+from ..runtime.environment import environment
+from ..runtime.runtime import Service
+from ..storage import change_log
+from ..storage.change_log import ANYTHING, INTERESTS_RENEWAL_SECONDS, ChangeLogState
+from ..storage.jobs import BROKEN, reconnecting
+from ..storage.poller import Tips, watch
+from .change_set import ChangeSet, bulletin, everything, resolved
+from .subscriptions import BUSY_RETRY_SECONDS, start_listening, stop_listening
+
+if TYPE_CHECKING:
+    from ..calls.call_state import ActiveCall, CallRun
+    from ..declarations.request import Request
+
+logger = logging.getLogger("django_mcp")
+FOLLOW_AFTER_SECONDS = 0.25  # a call is followed after one to two of these intervals
+ERROR_RETRY_SECONDS = 1.0  # until a check that failed is repeated
+RECHECK_CONCURRENCY = 4  # checks at once, so that calls get threads meanwhile
+TURN = "rechecks"  # the owner of these jobs, which gets a share of the threads as a client does
+ENDED = "The call was ended: its caller may not make it any more."
+
+
+class PermissionRechecker:
+    """Checks the calls of one event loop. It follows the change logs while calls run long."""
+
+    is_eager = True
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._holder = uuid.uuid4().hex
+        # The running calls, and whether the timer has fired since they began.
+        self._running: dict[CallRun, tuple[ActiveCall, bool]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._cursors: dict[str, int] = {}  # the last number read, by alias of the database
+        self._said_at: float | None = None  # when the interest was stored last
+        self._news = ChangeSet()
+        self._task: asyncio.Task[None] | None = None
+
+    # Running calls.
+
+    @contextmanager
+    def over(self, run: CallRun, active: ActiveCall) -> Iterator[None]:
+        """Register a run for the length of the block.
+
+        Calls of public declarations too: an administrator may switch these off.
+        """
+        self._running[run] = active, False
+        if self._timer is None:
+            start_listening(self)
+            self._timer = self._loop.call_later(FOLLOW_AFTER_SECONDS, self._beat)
+        try:
+            yield
+        finally:
+            self._running.pop(run, None)
+
+    def _beat(self) -> None:
+        self._timer = None
+        for run, (active, lasts) in list(self._running.items()):
+            if lasts:
+                self.attend()
+            self._running[run] = active, True
+        if self._running:
+            self._timer = self._loop.call_later(FOLLOW_AFTER_SECONDS, self._beat)
+        else:
+            stop_listening(self)
+
+    # Changes.
+
+    def attend(self) -> None:
+        """Start to follow the change logs, until no call or connection is open."""
+        # Without background services, ``hear`` gets the changes of this process.
+        if environment().has_background_services:
+            watch().begin(self)
+
+    @property
+    def is_wanted(self) -> bool:
+        return bool(self._running) or any(revocations().held())
+
+    def hear(self, server: str, news: ChangeSet) -> None:
+        """Take changes that only this process knows of. May be called from any thread."""
+        if news.users or news.standing:
+            with suppress(RuntimeError):  # the event loop is closed
+                self._loop.call_soon_threadsafe(self._take, news)
+
+    async def follow(self, tips: Tips) -> bool:
+        """Read the new changes of every database.
+
+        If some may have been missed, check all calls.
+        """
+        self._take(await self._interest())
+        for alias, tip in tips.items():
+            news = await self._read(alias, tip)
+            self._cursors[alias] = tip.last
+            self._take(news)
+        return False
+
+    async def _interest(self) -> ChangeSet:
+        """Store or renew the interest in changes of permissions.
+
+        Other processes record them only when they have read it. So return ``everything`` now, and
+        take it again when all have: what changed until then may be missing in the log.
+        """
+        now = time.monotonic()
+        if self._said_at is not None and now < self._said_at + INTERESTS_RENEWAL_SECONDS:
+            return ChangeSet()
+        wait = await threads.log.run(reconnecting, change_log.declare, self._holder, {ANYTHING})
+        change_log.watched.forget()
+        self._said_at = now
+        self._loop.call_later(wait, self._take, everything())
+        return everything()
+
+    async def _read(self, alias: str, tip: ChangeLogState) -> ChangeSet:
+        cursor = self._cursors.get(alias)
+        if cursor == tip.last:
+            return ChangeSet()
+        if cursor is None or cursor > tip.last:
+            return everything()
+        page = await threads.changes.run(reconnecting, change_log.after, alias, cursor, tip.last)
+        if not page.is_whole or page.until < tip.last:
+            return everything()
+        found = ChangeSet()
+        for server in servers()[:1]:  # changes of permissions concern all servers alike
+            found.add(bulletin(server, page.changes))
+        return found
+
+    # Checks.
+
+    def _take(self, news: ChangeSet) -> None:
+        """Add changes to those that wait for a check, and start the check if none is running."""
+        for name in ("users", "groups", "standing", "everything"):
+            getattr(self._news, name).update(getattr(news, name))
+        if self._news and (self._task is None or self._task.done()):
+            self._task = self._loop.create_task(self._look())
+
+    async def _look(self) -> None:
+        while self._news:
+            news, self._news = self._news, ChangeSet()
+            try:
+                await self._look_at(news)
+            except (Busy, *BROKEN) as error:
+                logger.log(
+                    logging.DEBUG if isinstance(error, Busy) else logging.WARNING,
+                    "Whether calls may go on is looked at later: %s", error,
+                )  # fmt: skip
+                self._news.add(news)
+                await asyncio.sleep(BUSY_RETRY_SECONDS)
+            except Exception:
+                logger.exception("Nobody knows whether calls may go on: it is looked at again")
+                self._news.add(news)
+                await asyncio.sleep(ERROR_RETRY_SECONDS)
+
+    async def _look_at(self, news: ChangeSet) -> None:
+        """End what belongs to revoked tokens, then check the calls of concerned users."""
+        await revocations().look()
+        running = {run: active for run, (active, _) in self._running.items()}
+        news = await resolved(news, (str(run.principal.user.pk) for run in running))
+        concerned = {run: one for run, one in running.items() if _is_concerned(run, news)}
+        if not concerned:
+            return
+        # Reload the users: Django caches the permissions of a user on the instance.
+        principals = {run: run.principal for run in concerned}
+        fresh, _ = await threads.lookups.run(reconnecting, renewed, principals)
+        turns = asyncio.Semaphore(RECHECK_CONCURRENCY)
+
+        async def one(run: CallRun, active: ActiveCall) -> None:
+            async with turns:
+                await _check(run, active, fresh)
+
+        await asyncio.gather(*(one(*each) for each in concerned.items()))
+
+
+rechecks = Service(PermissionRechecker)
+
+
+def _is_concerned(run: CallRun, news: ChangeSet) -> bool:
+    if news.everything or news.permits(user := str(run.principal.user.pk)):
+        return True
+    return "" in news.standing or user in news.standing
+
+
+async def _check(run: CallRun, active: ActiveCall, fresh: Mapping[CallRun, Principal]) -> None:
+    work, now = run.work, fresh.get(run)
+    if now is None:
+        active.refuse(InvalidParams(ENDED) if work is None else work.unknown)
+    elif work is not None and not await _admits(run, now):
+        logger.info("%s was ended: its caller may not make it any more", run.subject)
+        active.refuse(work.unknown)
+
+
+def _afresh(run: CallRun, principal: Principal) -> Request:
+    """Return a new request of a run, for a permission check.
+
+    It has a stop flag of its own, because the check must not stop if the call is cancelled.
+    """
+    return replace(run, principal=principal, say=NoNotifier(), stop=StopFlag()).request
+
+
+async def _admits(run: CallRun, principal: Principal) -> bool:
+    """Whether a new call would have the permission. False if the project's code fails.
+
+    A caller whose permission is unknown must not continue.
+    """
+    work, request = run.work, _afresh(run, principal)
+    assert work is not None
+
+    def job() -> bool:
+        with surrounded(request):
+            return work.thing.admits(request)
+
+    try:
+        return await threads.tools.run_for(TURN, job)
+    except (Busy, *BROKEN):
+        raise
+    except Exception:
+        logger.exception("%s is ended: nobody knows whether its caller may make it", run.subject)
+        return False

@@ -1,0 +1,312 @@
+"""Find class attributes that nothing reads: ``permision = "shop.view_invoice"``.
+
+Such an attribute was probably meant to restrict something, so it is an error. A project's own
+values start with an underscore. Its own methods, properties and nested classes may have any name
+that is not nearly one of ours and that is no permission check of another framework. A mixin may
+have values of its own, too, with the same limits.
+
+Find options whose values are of the wrong type: ``listed = "yes"``, ``fields = "number"``.
+
+The annotations of our classes say which types an option takes. A value of another type is an
+error before anything else is looked at, because ``"no"`` is true and a text is a list of letters.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.functional import Promise
+
+if TYPE_CHECKING:
+    from .declaration import Declaration
+
+PACKAGE = __name__.partition(".")[0]
+HOOKS = ("has_", "get_", "save_", "delete_", "form_")
+# Mixins of this module restrict views of Django and nothing else.
+VIEW_MIXINS = "django.contrib.auth.mixins"
+# What Django, its admin and Django REST framework call a thing that has another name here.
+ELSEWHERE = {
+    **dict.fromkeys(
+        (
+            "authentication_required", "get_permission_required", "login_required",
+            "permission_classes", "permission_name", "permission_policy", "permission_required",
+            "permissions", "permissions_required", "required_permission", "required_permissions",
+        ),
+        "permission",
+    ),
+    **dict.fromkeys(
+        (
+            "allow", "allowed", "authorize", "authorized", "can_access", "can_use", "check_perm",
+            "check_permission", "check_permissions", "check_perms", "get_test_func",
+            "has_module_permission", "has_perm", "has_perms", "has_view_permission", "is_allowed",
+            "is_authorized", "is_permitted", "test_func",
+        ),
+        "has_permission",
+    ),
+    "check_object_permission": "has_object_permission",
+    "check_object_permissions": "has_object_permission",
+    "has_add_permission": "has_operation_permission",
+    "has_change_permission": "has_operation_permission",
+    "has_delete_permission": "has_operation_permission",
+    **dict.fromkeys(
+        ("exclude", "exclude_fields", "excluded_fields", "get_exclude", "get_fieldsets"), "fields"
+    ),
+    "readonly_field": "readonly_fields",
+    "read_only_fields": "readonly_fields",
+    "get_permissions": "has_permission",
+    "queryset": "get_queryset",
+    "filter_queryset": "get_queryset",
+    "perform_create": "save_model",
+    "perform_update": "save_model",
+    "perform_destroy": "delete_model",
+    "delete_object": "delete_model",
+    "delete_queryset": "delete_model",
+}  # fmt: skip
+# Options that say what clients see and may do: no method of a project is called nearly so.
+RESTRICTING = frozenset((
+    "exclude", "fields", "filter_fields", "listed", "operation_permissions", "operations",
+    "permission", "read_only", "readonly_fields", "search_fields",
+))  # fmt: skip
+# Names of ``ELSEWHERE`` that say nothing of who may see what, on a class without rows.
+OF_ROWS = ("get_queryset", "save_model", "delete_model")
+# How similar two names must be (difflib's ratio) for one to be meant by the other. An attribute of
+# a mixin may serve the mixin alone: it is only refused where it is almost certainly an option.
+SIMILARITY = 0.6
+HOOK_SIMILARITY = 0.82  # of what follows ``get_``, ``has_`` and the like in a method's name
+MIXIN_SIMILARITY = 0.8
+METHOD_SIMILARITY = 0.9  # of any other method and an option
+
+
+def did_you_mean(name: str, known: Iterable[str], similarity: float = SIMILARITY) -> str:
+    """Return "Did you mean 'x'?" for the most similar of the ``known`` names, or ""."""
+    known = [*known]
+    near = difflib.get_close_matches(name.lower(), known, 1, similarity)
+    if elsewhere := ELSEWHERE.get(name):
+        near = difflib.get_close_matches(elsewhere, known, 1) or near
+    return f"Did you mean {near[0]!r}?" if near else ""
+
+
+@dataclass(frozen=True)
+class PublicClass:
+    """A class of ours that projects subclass: what they may set and which methods they may write.
+
+    ``takes_others`` is whether they may add public values of their own.
+    """
+
+    cls: type
+    kind: str
+    options: Collection[str]
+    hooks: Collection[str]
+    takes_others: bool = False
+
+    @property
+    def known(self) -> list[str]:
+        return [*self.options, *self.hooks]
+
+
+def unknown_attributes(declaration: Declaration) -> Iterator[tuple[str, str]]:
+    """Yield a message and a hint for each attribute of the project's classes that nothing reads."""
+    cls = type(declaration)
+    ours: type[Declaration] = next(one for one in cls.__mro__ if is_ours(one))
+    hooks = {name for name, _ in inspect.getmembers(ours, callable) if name.startswith(HOOKS)}
+    fields = getattr(declaration, "fields", None)
+    # A method that is named in ``fields`` shows a value: it is used, whatever its name.
+    shown = {*fields} if isinstance(fields, list | tuple) and all_text(fields) else set()
+    return unknown_names(cls, PublicClass(ours, declaration.kind, ours.options(), hooks), shown)
+
+
+def unknown_names(
+    cls: type, base: PublicClass, shown: Collection[str] = frozenset()
+) -> Iterator[tuple[str, str]]:
+    """Yield a message and a hint for each public name of ``cls`` that nothing reads."""
+    classes = [one for one in cls.__mro__ if one.__module__ not in ("builtins", "typing")]
+    theirs = [one for one in classes if not is_ours(one)]
+    mixins = [one for one in theirs if not issubclass(one, base.cls)]
+    # An option of a mixin's own may be set by the class that has the mixin.
+    used = {name for mixin in mixins for name in vars(mixin)}.union(shown)
+    written: set[str] = set()  # by the project's classes that come first
+    overridden: set[str] = set()
+    if restricting := [one for one in mixins if one.__module__ == VIEW_MIXINS]:
+        hint = "Django's mixins restrict views. Set 'permission' or write 'has_permission'."
+        yield f"Nothing asks {restricting[0].__qualname__} about a {base.kind}.", hint
+    for one in classes:
+        if one not in theirs:
+            overridden.update(vars(one))
+            continue
+        in_mixin = one in mixins
+        for name, value in vars(one).items() if one not in restricting else ():
+            if name.startswith("_") or name in (shown if in_mixin else used):
+                continue
+            if in_mixin and name in overridden - written:
+                hint = f"Name {one.__name__} before {base.cls.__name__} among the base classes."
+            elif _is_read(base, name, value):
+                continue
+            elif _is_defined_by(one, name, value):
+                hint = _hint_for_method(base, name, value, in_mixin)
+            else:
+                hint = _hint_for_value(base, name, in_mixin)
+            if hint:
+                yield f"Nothing reads {one.__qualname__}.{name} of a {base.kind}.", hint
+        written.update(vars(one))
+
+
+def misnamed_in_verifier(cls: type) -> str | None:
+    """What is wrong with the names in the class of a ``TokenVerifier``, or None.
+
+    It may have values and methods of its own: only what is nearly one of ours is misspelled.
+    """
+    from ..auth import principal
+
+    protocols = (
+        principal.TokenVerifier, principal.RevokingVerifier, principal.ChallengingVerifier,
+        principal.GrantingVerifier, principal.IssuingVerifier, principal.LookupVerifier,
+    )  # fmt: skip
+    known = {name for one in protocols for name in vars(one) if not name.startswith("_")}
+    own = [name for one in cls.__mro__ if not is_ours(one) for name in vars(one)]
+    if getattr(cls, "verify", None) is principal.TokenVerifier.verify:
+        near = difflib.get_close_matches("verify", [name for name in own if name[0] != "_"], 1)
+        return "verify is not written." + (
+            f" Did you mean 'verify' by {near[0]!r}?" if near else ""
+        )
+    base = PublicClass(object, "token verifier", known - {*own}, (), takes_others=True)
+    return next((f"{message} {hint}" for message, hint in unknown_names(cls, base)), None)
+
+
+def require_method(declaration: Declaration) -> None:
+    """Raise ``ImproperlyConfigured`` if the class lacks the method that does its work."""
+    cls, entry = type(declaration), declaration.entry
+    if declaration._function is not None or not _is_unwritten(cls, entry):
+        return
+    own = [name for one in cls.__mro__ if not is_ours(one) for name in vars(one)]
+    near = difflib.get_close_matches(entry, [name for name in own if name[0] != "_"], 1)
+    meant = f" Did you mean {entry!r} by {near[0]!r}?" if near else ""
+    raise ImproperlyConfigured(f"{cls.__qualname__} has no method {entry!r}.{meant}")
+
+
+def _is_unwritten(cls: type, name: str) -> bool:
+    """Whether ``name`` is a method of the package that only raises ``NotImplementedError``."""
+    owner = next(one for one in cls.__mro__ if name in vars(one))
+    code = getattr(vars(owner)[name], "__code__", None)
+    return is_ours(owner) and code is not None and "NotImplementedError" in code.co_names
+
+
+def is_ours(cls: type) -> bool:
+    return cls.__module__.partition(".")[0] == PACKAGE
+
+
+def all_text(values: Iterable[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _is_read(base: PublicClass, name: str, value: Any) -> bool:
+    """Whether it is an option, or overrides a method or property of the package."""
+    if name in base.options:
+        return True
+    return hasattr(base.cls, name) and (callable(value) or hasattr(value, "__get__"))
+
+
+def _hint_for_method(base: PublicClass, name: str, value: Any, in_mixin: bool) -> str:
+    """What to do about an unknown method, property or class; "" if it may be there."""
+    option = name.removeprefix("get_")
+    if option != name and option in base.options and not in_mixin:
+        return f"Set {option!r}: there is no method for it."
+    if name in ELSEWHERE:
+        near = did_you_mean(name, base.known)
+        if not near and (in_mixin or ELSEWHERE[name] in OF_ROWS):
+            return ""
+    else:
+        near = _hook_meant(name, base.hooks)
+        if not near and not isinstance(value, type):
+            options = base.options if base.takes_others else RESTRICTING & {*base.options}
+            near = did_you_mean(name, options, METHOD_SIMILARITY)
+        if not near:
+            return ""
+    return f"{near} A method of your own starts with an underscore.".strip()
+
+
+def _hook_meant(name: str, hooks: Iterable[str]) -> str:
+    """Return "Did you mean 'get_queryset'?" for a misspelled hook, or ""."""
+    prefix = next((one for one in HOOKS if name.startswith(one)), "")
+    if not prefix:
+        return did_you_mean(name, hooks, MIXIN_SIMILARITY)
+    # Their prefixes alone make ``get_price`` and ``get_size`` similar.
+    rests = {one.removeprefix(prefix): one for one in hooks if one.startswith(prefix)}
+    near = difflib.get_close_matches(name.removeprefix(prefix), rests, 1, HOOK_SIMILARITY)
+    return f"Did you mean {rests[near[0]]!r}?" if near else ""
+
+
+def _hint_for_value(base: PublicClass, name: str, in_mixin: bool) -> str:
+    """What to do about an unknown attribute that is a value; "" if it may be there."""
+    if name in base.hooks:
+        return f"Write {name!r} as a method."
+    if name == "model" and hasattr(base.cls, "get_queryset"):
+        return "Pass the model to register: @mcp.register(Invoice)."
+    lenient = in_mixin or base.takes_others
+    near = did_you_mean(name, base.known, MIXIN_SIMILARITY if lenient else SIMILARITY)
+    if lenient and not near:
+        return ""
+    return f"{near} An attribute of your own starts with an underscore.".strip()
+
+
+def _is_defined_by(cls: type, name: str, value: Any) -> bool:
+    """Whether ``value`` is a method, property or class that the class body defines by that name.
+
+    A function that was made elsewhere is a value: ``permision = is_staff``.
+    """
+    if isinstance(value, type):
+        return value.__qualname__ == f"{cls.__qualname__}.{name}"
+    return hasattr(value, "__get__") and getattr(value, "__name__", name) == name
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+# Each part of an annotation, the words for it and what its values are.
+TYPES: Mapping[str, tuple[str, Any]] = {
+    "bool": ("True, False", lambda value: isinstance(value, bool)),
+    "None": ("None", lambda value: value is None),
+    "str": ("a text", lambda value: isinstance(value, str)),
+    "Promise": ("", lambda value: isinstance(value, Promise)),
+    "int": ("a whole number", lambda value: type(value) is int),
+    "datetime": ("a datetime", lambda value: isinstance(value, datetime)),
+    "Sequence[str]": ("a list of names", lambda value: _is_list(value) and all_text(value)),
+    "Sequence[Icon]": ("a list of mcp.Icon", _is_list),
+    "Mapping[str, Any]": ("a dict", lambda value: isinstance(value, Mapping)),
+    "Mapping[str, str]": ("a dict", lambda value: isinstance(value, Mapping)),
+    "Mapping[str, Permission]": ("a dict", lambda value: isinstance(value, Mapping)),
+}
+# A check of their own says more about the values of these options.
+CHECKED_ELSEWHERE = {"cache", "input_schema", "output_schema", "priority", "transactional", "uri"}
+
+
+def checked_types(cls: type[Declaration]) -> dict[str, list[str]]:
+    """The types of each option of ``cls`` whose values are checked here, as annotated."""
+    found: dict[str, list[str]] = {}
+    for kind in reversed([one for one in cls.__mro__ if is_ours(one)]):
+        for name, annotation in inspect.get_annotations(kind).items():
+            parts = str(annotation).split(" | ")
+            if name not in CHECKED_ELSEWHERE and all(part in TYPES for part in parts):
+                found[name] = parts
+    return {name: parts for name, parts in found.items() if name in cls.options()}
+
+
+def wrong_types(declaration: Declaration) -> Iterator[tuple[str, str]]:
+    """Yield a message and a hint for each option whose value is of no type that it takes."""
+    cls = type(declaration)
+    ours = next(one for one in cls.__mro__ if is_ours(one))
+    for name, parts in checked_types(cls).items():
+        value = getattr(declaration, name)
+        # A default may be a mark that says "not set".
+        if value is getattr(ours, name) or any(TYPES[part][1](value) for part in parts):
+            continue
+        *words, last = ", ".join(filter(None, (TYPES[part][0] for part in parts))).split(", ")
+        said = f"{', '.join(words)} or {last}" if words else last
+        example = ': ["name"]' if parts[0] == "Sequence[str]" else ""
+        yield f"{name} is {value!r:.80}.", f"Write {said}{example}."

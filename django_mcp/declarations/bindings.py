@@ -1,0 +1,143 @@
+"""
+A model as the type of an argument: a key on the wire, an object in the function.
+
+Rule: the object comes through its resource's ``get_queryset(request)`` and
+object permission, so that a key opens nothing a read would not. What is
+missing and what is forbidden are the same words.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.db import models
+from pydantic import WithJsonSchema
+
+from ..exceptions import InvalidArguments
+
+if TYPE_CHECKING:
+    from .model_resources import ModelResource
+    from .request import Request
+
+Find = Callable[[type[models.Model], Any], "ModelResource"]
+MAX_KEYS = 100
+
+
+@dataclass(frozen=True)
+class KeyBinding:
+    """How the keys of one argument become objects.
+
+    A ``relation`` takes the primary keys that rows show of it, where the resource's URI may name
+    rows by another field. Any other argument takes what the URI has.
+    """
+
+    resource: ModelResource
+    many: bool = False
+    relation: bool = False
+
+    def fetch(self, value: Any, request: Request, *, write: bool) -> Any:
+        """The object or objects ``value`` names, None for None. Raises ``InvalidArguments``."""
+        if value is None:
+            return None
+        given = value if self.many else [value]
+        if len(given) > MAX_KEYS:
+            raise InvalidArguments(f"At most {MAX_KEYS} keys at once.")
+        named = [self.key(one) for one in given]
+        found = self._found(named, request, write=write)
+        return [found[one] for one in named] if self.many else found[named[0]]
+
+    def _found(
+        self, named: list[tuple[str, Any]], request: Request, *, write: bool
+    ) -> dict[tuple[str, Any], models.Model]:
+        found = {}
+        for lookup in dict.fromkeys(lookup for lookup, _ in named):
+            keys = [key for by, key in named if by == lookup]
+            rows = self.resource.fetch(request, keys, write=write, lookup=lookup)
+            found.update({(lookup, key): row for key, row in rows.items()})
+        for one in named:
+            if one not in found:
+                raise missing(self.resource, one[1])
+        return found
+
+    def key(self, value: Any) -> tuple[str, Any]:
+        """The lookup and the key in ``value``, a key or a URI of the resource."""
+        resource = self.resource
+        try:
+            return resource.related_key(value) if self.relation else resource.named_key(value)
+        except ValueError:
+            raise missing(resource, value) from None
+
+
+def missing(resource: ModelResource, key: Any, purpose: str = "") -> InvalidArguments:
+    """What is said of a row that is not there, and of one that is not for this user."""
+    shown = key if isinstance(key, int) else repr(str(key)[:80])
+    return InvalidArguments(f"There is no {resource.verbose_name} {shown}{purpose}.")
+
+
+def bound(annotation: Any, find: Find, chosen: Any = None) -> tuple[Any, KeyBinding | None]:
+    """``annotation`` with keys in the place of models, and how to bind them.
+
+    Understood are ``M``, ``M | None``, ``list[M]`` and ``Annotated[M, Resource]``.
+    """
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if is_model(annotation):
+        resource = find(annotation, chosen)
+        schema = resource.key_schema()
+        composite: Any = list[int | str]
+        key = int | str | composite if "anyOf" in schema else int | str
+        return Annotated[key, WithJsonSchema(schema)], KeyBinding(resource)
+    if origin is Annotated:
+        return _annotated(annotation, find)
+    if origin in (typing.Union, types.UnionType) and type(None) in inner and len(inner) == 2:
+        one = next(arg for arg in inner if arg is not type(None))
+        made, binding = bound(one, find, chosen)
+        return (made | None if binding else annotation), binding
+    if origin is list and inner and _is_one(inner[0]):
+        made, binding = bound(inner[0], find, chosen)
+        assert binding is not None
+        return list[made], KeyBinding(binding.resource, many=True)  # type: ignore[valid-type]
+    if holds(annotation, models.Model):
+        raise ImproperlyConfigured(
+            f"{annotation} cannot be an argument: write a model as M, M | None or list[M]."
+        )
+    return annotation, None
+
+
+def is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, models.Model)
+
+
+def _is_one(annotation: Any) -> bool:
+    """Whether it is a model, perhaps with the resource to bind it through."""
+    plain = typing.get_origin(annotation) is Annotated
+    return is_model(annotation.__origin__ if plain else annotation)
+
+
+def holds(annotation: Any, *kinds: type) -> bool:
+    """Whether one of ``kinds`` stands anywhere in a type."""
+    if isinstance(annotation, type) and issubclass(annotation, kinds):
+        return True
+    return any(holds(part, *kinds) for part in typing.get_args(annotation))
+
+
+def chosen_resource(metadata: tuple[Any, ...]) -> Any:
+    """The resource that ``Annotated`` names for its model, or None."""
+    from .model_resources import ModelResource
+
+    named = (one for one in metadata if isinstance(one, type) and issubclass(one, ModelResource))
+    return next(named, None)
+
+
+def _annotated(annotation: Any, find: Find) -> tuple[Any, KeyBinding | None]:
+    metadata = annotation.__metadata__
+    chosen = chosen_resource(metadata)
+    made, binding = bound(annotation.__origin__, find, chosen)
+    rest = tuple(m for m in metadata if m is not chosen)
+    if binding is None or not rest:
+        return (annotation if binding is None else made), binding
+    return Annotated[(made, *rest)], binding

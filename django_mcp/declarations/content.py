@@ -1,0 +1,261 @@
+"""What a tool or prompt may return beside text and data: images, audio, links, whole resources.
+
+Rule: a content is a frozen value that writes itself as one block of the newest
+revision; older clients get what they know (``protocol``). Bytes go in, base64
+comes out.
+
+The keys of ``_meta``: which a project may use.
+
+Rule: what is reserved in any revision is refused in all, so that what is
+declared once means the same to every client (basic, "_meta").
+"""
+
+from __future__ import annotations
+
+import json
+import mimetypes
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.core.serializers.json import DjangoJSONEncoder
+from django.utils.functional import Promise
+
+from ..protocol import content
+
+_LABEL = r"[A-Za-z]([A-Za-z0-9-]*[A-Za-z0-9])?"
+META_KEY = re.compile(
+    rf"(?P<prefix>{_LABEL}(\.{_LABEL})*/)?"
+    r"([A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?)?\Z"
+)
+RESERVED = ("modelcontextprotocol", "mcp")
+# Of a request, or of its trace: declared once, their values would be wrong ever after.
+RESERVED_KEYS = frozenset(("progressToken", "traceparent", "tracestate", "baggage"))
+
+
+def meta_problem(key: Any) -> str | None:
+    """What is wrong with a ``_meta`` key, or None."""
+    match = META_KEY.match(key) if isinstance(key, str) else None
+    if match is None:
+        return f"{key!r} is no key of _meta."
+    if key in RESERVED_KEYS:
+        return f"{key!r} is reserved for the protocol."
+    labels = (match["prefix"] or "").rstrip("/").split(".")
+    # The second label; older revisions reserve any label that another follows.
+    if any(label in RESERVED for label in (*labels[1:2], *labels[:-1])):
+        return f"The prefix of {key!r} is reserved for the protocol."
+    return None
+
+
+def extension_problem(name: Any, settings: Any) -> str | None:
+    """What is wrong with an extension that a server declares, or None.
+
+    "Extension identifiers MUST follow the _meta key naming rules, with a
+    mandatory prefix" (basic/versioning); reserved ones are official.
+    """
+    match = META_KEY.match(name) if isinstance(name, str) else None
+    if match is None or not match["prefix"] or name.endswith("/"):
+        return f"{name!r} is no identifier of an extension."
+    if not isinstance(settings, Mapping):
+        return f"The settings of {name!r} are no object."
+    return json_problem(settings)
+
+
+def json_problem(value: Any) -> str | None:
+    """Why ``value`` cannot be sent, or None."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        return f"This is no JSON: {error}."
+    return None
+
+
+URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:([!#$&-;=?-Z\[\]_a-z~]|%[0-9A-Fa-f]{2})*\Z")  # RFC 3986
+_TOKEN = r"[A-Za-z0-9!#$&^_.+-]+"
+MEDIA_TYPE = re.compile(
+    rf'{_TOKEN}/{_TOKEN}(\s*;\s*{_TOKEN}=({_TOKEN}|"[^"\r\n]*"))*\Z'  # RFC 6838, RFC 9110
+)
+
+
+def _check(part: Any) -> None:
+    """Raises ``ValueError`` for what is no text, and names no resource, media type or metadata."""
+    uri, mime_type = getattr(part, "uri", None), getattr(part, "mime_type", None)
+    if uri is not None and not URI.match(uri):
+        raise ValueError(f"{uri!r} is no URI.")
+    if mime_type is not None and not MEDIA_TYPE.match(mime_type):
+        raise ValueError(f"{mime_type!r} is no media type.")
+    for name in ("text", "name", "title", "description"):
+        # The text of another object may show anything, a row's for example.
+        if not isinstance(text := getattr(part, name, None), str | Promise | None):
+            raise ValueError(f"{name} is text, not a value of type {type(text).__name__}.")
+    for wrong in filter(None, map(meta_problem, part.meta or ())):
+        raise ValueError(wrong)
+
+
+def _given(**members: Any) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """For whom a content is, how much it matters (0 to 1), and when it last changed."""
+
+    audience: Sequence[str] | None = None
+    priority: float | None = None
+    last_modified: datetime | str | None = None
+
+    def __post_init__(self) -> None:
+        self.write()  # what is wrong is wrong where it is written
+
+    def write(self) -> dict[str, Any]:
+        changed = self.last_modified
+        when = changed.isoformat() if isinstance(changed, datetime) else changed
+        return content.annotations(self.audience, self.priority, when)
+
+
+@dataclass(frozen=True)
+class Icon:
+    """A picture for people: an https or data URI, sizes such as "48x48", a theme."""
+
+    src: str
+    mime_type: str | None = None
+    sizes: Sequence[str] | None = None
+    theme: str | None = None
+
+    def write(self) -> dict[str, Any]:
+        return _given(
+            src=self.src,
+            mimeType=self.mime_type,
+            sizes=self.sizes and list(self.sizes),
+            theme=self.theme,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Content:
+    """One block of a result."""
+
+    annotations: Annotations | None = None
+    meta: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def block(self) -> dict[str, Any]:
+        """The block as the newest revision writes it."""
+        annotations = self.annotations and self.annotations.write()
+        return self._body() | _given(annotations=annotations, _meta=self.meta and dict(self.meta))
+
+    def _body(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Text(Content):
+    """Text, where it needs annotations; a plain ``str`` does otherwise."""
+
+    text: str
+
+    def _body(self) -> dict[str, Any]:
+        return content.text(self.text)
+
+
+@dataclass(frozen=True)
+class Image(Content):
+    """An image: its bytes and MIME type."""
+
+    data: bytes
+    mime_type: str = "image/png"
+    write = staticmethod(content.image)
+
+    def _body(self) -> dict[str, Any]:
+        return self.write(bytes(memoryview(self.data)), self.mime_type)
+
+
+@dataclass(frozen=True)
+class Audio(Image):
+    """Sound: its bytes and MIME type."""
+
+    mime_type: str = "audio/wav"
+    write = staticmethod(content.audio)
+
+
+@dataclass(frozen=True)
+class ResourceLink(Content):
+    """A link to a resource the client may read."""
+
+    uri: str
+    name: str = ""
+    title: str | Promise | None = None
+    description: str | Promise | None = None
+    mime_type: str | None = None
+    size: int | None = None
+    icons: Sequence[Icon] | None = None
+
+    def _body(self) -> dict[str, Any]:
+        return content.resource_link(
+            self.uri,
+            self.name or self.uri,
+            title=self.title and str(self.title),
+            description=self.description and str(self.description),
+            mimeType=self.mime_type,
+            size=self.size,
+            icons=self.icons and [icon.write() for icon in self.icons],
+        )
+
+
+@dataclass(frozen=True)
+class EmbeddedResource(Content):
+    """A resource's contents, sent along: text or bytes, or data that becomes JSON.
+
+    A tool that says so in its return annotation makes its server declare resources.
+    """
+
+    uri: str
+    data: Any
+    mime_type: str | None = None
+
+    def _body(self) -> dict[str, Any]:
+        return content.embedded_resource(written(self.uri, self.data, self.mime_type))
+
+
+@dataclass(frozen=True)
+class Contents:
+    """One part of what a resource reads as, where it has a URI or type of its own."""
+
+    data: Any
+    uri: str | None = None
+    mime_type: str | None = None
+    meta: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def write(self, uri: str, mime_type: str | None) -> dict[str, Any]:
+        body = written(self.uri or uri, self.data, self.mime_type or mime_type)
+        return body | _given(_meta=self.meta and dict(self.meta))
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message of a prompt: ``role`` is "user" or "assistant"."""
+
+    content: Any
+    role: str = "user"
+
+    def __post_init__(self) -> None:
+        if self.role not in content.ROLES:
+            raise ValueError(f"A message is of {content.ROLES}, not of {self.role!r}.")
+
+
+def written(uri: str, data: Any, mime_type: str | None) -> dict[str, Any]:
+    """``data`` as resource contents: str is text, bytes a blob, anything else JSON."""
+    if isinstance(data, str):
+        return content.text_contents(uri, data, mime_type or "text/plain")
+    if isinstance(data, bytes):
+        guessed = mimetypes.guess_type(uri.rsplit("/", 1)[-1])[0] or "application/octet-stream"
+        return content.blob_contents(uri, data, mime_type or guessed)
+    text = json.dumps(data, cls=DjangoJSONEncoder, ensure_ascii=False, indent=2, allow_nan=False)
+    return content.text_contents(uri, text, mime_type or "application/json")

@@ -1,0 +1,307 @@
+"""
+What every declared thing has: a name, words about it, and who may use it.
+
+Rule: class attributes are the declaration, and each that may depend on who
+asks has a method beside it. Nothing here is looked at before the registry is
+resolved, once, after all of the project is loaded.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from textwrap import dedent
+from typing import TYPE_CHECKING, Any, Self
+
+from asgiref.sync import iscoroutinefunction
+from django.core.checks import CheckMessage, Error, Warning
+
+from ..auth import kill_switches, scopes
+from . import permissions
+from . import permissions as reasons
+from .attribute_checks import did_you_mean, unknown_attributes, wrong_types
+from .content import Icon, json_problem, meta_problem
+from .permissions import AUTHENTICATED, PUBLIC, Permission, RuleDecision
+
+if TYPE_CHECKING:
+    from django.utils.functional import Promise
+
+    from ..auth.principal import Auth
+    from .catalog import Catalog
+    from .request import Request
+
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}\Z")
+# Where a docstring turns from the thing to its arguments and results.
+SECTION = re.compile(
+    r"^\s*(?:Args|Arguments|Parameters|Returns|Yields|Raises):[ \t]*$"
+    r"|^\s*:(?:param|type|returns?|rtype|raises?)\b",
+    re.M,
+)
+NEED = re.compile(r"(sampling|elicitation|roots|extensions)(\..+)?\Z")
+# What is asked in the middle of other work, and cannot be awaited there.
+IMMEDIATE = (
+    "has_permission", "has_object_permission", "get_queryset", "get_listed", "get_title",
+    "get_size", "get_last_modified", "get_initial", "save_model", "delete_model",
+    "has_operation_permission", "has_cascade_permission",
+)  # fmt: skip
+
+
+class Declaration:
+    """A tool, resource or prompt, as the project declares it."""
+
+    name: str = ""
+    title: str | Promise | None = None  # a Promise is a lazy translation
+    description: str | Promise | None = None
+    permission: Permission = AUTHENTICATED
+    # What a narrowed token needs; None is the permission's codename, or "tool:<name>".
+    scope: str | None = None
+    icons: Sequence[Icon] = ()
+    meta: Mapping[str, Any] | None = None
+    # Client capabilities without which the thing cannot be used: "sampling", "elicitation"...
+    needs: Sequence[str] = ()
+
+    kind = "thing"
+    entry = "handle"  # the method that does it
+    _function: Callable[..., Any] | None = None
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], **options: Any) -> Self:
+        """The declaration a decorator makes of ``function``."""
+        if not callable(function) or isinstance(function, type):
+            raise TypeError(f"{function!r} is no function, so it is no {cls.kind}.")
+        unknown = sorted(set(options) - cls.options())
+        if unknown:
+            near = did_you_mean(unknown[0], cls.options())
+            raise TypeError(f"A {cls.kind} has no option {unknown[0]!r}. {near}".strip())
+        made = cls()
+        made._function = function
+        made.name = getattr(function, "__name__", "")
+        words = function.__doc__  # a partial function has its class's
+        made.description = prose(words) if words is not type(function).__doc__ else None
+        for option, value in options.items():
+            setattr(made, option, value)
+        return made
+
+    @classmethod
+    def options(cls) -> set[str]:
+        """What a decorator may set: the public attributes that a class would."""
+        declared = {name for kind in cls.__mro__ for name in inspect.get_annotations(kind)}
+        return {name for name in declared if not name.startswith("_") and hasattr(cls, name)}
+
+    @classmethod
+    def made_for(cls, subjects: tuple[Any, ...]) -> list[Declaration]:
+        """What registering this class with ``subjects`` declares. Raises ``TypeError``."""
+        if subjects:
+            raise TypeError(f"A {cls.kind} is registered alone: @mcp.register.")
+        return [cls()]
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """What is called with the request and the arguments."""
+        own: Callable[..., Any] = self._function or getattr(self, self.entry)
+        return own
+
+    @cached_property
+    def is_async(self) -> bool:
+        function = self.function
+        return iscoroutinefunction(function) or iscoroutinefunction(inspect.unwrap(function))
+
+    def has_permission(self, request: Request) -> bool:
+        """Whether ``request``'s user may know of and use this; default ``permission``."""
+        return permissions.allows(self.permission, request)
+
+    def admits(self, request: Request) -> bool:
+        """Whether ``request``'s user may use this, and its token is good for it."""
+        return not self.lacking(request) and self.allows(request)
+
+    def allows(self, request: Request) -> bool:
+        """``has_permission``, and never somebody anonymous where it is not written PUBLIC.
+
+        And nobody what an administrator has switched off.
+        """
+        if kill_switches.is_off(request.server.name, self.mark):
+            return False
+        if self.permission is not PUBLIC and not request.principal.is_authenticated:
+            return False
+        return permissions.truth(self.has_permission(request))
+
+    def lacking(self, request: Request) -> tuple[str, ...]:
+        """What of ``scopes`` the request's token is not good for; nothing where it has none."""
+        auth = request.principal.auth
+        return self.beyond(auth) if auth is not None else ()
+
+    def beyond(self, auth: Auth) -> tuple[str, ...]:
+        """What of ``scopes`` a token is not good for."""
+        return scopes.lacking(auth.scopes, self.scopes) if auth.scopes else ()
+
+    @cached_property
+    def scopes(self) -> tuple[str, ...]:
+        """What a token needs that is narrowed; nothing for what everybody may use."""
+        own = () if self.is_public else self._own_scopes()
+        return tuple(dict.fromkeys((*own, *(one for of in self.rests_on for one in of.scopes))))
+
+    def _own_scopes(self) -> tuple[str, ...]:
+        """``scope``; else the codenames that it asks for, or its name after its kind."""
+        if self.scope is not None:
+            return (self.scope,)
+        return self._codenames() or (self.mark,)
+
+    @cached_property
+    def mark(self) -> str:
+        """What it is called among scopes and switches: "tool:refund"."""
+        return f"{self.kind.rpartition(' ')[2]}:{self.name}"
+
+    def _codenames(self) -> tuple[str, ...]:
+        """Django's permissions that its users need, where they are written down."""
+        return (self.permission,) if isinstance(self.permission, str) else ()
+
+    @property
+    def rests_on(self) -> Iterable[Declaration]:
+        """Other things that whoever uses this must be allowed to use."""
+        return ()
+
+    def reason(self, request: Request) -> RuleDecision:
+        """Which rule makes ``allows`` answer as it does: for the developer, never for a client."""
+        return reasons.reason_of(self, request)
+
+    @property
+    def rule(self) -> str:
+        """What it asks of its users, in words for the developer."""
+        return reasons.rule_of(self)
+
+    @property
+    def is_public(self) -> bool:
+        """Whether everybody may use it, so that lists of it may be shared."""
+        return self.permission is PUBLIC and self._permission_is_declared
+
+    @property
+    def is_free(self) -> bool:
+        """Whether permission is decided without database and project code."""
+        return permissions.is_free(self.permission) and self._permission_is_declared
+
+    @property
+    def _permission_is_declared(self) -> bool:
+        return type(self).has_permission is Declaration.has_permission
+
+    def about(self) -> dict[str, Any]:
+        """Name, title, description, icons and metadata as lists show them."""
+        shown: dict[str, Any] = {"name": self.name}
+        if self.title:
+            shown["title"] = str(self.title)
+        if self.description:
+            shown["description"] = str(self.description)
+        if self.icons:
+            shown["icons"] = [icon.write() for icon in self.icons]
+        if self.meta:
+            shown["_meta"] = dict(self.meta)
+        return shown
+
+    def definition(self) -> dict[str, Any]:
+        """The thing as a list shows it."""
+        return self.about()
+
+    def attribute_problems(self) -> Iterator[CheckMessage]:
+        """What is wrong with the class attributes themselves, whatever they mean together."""
+        for message, hint in wrong_types(self):
+            yield self.error(message, 60, hint)
+        for message, hint in unknown_attributes(self):
+            yield self.error(message, 9, hint)
+
+    def resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
+        """Finish the declaration; yield what is wrong with it."""
+        self.name = self.name or default_name(type(self))
+        if self._function is None:
+            self.description = self.description or prose(type(self).__doc__)
+        yield from self._common_problems()
+        if inspect.isasyncgenfunction(self.function):
+            yield self.error("It is an async generator.", 16, "Return a value, or a list.")
+
+    def _common_problems(self) -> Iterator[CheckMessage]:
+        if not NAME.match(self.name):
+            hint = "Use 1 to 128 of A-Z a-z 0-9 _ - . ."
+            yield self.error(f"The name {self.name!r} is not allowed.", 10, hint)
+        if wrong := permissions.problem(self.permission):
+            yield self.error(wrong, 11, "Write a codename, a function, or mcp.AUTHENTICATED.")
+        elif isinstance(self.permission, str):
+            yield from self._codename_problems([self.permission])
+        if self.scope is not None and not scopes.NAME.fullmatch(self.scope):
+            yield self.error(f"{self.scope!r} is no scope.", 19, 'Such as "reports:write".')
+        for icon in self.icons:
+            if wrong := icon_problem(icon):
+                yield self.error(wrong, 12, "mcp.Icon with an https: or data: URL.")
+        for key, value in (self.meta or {}).items():
+            if wrong := meta_problem(key) or json_problem(value):
+                yield self.error(wrong, 13, 'JSON under a key of your own: "com.example/key".')
+        for need in self.needs:
+            if not NEED.match(need):
+                yield self.error(f"No client can declare {need!r}.", 14, 'Such as ["sampling"].')
+        for name in IMMEDIATE:
+            if iscoroutinefunction(getattr(self, name, None)):
+                hint = "Write def: it runs in a thread, where the database may be asked."
+                yield self.error(f"{name} is async, and is needed at once.", 15, hint)
+
+    def _codename_problems(self, codenames: Sequence[str]) -> Iterator[CheckMessage]:
+        """Warn if nobody but a superuser can have any of ``codenames``."""
+        hints = [permissions.unknown_codename(codename) for codename in codenames]
+        if all(hint is not None for hint in hints):
+            message = f"The permission {codenames[0]!r} does not exist."
+            yield Warning(message, hint=hints[0], obj=self, id="django_mcp.W011")
+
+    def error(self, message: str, number: int, hint: str | None = None) -> CheckMessage:
+        """A check error about this declaration, with id ``django_mcp.E0NN``."""
+        return Error(message, hint=hint, obj=self, id=f"django_mcp.E{number:03}")
+
+    @property
+    def required(self) -> dict[str, Any]:
+        """``needs`` as client capabilities: "sampling.tools" is {"sampling": {"tools": {}}}."""
+        required: dict[str, Any] = {}
+        if not self.needs:
+            return required
+        for name, _, part in (need.partition(".") for need in self.needs):
+            required.setdefault(name, {}).update({part: {}} if part else {})
+        return required
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name or type(self).__name__} ({self.origin()})"
+
+    def origin(self) -> str:
+        """Where it was written, for messages."""
+        source: Any = self._function or type(self)
+        source = source if hasattr(source, "__qualname__") else type(source)
+        return reasons.path(source)
+
+
+def icon_problem(icon: Any) -> str | None:
+    """What is wrong with an icon (basic, "Icons"), or None."""
+    if not isinstance(icon, Icon):
+        return f"{icon!r} is no icon."
+    if not icon.src.startswith(("https://", "http://", "data:")):
+        return f"The icon {icon.src!r} is no URL."
+    if icon.theme not in (None, "light", "dark"):
+        return f"The icon's theme {icon.theme!r} is neither light nor dark."
+    return None
+
+
+def default_name(cls: type) -> str:
+    """``CloseMonth`` is ``close_month``; ``PDFReport`` is ``pdf_report``."""
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__)
+    return spaced.lower()
+
+
+def prose(docstring: str | None) -> str | None:
+    """The docstring without what it says about single arguments."""
+    text = inspect.cleandoc(docstring or "")
+    return SECTION.split(text)[0].strip() or None
+
+
+def argument_descriptions(docstring: str | None) -> dict[str, str]:
+    """What the docstring says about arguments, in Google's or Sphinx's form."""
+    text = inspect.cleandoc(docstring or "")
+    sphinx = re.findall(r"^:param (?:[\w\[\], |]+ )?(\w+):\s*(.+(?:\n[ \t]+.+)*)", text, re.M)
+    section = re.search(r"^(?:Args|Arguments|Parameters):\s*\n((?:[ \t]+.*\n?|\n)+)", text, re.M)
+    google = re.findall(
+        r"^(\w+)(?: ?\(.*?\))?:\s*(.+(?:\n[ \t]+.+)*)", dedent(section[1] if section else ""), re.M
+    )
+    return {name: re.sub(r"\s+", " ", words).strip() for name, words in [*sphinx, *google]}

@@ -1,0 +1,52 @@
+"""
+``mcp.tool``, ``mcp.prompt``, ``mcp.resource``, ``mcp.register``: declaring on the default server.
+
+Rule: each does what the server's method of that name does, on ``server`` where
+one is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+
+from .server import Server, default_server
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@overload
+def tool(function: F, /) -> F: ...
+@overload
+def tool(*, server: Server | None = None, **options: Any) -> Callable[[F], F]: ...
+def tool(function: Any = None, /, *, server: Server | None = None, **options: Any) -> Any:
+    """Expose a function as a tool: ``@mcp.tool`` or ``@mcp.tool(permission=...)``.
+
+    Options: name, title, permission, server, read_only, destructive, atomic.
+    """
+    return (server or default_server)._decorate("tool", function, options)
+
+
+@overload
+def prompt(function: F, /) -> F: ...
+@overload
+def prompt(*, server: Server | None = None, **options: Any) -> Callable[[F], F]: ...
+def prompt(function: Any = None, /, *, server: Server | None = None, **options: Any) -> Any:
+    """Expose a function as a prompt. Options: name, title, permission, server."""
+    return (server or default_server)._decorate("prompt", function, options)
+
+
+def resource(uri: str, /, *, server: Server | None = None, **options: Any) -> Callable[[F], F]:
+    """Expose a function as what is read at ``uri``, a URI or an RFC 6570 template.
+
+    Options: name, title, permission, server, and the attributes of ``Resource``.
+    """
+    return (server or default_server).resource(uri, **options)
+
+
+def register(*things: Any, server: Server | None = None) -> Any:
+    """Expose classes: ``@register(Model)`` above a ``ModelResource``, bare above the others.
+
+    ``register(Model, Resource)`` is the same as a statement.
+    """
+    return (server or default_server).register(*things)

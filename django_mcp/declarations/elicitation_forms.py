@@ -1,0 +1,435 @@
+"""The form of a question to the user: a flat schema, and how an answer becomes a value.
+
+Rule: what is validated is what was shown. Elicitation forms are flat objects
+of primitives and choices (client/elicitation); what cannot be written so is
+refused when it is declared, not when it is asked. A Django form keeps its own
+validation, which applies to the answer.
+
+The rows that a form offers: those of its own queryset that its user may see.
+
+Rule: where a model is registered, no row is offered that no resource of it
+would show to this user. A model that is not registered is shown by nobody else:
+there the form's own queryset says who may choose what.
+
+The fields of a Django form, as properties of a question's form.
+
+Rule: what is shown is what the field will accept: its type, its choices, its
+limits, its initial value. A field that no flat form can show is refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from copy import copy, deepcopy
+from datetime import date, datetime, time
+from decimal import Decimal
+from functools import lru_cache
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal
+
+from django import forms
+from django import forms as django_forms
+from django.db.models import Choices, Model, Q, QuerySet
+from django.utils import timezone
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from ..exceptions import ToolError
+from .arguments import answers_validator
+from .elicitation import WrongAnswer
+from .fields.columns import as_number
+from .form_values import as_posted, flat, given, limits
+from .schemas import violations
+
+if TYPE_CHECKING:
+    from .model_resources import ModelResource
+    from .request import Request
+
+MAX_CHOICE_ROWS = 200  # that one question offers
+
+
+def narrow(form: forms.BaseForm, request: Request) -> None:
+    """Let ``form`` offer only rows that ``request``'s user may see."""
+    for field in form.fields.values():
+        if isinstance(field, forms.ModelChoiceField) and field.queryset is not None:
+            field.queryset = _seen(field.queryset, request)
+
+
+def _seen(offered: QuerySet[Any], request: Request) -> QuerySet[Any]:
+    exposing = request.server.catalog.models.get(offered.model)
+    if exposing is None:
+        return offered
+    admitted = [resource for resource in exposing if resource.admits(request)]
+    visible = Q(pk__in=[])
+    for resource in admitted:
+        visible |= Q(pk__in=resource.get_queryset(request).values("pk"))
+    rows = offered.filter(visible)
+    if all(resource.gate(request) is None for resource in admitted):
+        return rows
+    return offered.filter(pk__in=_permitted(rows, admitted, request))
+
+
+def _permitted(rows: QuerySet[Any], admitted: list[ModelResource], request: Request) -> list[Any]:
+    """The keys of rows on which the user has object permission; no more than can be offered."""
+    allowed = (row.pk for row in rows if any(one.permits(request, row, "view") for one in admitted))
+    return list(islice(allowed, MAX_CHOICE_ROWS + 1))
+
+
+TYPES: tuple[tuple[type[forms.Field], dict[str, Any]], ...] = (
+    (forms.BooleanField, {"type": "boolean"}),
+    (forms.FloatField, {"type": "number"}),
+    (forms.DecimalField, {"type": "number"}),
+    (forms.IntegerField, {"type": "integer"}),
+    (forms.EmailField, {"type": "string", "format": "email"}),
+    (forms.URLField, {"type": "string", "format": "uri"}),
+    (forms.DateTimeField, {"type": "string", "format": "date-time"}),
+    (forms.SplitDateTimeField, {"type": "string", "format": "date-time"}),
+    (forms.DateField, {"type": "string", "format": "date"}),
+)
+STRING: dict[str, Any] = {"type": "string"}
+HIDDEN = "hidden"  # what nobody may see being typed; never sent
+CHOICES = (forms.ChoiceField, forms.ModelChoiceField)
+UNASKABLE = (forms.FileField, forms.MultiValueField)
+SEVERAL = (forms.MultipleChoiceField, forms.ModelMultipleChoiceField)
+
+
+class NoRows(ToolError, TypeError):
+    """There is nothing to choose from."""
+
+
+def form_schema(form: forms.BaseForm) -> dict[str, Any]:
+    """The schema of what ``form`` asks for. Raises ``TypeError`` for what cannot be asked."""
+    asked = {name: field for name, field in form.fields.items() if not field.disabled}
+    properties = {}
+    for name, field in asked.items():
+        try:
+            properties[name] = _property(form, name, field)
+        except NoRows:
+            if field.required:
+                raise
+    required = [name for name in properties if asked[name].required]
+    return {"type": "object", "properties": properties, "required": required}
+
+
+def base_property(name: str, field: forms.Field) -> dict[str, Any]:
+    """What can be said of a field without looking up rows. Raises ``TypeError``."""
+    if isinstance(field, UNASKABLE) and not isinstance(field, forms.SplitDateTimeField):
+        raise TypeError(f"{name}: a question cannot ask for a {type(field).__name__}.")
+    found = (schema for kind, schema in TYPES if isinstance(field, kind))
+    schema = {"type": "array"} if isinstance(field, CHOICES) else dict(next(found, STRING))
+    if isinstance(field.widget, forms.PasswordInput | forms.HiddenInput):
+        schema["format"] = HIDDEN
+    said = {"title": field.label, "description": field.help_text}
+    return schema | {key: str(value) for key, value in said.items() if value}
+
+
+def _property(form: forms.BaseForm, name: str, field: forms.Field) -> dict[str, Any]:
+    schema = base_property(name, field) | limits(field)
+    if isinstance(field, CHOICES):
+        schema |= _chosen(name, field)
+    default = _default(field, form.get_initial_for_field(field, name))
+    fits = default is not None and not violations(schema, default, formats=False)
+    return schema | ({"default": default} if fits else {})
+
+
+def _chosen(name: str, field: Any) -> dict[str, Any]:
+    """The choices with their labels; of rows, no more than a person would look through."""
+    most = MAX_CHOICE_ROWS if isinstance(field, forms.ModelChoiceField) else None
+    pairs = list(islice(flat(field.choices), most and most + 1))
+    if not pairs:
+        kind = TypeError if most is None else NoRows
+        raise kind(f"{name}: there is nothing to choose from.")
+    if most and len(pairs) > most:
+        raise TypeError(f"{name}: there are more than {most} rows to choose from.")
+    titled = [{"const": str(value), "title": str(label)} for value, label in pairs]
+    if isinstance(field, SEVERAL):
+        return {"type": "array", "items": {"anyOf": titled}}
+    return {"type": "string", "oneOf": titled}
+
+
+def _default(field: forms.Field, value: Any) -> Any:
+    if value in (None, ""):
+        return None
+    if isinstance(field, SEVERAL):
+        return [str(_key(one)) for one in value if one is not None]
+    if isinstance(field, CHOICES):
+        return str(_key(value))
+    return _json(value)
+
+
+def _key(value: Any) -> Any:
+    return value.pk if isinstance(value, Model) else value
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return as_number(value)
+    if isinstance(value, datetime) and timezone.is_naive(value):
+        return timezone.make_aware(value).isoformat()
+    if isinstance(value, date | time):
+        return value.isoformat()
+    return value if isinstance(value, bool | int | float) else str(value)
+
+
+PRIMITIVES: dict[Any, dict[str, Any]] = {
+    bool: {"type": "boolean"},
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+}
+PLAIN = ("string", "integer", "number", "boolean")
+FORMATS = {"email", "uri", "date", "date-time"}
+# What a property of the form may say; anything else pydantic writes is left out.
+ALLOWED = {
+    "type", "title", "description", "default", "enum", "enumNames", "oneOf", "items",
+    "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems", "format",
+}  # fmt: skip
+
+BESIDE_CHOICES = {"title", "description", "default", "minItems", "maxItems"}
+
+
+class Form:
+    """A schema to show, and the reading of what comes back."""
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        self.schema = schema
+
+    def read(self, content: dict[str, Any]) -> Any:
+        """The value of ``content``; raises ``WrongAnswer`` in words."""
+        # What was left empty comes as null from some clients.
+        given = {name: value for name, value in content.items() if value is not None}
+        problems = violations(self.schema, given)
+        if problems:
+            raise WrongAnswer("; ".join(problems))
+        return self.value(given)
+
+    def value(self, content: dict[str, Any]) -> Any:
+        """What ``content`` means, which fits the schema."""
+        return content
+
+
+class TypedForm(Form):
+    """A form that validates by a pydantic adapter; ``single`` names its only field."""
+
+    def __init__(self, schema: dict[str, Any], adapter: TypeAdapter[Any], single: str = "") -> None:
+        super().__init__(schema)
+        self._validator, self._single = answers_validator(adapter.core_schema), single
+
+    def value(self, content: dict[str, Any]) -> Any:
+        given = content[self._single] if self._single else content
+        try:
+            return self._validator.validate_python(given)
+        except ValidationError as error:
+            raise WrongAnswer("; ".join(e["msg"] for e in error.errors())) from None
+
+
+class DjangoForm(Form):
+    """A Django form: its fields are shown, and it cleans the answer.
+
+    ``form`` is a form class, or an unbound form that was made with what it
+    needs. With a ``request``, rows are offered only to those who may see them.
+    """
+
+    def __init__(self, form: Any, request: Request | None = None) -> None:
+        self._form, self._request = form, request
+        super().__init__(form_schema(self._made()))
+
+    def _made(self, **options: Any) -> django_forms.BaseForm:
+        form: django_forms.BaseForm = (
+            self._form(**options) if isinstance(self._form, type) else copied(self._form, **options)
+        )
+        if self._request is not None:
+            narrow(form, self._request)
+        return form
+
+    def value(self, content: dict[str, Any]) -> Any:
+        form = self._made(data=as_posted(self._on_the_page(content)))
+        for name in content.keys() & form.fields.keys():
+            if not isinstance(form.fields[name], READ_FROM_THE_PAGE):
+                form.fields[name].widget = given(form.fields[name], content[name])
+        if form.is_valid():
+            return form.cleaned_data
+        raise WrongAnswer("\n".join(_complaints(form)))
+
+    def _on_the_page(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        names = self._made().add_prefix
+        return {names(name): value for name, value in content.items()}
+
+
+# What a text of the answer says as a text of the page would.
+READ_FROM_THE_PAGE = (django_forms.JSONField, django_forms.ModelChoiceField)
+
+
+def copied(form: django_forms.BaseForm, data: Any = None) -> django_forms.BaseForm:
+    """Another form like ``form``, bound to ``data`` if there is any."""
+    made = copy(form)
+    made.fields = deepcopy(form.fields)
+    made._bound_fields_cache = {}  # type: ignore[attr-defined]
+    if isinstance(made, django_forms.BaseModelForm):
+        made.instance = copy(made.instance)  # which is what is cleaned
+    if data is not None:
+        made.data, made.is_bound = data, True
+    return made
+
+
+def _complaints(form: django_forms.BaseForm) -> Iterator[str]:
+    """What is wrong, for the person who filled it in: by the labels that they saw."""
+    for name, errors in form.errors.items():
+        words = " ".join(map(str, errors))
+        yield f"{form[name].label}: {words}" if name in form.fields else words
+
+
+def form_for(schema: Any, request: Request | None = None) -> Form:
+    """The form of a type, a Django form or a JSON schema. Raises ``TypeError`` when not flat."""
+    if isinstance(schema, dict):
+        return Form(_flat_object(schema))
+    if is_django_form(schema):
+        return DjangoForm(schema, request)
+    return _typed_form(schema)
+
+
+def is_django_form(schema: Any) -> bool:
+    """Whether it is a Django form, or the class of one."""
+    kind = schema if isinstance(schema, type) else type(schema)
+    return issubclass(kind, django_forms.BaseForm)
+
+
+@lru_cache(maxsize=256)
+def _typed_form(schema: Any) -> Form:
+    if _is_object(schema):
+        return _object_form(schema)
+    single = _single_schema(schema)
+    wrapped = {"type": "object", "properties": {"answer": single}, "required": ["answer"]}
+    return TypedForm(wrapped, TypeAdapter(schema), single="answer")
+
+
+def _flat_object(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema written by hand, if it is one of a form."""
+    if schema.get("type") != "object" or not isinstance(schema.get("properties"), dict):
+        raise TypeError("The schema of a question is an object with properties.")
+    for name, prop in schema["properties"].items():
+        if not (_is_plain(prop) or _is_several(prop)):
+            raise TypeError(f"{name}: a question asks for plain values, not for objects or lists.")
+    return schema
+
+
+def _is_plain(prop: Any) -> bool:
+    return isinstance(prop, dict) and prop.get("type") in PLAIN
+
+
+def _is_several(prop: Any) -> bool:
+    items = prop.get("items") if isinstance(prop, dict) and prop.get("type") == "array" else None
+    return isinstance(items, dict) and ("enum" in items or "anyOf" in items)
+
+
+def _is_object(schema: Any) -> bool:
+    return isinstance(schema, type) and (
+        issubclass(schema, BaseModel) or dataclasses.is_dataclass(schema)
+    )
+
+
+def _object_form(schema: Any) -> Form:
+    adapter: TypeAdapter[Any] = TypeAdapter(schema)
+    written = adapter.json_schema()
+    definitions = written.get("$defs", {})
+    titles = _choice_titles(schema)
+    properties = {
+        name: _flat(name, prop, definitions, titles.get(name))
+        for name, prop in written.get("properties", {}).items()
+    }
+    shown = {"type": "object", "properties": properties, "required": written.get("required", [])}
+    return TypedForm(shown, adapter)
+
+
+def _flat(name: str, prop: dict[str, Any], definitions: dict[str, Any], titled: Any) -> Any:
+    """One property without references, nesting or null."""
+    prop = {key: value for key, value in prop.items() if (key, value) != ("default", None)}
+    if titled is not None:
+        return {key: value for key, value in prop.items() if key in BESIDE_CHOICES} | titled
+    prop = _resolved(prop, definitions)
+    if "anyOf" in prop:
+        prop = _without_null(name, prop, definitions)
+    if prop.get("format") not in FORMATS:
+        prop.pop("format", None)
+    if prop.get("type") == "array":
+        prop["items"] = _resolved(prop.get("items", {}), definitions)
+        if "enum" not in prop["items"]:
+            raise TypeError(f"{name}: a question can only ask for several of fixed choices.")
+    elif not _is_plain(prop):
+        raise TypeError(f"{name}: a question asks for plain values, not for objects or lists.")
+    return {key: value for key, value in prop.items() if key in ALLOWED}
+
+
+def _resolved(prop: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    prop = dict(prop)
+    if "$ref" in prop:
+        prop = dict(definitions[prop.pop("$ref").rsplit("/", 1)[1]]) | prop
+    if "const" in prop:
+        prop["enum"] = [prop.pop("const")]
+    return prop
+
+
+def _without_null(name: str, prop: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    branches = [b for b in prop.pop("anyOf") if b.get("type") != "null"]
+    if len(branches) != 1:
+        raise TypeError(f"{name}: a question asks for one type of value.")
+    return _resolved(branches[0], definitions) | prop
+
+
+def _choice_titles(schema: Any) -> dict[str, Any]:
+    """Choices with labels, which pydantic writes as bare values."""
+    hints = typing.get_type_hints(schema)
+    found = {name: _choices(_optional(hint)) for name, hint in hints.items()}
+    return {name: choices for name, choices in found.items() if choices is not None}
+
+
+def _optional(hint: Any) -> Any:
+    """The type inside ``X | None``."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        inner = [arg for arg in typing.get_args(hint) if arg is not type(None)]
+        return inner[0] if len(inner) == 1 else hint
+    return hint
+
+
+def _single_schema(schema: Any) -> dict[str, Any]:
+    if schema in PRIMITIVES:
+        return dict(PRIMITIVES[schema])
+    choices = _choices(schema)
+    if choices is None:
+        raise TypeError(f"{schema!r} cannot be asked: use a flat model, a form or a choice.")
+    return choices
+
+
+def _choices(schema: Any) -> dict[str, Any] | None:
+    """The schema of one or several of fixed choices, or None when it is neither."""
+    if typing.get_origin(schema) is list:
+        one = _choices(typing.get_args(schema)[0])
+        return one and {"type": "array", "items": _multiple(one)}
+    if typing.get_origin(schema) is Literal:
+        return {"type": "string", "enum": _strings(typing.get_args(schema))}
+    if isinstance(schema, type) and issubclass(schema, enum.Enum):
+        return _enum_schema(schema)
+    return None
+
+
+def _strings(values: tuple[Any, ...]) -> list[str]:
+    if not all(isinstance(value, str) for value in values):
+        raise TypeError("The choices of a question are strings.")
+    return list(values)
+
+
+def _enum_schema(schema: type[enum.Enum]) -> dict[str, Any]:
+    if issubclass(schema, Choices):
+        pairs: Any = schema.choices
+        titled = [{"const": str(value), "title": str(label)} for value, label in pairs]
+        return {"type": "string", "oneOf": titled}
+    return {"type": "string", "enum": _strings(tuple(member.value for member in schema))}
+
+
+def _multiple(one: Mapping[str, Any]) -> dict[str, Any]:
+    if "oneOf" in one:
+        return {"anyOf": one["oneOf"]}
+    return {"type": "string", "enum": one["enum"]}

@@ -1,0 +1,216 @@
+"""Types of model fields: how a value becomes JSON, and how JSON becomes a value.
+
+A type is registered for a field class and applies to its subclasses, unless these have a type of
+their own. A field without a type is a plain column: `columns.KINDS` has its JSON.
+
+The JSON Schema of a property's return annotation, as `plain_value` writes such values.
+"""
+
+from __future__ import annotations
+
+import datetime
+import types
+import typing
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from functools import cache
+from typing import Annotated, Any, TypeVar
+
+from django.db import models
+
+from ..attribute_checks import PublicClass, unknown_names
+from .columns import JSON, KINDS, ColumnType, stored_field
+
+T = TypeVar("T", bound="type[FieldType]")
+
+
+class FieldType:
+    """How values of a model field are written as JSON and read from it.
+
+    Register a subclass with ``@mcp.register_field_type(FieldClass)``. There is one instance for
+    each model field. None is null and reaches neither method.
+    """
+
+    #: The JSON Schema of what ``to_json`` returns and ``from_json`` takes.
+    schema: Mapping[str, Any] = {}
+
+    def __init__(self, field: Any) -> None:
+        self.field = field
+
+    def to_json(self, value: Any) -> Any:
+        """Return the JSON of ``value``, which is the instance's attribute."""
+        raise NotImplementedError
+
+    def from_json(self, data: Any) -> Any:
+        """Return the value that ``data`` stands for. Raise ``ValueError`` or ``ValidationError``.
+
+        ``data`` fits ``schema``. Without this method the field is shown and never written.
+        """
+        raise NotImplementedError
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether clients can only read the field."""
+        return type(self).from_json is FieldType.from_json
+
+
+_TYPES: dict[str, type[FieldType]] = {}
+
+
+def register_field_type(*fields: type[Any] | str) -> Callable[[T], T]:
+    """Decorate a ``FieldType`` subclass to register it for these field classes.
+
+    A class may be given by its dotted path, so that it need not be imported.
+    """
+    paths = [field if isinstance(field, str) else path_of(field) for field in fields]
+    if not paths:
+        raise TypeError("A field type is registered for field classes: name one at least.")
+    for field in fields:
+        if isinstance(field, type) and issubclass(field, models.ForeignKey):
+            raise TypeError(f"A {field.__name__} shows the key of its row: it takes no field type.")
+
+    def register(cls: T) -> T:
+        if not (isinstance(cls, type) and issubclass(cls, FieldType)):
+            raise TypeError(f"{cls!r} is not a subclass of mcp.FieldType.")
+        if cls.to_json is FieldType.to_json:
+            raise TypeError(f"{cls.__name__} has no to_json, so nothing could be shown.")
+        known = PublicClass(
+            FieldType, "field type", ("schema", "is_read_only"), ("to_json", "from_json")
+        )
+        for message, hint in unknown_names(cls, known):
+            raise TypeError(f"{message} {hint}")
+        _TYPES.update(dict.fromkeys(paths, cls))
+        conversion.cache_clear()
+        return cls
+
+    return register
+
+
+def path_of(cls: type[Any]) -> str:
+    """The dotted path of a class."""
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def field_type(field: Any) -> FieldType | None:
+    """The type of `field`, or None where it is a plain column or unknown."""
+    return conversion(field)[0]
+
+
+@cache
+def conversion(field: Any) -> tuple[FieldType | None, Any, ColumnType | None]:
+    """The type of `field`, the field whose values its column holds, and the kind of the column.
+
+    Cached, because every value of every row asks.
+    """
+    stored = stored_field(field)
+    if not isinstance(stored, models.Field):
+        return _type_of(stored), stored, None
+    return _type_of(stored), stored, KINDS.get(stored.get_internal_type())
+
+
+def _type_of(field: Any) -> FieldType | None:
+    for cls in type(field).__mro__:
+        if made := _TYPES.get(path_of(cls)):
+            return made(field)
+    # A custom field may name a field of Django as its column without being a subclass of it.
+    if not isinstance(field, models.Field) or field.is_relation:
+        return None
+    known = _TYPES.get(f"django.db.models.{field.get_internal_type()}")
+    return known(field) if known else None
+
+
+def is_managed(field: Any) -> bool:
+    """Whether `field` has no column of its own: its attribute is a manager or made of columns."""
+    return bool(field.many_to_many or not getattr(field, "concrete", False))
+
+
+def or_null(schema: Mapping[str, Any]) -> JSON:
+    """`schema`, or null."""
+    kinds = schema.get("type")
+    if "anyOf" in schema or "description" in schema or kinds is None:
+        return {"anyOf": [*schema.get("anyOf", [schema]), {"type": "null"}]}
+    kinds = kinds if isinstance(kinds, list) else [kinds]
+    choices = {"enum": [*schema["enum"], None]} if "enum" in schema else {}
+    return {**schema, "type": [*(kind for kind in kinds if kind != "null"), "null"]} | choices
+
+
+_SCHEMAS: Mapping[Any, JSON] = {
+    bool: {"type": "boolean"},
+    int: {"type": "integer"},
+    float: {"type": ["number", "null"]},  # NaN is null
+    str: {"type": "string"},
+    Decimal: {"type": "string"},
+    uuid.UUID: {"type": "string", "format": "uuid"},
+    datetime.datetime: {"type": "string", "format": "date-time"},
+    datetime.date: {"type": "string", "format": "date"},
+    datetime.time: {"type": "string"},
+    datetime.timedelta: {"type": "string"},
+    bytes: {"type": "string", "contentEncoding": "base64"},
+    list: {"type": "array"},
+    tuple: {"type": "array"},
+    set: {"type": "array"},
+    frozenset: {"type": "array"},
+    dict: {"type": "object"},
+}
+_ARRAYS = (list, set, frozenset, Sequence)
+_MAPPINGS = (dict, Mapping)
+# What each type of JSON is in Python. True is no number.
+_NAMES: Mapping[type, tuple[str, ...]] = {
+    bool: ("boolean",),
+    int: ("integer", "number"),
+    float: ("number",),
+    type(None): ("null",),
+    list: ("array",),
+    dict: ("object",),
+}
+
+
+def returned_schema(function: Callable[..., Any]) -> JSON | None:
+    """The schema of what `function` returns; None where its annotation does not tell."""
+    try:
+        hints = typing.get_type_hints(function)
+    except Exception:  # an annotation is any code, and may name what only type checkers import
+        return None
+    return _schema(hints["return"]) if "return" in hints else None
+
+
+def _schema(annotation: Any) -> JSON | None:
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        return _schema(inner[0])
+    if origin in (typing.Union, types.UnionType):
+        return _optional(inner)
+    if origin in _ARRAYS or (origin is tuple and inner[1:] == (...,)):
+        items = _schema(inner[0])
+        return {"type": "array"} | ({"items": items} if items else {})
+    if origin in _MAPPINGS:
+        values = _schema(inner[1])
+        return {"type": "object"} | ({"additionalProperties": values} if values else {})
+    try:
+        return _SCHEMAS.get(origin or annotation)
+    except TypeError:  # not hashable
+        return None
+
+
+def _optional(inner: tuple[Any, ...]) -> JSON | None:
+    """The schema of `X | None`."""
+    rest = [part for part in inner if part is not type(None)]
+    schema = _schema(rest[0]) if len(rest) == 1 else None
+    if schema is None:
+        return None
+    kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    return schema | {"type": [*dict.fromkeys([*kinds, "null"])]}
+
+
+def fits(schema: JSON, value: Any) -> bool:
+    """Whether the JSON `value` is of the types of a schema that was made here."""
+    names = ("string",) if isinstance(value, str) else _NAMES.get(type(value), ())
+    kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    if not any(name in kinds for name in names):
+        return False
+    if isinstance(value, list) and "items" in schema:
+        return all(fits(schema["items"], item) for item in value)
+    if isinstance(value, dict) and "additionalProperties" in schema:
+        return all(fits(schema["additionalProperties"], item) for item in value.values())
+    return True

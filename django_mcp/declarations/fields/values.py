@@ -1,0 +1,335 @@
+"""
+What a field's value is to a client: its JSON, and the JSON Schema of that.
+
+`field_value` always fits `field_schema`, whatever a row holds - also what Django does not enforce
+on save (choices, lengths, formats) - and a path of the server never leaves. The types of fields
+that are no plain columns are here, too.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime
+import json
+import math
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from enum import Enum
+from typing import Any
+
+from django.core.exceptions import SuspiciousOperation
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import models
+from django.db.models.fields.files import FieldFile
+from django.utils.duration import duration_iso_string
+from django.utils.functional import Promise
+from django.utils.text import capfirst
+
+from .columns import JSON, AnyField, from_datetime, kind_of
+from .field_types import FieldType, conversion, field_type, or_null, register_field_type
+
+FileURI = Callable[[str], str]
+MAX_CHOICES = 200
+ANYTHING = ["string", "number", "boolean", "object", "array", "null"]
+FILE: JSON = {
+    "type": ["object", "null"],
+    "properties": {
+        "name": {"type": "string", "description": "The file's name, without a folder."},
+        "size": {"type": ["integer", "null"], "description": "Bytes; null if it is not there."},
+        "uri": {"type": "string", "description": "The resource to read the file from."},
+    },
+    "required": ["name", "size"],
+    "additionalProperties": False,
+}
+
+
+def is_known(field: AnyField) -> bool:
+    """Whether values of `field` can be written as JSON."""
+    found = field_type(field)
+    if isinstance(found, ArrayType):
+        return is_known(found.base)
+    return found is not None or kind_of(field) is not None
+
+
+def field_value(field: AnyField, value: Any) -> Any:
+    """The JSON of `value`, an instance's value of `field` (also one that was not saved yet)."""
+    if value is None:
+        return None
+    found, stored, kind = conversion(field)
+    if found is not None:
+        return plain_value(found.to_json(value))
+    assert kind is not None
+    value = stored.to_python(value.value if isinstance(value, Enum) else value)
+    if value is not None and not isinstance(value, kind.python):
+        # The field of a package shows its column as an object of its own: a country, a time zone.
+        # `get_prep_value` is Django's way back to what the column holds.
+        value = kind.make().to_python(stored.get_prep_value(value))
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    return kind.encode(_rounded(stored, value))
+
+
+def field_schema(field: AnyField, nullable: bool) -> JSON:
+    """The JSON Schema of `field_value`, without title and description."""
+    found, kind = field_type(field), kind_of(field)
+    if found is not None:
+        return or_null(found.schema) if nullable else dict(found.schema)
+    assert kind is not None
+    schema = dict(kind.schema)
+    if nullable or schema["type"] == "number":  # a float may be NaN
+        schema["type"] = [schema["type"], "null"]
+    return _with_choices(field, schema)
+
+
+def read_value(field: AnyField, data: Any) -> Any:
+    """The value that JSON stands for. Raises ValueError or ValidationError."""
+    if data is None:
+        return None
+    if (found := field_type(field)) is not None:
+        return found.from_json(data)
+    kind = kind_of(field)
+    assert kind is not None
+    return kind.read(data)
+
+
+def describe(field: Any, way: Iterable[Any] = ()) -> JSON:
+    """`title` and `description`, from `verbose_name`, `help_text` and the choices' labels.
+
+    A title that says no more than the field's name is left out: a model reads each in every list
+    of tools.
+    """
+    steps = (*way, field)
+    title = " ".join(str(getattr(each, "verbose_name", each.name)) for each in steps)
+    lines = [str(getattr(field, "help_text", "")), _labels(field)]
+    description = " ".join(line for line in lines if line)
+    said = {} if _same(title, " ".join(each.name for each in steps)) else {"title": capfirst(title)}
+    return said | ({"description": description} if description else {})
+
+
+def _same(words: str, name: Any) -> bool:
+    """Whether `words` are those of `name`, such as "First name" of "first_name"."""
+    return words.casefold() == str(name).replace("_", " ").casefold()
+
+
+def file_value(file: FieldFile, name: str, file_uri: FileURI | None) -> JSON | None:
+    """A file's name, size and address; None where there is no file."""
+    if not file:
+        return None
+    shown: JSON = {"name": basename(file.name or ""), "size": _size(file)}
+    return shown | ({"uri": file_uri(name)} if file_uri else {})
+
+
+def basename(path: str) -> str:
+    return path.replace("\\", "/").rpartition("/")[2]
+
+
+def choices_of(field: AnyField) -> list[tuple[Any, str]]:
+    """The choices that a schema lists: JSON value and label. None at all of very many."""
+    flat = [(value, str(label)) for value, label in getattr(field, "flatchoices", None) or []]
+    pairs = [(field_value(field, value), label) for value, label in flat if value not in (None, "")]
+    return pairs if len(pairs) <= MAX_CHOICES else []
+
+
+def plain_value(value: Any) -> Any:
+    """The JSON of what a property or a field type gave; raises TypeError for what has none."""
+    if isinstance(value, Enum):
+        return plain_value(value.value)
+    for kinds, convert in _PLAIN:
+        if isinstance(value, kinds):
+            return convert(value)
+    raise TypeError(f"A {type(value).__name__} has no JSON: give plain values.")
+
+
+def _rounded(field: AnyField, value: Any) -> Any:
+    """A decimal with as many places as a database gives it."""
+    places = getattr(field, "decimal_places", None)
+    if not isinstance(value, Decimal) or places is None:
+        return value
+    try:
+        return value.quantize(Decimal(1).scaleb(-places))
+    except InvalidOperation:  # more digits than can be
+        return value
+
+
+def _with_choices(field: AnyField, schema: JSON) -> JSON:
+    """Examples and no `enum`: Django lets a row keep what its choices once allowed."""
+    values = [value for value, _ in choices_of(field)]
+    return schema | {"examples": values} if values else schema
+
+
+def _labels(field: Any) -> str:
+    pairs = choices_of(field) if isinstance(field, models.Field) and not field.is_relation else []
+    return "; ".join(f"{value}: {label}" for value, label in pairs if not _same(label, value))
+
+
+def _size(file: FieldFile) -> int | None:
+    try:
+        return int(file.size)
+    except (OSError, NotImplementedError, SuspiciousOperation):
+        return None
+
+
+def _mapping(value: Mapping[Any, Any]) -> JSON:
+    return {str(key): plain_value(item) for key, item in value.items()}
+
+
+# The types of Django's own fields, of contrib.postgres, and of packages that many projects have.
+
+
+@register_field_type("django.db.models.BinaryField")
+class BinaryType(FieldType):
+    """Bytes, as base64."""
+
+    schema = {"type": "string", "contentEncoding": "base64"}
+
+    def to_json(self, value: Any) -> str:
+        return base64.b64encode(bytes(value)).decode()
+
+    def from_json(self, data: Any) -> bytes:
+        try:
+            return base64.b64decode(data, validate=True)
+        except binascii.Error:
+            raise ValueError("This is no base64.") from None
+
+
+@register_field_type("django.db.models.FileField")
+class FileType(FieldType):
+    """A file; how one is written, the tool that does it knows."""
+
+    schema = FILE
+
+    def to_json(self, value: Any) -> JSON | None:
+        return file_value(value, self.field.name, None)
+
+
+@register_field_type("django.db.models.FilePathField")
+class FilePathType(FieldType):
+    """The name of a file, without its folder; never written, for it names files of the server."""
+
+    schema = {"type": "string"}
+
+    def to_json(self, value: Any) -> str:
+        return basename(str(value))
+
+
+@register_field_type("django.db.models.JSONField")
+class JsonType(FieldType):
+    """Any JSON."""
+
+    schema = {"type": ANYTHING}
+
+    def to_json(self, value: Any) -> Any:
+        # Through the field's own encoder, to what a client reads; NaN is no JSON.
+        encoder = getattr(self.field, "encoder", DjangoJSONEncoder)
+        text = json.dumps(self.field.get_prep_value(value), cls=encoder)
+        return json.loads(text, parse_constant=lambda constant: None)
+
+    def from_json(self, data: Any) -> Any:
+        return data
+
+
+@register_field_type("wagtail.fields.StreamField")
+class StreamType(JsonType):
+    """The blocks of a StreamField, each `{"type", "value", "id"}`."""
+
+    def __init__(self, field: Any) -> None:
+        super().__init__(field)
+        block = {"type": {"enum": [*field.stream_block.child_blocks]}, "value": {}}
+        properties = block | {"id": {"type": "string"}}
+        items = {"type": "object", "properties": properties, "required": ["type", "value"]}
+        self.schema = {"type": "array", "items": items}
+
+    def from_json(self, data: Any) -> Any:
+        # The model validates no block; in a form the blocks do that themselves.
+        return self.field.stream_block.clean(self.field.to_python(data))
+
+
+@register_field_type("taggit.managers.TaggableManager")
+class TagsType(FieldType):
+    """The names of the tags."""
+
+    schema = {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 100}}
+
+    def to_json(self, value: Any) -> list[str]:
+        return sorted(tag.name for tag in value.all())  # `names()` would not use a prefetch
+
+    def from_json(self, data: Any) -> list[str]:
+        return sorted(set(data))
+
+
+@register_field_type("django.contrib.postgres.fields.array.ArrayField")
+class ArrayType(FieldType):
+    """A list of the values of another field."""
+
+    def __init__(self, field: Any) -> None:
+        super().__init__(field)
+        self.base: AnyField = field.base_field
+        if is_known(self.base):
+            self.schema = {"type": "array", "items": field_schema(self.base, nullable=True)}
+
+    def to_json(self, value: Any) -> list[Any]:
+        return [field_value(self.base, item) for item in value]
+
+    def from_json(self, data: Any) -> list[Any]:
+        return [read_value(self.base, item) for item in data]
+
+
+@register_field_type("django.contrib.postgres.fields.hstore.HStoreField")
+class HStoreType(FieldType):
+    """Texts by name."""
+
+    schema = {"type": "object", "additionalProperties": {"type": ["string", "null"]}}
+
+    def to_json(self, value: Any) -> JSON:
+        return dict(value)
+
+    def from_json(self, data: Any) -> JSON:
+        return dict(data)
+
+
+@register_field_type("django.contrib.postgres.fields.ranges.RangeField")
+class RangeType(FieldType):
+    """A range: its ends, null where it has none, and which of them belong to it."""
+
+    def __init__(self, field: Any) -> None:
+        super().__init__(field)
+        end = field_schema(field.base_field, nullable=True)
+        self.schema = {
+            "type": "object",
+            "properties": {
+                "lower": end,
+                "upper": end,
+                "bounds": {"enum": ["[)", "[]", "(]", "()"]},
+                "empty": {"const": True},
+            },
+            "additionalProperties": False,
+        }
+
+    def to_json(self, value: Any) -> JSON:
+        if value.isempty:
+            return {"empty": True}
+        ends = {name: field_value(self.field.base_field, getattr(value, name)) for name in ENDS}
+        return ends | {"bounds": value._bounds}
+
+    def from_json(self, data: Any) -> Any:
+        if data.get("empty"):
+            return self.field.range_type(empty=True)
+        lower, upper = (read_value(self.field.base_field, data.get(name)) for name in ENDS)
+        return self.field.range_type(lower, upper, data.get("bounds", "[)"))
+
+
+ENDS: Sequence[str] = ("lower", "upper")
+_PLAIN: tuple[tuple[type | tuple[type, ...], Callable[[Any], Any]], ...] = (
+    ((bool, int, type(None)), lambda value: value),
+    (float, lambda value: value if math.isfinite(value) else None),
+    ((str, Promise, uuid.UUID), str),
+    (Decimal, lambda value: format(value, "f")),
+    (datetime.datetime, from_datetime),
+    ((datetime.date, datetime.time), lambda value: value.isoformat()),
+    (datetime.timedelta, duration_iso_string),
+    ((bytes, bytearray, memoryview), lambda value: base64.b64encode(bytes(value)).decode()),
+    (Mapping, _mapping),
+    ((list, tuple, set, frozenset), lambda value: [plain_value(item) for item in value]),
+)

@@ -1,0 +1,169 @@
+"""
+The whitelist of a model: what of a row a client may see, and nothing else.
+
+Rule: what is not named is neither shown nor loaded, and a page of rows costs as many queries as
+one row. `values()` always fits `schema()`.
+"""
+
+from __future__ import annotations
+
+import mimetypes
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, TypeVar
+
+from django.core.exceptions import FieldError
+from django.db import models
+
+from ..schemas import problem
+from ..secret_names import SECRET_COLUMN
+from .columns import JSON
+from .entries import Column, Entry, Related, Typed, entry_of, method_of
+from .field_types import field_type
+from .keys import ModelClass, Path, names_of
+from .values import FileType, FileURI, basename, is_known
+
+M = TypeVar("M", bound=models.Model)
+
+
+class FieldSet:
+    """
+    What is shown of a model's rows: fields, forward paths, relations' keys and properties, by name.
+
+    A property is given its whole row, so naming one loads every column of it (and keeps the
+    queryset's own `select_related` and `prefetch_related`, which are otherwise dropped).
+    """
+
+    def __init__(
+        self,
+        model: ModelClass,
+        names: Sequence[str],
+        methods: Mapping[str, Callable[..., Any]] | None = None,
+    ) -> None:
+        self.model = model
+        self.names = names
+        self.methods = methods or {}
+
+    @cached_property
+    def entries(self) -> dict[str, Entry]:
+        """What each name stands for; raises FieldError for a name that stands for nothing."""
+        return {name: self._entry(name) for name in self.names}
+
+    def _entry(self, name: str) -> Entry:
+        if name in self.methods:
+            return method_of(name, self.methods[name])
+        return entry_of(self.model, name)
+
+    def problems(self) -> list[str]:
+        """What is wrong with the whitelist, in words for the developer; [] if nothing is."""
+        if isinstance(self.names, str) or not self.names:
+            return [f"{self.names!r} is not a list of the fields that a client may see."]
+        repeated = {repr(name) for name in self.names if list(self.names).count(name) > 1}
+        problems = [f"{name} is named twice." for name in sorted(repeated)]
+        return problems + [text for name in self.names for text in self._problems_of(name)]
+
+    def _problems_of(self, name: str) -> Iterator[str]:
+        try:
+            entry = self._entry(str(name))
+        except FieldError as error:
+            yield str(error)
+            return
+        if SECRET_COLUMN.search(name):
+            yield f"{name!r} looks like a secret: no client may see it."
+        if name in self.methods and name in names_of(self.model):
+            yield f"{name!r} is both a field of the model and a method of the resource."
+        if isinstance(entry, Column):
+            yield from _problems_of_column(entry)
+        if isinstance(entry, Related) and entry.path is not None:
+            yield from _problems_of_path(entry.name, entry.path, elsewhere=True)
+        found = entry.type if isinstance(entry, Typed) else None
+        found = field_type(entry.path.field) if isinstance(entry, Column) else found
+        if found is not None and (wrong := problem(found.schema)):
+            yield f"{name!r}: {type(found).__name__}.schema: {wrong}"
+
+    @property
+    def files(self) -> list[str]:
+        """The names that show a file."""
+        return [name for name, entry in self.entries.items() if _is_file(entry)]
+
+    def mime_type(self, instance: models.Model, name: str) -> str:
+        """What kind of file `instance` has under `name`, told by the file's name."""
+        path = str(getattr(instance, name))
+        return mimetypes.guess_type(basename(path))[0] or "application/octet-stream"
+
+    def target(self, name: str) -> ModelClass | None:
+        """The model of the row whose key is shown under `name`; None if it is no single key."""
+        return self.entries[name].target
+
+    def select(self, queryset: models.QuerySet[M], *, whole: bool = False) -> models.QuerySet[M]:
+        """`queryset` with just what `values()` reads; with `whole`, every column of its own."""
+        entries = list(self.entries.values())
+        whole = whole or any(entry.needs_row for entry in entries)
+        if not whole:  # what else is joined would be loaded for nothing
+            queryset = queryset.select_related(None).prefetch_related(None)
+        loads = [] if _joins_deeply(queryset.query.select_related) else self._loads(whole)
+        if joins := [path for entry in entries for path in entry.joins()]:
+            queryset = queryset.select_related(*joins)
+        # The project's own prefetch of a manager may have a queryset: it counts, and not ours.
+        prefetched = {getattr(each, "prefetch_to", each) for each in _prefetches_of(queryset)}
+        missing = [each for each in self._prefetches() if each not in prefetched]
+        return queryset.prefetch_related(*missing).defer(None).only(*loads)
+
+    def complete(self, row: models.Model, queryset: models.QuerySet[Any]) -> None:
+        """Prefetch what `select()` asked `queryset` to, for a row that was fetched without it."""
+        models.prefetch_related_objects([row], *_prefetches_of(queryset))
+
+    def _prefetches(self) -> list[models.Prefetch[str] | str]:
+        return [each for entry in self.entries.values() for each in entry.prefetches()]
+
+    def _loads(self, whole: bool) -> list[str]:
+        own = [field.attname for field in self.model._meta.concrete_fields] if whole else []
+        keys = [field.attname for field in self.model._meta.pk_fields]
+        named = [name for entry in self.entries.values() for name in entry.loads()]
+        return [*keys, *own, *named]
+
+    def values(
+        self, instance: models.Model, file_uri: FileURI | None = None, request: Any = None
+    ) -> JSON:
+        """What a client sees of `instance`; `file_uri(name)` gives the address of a file."""
+        entries = self.entries.items()
+        return {name: entry.value(instance, file_uri, request) for name, entry in entries}
+
+    def schema(self) -> JSON:
+        """The JSON Schema of `values()`, in the active language."""
+        return {
+            "type": "object",
+            "properties": {name: entry.schema() for name, entry in self.entries.items()},
+            "required": list(self.entries),
+            "additionalProperties": False,
+        }
+
+
+def _prefetches_of(queryset: models.QuerySet[Any]) -> Sequence[models.Prefetch[str] | str]:
+    return queryset._prefetch_related_lookups  # type: ignore[attr-defined,no-any-return]
+
+
+def _joins_deeply(joined: Any) -> bool:
+    """Whether rows of joined rows are joined, which what is loaded of those must not forbid."""
+    return joined is True or bool(joined) and any(joined.values())
+
+
+def _is_file(entry: Entry) -> bool:
+    return isinstance(entry, Column) and isinstance(field_type(entry.path.field), FileType)
+
+
+def _problems_of_column(entry: Column) -> Iterator[str]:
+    yield from _problems_of_path(entry.name, entry.path, elsewhere=bool(entry.path.relations))
+
+
+def _problems_of_path(name: str, path: Path, *, elsewhere: bool) -> Iterator[str]:
+    """What is wrong with the column at the end of `path`; `elsewhere` it is of another row."""
+    field = path.field
+    if not is_known(field):
+        kind = type(field).__name__
+        yield (
+            f"{name!r} is a {kind}, of which no JSON is known: register a field type "
+            "(mcp.register_field_type), or name a property or a method instead."
+        )
+    if elsewhere and isinstance(field_type(field), FileType):
+        yield f"{name!r} is another row's file: show it by that model's own resource."

@@ -1,0 +1,89 @@
+"""
+What was declared, as it was written, until the registry is resolved.
+
+Rule: a record looks at nothing. What cannot be declared is a problem of the
+checks, not an error of the import; a decorator that was called and never
+applied is one of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.core.checks import CheckMessage, Error
+from django.core.exceptions import ImproperlyConfigured
+
+if TYPE_CHECKING:
+    from .declaration import Declaration
+
+PENDING, REGISTER = "pending", "register"
+
+
+class Registration:
+    """One declaration: ``thing`` was given to the decorator ``kind``.
+
+    A pending one has no thing yet, but the kind that it is pending of.
+    """
+
+    def __init__(
+        self, kind: str, thing: Any, options: dict[str, Any], subjects: tuple[Any, ...] = ()
+    ) -> None:
+        self.kind, self.thing, self.options, self.subjects = kind, thing, options, subjects
+
+    def __str__(self) -> str:
+        return getattr(self.thing, "__qualname__", repr(self.thing))
+
+    @property
+    def is_pending(self) -> bool:
+        return self.kind == PENDING
+
+    def of(self, thing: Any) -> Registration:
+        """What a pending record becomes when it is applied."""
+        return Registration(self.thing, thing, dict(self.options), self.subjects)
+
+    def same_as(self, other: Registration) -> bool:
+        """Whether both declare the same thing in the same place."""
+        return self._place() == other._place()
+
+    def _place(self) -> tuple[Any, ...]:
+        named = (self.options.get("name"), self.options.get("uri"))
+        return (self.kind, self.thing, self.subjects, *named)
+
+    def declarations(self, problems: list[CheckMessage]) -> list[Declaration]:
+        """What it declares; what cannot be is added to ``problems``."""
+        if self.is_pending:
+            return []
+        try:
+            return self._made()
+        except (TypeError, ImproperlyConfigured) as error:
+            hint = "See the options of Server.tool, prompt, resource and register."
+            problems.append(Error(str(error), hint=hint, obj=self, id="django_mcp.E003"))
+            return []
+
+    def _made(self) -> list[Declaration]:
+        from .prompts import Prompt
+        from .resources import Resource
+        from .tools import Tool
+
+        if self.kind == REGISTER:
+            if not is_declaration(self.thing):
+                raise TypeError(f"{self} is no Tool, Resource, Prompt or ModelResource.")
+            return self.thing.made_for(self.subjects)  # type: ignore[no-any-return]
+        kinds: dict[str, type[Declaration]] = {"tool": Tool, "prompt": Prompt, "resource": Resource}
+        return [kinds[self.kind].of(self.thing, **self.options)]
+
+    def problem(self) -> CheckMessage:
+        """A decorator that decorates nothing."""
+        given = [getattr(subject, "__name__", repr(subject)) for subject in self.subjects]
+        given += [f"{name}={value!r}" for name, value in self.options.items()]
+        return Error(
+            f"{self.thing}({', '.join(given)}) was called and never applied.",
+            hint="Use it as a decorator, or pass the class: register(Model, Resource).",
+            obj=self.thing,
+            id="django_mcp.E002",
+        )
+
+
+def is_declaration(thing: Any) -> bool:
+    """Whether ``thing`` is a class that can be registered."""
+    return hasattr(thing, "made_for")

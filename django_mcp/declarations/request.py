@@ -1,0 +1,392 @@
+"""What the project's code receives: who asks, of which server, and how to talk back.
+
+Rule: a ``Request`` waits for nothing. To ask is to look for the answer and,
+when there is none, to unwind the call; it runs again with the answer. What is
+said goes to ``say``, which whoever runs the call gave. So a request needs no
+loop and no thread, and can be rebuilt from (principal, server, host).
+
+What the client can be asked, as the project's code wants to know it.
+
+Rule: it reads what the client offers (``protocol.capabilities``) and decides
+nothing itself.
+
+An ``HttpRequest`` made from a request, for code that wants one.
+
+Rule: it names the server's public URL, carries the user, and has neither body
+nor Authorization header: nothing of the wire leaks into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
+
+from asgiref.sync import sync_to_async
+from django.core.handlers.wsgi import WSGIRequest
+from django.http import HttpRequest
+
+from ..auth.principal import Auth, Principal
+from ..conf import settings
+from ..exceptions import InputRequired, OnceNeeded, Stopped, Unsupported
+from ..protocol.capabilities import lacking
+from .elicitation import (
+    MISSING,
+    Elicit,
+    Question,
+    Root,
+    Roots,
+    Sample,
+    Sampled,
+    WrongAnswer,
+    read_answer,
+)
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+
+    from .server import Server
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCapabilities:
+    """``request.can``: what this client can be asked."""
+
+    offered: Mapping[str, Any]
+
+    def lacks(self, required: Mapping[str, Any]) -> dict[str, Any]:
+        """The part of ``required``, client capabilities, that this client does not offer."""
+        return lacking(self.offered, required)
+
+    def _has(self, name: str, *features: str) -> bool:
+        return not self.lacks({name: {feature: {} for feature in features}})
+
+    @property
+    def elicit(self) -> bool:
+        return self._has("elicitation", "form")
+
+    @property
+    def elicit_url(self) -> bool:
+        return self._has("elicitation", "url")
+
+    @property
+    def sample(self) -> bool:
+        return self._has("sampling")
+
+    @property
+    def sample_tools(self) -> bool:
+        return self._has("sampling", "tools")
+
+    @property
+    def sample_context(self) -> bool:
+        return self._has("sampling", "context")
+
+    @property
+    def roots(self) -> bool:
+        return self._has("roots")
+
+    def extension(self, name: str) -> Mapping[str, Any] | None:
+        """The client's settings for an extension, or None when it does not have it."""
+        found = (self.offered.get("extensions") or {}).get(name)
+        return found if isinstance(found, Mapping) else None
+
+
+class CallNotifier(Protocol):
+    """Where a call's words go while it works."""
+
+    def progress(self, done: float, total: float | None, message: str | None) -> None: ...
+
+    def log(self, level: str, data: Any, logger: str | None) -> None: ...
+
+    def release(self) -> None: ...
+
+    async def apause(self) -> None: ...
+
+
+class NoNotifier:
+    """For a request that nobody listens to: a subscription, a page, a test."""
+
+    def progress(self, done: float, total: float | None, message: str | None) -> None: ...
+
+    def log(self, level: str, data: Any, logger: str | None) -> None: ...
+
+    def release(self) -> None: ...
+
+    async def apause(self) -> None: ...
+
+
+@dataclass(slots=True)
+class KnownAnswers:
+    """What is known from earlier rounds of a call.
+
+    ``known`` are answers by the digest of their question; ``named`` came with
+    the request under a key of the client's choosing; ``remembered`` are the
+    values of ``once``. ``used`` collects what this run has looked at of all these.
+    """
+
+    known: dict[str, dict[str, Any]] = field(default_factory=dict)
+    named: dict[str, dict[str, Any]] = field(default_factory=dict)
+    remembered: dict[str, Any] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+
+    @property
+    def replaying(self) -> bool:
+        """Whether the run is still where an earlier one has been."""
+        return not self.used.issuperset((*self.known, *self.remembered))
+
+
+class Request:
+    """A call as the project's code sees it: the first argument, always.
+
+    It is not an ``HttpRequest``; ``.http`` is one, for code that wants one.
+    """
+
+    def __init__(
+        self,
+        principal: Principal,
+        server: Server,
+        *,
+        host: str | None = None,
+        revision: str = "",
+        client_info: Mapping[str, Any] | None = None,
+        offered: Mapping[str, Any] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        answers: KnownAnswers | None = None,
+        say: CallNotifier | None = None,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.principal, self.server, self.host, self.revision = principal, server, host, revision
+        self.client_info = client_info or {}
+        self.meta = meta or {}
+        self.can = ClientCapabilities(offered or {})
+        self._answers = answers or KnownAnswers()
+        self._say: CallNotifier = say or NoNotifier()
+        self._stopped = stopped
+        self._occurrences: dict[str, int] = {}
+        self.asks = True
+
+    @property
+    def user(self) -> Any:
+        """The user the call acts as, or an ``AnonymousUser``; never lazy."""
+        return self.principal.user
+
+    @property
+    def auth(self) -> Auth | None:
+        """The verified token's scopes and application; None where there is no token."""
+        return self.principal.auth
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the client has taken the call back."""
+        return self._stopped()
+
+    @cached_property
+    def http(self) -> HttpRequest:
+        """An ``HttpRequest`` for code that wants one: with ``.user``, without body or token."""
+
+        return http_request(self)
+
+    # Saying.
+
+    def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
+        """Tell the client how far the call is. Values that do not rise are left out."""
+        self._go_on()
+        if not self._answers.replaying:
+            self._say.progress(done, total, message)
+
+    def log(self, level: str, data: Any, *, logger: str | None = None) -> None:
+        """Send the client a log message of an RFC 5424 ``level``: "debug" to "emergency".
+
+        ``data`` is any JSON value. It is sent when the client asked for that
+        level. Write nothing there that the caller may not know.
+        """
+        self._go_on()
+        if not self._answers.replaying:
+            self._say.log(level, data, logger)
+
+    def release_stream(self) -> None:
+        """End the connection that waits for the answer; the client comes back for it.
+
+        For a call that takes long, so that no connection is held open for it.
+        Where a client cannot come back - over stdio, without a session - this
+        does nothing.
+        """
+        self._go_on()
+        if not self._answers.replaying:
+            self._say.release()
+
+    # Asking.
+
+    def elicit(
+        self,
+        message: str,
+        schema: Any = bool,
+        *,
+        key: str | None = None,
+        default: Any = MISSING,
+        url: str | None = None,
+        timeout: float | None = None,
+    ) -> Any:
+        """Ask the user, with a form of ``schema`` or something to do at ``url``.
+
+        Returns the answer's value. Raises ``Declined`` when the user declines
+        or cancels (or returns ``default`` if one is given), ``Unsupported``
+        when the client cannot be asked, ``TimedOut`` when nobody answers within
+        ``timeout`` seconds. Code above the question runs again with the answer.
+        """
+        schema = None if url is not None else schema
+        return self._one(Elicit(message, schema, key, default, url, timeout))
+
+    def sample(self, messages: Any, **options: Any) -> Sampled:
+        """Let the client's model go on from ``messages``; options as of ``mcp.Sample``."""
+        sampled: Sampled = self._one(Sample(messages, **options))
+        return sampled
+
+    def roots(self, *, key: str | None = None, timeout: float | None = None) -> list[Root]:
+        """The folders the client works in; asked for once in a call."""
+        roots: list[Root] = self._one(Roots(key=key, timeout=timeout))
+        return roots
+
+    def ask(self, /, **questions: Question) -> dict[str, Any]:
+        """Ask several questions at once; the answers come under the same names.
+
+        On the wire a question goes by its ``key``, else by its name here.
+        """
+        self._go_on()
+        keys = {name: question.key or name for name, question in questions.items()}
+        if len(set(keys.values())) < len(keys):
+            raise ValueError(f"Each question has a key of its own, not {', '.join(keys.values())}.")
+        found = {name: self._answer(keys[name], asked) for name, asked in questions.items()}
+        missing = {name: ask for name, (ask, value) in found.items() if ask is not None}
+        if missing:
+            raise InputRequired(missing)
+        return {name: value() for name, (_, value) in found.items()}
+
+    def once(self, key: str, function: Callable[[], Any]) -> Any:
+        """Do a step once for the whole call, however often it runs.
+
+        ``function`` runs and commits on its own; its JSON value is remembered
+        and returned in every later run of the call.
+        """
+        self._go_on()
+        if key not in self._answers.remembered:
+            self._check_asks()
+            raise OnceNeeded(key, function)
+        self._answers.used.add(key)
+        return self._answers.remembered[key]
+
+    def _one(self, question: Question) -> Any:
+        return self.ask(**{question.key or "": question})[question.key or ""]
+
+    def _answer(self, name: str, question: Question) -> tuple[Any, Callable[[], Any]]:
+        """The question if it must be asked, and how to get its value if not."""
+        question = question.of(self)
+        wire = repr(question.wire())
+        self._occurrences[wire] = self._occurrences.get(wire, 0) + 1
+        digest = question.digest(self._occurrences[wire])
+        asking = (name or digest, digest, question)
+        answer = self._find(name, digest)
+        if answer is None:
+            self._check_askable(question)
+            return asking, lambda: None
+        try:
+            value = read_answer(question, answer)
+        except WrongAnswer as wrong:
+            self._answers.known.pop(digest, None)
+            return (name or digest, digest, question.again(str(wrong))), lambda: None
+        except Exception as error:
+            return None, _raiser(error)
+        return None, lambda: value
+
+    def _find(self, name: str, digest: str) -> dict[str, Any] | None:
+        self._answers.used.add(digest)
+        found = self._answers.known.get(digest)
+        if found is None and name:
+            found = self._answers.named.pop(name, None)  # for one question, not for its like
+            if found is not None:
+                self._answers.known[digest] = found
+        return found
+
+    def _check_askable(self, question: Question) -> None:
+        self._check_asks()
+        question.check()
+        lacking = self.can.lacks(question.required())
+        if lacking:
+            raise Unsupported(lacking)
+
+    def _check_asks(self) -> None:
+        if not self.asks:
+            raise RuntimeError("Nothing can be asked here: not in lists, completion or on commit.")
+
+    def _go_on(self) -> None:
+        if self._stopped():
+            raise Stopped()
+
+    # The same from asynchronous code.
+
+    async def aprogress(
+        self, done: float, total: float | None = None, message: str | None = None
+    ) -> None:
+        await self._say.apause()
+        self.progress(done, total, message)
+
+    async def alog(self, level: str, data: Any, *, logger: str | None = None) -> None:
+        await self._say.apause()
+        self.log(level, data, logger=logger)
+
+    async def arelease_stream(self) -> None:
+        self.release_stream()
+
+    async def aelicit(self, message: str, schema: Any = bool, **options: Any) -> Any:
+        if Elicit(message, schema).looks_up:
+            return await sync_to_async(self.elicit)(message, schema, **options)
+        return self.elicit(message, schema, **options)
+
+    async def asample(self, messages: Any, **options: Any) -> Sampled:
+        return self.sample(messages, **options)
+
+    async def aroots(self, **options: Any) -> list[Root]:
+        return self.roots(**options)
+
+    async def aask(self, /, **questions: Question) -> dict[str, Any]:
+        if any(question.looks_up for question in questions.values()):
+            return await sync_to_async(self.ask)(**questions)
+        return self.ask(**questions)
+
+    async def aonce(self, key: str, function: Callable[[], Any]) -> Any:
+        return self.once(key, function)
+
+
+def _raiser(error: Exception) -> Callable[[], Any]:
+    def value() -> Any:
+        raise error
+
+    return value
+
+
+def http_request(request: Request) -> HttpRequest:
+    """A GET of the server's endpoint by the request's user."""
+    made = WSGIRequest(environ(request))
+    made.user = request.user
+    return made
+
+
+def environ(request: Request) -> dict[str, Any]:
+    """A GET of the server's endpoint by nobody, as WSGI has it."""
+    origin = urlsplit(settings.URL)
+    secure = origin.scheme == "https"
+    host = request.host or origin.netloc
+    address = urlsplit(f"//{host}")
+    return {
+        "REQUEST_METHOD": "GET",
+        "PATH_INFO": f"/{request.server.path}",
+        "SCRIPT_NAME": "",
+        "SERVER_NAME": address.hostname or "",
+        "SERVER_PORT": str(address.port or (443 if secure else 80)),
+        "HTTP_HOST": host,
+        "wsgi.url_scheme": origin.scheme or "http",
+        "wsgi.input": BytesIO(),
+    }

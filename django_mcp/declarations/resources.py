@@ -1,0 +1,193 @@
+"""
+Resources: what a client may read, at an address.
+
+Rule: a resource has one URI or one RFC 6570 template; the variables of a
+template are the arguments of its function. Reading returns text, bytes or
+data, and never a path of this machine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from django.core.checks import CheckMessage, Warning
+from django.core.exceptions import ImproperlyConfigured
+
+from ..protocol.uri_template import Template
+from .attribute_checks import require_method
+from .content import MEDIA_TYPE, URI, Annotations, ResourceLink
+from .declaration import Declaration
+
+if TYPE_CHECKING:
+    from .arguments import Arguments
+    from .catalog import Catalog
+    from .completions import Completer
+    from .request import Request
+
+SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):")
+# "Servers SHOULD use this scheme only when the client is able to fetch and load the resource
+# directly from the web" (server/resources, "https://"); or what a client might take for contents.
+FETCHED_BY_CLIENTS = {"http", "https", "data", "javascript"}
+
+
+class Resource(Declaration):
+    """Something to read: set ``uri`` and write ``read(self, request, ...)``.
+
+    ``uri`` may be an RFC 6570 template, whose variables are the arguments of
+    ``read``. ``listed`` says whether it is shown in lists; ``size`` is in
+    bytes; ``cache`` is how many seconds a client may keep what it read, and
+    ``shared`` whether that is the same for everybody, so that caches between
+    us may keep it too.
+    """
+
+    kind = "resource"
+    entry = "read"
+    uri: str = ""
+    mime_type: str | None = None
+    size: int | None = None
+    last_modified: datetime | None = None
+    audience: Iterable[str] | None = None
+    priority: float | None = None
+    listed: bool = True
+    cache: int = 0
+    shared: bool = False
+
+    template: Template | None
+    arguments: Arguments
+    completers: dict[str, Completer]
+
+    def read(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        """The contents: text, bytes, data, ``Contents`` or a list of them."""
+        raise NotImplementedError
+
+    def get_size(self, request: Request) -> int | None:
+        """How many bytes it is, where that is known without reading it."""
+        return self.size
+
+    def get_last_modified(self, request: Request) -> datetime | None:
+        """When it last changed."""
+        return self.last_modified
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether lists show it to everybody in the same way."""
+        own, plain = type(self), Resource
+        sized = own.get_size is not plain.get_size
+        return not sized and own.get_last_modified is plain.get_last_modified
+
+    @property
+    def is_template(self) -> bool:
+        return "{" in self.uri
+
+    def match(self, uri: str) -> dict[str, str] | None:
+        """The variables with which this resource is at ``uri``, or None."""
+        if self.template is not None:
+            return self.template.match(uri)
+        return {} if uri == self.uri else None
+
+    def definition(self) -> dict[str, Any]:
+        """The template, or the resource without what depends on who asks."""
+        address = {"uriTemplate": self.uri} if self.is_template else {"uri": self.uri}
+        mime_type = {"mimeType": self.mime_type} if self.mime_type else {}
+        return address | self.about() | mime_type | self._annotations(None)
+
+    def entry_for(self, request: Request) -> dict[str, Any]:
+        """The resource as ``request``'s list shows it: to a token too narrow, as declared."""
+        if self.lacking(request):
+            return self.definition()
+        size = self.get_size(request)
+        shown = self.definition() | self._annotations(self.get_last_modified(request))
+        return shown | ({"size": size} if size is not None else {})
+
+    def _annotations(self, modified: datetime | None) -> dict[str, Any]:
+        audience = None if self.audience is None else list(self.audience)
+        written = Annotations(audience, self.priority, modified).write()
+        return {"annotations": written} if written else {}
+
+    def link(self, uri: str = "") -> ResourceLink:
+        """A link to this resource, for a tool to return."""
+        return ResourceLink(
+            uri or self.uri, self.name, self.title, self.description, self.mime_type
+        )
+
+    @property
+    def rests_on(self) -> Iterable[Declaration]:
+        """What its arguments are rows of."""
+        return self.arguments.resources
+
+    # Resolution.
+
+    def resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
+        yield from super().resolve(catalog)
+        if self.shared and not self.is_public:
+            hint = "Say permission = mcp.PUBLIC, or drop shared."
+            yield self.error("What is shared is read by everybody.", 46, hint)
+        wrong = [*self._address_problems(), *self._argument_problems(catalog)]
+        yield from wrong or self._variable_problems()
+
+    def _common_problems(self) -> Iterator[CheckMessage]:
+        yield from super()._common_problems()
+        if type(self.cache) is not int or self.cache < 0:
+            hint = "Whole seconds; 0 keeps nothing."
+            yield self.error(f"cache is {self.cache!r}, which is no time.", 47, hint)
+        if self.mime_type is not None and not MEDIA_TYPE.match(self.mime_type):
+            hint = 'Such as "text/markdown".'
+            yield self.error(f"{self.mime_type!r} is no media type.", 48, hint)
+        try:
+            self._annotations(None)
+        except (TypeError, ValueError) as error:
+            yield self.error(str(error), 49, 'audience = ["user"], priority = 0.5')
+
+    def _address_problems(self) -> Iterator[CheckMessage]:
+        self.template = None
+        scheme = SCHEME.match(self.uri) if isinstance(self.uri, str) else None
+        if scheme is None or not (self.is_template or URI.match(self.uri)):
+            yield self.error(f"{self.uri!r} is no URI.", 40, 'Such as "policy://{name}".')
+            return
+        if scheme[1] in FETCHED_BY_CLIENTS:
+            hint = "Use a scheme of your own for what is to be read here."
+            message = f"Clients may fetch {scheme[1]!r} URIs themselves, without their token."
+            yield Warning(message, hint=hint, obj=self, id="django_mcp.W041")
+        try:
+            self.template = Template(self.uri) if self.is_template else None
+        except ValueError as error:
+            yield self.error(f"{self.uri!r} is no URI template: {error}", 42, "See RFC 6570.")
+
+    def _argument_problems(self, catalog: Catalog) -> Iterator[CheckMessage]:
+        from .arguments import arguments_of, text_problems
+        from .completions import completers_of
+
+        try:
+            require_method(self)
+            self.arguments = arguments_of(self.function, catalog.find)
+        except ImproperlyConfigured as error:
+            yield self.error(str(error), 43, "Every argument needs a name and a type.")
+            return
+        wrong = [*text_problems(self, self.arguments)]
+        yield from wrong
+        self.completers = {} if wrong else completers_of(self.arguments)
+
+    def _variable_problems(self) -> Iterator[CheckMessage]:
+        variables = set(self.template.names if self.template else ())
+        parameters = self.arguments.parameters
+        for name in sorted(set(parameters) - variables):
+            if parameters[name].required:
+                yield self.error(f"{name} is no variable of {self.uri}.", 44, "Name it there.")
+        for name in sorted(variables - set(parameters)):
+            yield self.error(f"{{{name}}} is no argument of the function.", 45, "Add it.")
+
+    def is_there(self, request: Request, variables: Mapping[str, str]) -> bool:
+        """Whether there is something to watch, beside what the arguments' binding shows."""
+        return True
+
+    @property
+    def teller(self) -> str:
+        """What decides in the end, behind every gate that can be asked: for the developer."""
+        return f"{self.origin()} reads it"
+
+    def values(self, variables: Mapping[str, str]) -> dict[str, Any]:
+        """The arguments in a URI's variables. Raises ``InvalidArguments``."""
+        return self.arguments.read_text(variables)

@@ -1,0 +1,178 @@
+"""
+Rows that a tool returns, checked before they are sent.
+
+A row leaves only through its resource: its ``fields`` say what is shown, and a
+row that a read would not find is an error, whichever query the tool got it
+from. ``trusted`` marks rows that the author means to show all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from ipaddress import IPv4Network, IPv6Network
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from uuid import UUID
+
+from django.core.files.base import File
+from django.db import connections
+from django.db.models import Model
+
+from ..exceptions import ToolError
+
+if TYPE_CHECKING:
+    from .catalog import Catalog
+    from .model_resources import ModelResource
+    from .request import Request
+
+T = TypeVar("T")
+MAX_LOGGED_KEYS = 10
+# Values of these types hold no rows. Most values are of them, so they cost one set lookup.
+PLAIN_TYPES = frozenset(
+    (str, int, float, bool, type(None), bytes, Decimal, date, datetime, time, timedelta, UUID)
+)
+# What has many items, and none that could be a row.
+NO_CONTAINERS = (str, bytes, bytearray, memoryview, range, IPv4Network, IPv6Network)
+Path = tuple[str | int, ...]
+
+
+class Trusted:
+    """What ``trusted`` was given. No dataclass: pydantic would write one by itself."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+
+
+def trusted(rows: T) -> T:
+    """Return ``rows`` from a tool without asking ``get_queryset`` whether their caller sees them.
+
+    ``rows`` is an instance, a list of them or a queryset. The ``fields`` of their resource apply.
+    """
+    # The type is that of ``rows``, so that a tool annotated ``-> Invoice`` type-checks.
+    return cast(T, Trusted(rows))
+
+
+class HiddenRows(ToolError):
+    """Not found."""
+
+    def __init__(self, resource: ModelResource, rows: Sequence[Model]) -> None:
+        super().__init__()
+        keys = ",".join(str(row.pk) for row in rows[:MAX_LOGGED_KEYS])
+        more = ",..." if len(rows) > MAX_LOGGED_KEYS else ""
+        self.detail = f"model={resource.model._meta.label} count={len(rows)} pk={keys}{more}"
+
+
+class ReturnedRows:
+    """The rows of one result: one query checks all those of a model and a database."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[ModelResource, str | None], list[Model]] = {}
+
+    def add(self, resource: ModelResource, row: Model) -> None:
+        self._rows.setdefault((resource, row._state.db), []).append(row)
+
+    def check(self, request: Request) -> None:
+        """Raise ``HiddenRows`` if ``request``'s user could not read one of the rows."""
+        for (resource, using), rows in self._rows.items():
+            visible = set(_visible_keys(resource, request, rows, using))
+            if hidden := [row for row in rows if _key(resource, row) not in visible]:
+                raise HiddenRows(resource, hidden)
+
+
+class RowCollector:
+    """Find the rows in a value of a declared type, before pydantic reads their attributes.
+
+    ``paths`` lead to the attributes that the type has anywhere. Rows of models without a resource
+    are left to the type: no resource says who sees them.
+    """
+
+    def __init__(self, catalog: Catalog, paths: Collection[Path]) -> None:
+        self.rows = ReturnedRows()
+        self._catalog, self._paths = catalog, paths
+        # The values too: the id of one that is deleted may be given to another.
+        self._seen: dict[int, Any] = {}
+
+    def collect(self, value: Any, *, fixed: bool = False) -> Any:
+        """Return ``value`` with lists in the place of iterators, and without ``trusted``.
+
+        What is ``fixed`` is an attribute, which is not replaced. Raises ``ValueError`` where an
+        iterator would have to be.
+        """
+        kind = type(value)
+        if kind in PLAIN_TYPES:
+            return value
+        if kind is dict:
+            pairs = value.items()
+            return {self.collect(k): self.collect(one, fixed=fixed) for k, one in pairs}
+        if kind in (list, tuple, set, frozenset):
+            return kind([self.collect(one, fixed=fixed) for one in value])
+        if kind is Trusted:
+            return value.rows
+        if isinstance(value, Iterator):
+            if fixed:
+                raise ValueError(f"a {kind.__name__} can be read only once")
+            return [self.collect(one) for one in value]
+        if id(value) not in self._seen:
+            self._seen[id(value)] = value
+            self._look_into(value)
+        return value
+
+    def _look_into(self, value: Any) -> None:
+        if isinstance(value, type):
+            return
+        if isinstance(value, Model):
+            self._add(value)
+        elif isinstance(value, Mapping):
+            self.collect(list(value.items()), fixed=True)
+        elif isinstance(value, File):
+            # Its content is not read. The row of a file field says who may see the file.
+            if self._paths:
+                self.collect(getattr(value, "instance", None))
+        elif isinstance(value, Iterable) and not isinstance(value, NO_CONTAINERS):
+            self.collect(list(value), fixed=True)
+        # Of a row, too: a nested type may be filled from a related row.
+        for path in self._paths:
+            self.collect(_at(value, path), fixed=True)
+
+    def _add(self, row: Model) -> None:
+        kind = row.__class__  # that of the row, where it is lazy
+        if not self._catalog.models.keys().isdisjoint(kind.__mro__):
+            self.rows.add(self._catalog.resource_of(kind), row)
+
+
+def _at(value: Any, path: Path) -> Any:
+    """What is at ``path`` in ``value``, or None."""
+    try:
+        for step in path:
+            value = getattr(value, step) if isinstance(step, str) else value[step]
+    except Exception:  # whatever a property raises: pydantic meets it again, if it reads there
+        return None
+    return value
+
+
+def _key(resource: ModelResource, row: Any) -> tuple[Any, ...]:
+    # As the database gives it: a row that was just made may hold a UUID as text.
+    fields = resource.model._meta.pk_fields
+    return tuple(field.to_python(getattr(row, field.attname)) for field in fields)
+
+
+def _visible_keys(
+    resource: ModelResource, request: Request, rows: Sequence[Model], using: str | None
+) -> Iterator[tuple[Any, ...]]:
+    keys = {_key(resource, row) for row in rows}
+    saved = [key if len(key) > 1 else key[0] for key in keys if None not in key]
+    # Whoever may not use the resource is not asked about in get_queryset: it may need a user.
+    if not saved or not resource.allows(request):
+        return
+    # In the database that the row is from: a replica may not have what this call has written.
+    queryset = resource.get_queryset(request).using(using)
+    permits = resource.gate(request)
+    names = [field.attname for field in resource.model._meta.pk_fields]
+    size = connections[queryset.db].features.max_query_params or len(saved)
+    for start in range(0, len(saved), size):
+        found = queryset.filter(pk__in=saved[start : start + size])
+        if permits is None:
+            yield from found.values_list(*names)
+        else:
+            yield from (_key(resource, row) for row in found if permits(row))

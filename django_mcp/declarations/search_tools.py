@@ -1,0 +1,278 @@
+"""
+What a ModelResource brings along: a tool that searches its rows, and its files.
+
+Rule: both see what the resource shows - its queryset, its fields, its
+permission - and add nothing to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from django.core.checks import CheckMessage
+from django.core.exceptions import ImproperlyConfigured, ValidationError
+
+from ..conf import settings
+from ..exceptions import InvalidArguments, ToolError
+from ..protocol.jsonrpc import ResourceNotFound
+from ..protocol.uri_template import Template
+from .arguments import Arguments
+from .bindings import KeyBinding
+from .completions import ranked
+from .content import Contents
+from .cursors import digest, opened, seal
+from .declaration import Declaration
+from .fields.keys import key_value, or_uri
+from .outputs import Output
+from .permissions import RuleDecision
+from .resources import Resource
+from .tools import Tool
+
+if TYPE_CHECKING:
+    from .catalog import Catalog
+    from .model_resources import ModelResource
+    from .request import Request
+
+
+def derived_from(resource: ModelResource) -> Iterator[Declaration]:
+    """The search tool, where there is something to search by, and the files."""
+    if resource.search_fields or resource.filter_fields:
+        yield SearchTool(resource)
+    if resource.field_set.files:
+        yield FileResource(resource)
+
+
+SAYS_MORE = {"title", "description", "examples", "contentEncoding"}  # than a name
+
+
+class ModelRowsDeclaration(Declaration):
+    """What a model resource brings along: whoever may use the one may use the other."""
+
+    _resource: ModelResource
+
+    def origin(self) -> str:
+        return self._resource.origin()
+
+    @property
+    def is_public(self) -> bool:
+        return self._resource.is_public
+
+    def has_permission(self, request: Request) -> bool:
+        return self._resource.allows(request)
+
+    @property
+    def rests_on(self) -> Iterable[Declaration]:
+        return (self._resource,)
+
+    def _own_scopes(self) -> tuple[str, ...]:
+        return ()
+
+    def reason(self, request: Request) -> RuleDecision:
+        return self._resource.reason(request)
+
+    @property
+    def rule(self) -> str:
+        return self._resource.rule
+
+
+class SearchTool(ModelRowsDeclaration, Tool):
+    """Finds rows of a model resource by text and by filters, page by page."""
+
+    read_only = True
+    open_world = False
+
+    def __init__(self, resource: ModelResource) -> None:
+        self._resource = resource
+        self.name = f"search_{resource.name}"
+        self.title = f"Search {resource.model._meta.verbose_name_plural}"
+        self.description = " ".join([*self._sentences()])
+        self.permission = resource.permission
+
+    def _sentences(self) -> Iterator[str]:
+        """What it finds, and what rows have."""
+        resource = self._resource
+        how = "text and fields" if resource.search_fields else "fields"
+        yield f"Find {resource.model._meta.verbose_name_plural} by {how}, page by page."
+        yield f"Each has {', '.join(resource.fields)}."
+
+    @property
+    def is_free(self) -> bool:
+        return self._resource.is_free
+
+    def resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
+        self._targets = dict(self._found_targets(catalog))
+        self.arguments = Arguments(schema=self._input_schema(), handwritten=True)
+        self.output = Output()
+        self.output.schema = self._output_schema()
+        yield from ()
+
+    def _found_targets(self, catalog: Catalog) -> Iterator[tuple[str, ModelResource]]:
+        """The filters that take keys of another resource's rows."""
+        for name, each in self._resource.search.filters.items():
+            if each.target is not None:
+                with suppress(ImproperlyConfigured):  # not registered: by primary key alone
+                    yield name, catalog.find(each.target)
+
+    def _input_schema(self) -> dict[str, Any]:
+        schema = self._resource.search.schema()
+        for name in self._targets:
+            schema["properties"][name] = _with_uris(schema["properties"][name])
+        return schema
+
+    def _output_schema(self) -> dict[str, Any]:
+        """The page, and of its rows what their names in the description do not say.
+
+        A model reads every definition in a list of tools before it does anything, and many clients
+        do not show it this schema at all.
+        """
+        shown, filters = self._resource.field_set.entries, self._resource.search.filters
+        told = {
+            name: schema
+            for name, entry in shown.items()
+            if name not in filters and not SAYS_MORE.isdisjoint(schema := entry.schema())
+        }
+        row = {"type": "object"} | ({"properties": told} if told else {})
+        results = {"type": "array", "items": row}
+        return {
+            "type": "object",
+            "properties": {"results": results, "next_cursor": {"type": "string"}},
+            "required": ["results"],
+        }
+
+    def handle(self, request: Any, *args: Any, **arguments: Any) -> dict[str, Any]:
+        """The rows of one page, and the cursor of the next."""
+        resource = self._resource
+        asked = {key: value for key, value in arguments.items() if key not in ("cursor", "limit")}
+        purpose = self._purpose(request, asked)
+        after = self._position(arguments.get("cursor"), purpose)
+        arguments |= {
+            name: self._primary_keys(target, arguments[name], request)
+            for name, target in self._targets.items()
+            if name in arguments
+        }
+        try:
+            limit = resource.search.limit(arguments)
+            found = resource.search.apply(resource.get_queryset(request), arguments)
+            keyset = resource.search.keyset(arguments)
+            rows, position = keyset.page(
+                resource.selected(found), after, limit, resource.gate(request)
+            )
+        except ValueError as error:
+            raise InvalidArguments(str(error)) from None
+        except ValidationError as error:  # a field that takes only valid values in a query
+            raise InvalidArguments(" ".join(error.messages)) from None
+        shown = [resource.row_values(row, request) for row in rows]
+        return {"results": shown} | ({"next_cursor": seal(position, purpose)} if position else {})
+
+    def _primary_keys(self, target: ModelResource, value: Any, request: Request) -> Any:
+        """``value`` with primary keys in the place of URIs, also of each in a list."""
+        if isinstance(value, list):
+            return [self._primary_keys(target, one, request) for one in value]
+        variables = target.match(value) if isinstance(value, str) else None
+        if not variables:
+            return value
+        if target.by_pk:
+            return variables[target.lookup]
+        # The caller must see the row, or the filter would tell what a hidden row is called.
+        return key_value(KeyBinding(target).fetch(value, request, write=False))
+
+    def _purpose(self, request: Request, asked: dict[str, Any]) -> str:
+        """A cursor goes on with this search, of this user, and with no other."""
+        return f"search:{request.server.name}:{digest(self.name, request.principal.key, asked)}"
+
+    def _position(self, cursor: Any, purpose: str) -> Any:
+        if cursor is None:
+            return None
+        try:
+            return opened(cursor, purpose)
+        except ValueError:
+            raise InvalidArguments(
+                "cursor: it is not of this search; search again without it."
+            ) from None
+
+
+def _with_uris(prop: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a filter by key, which takes a URI, too."""
+    if prop["type"] == "array":
+        return prop | {"items": or_uri(prop["items"])}
+    about = {name: prop[name] for name in ("title", "description") if name in prop}
+    about["description"] = about["description"].replace("Key of", "Key or URI of", 1)
+    return or_uri(prop) | about
+
+
+class FileResource(ModelRowsDeclaration, Resource):
+    """The files of a model resource's rows, read through the row."""
+
+    listed = False
+
+    def __init__(self, resource: ModelResource) -> None:
+        self._resource = resource
+        self.name, self.title = f"{resource.name}_file", f"File of a {resource.verbose_name}"
+        self.permission = resource.permission
+        self.uri = f"{resource.uri}/{{file}}"
+
+    @property
+    def rows(self) -> ModelResource:
+        """The resource whose rows have the files."""
+        return self._resource
+
+    def resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
+        resource = self._resource
+        self.template = Template(self.uri)
+        self.arguments = Arguments()
+        self.completers = {
+            resource.lookup: resource.complete,
+            "file": lambda request, text, context: ranked(resource.field_set.files, text),
+        }
+        yield from ()
+
+    def values(self, variables: Any) -> dict[str, Any]:
+        return dict(variables)
+
+    def is_there(self, request: Request, variables: Any) -> bool:
+        """Whether it is a file of a row that may be read."""
+        resource = self._resource
+        try:
+            key = resource.key(variables[resource.lookup])
+        except ValueError:
+            return False
+        return variables["file"] in resource.field_set.files and key in resource.fetch(
+            request, [key]
+        )
+
+    def read(self, request: Any, *args: Any, **variables: Any) -> Any:
+        """The bytes of one file. Raises ``ResourceNotFound``."""
+        resource, name = self._resource, variables["file"]
+        files = resource.field_set
+        try:
+            key = resource.key(variables[resource.lookup])
+        except ValueError:
+            raise ResourceNotFound(self.uri) from None
+        row = resource.fetch(request, [key]).get(key)
+        if row is None or name not in files.files or not getattr(row, name):
+            raise ResourceNotFound(self.uri)
+        try:
+            mime_type = files.mime_type(row, name)
+            return Contents(_data(getattr(row, name), mime_type), mime_type=mime_type)
+        except FileNotFoundError:
+            raise ResourceNotFound(self.uri) from None
+
+
+def _data(file: Any, mime_type: str) -> str | bytes:
+    """The text of a text file in UTF-8, the bytes of any other."""
+    data = _bytes(file)
+    if not mime_type.startswith("text/"):
+        return data
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+def _bytes(file: Any) -> bytes:
+    if file.size > settings.RESULT_SIZE:
+        raise ToolError(f"The file has more than the {settings.RESULT_SIZE:,} bytes allowed.")
+    with file.open("rb") as opened_file:
+        return bytes(opened_file.read())

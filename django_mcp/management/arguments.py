@@ -1,0 +1,298 @@
+"""
+Arguments of the commands: ``key=value`` pairs for a tool, and the user, scopes and server.
+
+``arguments`` converts texts to the types of the tool's schema. A text that fits none of them is
+passed unchanged, and the server's validation reports it. ``key:=json`` is parsed as JSON, as in
+httpie. A name without a user or server is an error with a hint, and is never replaced by a similar
+one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from math import isfinite
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.core.management.base import CommandError, CommandParser
+from django.db.utils import DatabaseError, OperationalError, ProgrammingError
+
+from ..auth.principal import Auth, Principal, anonymous
+from ..declarations.request import Request
+from ..declarations.schema_summary import forms
+from ..declarations.server import Server, server_named, servers
+from ..exceptions import Misdeclared
+from ..tokens import check_scopes
+from ..web.clients import TOKEN
+
+PAIR = re.compile(r"(?P<name>[^=:]+)(?P<sign>:?=)(?P<text>.*)", re.S)
+BOOLEANS = {
+    "true": True, "yes": True, "y": True, "on": True,
+    "false": False, "no": False, "n": False, "off": False,
+}  # fmt: skip
+INTEGER = re.compile(r"-?[0-9]+\Z")
+NO = object()
+
+Schema = Mapping[str, Any]
+
+
+def arguments(given: Iterable[str], schema: Schema) -> dict[str, Any]:
+    """Return the arguments in ``key=value`` texts. Raise ``ValueError`` with a readable message."""
+    texts: dict[str, list[str]] = {}
+    found: dict[str, Any] = {}
+    for one in given:
+        pair = PAIR.fullmatch(one)
+        if pair is None:
+            raise ValueError(f"{one!r} is no argument: write key=value, or key:=json.")
+        if pair["sign"] == "=":
+            texts.setdefault(pair["name"], []).append(pair["text"])
+        else:
+            _put(found, pair["name"], _json(pair["name"], pair["text"]), schema)
+    for name, values in texts.items():
+        _put(found, name, typed(name, values, _part(name, schema), schema), schema)
+    return found
+
+
+def _json(name: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{name}: {text[:80]!r} is no JSON: {error}.") from None
+
+
+# Names.
+
+
+def _steps(name: str, schema: Schema) -> list[str]:
+    """Return the path to a value: "a.b" is b in a, unless a property has the name "a.b"."""
+    return [name] if name in _properties(schema, schema) else name.split(".")
+
+
+def _properties(part: Any, root: Schema) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for form in forms(part, root):
+        found |= form.get("properties") or {}
+    return found
+
+
+def _part(name: str, schema: Schema) -> Any:
+    """Return the schema of the value with that name."""
+    part: Any = schema
+    for step in _steps(name, schema):
+        part = _properties(part, schema).get(step, {})
+    return part
+
+
+def _put(found: dict[str, Any], name: str, value: Any, schema: Schema) -> None:
+    *way, last = _steps(name, schema)
+    for step in way:
+        found = found.setdefault(step, {})
+        if not isinstance(found, dict):
+            raise ValueError(f"{name}: {step} is given as a value as well.")
+    if last in found:
+        raise ValueError(f"{name} is given twice.")
+    found[last] = value
+
+
+# Values.
+
+
+def typed(name: str, texts: Sequence[str], part: Any, root: Schema) -> Any:
+    """Return the value of an argument's texts. Raise ``ValueError`` with a readable message."""
+    possible = forms(part, root)
+    lists = [form for form in possible if form.get("type") == "array"]
+    whole = len(texts) == 1 and texts[0].startswith("[")
+    if lists and not whole:
+        kinds = forms(lists[0].get("items", {}), root)
+        others = [form for form in possible if form not in lists]
+        single = _read(texts[0], others) if others and len(texts) == 1 else NO
+        return [value(text, kinds) for text in texts] if single is NO else single
+    if len(texts) > 1:
+        raise ValueError(f"{name} is given {len(texts)} times, and takes one value.")
+    return value(texts[0], possible)
+
+
+def value(text: str, possible: Sequence[Schema]) -> Any:
+    """Return the value of a text by the first schema that fits, else the text."""
+    read = _read(text, possible)
+    return text if read is NO else read
+
+
+def _read(text: str, possible: Sequence[Schema]) -> Any:
+    for form in possible:
+        for choice in _choices(form):
+            if _written(choice) == text:
+                return choice
+    kinds = {kind for form in possible for kind in _kinds(form)}
+    for kind, read in READERS.items():
+        if kind in kinds and (found := read(text, kinds)) is not NO:
+            return found
+    return NO
+
+
+def _choices(form: Schema) -> list[Any]:
+    listed = form.get("enum") or ([form["const"]] if "const" in form else [])
+    titled = form.get("oneOf") or form.get("anyOf") or []
+    return [*listed, *(one["const"] for one in titled if "const" in one)]
+
+
+def _written(choice: Any) -> str:
+    return choice if isinstance(choice, str) else json.dumps(choice)
+
+
+def _kinds(form: Schema) -> list[str]:
+    kinds = form.get("type", [])
+    return kinds if isinstance(kinds, list) else [kinds]
+
+
+def _null(text: str, kinds: set[str]) -> Any:
+    return None if text == "null" or (not text and "string" not in kinds) else NO
+
+
+def _boolean(text: str, kinds: set[str]) -> Any:
+    return BOOLEANS.get(text.lower(), NO)
+
+
+def _integer(text: str, kinds: set[str]) -> Any:
+    return int(text) if INTEGER.match(text) else NO
+
+
+def _number(text: str, kinds: set[str]) -> Any:
+    """Return a number, but ``NO`` if text is allowed and a float would lose digits."""
+    if INTEGER.match(text):
+        return int(text)
+    try:
+        number = float(text)
+        exact = Decimal(text) == Decimal(repr(number))
+    except (ValueError, InvalidOperation):
+        return NO
+    return number if isfinite(number) and (exact or "string" not in kinds) else NO
+
+
+def _structure(text: str, kinds: set[str]) -> Any:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return NO
+    return found if isinstance(found, dict | list) else NO
+
+
+READERS = {
+    "null": _null, "boolean": _boolean, "integer": _integer, "number": _number,
+    "object": _structure, "array": _structure,
+}  # fmt: skip
+
+
+EMPTY = (
+    "The server {name!r} declares nothing. What is exposed is declared in the mcp.py of an app: "
+    "'manage.py startmcp APP' writes one."
+)
+
+UNMIGRATED = (OperationalError, ProgrammingError)  # raised for tables that do not exist
+
+
+def add_server(parser: CommandParser) -> None:
+    parser.add_argument(
+        "--server", metavar="NAME", default="default", help="the server (default: default)"
+    )
+
+
+def add_user(parser: CommandParser, told: str) -> None:
+    parser.add_argument("--user", metavar="NAME", help=told)
+    add_scopes(parser)
+
+
+def add_scopes(parser: CommandParser) -> None:
+    parser.add_argument(
+        "--scope", metavar="SCOPE", action="append", default=[],
+        help="a scope, as of an access token; may be repeated (default: without any token)",
+    )  # fmt: skip
+
+
+def served(name: str) -> Server:
+    """Return the server of that name, with declarations and no errors. Raise ``CommandError``."""
+    if named(name).is_empty:
+        found = ", ".join(one.public_name for one in servers() if not one.is_empty)
+        hint = f" Or name another server, by --server: {found}." if found else ""
+        raise CommandError(EMPTY.format(name=named(name).public_name) + hint)
+    return resolved(name)
+
+
+def resolved(name: str) -> Server:
+    """Return the server of that name, without errors. Raise ``CommandError``."""
+    server = named(name)
+    try:
+        server.ready()
+    except Misdeclared as error:
+        raise CommandError(f"What is declared cannot be served:\n{error}") from None
+    return server
+
+
+def named(name: str) -> Server:
+    """Return the server of that name, in whatever state. Raise ``CommandError``."""
+    try:
+        return server_named(name)
+    except LookupError as error:
+        raise CommandError(str(error)) from None
+
+
+def user_named(name: str) -> Any:
+    """Return the user of that name, active or not. Raise ``CommandError``."""
+    from django.contrib.auth import get_user_model
+
+    model = get_user_model()
+    try:
+        return model._default_manager.get_by_natural_key(name)
+    except model.DoesNotExist:
+        hint = (
+            f"A user goes by their {model.USERNAME_FIELD}; 'manage.py createsuperuser' makes one."
+        )
+        raise CommandError(f"There is no user {name!r}. {hint}") from None
+    except UNMIGRATED as error:
+        raise unmigrated(error) from error
+
+
+def principal(name: str | None, scopes: Sequence[str] = ()) -> Principal:
+    """Return the principal, anonymous without a name. Raise ``CommandError`` for inactive users."""
+    if name is None:
+        if scopes:
+            raise CommandError("--scope narrows what a user may do: say --user too.", returncode=2)
+        return anonymous()
+    user = user_named(name)
+    if not user.is_active:
+        raise CommandError(f"{name!r} is not active, and may use nothing but what is PUBLIC.")
+    return Principal(user, auth(scopes))
+
+
+def auth(scopes: Sequence[str]) -> Auth | None:
+    """Return a token with these scopes, None without scopes. Raise ``CommandError``."""
+    return Auth(frozenset(checked(scopes))) if scopes else None
+
+
+def checked(scopes: Sequence[str]) -> Sequence[str]:
+    """Return ``scopes`` after validation. Raise ``CommandError``."""
+    try:
+        check_scopes(scopes)
+    except ValidationError as error:
+        raise CommandError(" ".join(error.messages)) from None
+    return scopes
+
+
+def token(text: str | None) -> str | None:
+    """Return the given access token. Raise ``CommandError``, which does not contain it."""
+    if text is not None and not TOKEN.fullmatch(text):
+        raise CommandError("The token is letters, digits and ._~+/- alone.")
+    return text
+
+
+def unmigrated(error: DatabaseError) -> CommandError:
+    """Return the error for tables that probably do not exist yet."""
+    return CommandError(f"{error}\nHas 'manage.py migrate' been run?")
+
+
+def asking(principal: Principal, server: Server) -> Request:
+    """Return a request of the principal that no client sent."""
+    return Request(principal, server)

@@ -1,0 +1,360 @@
+"""Validation of authorization requests, and the data that the consent page shows.
+
+``asked`` returns a request as ``AuthorizationRequest``, after django-oauth-toolkit's validation and
+further checks. ``question`` makes of it the ``ConsentQuestion`` that the template renders.
+
+A request consists of the parameters in its URL, both when it is shown and when it is confirmed. The
+form adds only the chosen server, if the URL names none. The browser is never redirected to a URI
+that was not verified. Other errors are sent to the client (RFC 6749, 4.1.2.1; RFC 8707, 2).
+
+Names that a client registered are shown as unverified, without control and invisible characters.
+Only verified data is presented as fact: the host of a metadata document, and the redirect target.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote_plus, urlsplit
+
+from django.http import QueryDict
+from oauth2_provider.exceptions import FatalClientError, OAuthToolkitError
+from oauth2_provider.models import get_application_model
+from oauth2_provider.oauth2_backends import OAuthLibCore
+from oauth2_provider.scopes import get_scopes_backend
+from oauthlib.oauth2.rfc6749 import errors
+
+from ..protected.metadata import PORTS, canonical, served
+from .client_registry import is_vouched_for
+from .conf import issuer, settings
+from .models import ClientProfile, Source
+from .resource_indicators import meant
+from .scope_grants import joined, may_authorize, new
+
+if TYPE_CHECKING:
+    from ..declarations.server import Server
+
+MAX_SHOWN_NAME_LENGTH = 60  # characters of a name on the page
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+DOTS = str.maketrans("。．｡", "...")  # other characters that separate labels (UTS 46)
+# Invisible characters whose Unicode category is that of letters, marks or symbols.
+BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+SITE, DEVICE, APP = "site", "device", "app"
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """The target of a redirect: a site, a program on this device, or an app (by URI scheme)."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConsentClient:
+    """The client as the page shows it. ``host`` is that of its metadata document, or "".
+
+    ``source`` is ``MANUAL`` only if the site's staff registered the client. Only then is its name
+    presented as verified.
+    """
+
+    name: str
+    source: Source
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsentQuestion:
+    """The data of the consent page. If ``may`` is false, the user can only decline."""
+
+    client: ConsentClient
+    destination: Destination
+    servers: Mapping[str, str]  # titles by URL
+    scopes: Sequence[str]  # descriptions of the new scopes
+    held: Sequence[str]  # descriptions of the scopes that the client already holds
+    shown: str  # names of all scopes, separated by spaces; the form sends them back
+    user: Any
+    may: bool
+    choices: Mapping[str, str]  # titles by URL: servers of which the user chooses one
+
+
+def question(asked: AuthorizationRequest, user: Any) -> ConsentQuestion:
+    """Return what to show ``user``. If the request asks for more, new scopes are separate."""
+    fresh = new(asked.scopes, asked.held) or asked.scopes
+    choices = {uri: one for uri, one in asked.choices.items() if may_authorize(user, [one])}
+    may = may_authorize(user, list(asked.servers.values())) and bool(asked.servers or choices)
+    return ConsentQuestion(
+        client=client(asked.application),
+        destination=asked.destination,
+        servers=_titles(asked.servers),
+        scopes=in_words(fresh),
+        held=in_words(scope for scope in asked.scopes if scope not in fresh),
+        shown=" ".join(asked.scopes),
+        user=user,
+        may=may,
+        choices=_titles(choices),
+    )
+
+
+def _titles(servers: Mapping[str, Server]) -> dict[str, str]:
+    return {uri: str(one.title or one.public_name) for uri, one in servers.items()}
+
+
+def in_words(scopes: Iterable[str]) -> list[str]:
+    """Return the descriptions of scopes. A scope that is no longer offered keeps its name."""
+    words = get_scopes_backend().get_all_scopes()
+    return [str(words.get(scope) or scope) for scope in scopes]
+
+
+def client(application: Any) -> ConsentClient:
+    """Return how to show an application: as self-registered, unless the staff registered it."""
+    source = Source.MANUAL if is_vouched_for(application) else Source.DCR
+    if application.registration_source == Source.CIMD:
+        source = Source.CIMD
+    host = _host(application.client_id) if source is Source.CIMD else ""
+    return ConsentClient(plain(application.name), source, host)
+
+
+def plain(text: str) -> str:
+    """Return a name on one line, without invisible characters and text direction marks."""
+    seen = (" " if unicodedata.category(c)[0] in "CZ" or c in BLANK else c for c in _joined(text))
+    return " ".join("".join(seen).split())[:MAX_SHOWN_NAME_LENGTH].rstrip()
+
+
+def _joined(text: str) -> str:
+    """Remove format characters (Cf). They occur within words, so no space replaces them."""
+    composed = unicodedata.normalize("NFC", text)
+    return "".join(c for c in composed if unicodedata.category(c) != "Cf")
+
+
+def destination(uri: str) -> Destination | None:
+    """Return where a redirect URI leads; None if it is not allowed (OAuth 2.1, 2.3)."""
+    try:
+        parts = urlsplit(uri)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return None
+    if parts.scheme not in PORTS:
+        ours = parts.scheme in settings.REDIRECT_SCHEMES
+        return Destination(APP, plain(f"{parts.scheme}:{_below(host)}")) if ours else None
+    if not host or (parts.scheme == "http" and host not in LOOPBACK):
+        return None
+    at = "" if port in (None, PORTS[parts.scheme]) else f":{port}"
+    return Destination(DEVICE if host in LOOPBACK else SITE, f"{in_ascii(host)}{at}")
+
+
+def _below(host: str) -> str:
+    return f"//{in_ascii(host)}" if host else ""
+
+
+def _host(url: str) -> str:
+    return in_ascii(urlsplit(url).hostname or "")
+
+
+def in_ascii(host: str) -> str:
+    """Return a host in Punycode (RFC 3492), which shows letters that imitate other letters."""
+    if ":" in host:
+        return f"[{host}]"
+    named = unicodedata.normalize("NFKC", host.translate(DOTS)).lower()
+    return ".".join(map(_label, named.split(".")))
+
+
+def _label(label: str) -> str:
+    return label if label.isascii() else f"xn--{label.encode('punycode').decode()}"
+
+
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # not allowed in parameters (RFC 6749, Appendix A)
+CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636, 4.2: a SHA-256, in base64url
+MAX_NONCE_LENGTH = 255  # characters, the length of the column of a grant
+KEPT = ("client_id", "redirect_uri", "response_type", "state", "code_challenge",
+        "code_challenge_method", "nonce", "claims")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationRequest:
+    """A validated authorization request. For ``prompt`` see OpenID Connect Core, 3.1.2.1."""
+
+    application: Any
+    credentials: Mapping[str, Any]
+    destination: Destination
+    servers: Mapping[str, Server]
+    scopes: tuple[str, ...]
+    prompt: frozenset[str]
+    held: tuple[str, ...] = ()  # scopes that the client already holds
+    # If the request names no server and there are several: all of them. Then ``servers`` is empty.
+    choices: Mapping[str, Server] = field(default_factory=dict)
+
+    def for_server(self, uri: str) -> AuthorizationRequest:
+        """Return the request for the server that the user chose; unchanged if it is no choice."""
+        if uri not in self.choices:
+            return self
+        credentials = {**self.credentials, "resource": [uri]}
+        return replace(self, servers={uri: self.choices[uri]}, choices={}, credentials=credentials)
+
+    def holding(self, held: tuple[str, ...]) -> AuthorizationRequest:
+        """Return the request of a client that already holds these scopes.
+
+        If it asks for new scopes, the held ones are added.
+        """
+        return replace(self, held=held, scopes=joined(self.scopes, held))
+
+    def refused(self, error: str, description: str = "") -> OAuthToolkitError:
+        """Return the exception to raise, which sends this error to the client."""
+        return _refused(self.credentials, error, description)
+
+
+class QueryAlone(OAuthLibCore):  # type: ignore[misc]
+    """Read parameters only from the URL: oauthlib would let those of the form override them."""
+
+    def extract_body(self, request: Any) -> list[Any]:
+        return []
+
+    def _get_escaped_full_path(self, request: Any) -> str:
+        """Drop parameters without a value: they count as omitted (RFC 6749, 3.1)."""
+        parts = urlsplit(str(super()._get_escaped_full_path(request)))
+        said = [pair for pair in parts.query.split("&") if pair.partition("=")[2]]
+        return parts._replace(query="&".join(said)).geturl()
+
+
+def asked(
+    query: QueryDict, validated: Callable[[], tuple[list[str], dict[str, Any]]]
+) -> AuthorizationRequest:
+    """Return the authorization request of a query.
+
+    ``validated`` runs django-oauth-toolkit's validation. Both raise ``OAuthToolkitError`` for an
+    error that is sent to the client, and ``FatalClientError`` for one that only the user sees.
+    """
+    scopes, credentials = _validated(query, validated)
+    application = _application(credentials["client_id"])
+    to = _destination(query, application, credentials["redirect_uri"])
+    if ClientProfile.objects.filter(
+        client_id=application.client_id, blocked__isnull=False
+    ).exists():
+        raise FatalClientError(errors.InvalidClientIdError())
+    _demand(query, credentials)
+    servers, choices = _servers(query, credentials), {}
+    if len(servers) > 1 and not _named(query):
+        servers, choices = {}, servers
+    kept = {name: credentials.get(name) for name in KEPT} | {"resource": list(servers)}
+    return AuthorizationRequest(
+        application, kept, to, servers, tuple(dict.fromkeys(scopes)), prompt(query),
+        choices=choices,
+    )  # fmt: skip
+
+
+def _application(client_id: str) -> Any:
+    """Return the client's row. It may have been deleted since the request was validated."""
+    found = get_application_model().objects.filter(client_id=client_id).first()
+    if found is None:
+        raise FatalClientError(errors.InvalidClientIdError())
+    return found
+
+
+def _destination(query: QueryDict, application: Any, uri: str) -> Destination:
+    """Return the redirect target. Raise ``FatalClientError`` if it is missing or not allowed.
+
+    Clients with a metadata document must send ``redirect_uri``. The document's default may change
+    between the consent page and the user's decision.
+    """
+    if application.registration_source == Source.CIMD and not query.get("redirect_uri"):
+        raise FatalClientError(errors.MissingRedirectURIError())
+    if (to := destination(uri)) is None:
+        raise FatalClientError(errors.InvalidRedirectURIError())
+    return to
+
+
+def prompt(query: QueryDict) -> frozenset[str]:
+    return frozenset(" ".join(query.getlist("prompt")).split())
+
+
+def with_issuer(uri: str) -> str:
+    """Set ``iss`` in a redirect URI, exactly once (RFC 9207, 2). Nothing else changes."""
+    parts = urlsplit(uri)
+    others = [pair for pair in parts.query.split("&") if pair and _name(pair) != "iss"]
+    query = "&".join([*others, f"iss={quote(issuer(), safe='')}"])
+    return parts._replace(query=query, fragment="").geturl()
+
+
+def _name(pair: str) -> str:
+    return unquote_plus(pair.partition("=")[0])
+
+
+def _validated(query: QueryDict, validated: Callable[[], Any]) -> Any:
+    if any(CONTROL.search(text) for name, texts in query.lists() for text in (name, *texts)):
+        raise FatalClientError(errors.InvalidRequestFatalError("A control character."))
+    try:
+        return validated()
+    except ValueError as error:  # a malformed query, or a malformed URI in it
+        malformed = errors.InvalidRequestFatalError("Malformed request.")
+        raise FatalClientError(malformed) from error
+
+
+def _refused(
+    credentials: Mapping[str, Any], error: str, description: str = ""
+) -> OAuthToolkitError:
+    told = errors.CustomOAuth2Error(error, description, state=credentials.get("state"))
+    return OAuthToolkitError(told, redirect_uri=credentials["redirect_uri"])
+
+
+def _servers(query: QueryDict, credentials: Mapping[str, Any]) -> dict[str, Server]:
+    """Return the servers that the request names; if it names none, the possible ones."""
+    named, known = _named(query), served()
+    if not named and (found := meant()):
+        return found
+    if not named or not known.keys() >= set(named):
+        raise _refused(credentials, "invalid_target", "There is no such resource.")
+    return {uri: known[uri] for uri in named if uri}
+
+
+def _named(query: QueryDict) -> list[str | None]:
+    # RFC 6749, 3.1: a parameter without a value counts as omitted.
+    return [canonical(uri) for uri in query.getlist("resource") if uri]
+
+
+# Tests of a request, each with its error and description. The first that is true is raised.
+Credentials = Mapping[str, Any]
+WRONG: tuple[tuple[Callable[[QueryDict, Credentials], bool], str, str], ...] = (
+    (
+        lambda query, _: any(len(v) > 1 for name, v in query.lists() if name != "resource"),
+        "invalid_request", "A parameter is there twice.",
+    ),
+    (
+        lambda _, credentials: credentials["response_type"] != "code",
+        "unsupported_response_type", "Only response_type=code is there.",
+    ),
+    (
+        lambda query, _: query.get("response_mode", "query") not in ("", "query"),
+        "invalid_request", "Only response_mode=query is there.",
+    ),
+    (
+        lambda _, credentials: not _is_challenge(credentials),
+        "invalid_request", "A code_challenge with code_challenge_method=S256 is required.",
+    ),
+    (
+        lambda query, _: len(query.get("nonce", "")) > MAX_NONCE_LENGTH,
+        "invalid_request", "The nonce is too long.",
+    ),
+    (
+        lambda query, _: prompt(query) > {"none"},
+        "invalid_request", "prompt=none goes with no other.",
+    ),
+)  # fmt: skip
+
+
+def _demand(query: QueryDict, credentials: Credentials) -> None:
+    for is_wrong, error, description in WRONG:
+        if is_wrong(query, credentials):
+            raise _refused(credentials, error, description)
+
+
+def _is_challenge(credentials: Credentials) -> bool:
+    by_hash = credentials.get("code_challenge_method") == "S256"
+    return by_hash and bool(CHALLENGE.fullmatch(credentials.get("code_challenge") or ""))
+
+
+# A key of request.META that marks requests at our view. Clients cannot set it by a header, because
+# headers have the prefix HTTP_ there.
+OUR_VIEW = "mcp.oauth.view"

@@ -1,0 +1,231 @@
+"""Validation of client metadata (RFC 7591, 2) and redirect URIs.
+
+The metadata comes from strangers. Stored values are short, printable and safe to display. Unknown
+members are dropped, and unsupported flows are rejected. Dynamic registration and client ID metadata
+documents use the same code.
+
+Redirect URIs (RFC 6749, 3.1.2; RFC 8252, 7; RFC 9700, 2.1) use https, http to this machine, or a
+scheme of ``REDIRECT_SCHEMES``. Only characters that RFC 3986 allows are accepted. Otherwise a
+browser and this code might parse the same string as different targets.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from django.core.exceptions import ValidationError
+from django.http.request import validate_host
+from oauth2_provider.settings import oauth2_settings
+from oauth2_provider.validators import AllowedURIValidator
+
+from .conf import settings
+from .models import ClientProfile
+
+MAX_REDIRECT_URI_LENGTH = 512  # characters of a redirect URI
+MAX_REDIRECT_URIS = 10  # redirect URIs of a client that registers itself
+# RFC 3986, 2, without "#", which opens a fragment, and "*", which looks like a wildcard.
+URI = re.compile(r"(?:[A-Za-z0-9._~:/?\[\]@!$&'()+,;=-]|%[0-9A-Fa-f]{2})+")
+LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+NETLOC = re.compile(rf"(?:{LABEL}(?:\.{LABEL})*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{{1,5}})?")
+NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
+LOOPBACK = {"127.0.0.1", "::1", "localhost"}
+# Schemes that a browser runs or reads itself. ``REDIRECT_SCHEMES`` cannot allow them.
+NEVER = {
+    "about", "blob", "content", "data", "file", "filesystem", "ftp", "http", "https", "intent",
+    "jar", "javascript", "mailto", "vbscript", "view-source", "ws", "wss",
+}  # fmt: skip
+
+
+def wrong(uri: Any) -> str | None:
+    """Return why a redirect URI is not accepted, as a message for the client; None if it is."""
+    if not isinstance(uri, str) or len(uri) > MAX_REDIRECT_URI_LENGTH:
+        return f"a redirect URI is a string of at most {MAX_REDIRECT_URI_LENGTH} characters"
+    if not URI.fullmatch(uri):
+        return "a redirect URI has no fragment, wildcard, blank or other character that is no URI's"
+    try:
+        parts = urlsplit(uri)
+        parts.port  # noqa: B018 - raises for an invalid port
+    except ValueError:
+        return "a redirect URI is an absolute URI"
+    return BY_SCHEME.get(parts.scheme, _private)(parts) or _unfit(uri)
+
+
+def taken(uris: Iterable[Any]) -> list[str]:
+    """Return the accepted redirect URIs, each once."""
+    return list(dict.fromkeys(uri for uri in uris if not wrong(uri)))
+
+
+def _https(parts: SplitResult) -> str | None:
+    if not NETLOC.fullmatch(parts.netloc):
+        return "a redirect URI names a host, and nobody's name or password"
+    return "no host has that address" if _is_nowhere(parts.hostname or "") else None
+
+
+def _http(parts: SplitResult) -> str | None:
+    if NETLOC.fullmatch(parts.netloc) and parts.hostname in LOOPBACK:
+        return None
+    return "http is for localhost, 127.0.0.1 and [::1] alone; use https"
+
+
+def _private(parts: SplitResult) -> str | None:
+    """Check a private scheme: ``app:/path`` (RFC 8252, 7.1), or the common ``app://host/path``."""
+    if parts.scheme not in {name.lower() for name in settings.REDIRECT_SCHEMES} - NEVER:
+        return "a redirect URI is https, or http to localhost"
+    if parts.netloc:
+        return _https(parts)
+    return None if parts.path.startswith("/") else "a redirect URI has a host or a path"
+
+
+BY_SCHEME: dict[str, Callable[[SplitResult], str | None]] = {"https": _https, "http": _http}
+
+
+def _is_nowhere(host: str) -> bool:
+    """Whether a host is an unspecified or invalid address, or an address in an unusual notation.
+
+    Browsers take every host that ends in a number for an address, as 0, 0x0 and 0.0 for 0.0.0.0.
+    """
+    if ":" not in host and not NUMBER.fullmatch(host.rpartition(".")[2]):
+        return False
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return True
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_unspecified
+
+
+def _unfit(uri: str) -> str | None:
+    """Return a problem if ``Application.clean`` rejects the URI.
+
+    Otherwise the stored application could not be saved in the admin.
+    """
+    schemes = {scheme.lower() for scheme in oauth2_settings.ALLOWED_REDIRECT_URI_SCHEMES}
+    try:
+        AllowedURIValidator(schemes, "redirect uri", allow_path=True, allow_query=True)(uri)
+    except ValidationError:
+        return "that redirect URI is not taken here"
+    return None
+
+
+MAX_NAME_LENGTH = 100  # characters of a name
+MAX_URI_LENGTH = 512  # characters of any URI
+CODE = "authorization_code"
+GRANTS = [CODE, "refresh_token"]
+RESPONSES = ["code"]
+NONE, KEY = "none", "private_key_jwt"
+WITH_SECRET = ("client_secret_basic", "client_secret_post")
+APPLICATION_TYPES = ("native", "web")
+
+
+class MetadataError(ValueError):
+    """Metadata was rejected. ``code`` is the error code of RFC 7591, 3.2.2."""
+
+    def __init__(self, description: str, code: str = "invalid_client_metadata") -> None:
+        super().__init__(description)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class ClientMetadata:
+    """The validated metadata of a client."""
+
+    name: str
+    redirect_uris: list[str]
+    auth_method: str
+    application_type: str = ""
+    client_uri: str = ""
+    logo_uri: str = ""
+    jwks_uri: str = ""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all members, independent of the order of the redirect URIs."""
+        what = asdict(self) | {"redirect_uris": sorted(self.redirect_uris)}
+        return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The values of the columns of ``ClientProfile``."""
+        return {name: text for name, text in asdict(self).items() if name in COLUMNS} | {
+            "digest": self.digest
+        }
+
+
+COLUMNS = {field.name for field in ClientProfile._meta.get_fields()}
+
+
+def read(document: Any, redirect_uris: list[str], auth_method: str) -> ClientMetadata:
+    """Validate the metadata of a client, or raise ``MetadataError``.
+
+    The caller has validated ``redirect_uris`` and ``auth_method``.
+    """
+    _check_flow(document)
+    uses_key = auth_method == KEY
+    return ClientMetadata(
+        name=_name(document.get("client_name", "")),
+        redirect_uris=redirect_uris,
+        auth_method=auth_method,
+        application_type=_one_of(document.get("application_type"), APPLICATION_TYPES),
+        client_uri=_link(document.get("client_uri")),
+        logo_uri=_link(document.get("logo_uri")),
+        jwks_uri=_keys(document.get("jwks_uri")) if uses_key else "",
+    )
+
+
+def texts(document: dict[str, Any], name: str, default: list[str] | None = None) -> list[str]:
+    """Return a member that is a list of strings, or raise ``MetadataError``."""
+    found = document.get(name, default)
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise MetadataError(f"{name} is a list of strings")
+    return found
+
+
+def printable(text: str, longest: int) -> str:
+    """Return a text on one line, without invisible characters and text direction marks."""
+    line = " ".join(unicodedata.normalize("NFC", text).split())
+    kept = "".join(one for one in line if unicodedata.category(one)[0] != "C")
+    return " ".join(kept.split())[:longest].strip()
+
+
+def _check_flow(document: dict[str, Any]) -> None:
+    """Require the authorization code flow. Other requested flows are ignored (RFC 7591, 2)."""
+    if CODE not in texts(document, "grant_types", [CODE]):
+        raise MetadataError(f"grant_types has {CODE!r} in it")
+    if "code" not in texts(document, "response_types", RESPONSES):
+        raise MetadataError("response_types has 'code' in it")
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str):
+        raise MetadataError("client_name is a string")
+    return printable(value, MAX_NAME_LENGTH)
+
+
+def _one_of(value: Any, choices: tuple[str, ...]) -> str:
+    return value if isinstance(value, str) and value in choices else ""
+
+
+def _link(value: Any) -> str:
+    """Return the URL of a page or a picture if it is a valid https URL, else ""."""
+    fine = isinstance(value, str) and value.startswith("https://") and not wrong(value)
+    return value if fine else ""
+
+
+def _keys(value: Any) -> str:
+    """Return the client's ``jwks_uri``, or raise ``MetadataError``.
+
+    This server fetches that URL, so only port 443 and hosts of ``CLIENT_HOSTS`` are allowed.
+    """
+    if not (found := _link(value)) or urlsplit(found).port not in (None, 443):
+        raise MetadataError(f"{KEY} needs a jwks_uri, by https")
+    if not validate_host(urlsplit(found).hostname or "", settings.CLIENT_HOSTS):
+        raise MetadataError("jwks_uri is at a host that is not taken")
+    return found

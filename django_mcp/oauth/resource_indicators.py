@@ -1,0 +1,148 @@
+"""Resource indicators at the token endpoint (RFC 8707, 2.2), and notes on a request.
+
+A token for MCP servers names at least one server, by its canonical URL. A request without a
+``resource`` gets the server that the user chose at the consent, or the ``DEFAULT_SERVER``, or the
+only server. Rejected values are not repeated in the error.
+
+Clients that were registered by hand, and that ask for none of our scopes, belong to the project's
+other APIs. django-oauth-toolkit handles them. Their tokens are not valid at MCP servers.
+
+``RequestNotes`` pass data from one validator hook to the next. They are stored in
+``vars(request)``, never read as attributes of the request: oauthlib answers missing attributes from
+the parameters that the client sent, so a parameter ``family`` would be taken for a token family.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from oauth2_provider.oauth2_validators import OAuth2Validator
+from oauthlib.oauth2.rfc6749 import errors
+
+from ..auth.scopes import offered
+from ..protected.metadata import canonical, served
+from .conf import settings
+from .models import Source
+
+if TYPE_CHECKING:
+    from ..declarations.server import Server
+
+_NAME = "_mcp_notes"
+
+
+@dataclass(slots=True)
+class RequestNotes:
+    """What the validator's hooks have found out about one request."""
+
+    grant: Any = None  # row of the code that is redeemed
+    targets: list[str] | None = None  # URLs of the servers that the token will be for
+    scope: str = ""  # scope of the refresh token that is used
+    family: uuid.UUID | None = None  # family of the refresh token that was issued
+    checked: str | None = None  # id of the client that is known not to be blocked
+
+
+def notes(request: Any) -> RequestNotes:
+    found: RequestNotes = vars(request).setdefault(_NAME, RequestNotes())
+    return found
+
+
+def registered_itself(client: Any) -> bool:
+    """Whether a client was not registered by hand, but by itself or by its metadata document."""
+    return str(client.registration_source) != Source.MANUAL
+
+
+def concerns_us(client: Any, scopes: Iterable[str]) -> bool:
+    """Whether a client's token with these scopes is for MCP servers, not for another API."""
+    asked = set(filter(None, scopes))
+    return registered_itself(client) or not asked or bool(asked & offered().keys())
+
+
+def is_ours(token: Any, known: Collection[str] | None = None) -> bool:
+    """Whether an access or refresh token is for MCP servers.
+
+    ``known`` are the servers' URLs, if the caller has them.
+    """
+    named = {canonical(uri) for uri in token.resource or () if isinstance(uri, str)}
+    itself = token.application is not None and registered_itself(token.application)
+    return itself or not named.isdisjoint(served() if known is None else known)
+
+
+def targets_of(asked: Iterable[Any], granted: Iterable[Any]) -> list[str]:
+    """Return the URLs of the servers that a token is for, from the requested and granted ones.
+
+    Raise ``invalid_target`` (RFC 8707, 2) for a URL that is no server, or that was not granted.
+    """
+    known = set(served())
+    named, held = _spelled(asked), _spelled(granted)
+    if not named <= known or (held and not named <= held) or (held and not held & known):
+        raise _invalid_target()
+    return sorted(named or held & known or _meant())
+
+
+def _spelled(uris: Iterable[Any]) -> set[str]:
+    """Return the canonical URLs. An invalid one becomes "", which matches no server."""
+    return {(canonical(uri) if isinstance(uri, str) else None) or "" for uri in uris}
+
+
+def meant() -> dict[str, Server]:
+    """Return the servers that a request without a resource may be for, by URL.
+
+    That is the ``DEFAULT_SERVER``, or else all servers.
+    """
+    known = served()
+    default = {uri: one for uri, one in known.items() if one.name == settings.DEFAULT_SERVER}
+    return default or known
+
+
+def _meant() -> Collection[str]:
+    found = meant()
+    if len(found) != 1:
+        raise _invalid_target()
+    return found
+
+
+def _invalid_target() -> Exception:
+    error: Exception = errors.CustomOAuth2Error(
+        error="invalid_target", description="Name a server of this site that was consented to."
+    )
+    return error
+
+
+def _asked(request: Any) -> list[Any]:
+    """Return each non-empty ``resource`` of a request: oauthlib itself keeps only the last one.
+
+    Without a body, ``request.resource`` is what the authorization endpoint set: a list or a string.
+    """
+    sent = [value for name, value in request.decoded_body or () if name == "resource"]
+    found = sent or request.resource or []
+    return [uri for uri in ([found] if isinstance(found, str) else found) if uri]
+
+
+class ResourceIndicators(OAuth2Validator):  # type: ignore[misc]
+    """Validator mixin: bind tokens to the servers that they are for."""
+
+    def aim(self, request: Any, granted: Iterable[Any], scopes: Iterable[str]) -> list[str]:
+        """Decide which servers the token is for, and return their URLs. Raise ``invalid_target``.
+
+        Call it in a validation hook, where the error still becomes a proper OAuth response.
+        """
+        if concerns_us(request.client, scopes):
+            request.resource = targets_of(_asked(request), granted)
+        else:
+            self._aim_elsewhere(request)
+        notes(request).targets = request.resource
+        found: list[str] = request.resource
+        return found
+
+    def _aim_elsewhere(self, request: Any) -> None:
+        try:
+            super()._check_and_set_request_resource(request)
+        except ValueError:  # raised by urlsplit, as for "http://["
+            raise _invalid_target() from None
+
+    def _check_and_set_request_resource(self, request: Any) -> None:
+        decided = notes(request).targets
+        request.resource = self.aim(request, (), request.scopes) if decided is None else decided

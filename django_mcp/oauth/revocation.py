@@ -1,0 +1,263 @@
+"""Revocation of codes, refresh tokens and access tokens, and the signals that cause it.
+
+Codes are deleted first, then refresh tokens are revoked until no live one is left, then access
+tokens are deleted. Issuing a token locks the code or the live refresh token that it comes from. So
+a revocation waits for that lock, and then finds the new token. The first row of a family is locked
+before any other row of it.
+
+Saving a user who is inactive or has another password revokes all their clients.
+``QuerySet.update()`` sends no signal. After an update that clears ``is_active``, tokens are
+rejected at each use, but are valid again if it is set back. After an update that writes passwords,
+call ``revocation.revoke_user``. The same applies to a hash that is assigned and saved with
+``update_fields=["password"]`` alone, because Django rehashes an unchanged password in this way.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.db import router, transaction
+from django.db.models import F, Q, QuerySet
+from django.db.models.signals import post_delete
+from django.dispatch import receiver
+from django.utils import timezone
+from oauth2_provider.models import (
+    get_access_token_model,
+    get_application_model,
+    get_grant_model,
+    get_refresh_token_model,
+)
+from oauth2_provider.settings import oauth2_settings
+
+from ..changes import permission_changes
+from ..protected.metadata import served
+from .models import Activity, ClientProfile, Consent, Source, TokenBinding
+from .resource_indicators import is_ours
+
+MAX_PASSES = 10  # passes that look for refresh tokens issued during the previous pass
+
+
+def end_family(family: uuid.UUID | None) -> None:
+    """Revoke every token of a family: all that came of one code."""
+    if family is not None:
+        with alone_in(family):
+            tokens = get_refresh_token_model().objects.filter(token_family=family)
+            if any(_end(tokens)):
+                _tell(*tokens.values_list("user", flat=True)[:1])
+
+
+@contextmanager
+def alone_in(family: uuid.UUID | None) -> Iterator[None]:
+    """Open a transaction that locks a token family: no other can issue or revoke its tokens."""
+    first = _first(family)
+    with _at_once():
+        # The first row may be deleted while we wait for its lock: then the next one is first.
+        while first is not None and not held(first):
+            first = _first(family)
+        yield
+
+
+def held(pk: Any) -> bool:
+    """Lock a refresh token's row. Return False if it does not exist.
+
+    It is an UPDATE, because SQLite has no ``SELECT ... FOR UPDATE``.
+    """
+    return bool(get_refresh_token_model().objects.filter(pk=pk).update(updated=F("updated")))
+
+
+def _first(family: uuid.UUID | None) -> Any:
+    """Return the primary key of the family's oldest row; None without a family."""
+    rows = get_refresh_token_model().objects.filter(token_family=family)
+    return None if family is None else rows.order_by("pk").values_list("pk", flat=True).first()
+
+
+def revoke_client(client_id: str) -> int:
+    """Revoke a client's consents, codes and tokens of all users.
+
+    Return how many refresh tokens were live. The client may ask users again. To prevent that, set
+    ``ClientProfile.blocked``.
+    """
+    client = get_application_model().objects.filter(client_id=client_id).first()
+    with _at_once():
+        Consent.objects.filter(client_id=client_id, revoked=None).update(revoked=timezone.now())
+        return end_all(application=client) if client else 0
+
+
+def revoke_consents(user: Any, client_id: str) -> int:
+    """Revoke a client's consents, codes and tokens of one user.
+
+    Return how many refresh tokens were live.
+    """
+    client = get_application_model().objects.filter(client_id=client_id).first()
+    with _at_once():
+        given = Consent.objects.filter(user=user, client_id=client_id, revoked=None)
+        given.update(revoked=timezone.now())
+        return end_all(user=user, application=client) if client else 0
+
+
+def revoke_user(user: Any) -> int:
+    """Revoke all consents, codes and tokens of a user that are for MCP servers.
+
+    Return how many refresh tokens were live. Clients of the project's other APIs keep their tokens.
+    All codes of the user are deleted.
+    """
+    with _at_once():
+        _grants(user=user).delete()
+        Consent.objects.filter(user=user, revoked=None).update(revoked=timezone.now())
+        return end_all(user=user, application__in=_clients_of(user))
+
+
+def end_account(account: str, user: Any = None) -> int:
+    """Revoke all codes and tokens that are bound to an upstream account. Return how many bindings.
+
+    Call it when a user disconnects the account, or when the provider has deleted it. Tokens that
+    are bound to another account of the same user stay. With ``user``, only theirs are revoked.
+    """
+    rows = TokenBinding.objects.filter(account=account).exclude(account="")
+    rows = rows if user is None else rows.filter(user=user)
+    # A redemption that runs now has locked the row. The DELETE waits for it, and then does not
+    # match, because the row has a family: the loop below finds it.
+    ended, _ = rows.filter(family=None).delete()
+    for family in list(rows.values_list("family", flat=True)):
+        end_family(family)
+        ended += rows.filter(family=family).delete()[0]
+    return ended
+
+
+def _at_once() -> Any:
+    return transaction.atomic(using=router.db_for_write(get_access_token_model()))
+
+
+def _grants(**which: Any) -> QuerySet[Any]:
+    found: QuerySet[Any] = get_grant_model().objects.filter(**which)
+    return found
+
+
+def end_all(**which: Any) -> int:
+    """Revoke the codes and tokens that match ``which``, in the caller's transaction.
+
+    Return how many refresh tokens were live. If there was nothing to revoke, other processes are
+    not notified.
+    """
+    _grants(**which).delete()
+    ended, gone = _end(get_refresh_token_model().objects.filter(**which))
+    others, _ = get_access_token_model().objects.filter(**which).delete()
+    if ended or gone or others:
+        _tell(*(which[name] for name in ("user",) if name in which))
+    return ended
+
+
+def _tell(*users: Any) -> None:
+    """Make every process check its open streams and calls once the transaction commits."""
+    permission_changes.ended(*users, using=router.db_for_write(get_access_token_model()))
+
+
+def _end(refresh: QuerySet[Any]) -> tuple[int, int]:
+    """Revoke refresh tokens and delete their access tokens. Return the numbers of both.
+
+    An UPDATE that waited for a lock does not see tokens that were inserted meanwhile, so it is
+    repeated until none is left. This does not help at isolation level REPEATABLE READ, where the
+    transaction never sees them.
+    """
+    ended, living = 0, refresh.filter(revoked=None)
+    for now in (timezone.now() for _ in range(MAX_PASSES)):
+        if not living.exists():
+            break
+        ended += living.update(revoked=now, updated=now)
+    beside = refresh.exclude(access_token=None).values_list("access_token", flat=True)
+    gone, _ = get_access_token_model().objects.filter(pk__in=list(beside)).delete()
+    return ended, gone
+
+
+def _clients_of(user: Any) -> set[Any]:
+    """Return the keys of the applications that have a user's tokens for an MCP server."""
+    known = set(served())
+    refresh = get_refresh_token_model().objects.filter(user=user, revoked=None)
+    access = get_access_token_model().objects.filter(user=user).exclude(application=None)
+    return {
+        row.application_id
+        for rows in (refresh, access)
+        for row in rows.select_related("application").iterator()
+        if is_ours(row, known)
+    }
+
+
+_OLD = "_mcp_old_password"
+
+
+# Receivers for users. ``django_mcp.receivers`` connects them to the user model, and to its proxies
+# and child models.
+
+
+def note_password(
+    sender: Any, instance: Any, raw: bool, update_fields: Collection[str] | None, using: str,
+    **kwargs: Any,
+) -> None:  # fmt: skip
+    """Remember the stored password hash before a user is saved.
+
+    It runs a query only if the password is written and nothing else shows whether it changes.
+    """
+    if raw or not _is_known(instance) or not _may_be_new(instance, update_fields):
+        return
+    rows = sender._base_manager.using(using).filter(pk=instance.pk)
+    vars(instance)[_OLD] = rows.values_list("password", flat=True).first()
+
+
+def _is_known(instance: Any) -> bool:
+    return isinstance(instance, get_user_model()) and instance.pk is not None
+
+
+def _may_be_new(user: Any, update_fields: Collection[str] | None) -> bool:
+    if update_fields is not None and "password" not in update_fields:
+        return False
+    return hasattr(user, "password") and not _was_set(user) and not _is_rehashed(
+        user, update_fields
+    )  # fmt: skip
+
+
+def _was_set(user: Any) -> bool:
+    """Whether ``set_password`` was called: it keeps ``_password`` until the row is saved."""
+    return getattr(user, "_password", None) is not None
+
+
+def _is_rehashed(user: Any, update_fields: Collection[str] | None) -> bool:
+    """Whether Django only rehashes the same password, as at login after the hasher changed."""
+    return update_fields is not None and set(update_fields) == {"password"} and bool(
+        user.has_usable_password()
+    )  # fmt: skip
+
+
+def revoke(
+    sender: Any, instance: Any, created: bool, raw: bool,
+    update_fields: Collection[str] | None, **kwargs: Any,
+) -> None:  # fmt: skip
+    if raw or created or not _is_known(instance):
+        return
+    if not instance.is_active or _has_another_password(instance, update_fields):
+        revoke_user(instance)
+
+
+def _has_another_password(user: Any, update_fields: Collection[str] | None) -> bool:
+    written = update_fields is None or "password" in update_fields
+    old = vars(user).pop(_OLD, None)
+    return written and (_was_set(user) or (old is not None and old != user.password))
+
+
+@receiver(
+    post_delete, sender=oauth2_settings.APPLICATION_MODEL, dispatch_uid="django_mcp_oauth.client"
+)
+def _forget_client(sender: Any, instance: Any, using: str, **kwargs: Any) -> None:
+    """Delete a client's rows with its application.
+
+    A blocked metadata document client keeps its profile. Otherwise it would be fetched again under
+    the same URL, and would no longer be blocked.
+    """
+    kept = Q(source=Source.CIMD, blocked__isnull=False)
+    ClientProfile.objects.filter(~kept, client_id=instance.client_id).delete()
+    Consent.objects.filter(client_id=instance.client_id).delete()
+    permission_changes.ended(using=using)
+    Activity.objects.filter(client_id=instance.client_id).delete()

@@ -1,0 +1,99 @@
+"""
+Scopes that a client already holds, and the users that clients may act for.
+
+A client that asks for new scopes gets them together with those that it holds (basic/authorization,
+"Step-Up"). So a client that names only the missing scope does not lose the others. A client that
+asks for nothing new gets what it names, which may be less than it holds.
+
+Clients may act for users who may sign in. The project's function
+``DJANGO_MCP["OAUTH"]["MAY_AUTHORIZE"]`` can only narrow that further.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from django.contrib.auth import get_user_model
+from django.db.models import Q
+from django.utils import timezone
+from django.utils.module_loading import import_string
+from oauth2_provider.models import (
+    get_access_token_model,
+    get_refresh_token_model,
+    refresh_token_expire_timedelta,
+)
+
+from ..auth.scopes import broader, offered
+from ..protected.metadata import served
+from .conf import settings
+
+if TYPE_CHECKING:
+    from ..declarations.server import Server
+
+MAX_READ_TOKENS = 100  # tokens that are read, the newest first
+
+
+def held(user: Any, application: Any, servers: Iterable[str]) -> tuple[str, ...]:
+    """Return the offered scopes of a client's valid tokens for exactly these servers.
+
+    They are in the order in which they are offered. Runs queries.
+    """
+    wanted = set(servers)
+    found = {scope for row in _living(user, application) if set(row.resource or ()) == wanted
+             for scope in row.scope.split()}  # fmt: skip
+    return tuple(scope for scope in offered() if scope in found)
+
+
+def _living(user: Any, application: Any) -> Iterator[Any]:
+    """Yield access tokens that are valid, or can be renewed by a refresh token."""
+    tokens = get_access_token_model().objects.filter(user=user, application=application)
+    tokens = tokens.only("scope", "resource").order_by("-pk")
+    yield from tokens.filter(expires__gt=timezone.now())[:MAX_READ_TOKENS]
+    yield from tokens.filter(renewable(user=user, application=application))[:MAX_READ_TOKENS]
+
+
+def renewable(**whose: Any) -> Q:
+    """Filter for access tokens with a refresh token that is not revoked and not expired."""
+    living = get_refresh_token_model().objects.filter(revoked=None, **whose)
+    found, longest = Q(pk__in=living.values("access_token")), refresh_token_expire_timedelta()
+    return found if longest is None else found & Q(expires__gt=timezone.now() - longest)
+
+
+def joined(asked: Iterable[str], held: Iterable[str]) -> tuple[str, ...]:
+    """Return the scopes for a token: ``asked``, and also ``held`` if ``asked`` has new ones."""
+    named = tuple(asked)
+    return tuple(dict.fromkeys((*held, *named))) if new(named, held) else named
+
+
+def new(asked: Iterable[str], held: Iterable[str]) -> tuple[str, ...]:
+    """Return the scopes of ``asked`` that ``held`` does not cover."""
+    have = tuple(held)
+    return broader(have, asked) if have else tuple(asked)
+
+
+def may_authorize(user: Any, servers: Iterable[Server]) -> bool:
+    """Whether clients may act for ``user`` at ``servers``.
+
+    Checked at the consent, and whenever tokens are issued.
+    """
+    return may_sign_in(user) and all(_as_the_project_says(user, server) for server in servers)
+
+
+def may_use(user: Any, targets: Iterable[str]) -> bool:
+    """Like ``may_authorize``, for servers by URL. URLs that are no server's are ignored."""
+    found = served()
+    return may_authorize(user, [found[target] for target in targets if target in found])
+
+
+def may_sign_in(user: Any) -> bool:
+    """Whether a user is active and not hidden by the default manager of the user model."""
+    if user is None or not (user.is_authenticated and user.is_active):
+        return False
+    seen = get_user_model()._default_manager.all()
+    return not seen.query.where or seen.filter(pk=user.pk).exists()
+
+
+def _as_the_project_says(user: Any, server: Server) -> bool:
+    path = settings.MAY_AUTHORIZE
+    return path is None or bool(import_string(path)(user, server))

@@ -1,0 +1,90 @@
+"""
+The token endpoint and the revocation endpoint, on django-oauth-toolkit's views.
+
+Every response is JSON with ``no-store``, and no request causes a 500. Parameters are hidden in
+error reports. Malformed requests are rejected before any query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.utils.decorators import method_decorator
+from django.views.decorators.debug import sensitive_post_parameters
+from oauth2_provider import views
+from oauth2_provider.models import get_access_token_model
+
+DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
+SEVERAL = {"resource"}  # parameters that may be repeated (RFC 8707, 2)
+RETRY_AFTER_SECONDS = 10  # seconds, the Retry-After of a 503
+BASIC = 'Basic realm="oauth", charset="UTF-8"'
+
+# Tests of a request with their error code (RFC 6749, 5.2). The first that is true is sent.
+Wrongs = tuple[tuple[Callable[[HttpRequest], bool], str], ...]
+OF_ANY: Wrongs = (
+    # RFC 6749, 2.3.1: no parameters in the URI.
+    (lambda request: bool(request.META.get("QUERY_STRING")), "invalid_request"),
+    (
+        # RFC 6749, 3.2: parsers differ in which of two values they use.
+        lambda request: any(len(v) > 1 for n, v in request.POST.lists() if n not in SEVERAL),
+        "invalid_request",
+    ),
+)
+OF_TOKENS: Wrongs = (
+    *OF_ANY,
+    (lambda request: not request.POST.get("grant_type"), "invalid_request"),
+    (lambda request: request.POST.get("grant_type") == DEVICE, "unsupported_grant_type"),
+)
+
+
+class TokenView(views.TokenView):  # type: ignore[misc]
+    """The token endpoint, instead of django-oauth-toolkit's view."""
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        try:
+            response = _refused(request, OF_TOKENS) or super().post(request, *args, **kwargs)
+        except get_access_token_model().DoesNotExist:
+            # The token was revoked after it was issued, as by a second use of the code.
+            response = _error("invalid_grant")
+        return _answered(request, response)
+
+    @method_decorator(sensitive_post_parameters())
+    def create_token_response(self, request: HttpRequest) -> Any:
+        """Hide all parameters in error reports.
+
+        The caller in django-oauth-toolkit hides only the password and the client secret.
+        """
+        return super().create_token_response(request)
+
+
+class RevokeTokenView(views.RevokeTokenView):  # type: ignore[misc]
+    """The revocation endpoint, instead of django-oauth-toolkit's view."""
+
+    @method_decorator(sensitive_post_parameters())
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        response = _refused(request, OF_ANY) or super().post(request, *args, **kwargs)
+        return _answered(request, response)
+
+
+def _refused(request: HttpRequest, wrongs: Wrongs) -> HttpResponse | None:
+    found = (error for is_wrong, error in wrongs if is_wrong(request))
+    return next((_error(error) for error in found), None)
+
+
+def _answered(request: HttpRequest, response: HttpResponse) -> HttpResponse:
+    response["Cache-Control"] = "no-store"
+    if response.content:
+        response["Content-Type"] = "application/json"
+    if response.status_code == 503:
+        response["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    scheme = request.headers.get("Authorization", "").partition(" ")[0]
+    if response.status_code == 401 and scheme.lower() == "basic":
+        # RFC 6749, 5.2: use the scheme that the client used. oauthlib always names another one.
+        response["WWW-Authenticate"] = BASIC
+    return response
+
+
+def _error(code: str) -> HttpResponse:
+    return JsonResponse({"error": code}, status=400)

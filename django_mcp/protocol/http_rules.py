@@ -1,0 +1,170 @@
+"""
+HTTP rules of MCP: header names, content negotiation, and the status of a response.
+
+These are pure functions. Headers are parsed by the grammar of RFC 9110. Long values are not cached,
+so that clients cannot fill the memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from .errors import (
+    HEADER_MISMATCH,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    MISSING_CAPABILITY,
+    PARSE_ERROR,
+    UNSUPPORTED_VERSION,
+)
+
+# Names of headers, as ASGI writes them: in lower case.
+PROTOCOL_VERSION = "mcp-protocol-version"
+METHOD = "mcp-method"
+NAME = "mcp-name"
+PARAM_PREFIX = "mcp-param-"
+SESSION_ID = "mcp-session-id"
+LAST_EVENT_ID = "last-event-id"
+
+JSON_TYPE = "application/json"
+SSE_TYPE = "text/event-stream"
+HTML_TYPE = "text/html"
+
+# The query parameter with the session id in the URL of HTTP+SSE.
+SESSION_PARAM = "session_id"
+
+# The first headers of a response.
+JSON_HEADERS = ((b"content-type", b"application/json"),)
+SSE_HEADERS = (
+    (b"content-type", b"text/event-stream"),
+    # No proxy may cache, compress or buffer a stream.
+    (b"cache-control", b"no-store, no-transform"),
+    (b"x-accel-buffering", b"no"),
+)
+
+# "The client MUST include an Accept header": of both types to POST, of a stream to GET.
+NEEDED = {"GET": frozenset((SSE_TYPE,)), "POST": frozenset((JSON_TYPE, SSE_TYPE))}
+
+# From the most specific range to the least; the first that is listed decides (RFC 9110, 12.5.1).
+_RANGES = {
+    JSON_TYPE: (JSON_TYPE, "application/*", "*/*"),
+    SSE_TYPE: (SSE_TYPE, "text/*", "*/*"),
+}
+_MEMBERS = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*+"?)++')
+_PARAMETERS = re.compile(r'(?:[^;"]|"(?:[^"\\]|\\.)*+"?)++')
+_NEVER = re.compile(r"q\s*=\s*0(?:\.0*)?\Z", re.I)
+_CHARSET = re.compile(r'charset\s*=\s*(?:utf-?8|"utf-?8")\Z', re.I)
+
+MAX_CACHED_LENGTH = 500  # characters; real clients send few different values, and short ones
+
+
+def acceptable(http_method: str, accept: str | None) -> bool:
+    """Whether the Accept header allows every media type that the response may have."""
+    return NEEDED.get(http_method, frozenset()) <= accepts(accept)
+
+
+def accepts(value: str | None) -> frozenset[str]:
+    """Return which of JSON and event stream an ``Accept`` header allows.
+
+    Without a header, return nothing. RFC 9110 would allow anything, but MCP clients MUST send it,
+    and those that do not would not expect a stream.
+    """
+    if not value:
+        return frozenset()
+    return (_accepts if len(value) <= MAX_CACHED_LENGTH else _accepts.__wrapped__)(value)
+
+
+def takes_page(accept: str | None) -> bool:
+    """Whether an ``Accept`` header names HTML, as those of browsers do, and no event stream.
+
+    Wildcards do not count, because nearly every client sends ``*/*``.
+    """
+    listed = _listed(accept or "")
+    return listed.get(HTML_TYPE, False) and not listed.get(SSE_TYPE, False)
+
+
+def is_json(content_type: str | None) -> bool:
+    """Whether a body of that type is JSON in UTF-8."""
+    if not content_type:
+        return False
+    return (_is_json if len(content_type) <= MAX_CACHED_LENGTH else _is_json.__wrapped__)(
+        content_type
+    )
+
+
+@lru_cache(maxsize=128)
+def _accepts(value: str) -> frozenset[str]:
+    listed = _listed(value)
+    return frozenset(type_ for type_, ranges in _RANGES.items() if _taken(listed, ranges))
+
+
+def _listed(value: str) -> dict[str, bool]:
+    """Return the media ranges of an ``Accept`` header, and whether each is allowed (q > 0)."""
+    listed: dict[str, bool] = {}
+    for member in _MEMBERS.findall(value):
+        name, parameters = _parts(member)
+        taken = not any(_NEVER.match(parameter) for parameter in parameters)
+        listed[name] = taken or listed.get(name, False)
+    return listed
+
+
+def _taken(listed: Mapping[str, bool], ranges: tuple[str, ...]) -> bool:
+    return next((listed[range_] for range_ in ranges if range_ in listed), False)
+
+
+@lru_cache(maxsize=128)
+def _is_json(value: str) -> bool:
+    name, parameters = _parts(value)
+    charsets = [part for part in parameters if part.lower().startswith("charset")]
+    return name == JSON_TYPE and all(map(_CHARSET.match, charsets))
+
+
+def _parts(media_type: str) -> tuple[str, list[str]]:
+    name, _, rest = media_type.partition(";")
+    return name.strip().lower(), [part.strip() for part in _PARAMETERS.findall(rest)]
+
+
+# The status of a response that is not sent on a stream.
+
+# "For HTTP, the response status code MUST be 400 Bad Request": schema, HeaderMismatchError,
+# MissingRequiredClientCapabilityError, UnsupportedProtocolVersionError; streamable-http, "If the
+# server does not implement the requested RPC method, it MUST respond with 404 Not Found".
+_OF_AN_ANSWER = {
+    HEADER_MISMATCH: 400,
+    METHOD_NOT_FOUND: 404,
+    MISSING_CAPABILITY: 400,
+    UNSUPPORTED_VERSION: 400,
+}
+# Before there is a call, invalid params mean that a field of _meta is missing, which is 400 too
+# (basic, "_meta"). In the response to a call they mean an unknown tool or resource, and the
+# specification names no status. The Python SDK sends 400 and the TypeScript SDK 200. Here it is
+# 200, because clients should fall back to an older revision at a 400 whose error they do not
+# recognize (streamable-http, "Backward Compatibility").
+_OF_A_REFUSAL = _OF_AN_ANSWER | {PARSE_ERROR: 400, INVALID_REQUEST: 400, INVALID_PARAMS: 400}
+# With a handshake both SDKs answer every well-formed request by 200, also with an error. They
+# answer 400 to anything that is no message, or not allowed in this phase ("an HTTP error status
+# code (e.g., 400 Bad Request)" in the transports pages of all revisions with sessions).
+_OF_A_REFUSAL_IN_A_SESSION = {PARSE_ERROR: 400, INVALID_REQUEST: 400}
+_STATUS: dict[tuple[bool, bool], Mapping[int, int]] = {
+    (False, False): _OF_A_REFUSAL,
+    (False, True): _OF_AN_ANSWER,
+    (True, False): _OF_A_REFUSAL_IN_A_SESSION,
+    (True, True): {},
+}
+
+
+def status(response: Mapping[str, Any], *, handshake: bool, called: bool) -> int:
+    """Return the HTTP status of a JSON-RPC response that is sent as JSON.
+
+    ``handshake`` says whether the revision has a handshake. ``called`` says whether the request
+    became a call, or was rejected before.
+    """
+    if (error := response.get("error")) is None:
+        return 200
+    if response.get("id") is None:
+        return 400  # the request could not be read
+    return _STATUS[handshake, called].get(error["code"], 200)

@@ -1,0 +1,345 @@
+"""
+Thread pools: run synchronous code, such as the ORM and tools, for the event loop.
+
+``threads`` has all pools of the process. Each kind of work has a pool of its own, so that stuck
+tools do not block authentication.
+
+A job runs in a copy of its caller's context, so that a language or time zone that one call sets
+does not leak into the next. ``environment().run_job`` runs it, which closes broken connections. If
+the queue of the pool is full, ``Busy`` is raised before the job has any effect. A cancelled caller
+stops its job from starting, or waits for its end. One owner gets at most three quarters of the
+threads and of the queue. Stuck threads cannot be stopped, so they are counted and reported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import os
+import threading
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, ParamSpec, TypeVar, cast
+
+import asgiref.sync
+
+from ..conf import settings
+from ..exceptions import Busy
+from .environment import environment
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# asgiref's thread-sensitive locals are visible only in the thread that set them. This function of
+# asgiref makes those of a copied context visible in the current thread: the active language is one.
+_show_asgiref_locals: Callable[[contextvars.Context], None] = getattr(
+    asgiref.sync, "_restore_context", lambda context: None
+)
+logger = logging.getLogger("django_mcp")
+STUCK_SECONDS = 60.0  # after which a thread that runs one job counts as stuck
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[T]):
+    """What a job returned or raised.
+
+    It is set as the result of a future. As the exception of a future, some errors would be changed.
+    """
+
+    value: T | None = None
+    error: BaseException | None = None
+
+    def get(self) -> T:
+        if self.error is not None:
+            raise self.error
+        return cast(T, self.value)
+
+
+class ThreadPool:
+    """Threads for one kind of work, started at the first job.
+
+    ``_lock`` guards the executor, the counters and the queues: event loops and threads submit jobs,
+    and pool threads end them. Nothing that may block runs while it is held. ``_started`` needs no
+    lock, because each thread adds and removes only its own key.
+    """
+
+    def __init__(
+        self, name: str, size: Callable[[], int], queue: Callable[[], int] | None = None
+    ) -> None:
+        """``size`` returns the number of threads, and ``queue`` how many jobs may wait.
+
+        The default of ``queue`` is the setting ``QUEUE``.
+        """
+        self.name, self._size = name, size
+        self._queue = queue or (lambda: int(settings.QUEUE))
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all threads and jobs, in a forked child that has none of its parent's threads."""
+        self._executor: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+        self._pending = 0  # jobs that run or wait
+        self._jobs_by_owner: Counter[str] = Counter()  # the same, of each owner
+        # Jobs of owners that have their share of the threads.
+        self._waiting: defaultdict[str, deque[QueuedJob]] = defaultdict(deque)
+        self._started: dict[object, float] = {}  # start times of running jobs (monotonic clock)
+        self._was_ready = True
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run ``function`` in a thread of this pool. Raise ``Busy`` if the queue is full.
+
+        If it is cancelled, it returns when the job has ended, or can no longer start.
+        """
+        return await self._run("", partial(function, *args, **kwargs))
+
+    async def run_for(self, owner: str, function: Callable[[], T]) -> T:
+        """Do the same for an owner, whose jobs together get a share of the threads."""
+        return await self._run(owner or "nobody", function)
+
+    async def _run(self, owner: str, function: Callable[[], T]) -> T:
+        # Acquired once, by the thread that starts the job or by a cancel, whichever comes first.
+        # Without it a job could start after its cancelled caller has returned.
+        claim = threading.Lock()
+        context = contextvars.copy_context()
+
+        def job() -> Outcome[T] | None:
+            if not claim.acquire(blocking=False):
+                return None  # cancelled before it started
+            return context.run(_run_in_context, context, function)
+
+        future = asyncio.wrap_future(self._submit(job, owner))
+        try:
+            # Without ``shield`` a cancel would reach the future, which could not be awaited below.
+            outcome = await asyncio.shield(future)
+        except asyncio.CancelledError:
+            if not claim.acquire(blocking=False):
+                # The job is running. Wait for it, so that its effects do not come after the call's
+                # end. A second cancel stops the waiting.
+                await asyncio.wait([future])
+            raise
+        assert outcome is not None
+        return outcome.get()
+
+    def run_in_background(self, function: Callable[[], object], owner: str = "") -> None:
+        """Run ``function`` without waiting for it, and log its errors. Raise ``Busy``.
+
+        An ``owner`` gets a share of the threads, as in ``run_for``. Nothing runs in an environment
+        without background services.
+        """
+        if environment().has_background_services:
+            self._submit(partial(_run_unattended, function), owner)
+
+    def wait(self, function: Callable[[], T], seconds: float) -> T:
+        """Run ``function`` and block this thread for its result. Raise ``TimeoutError``."""
+        return self.submit(function).result(seconds)
+
+    def submit(self, function: Callable[[], T]) -> Future[T]:
+        """Run ``function`` and return its future. Raise ``Busy``."""
+        return self._submit(partial(_run_job, function))
+
+    def _submit(self, job: Callable[[], T], owner: str = "") -> Future[T]:
+        """Queue a job. Raise ``Busy`` if the pool is full, or the owner's share of it."""
+        size = self._size()
+        with self._lock:
+            room = size + self._queue()
+            if self._pending >= room or (owner and self._jobs_by_owner[owner] >= _share(room)):
+                raise Busy(Busy.__doc__)
+            if owner and self._jobs_by_owner[owner] >= _share(size):
+                future: Future[T] = Future()
+                self._waiting[owner].append(QueuedJob(future, job))
+            else:
+                future = self._threads().submit(self._timed, job)
+            self._pending += 1
+            self._jobs_by_owner[owner] += 1
+        # Without the lock: a job that has already ended calls ``_done`` here, which takes it.
+        future.add_done_callback(partial(self._done, owner))
+        if 3 * len(self._started) >= size:
+            self._warn_if_stuck()
+        return future
+
+    def _threads(self) -> ThreadPoolExecutor:
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(self._size(), thread_name_prefix=f"mcp-{self.name}")
+        return self._executor
+
+    def is_here(self) -> bool:
+        """Whether this thread is one of the pool's."""
+        return threading.current_thread().name.startswith(f"mcp-{self.name}_")
+
+    def _timed(self, job: Callable[[], T]) -> T:
+        mark = object()
+        self._started[mark] = time.monotonic()
+        try:
+            return job()
+        finally:
+            del self._started[mark]
+
+    def _done(self, owner: str, future: Future[Any]) -> None:
+        with self._lock:
+            self._pending -= 1
+            self._jobs_by_owner[owner] -= 1
+            if not self._jobs_by_owner[owner]:
+                del self._jobs_by_owner[owner]
+            following = self._next(owner)
+            if following is None:
+                return
+            started = self._threads().submit(self._timed, following.run)
+        started.add_done_callback(following.follow)
+
+    def _next(self, owner: str) -> QueuedJob | None:
+        """Remove and return the next waiting job of an owner, or None."""
+        if owner not in self._waiting:
+            return None
+        job = self._waiting[owner].popleft()
+        if not self._waiting[owner]:
+            del self._waiting[owner]
+        return job
+
+    def shutdown(self, *, wait: bool = True) -> None:
+        """Cancel the waiting jobs and end the threads. The next job starts new ones."""
+        with self._lock:
+            executor, self._executor = self._executor, None
+            waiting = [job for queue in self._waiting.values() for job in queue]
+            self._waiting.clear()
+        # Without the lock, which ``_done`` takes when a future is cancelled.
+        for job in waiting:
+            job.future.cancel()
+        if executor is not None:
+            executor.shutdown(wait=wait, cancel_futures=True)
+
+    # Stuck threads.
+
+    def stuck(self) -> int:
+        """Return how many threads have run one job for more than ``STUCK_SECONDS``."""
+        since = time.monotonic() - STUCK_SECONDS
+        return sum(started < since for started in list(self._started.values()))
+
+    def is_ready(self) -> bool:
+        """Whether less than a third of the threads are stuck."""
+        return 3 * self.stuck() < self._size()
+
+    def _warn_if_stuck(self) -> None:
+        """Log a warning once when too many threads are stuck."""
+        was_ready, self._was_ready = self._was_ready, self.is_ready()
+        if was_ready and not self._was_ready:
+            message = "%d threads of the pool %r have each run one job for more than %d seconds"
+            logger.warning(message, self.stuck(), self.name, STUCK_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedJob:
+    """A job that waits because its owner has its share of the threads."""
+
+    future: Future[Any]
+    job: Callable[[], Any]
+
+    def follow(self, started: Future[None]) -> None:
+        """Cancel the job if the pool was shut down after it was submitted."""
+        if started.cancelled():
+            self.future.cancel()
+
+    def run(self) -> None:
+        if self.future.set_running_or_notify_cancel():
+            try:
+                self.future.set_result(self.job())
+            except BaseException as error:
+                self.future.set_exception(error)
+
+
+def _share(of: int) -> int:
+    """Return how many of ``of`` one owner may have."""
+    return max(1, of * 3 // 4)
+
+
+def _run_in_context(context: contextvars.Context, function: Callable[[], T]) -> Outcome[T]:
+    _show_asgiref_locals(context)
+    try:
+        return Outcome(environment().run_job(function))
+    except BaseException as error:
+        return Outcome(error=error)
+
+
+def _run_job(function: Callable[[], T]) -> T:
+    return environment().run_job(function)
+
+
+def _run_unattended(function: Callable[[], object]) -> None:
+    # Checked again in the thread: a test that started meanwhile must not get the job.
+    if not environment().has_background_services:
+        return
+    try:
+        environment().run_job(function)
+    except Exception:
+        logger.exception("A background job failed")
+
+
+# Lookups take milliseconds, so many may wait. When a worker ends, all of its clients reconnect at
+# once, and a rejected client would only come again.
+LOOKUP_QUEUE = 1_000
+
+
+class ThreadPools:
+    """The thread pools of this process, which all of its event loops share.
+
+    A size that depends on a setting is read when the pool starts its threads.
+    """
+
+    def __init__(self) -> None:
+        # Sessions, tokens and users of requests: short queries.
+        self.lookups = ThreadPool("lookup", lambda: 2, lambda: LOOKUP_QUEUE)
+        # Tools, resources and prompts: the project's code, which may take long.
+        self.tools = ThreadPool("tool", lambda: int(settings.THREADS))
+        # Rows of the session database: short jobs, on connections of their own.
+        self.log = ThreadPool("log", lambda: 4)
+        # Polling of these rows, apart from ``log``, so that writes do not delay it.
+        self.polling = ThreadPool("poll", lambda: 1)
+        # Token verifiers of the project. Anonymous clients cause this work, so it must not use
+        # the threads of ``tools``.
+        self.verifiers = ThreadPool("verify", lambda: int(settings.THREADS))
+        # Change logs: locks of the project's transactions may block it.
+        self.changes = ThreadPool("change", lambda: 1)
+        # Reads which models anybody follows. The project's ``save()`` waits for it.
+        self.interests = ThreadPool("interest", lambda: 1)
+        # Jobs that nobody waits for. The project's database may block them.
+        self.background = ThreadPool("background", lambda: 1)
+        # HTTP requests to token issuers, which use no database.
+        self.issuers = ThreadPoolExecutor(8, thread_name_prefix="mcp-issuer")
+
+    def all(self) -> tuple[ThreadPool, ...]:
+        return (*self.serving(), self.changes, self.interests, self.background)
+
+    def serving(self) -> tuple[ThreadPool, ...]:
+        """Return the pools that requests wait for. The process cannot serve without them."""
+        return self.lookups, self.tools, self.log, self.polling, self.verifiers
+
+    def is_session_thread(self) -> bool:
+        """Whether this thread belongs to the pools for rows of the session database."""
+        return self.log.is_here() or self.polling.is_here()
+
+    def is_change_thread(self) -> bool:
+        """Whether this thread belongs to the pools for changes and interests."""
+        return self.changes.is_here() or self.interests.is_here()
+
+    def stuck(self) -> dict[str, int]:
+        """Return the number of stuck threads, by the name of the pool."""
+        return {pool.name: pool.stuck() for pool in self.serving()}
+
+    def is_ready(self) -> bool:
+        """Whether the serving pools have enough threads that are not stuck."""
+        return all(pool.is_ready() for pool in self.serving())
+
+    def reset(self) -> None:
+        """Forget all threads, in a forked child that has none of its parent's threads."""
+        for pool in self.all():
+            pool.reset()
+        self.issuers = ThreadPoolExecutor(8, thread_name_prefix="mcp-issuer")
+
+
+threads = ThreadPools()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=threads.reset)

@@ -1,0 +1,454 @@
+"""Stored calls: park them while a question is open, claim, cancel and take them over; their steps.
+
+Every change is a conditional UPDATE, so that of two competing processes one wins. A process that
+claims a call raises its ``fence`` (a fencing token), and earlier owners can write nothing more.
+
+``CallManager`` is the interface through which the poller notifies the code that runs calls. Its
+methods are called in the event loop and must not block.
+
+Steps (``request.once``) are rows too, so that they happen once across processes and restarts. The
+row is inserted before the step runs. If the process dies in the step, the row is rolled back if
+both are in one transaction. Otherwise the step is never repeated, because its outcome is unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, Protocol
+
+from django.db import IntegrityError, transaction
+from django.db.models import F, Max, Min, Q, QuerySet
+
+from ..conf import settings
+from ..exceptions import ToolError
+from ..models import DONE, PARKED, RUNNING, Ask, Call, Process, Session, Step, Stream
+from . import databases
+from .databases import digest_of, erase, one_transaction, rows, unlocked
+from .event_log import CLEARED, enlarge, settled
+from .sessions import SessionEnded, lock
+from .streams import cancel_kept
+
+ASK_ID = re.compile(r"[0-9a-f]{32}\Z")
+MAX_STORED_CANCELS = 100  # stored cancels of one session that found no call
+CALLS_PER_LOOK = 100  # calls handled in one look
+
+
+class Overdue(NamedTuple):
+    """Questions that timed out, and their call if it can continue."""
+
+    stream: int | None
+    asks: list[str]
+    call: Call | None
+
+
+# Returns the messages that withdraw questions, by their ids, from the client of a session.
+Words = Callable[[Session, Sequence[str]], Sequence[str]]
+
+
+def silently(session: Session, asks: Sequence[str]) -> Sequence[str]:
+    return ()
+
+
+# Asking.
+
+
+@one_transaction
+def park(
+    call_id: int,
+    fence: int,
+    asks: Sequence[Ask],
+    messages: Sequence[str],
+    *,
+    known: dict[str, Any],
+    high_water: float | None,
+    rounds: int,
+    again: bool = False,
+) -> bool:
+    """Park a call and append its questions to the stream, in one transaction.
+
+    Return False if the call was cancelled or taken over. Use ``again=True`` to repeat it after an
+    unknown commit: if the first attempt was committed, return True.
+    """
+    mine = rows(Call).filter(pk=call_id, fence=fence, cancelled=False)
+    parked = {"known": known, "high_water": high_water, "rounds": rounds}
+    if not mine.filter(state=RUNNING).update(state=PARKED, process="", **parked):
+        return again and rows(Ask).filter(pk__in=[ask.pk for ask in asks]).exists()
+    erase(rows(Ask).filter(call=call_id))
+    if not enlarge(rows(Call).values_list("stream_id", flat=True).get(pk=call_id), messages):
+        rows(Call).filter(pk=call_id).update(state=DONE, **CLEARED)  # its stream is closed
+        return False
+    now = databases.now()
+    for ask in asks:
+        ask.call_id, ask.deadline = call_id, now + timedelta(seconds=ask.seconds)
+    rows(Ask).bulk_create(asks)
+    return True
+
+
+def asked(session: Session, ask_id: str) -> Ask | None:
+    """Return the open question of that id if its call is of this session, else None."""
+    if not ASK_ID.match(ask_id):
+        return None
+    found = rows(Ask).filter(pk=ask_id, open=True, call__session=session.pk)
+    return found.select_related("call").first()
+
+
+def answer(
+    session: Session, ask_id: str, answer: dict[str, Any] | None, *, process: str
+) -> Call | None:
+    """Store the answer to a question. With None it stays unanswered and is asked again.
+
+    If it was the call's last open question, claim the call for ``process`` and return it, to be
+    run. If ``process`` is "", any process may take it over. Ignore answers that come twice or
+    late, or to no question of the session, and return None.
+    """
+    ask = asked(session, ask_id)
+    return None if ask is None else _answer(ask, answer, process)
+
+
+def answered(session: Session, ask_id: str, *, process: str) -> Call | None:
+    """Return the call that ``answer`` claimed if the connection broke at its commit, else None."""
+    if not ASK_ID.match(ask_id):
+        return None
+    mine = rows(Call).filter(session=session.pk, process=process, state=RUNNING)
+    return mine.filter(ask=ask_id).first()
+
+
+@one_transaction
+def _answer(ask: Ask, answer: dict[str, Any] | None, process: str) -> Call | None:
+    if not _lock_parked(ask.call_id):
+        return None
+    if not rows(Ask).filter(pk=ask.pk, open=True).update(open=False, answer=answer):
+        return None
+    return _claim(ask.call_id, process)
+
+
+def _lock_parked(call_id: int) -> int:
+    """Lock a parked call, so that two last answers are stored one after the other."""
+    return rows(Call).filter(pk=call_id, state=PARKED, cancelled=False).update(state=PARKED)
+
+
+def _claim(call_id: int, process: str) -> Call | None:
+    """Claim a call if it has no open question. The caller holds its lock."""
+    asks = rows(Ask).filter(call=call_id)
+    if asks.filter(open=True).exists():
+        return None
+    call = rows(Call).get(pk=call_id)
+    answers = asks.exclude(answer=None).values_list("digest", "answer")
+    call.known |= dict(answers)
+    call.state, call.process, call.fence, call.runs = RUNNING, process, call.fence + 1, 0
+    rows(Call).filter(pk=call_id).update(
+        known=call.known, state=call.state, process=call.process, fence=call.fence, runs=0
+    )
+    return call
+
+
+def overdue(now: datetime, process: str, words: Words = silently) -> list[Overdue]:
+    """Time out questions past their deadline, withdraw them, and claim calls that can continue."""
+    late = rows(Ask).filter(open=True, deadline__lte=now, call__state=PARKED)
+    calls = late.order_by("deadline").values_list("call_id", flat=True)[:CALLS_PER_LOOK]
+    found = [_time_out(call, now, process, words) for call in dict.fromkeys(calls)]
+    return [one for one in found if one is not None]
+
+
+@one_transaction
+def _time_out(call_id: int, now: datetime, process: str, words: Words) -> Overdue | None:
+    if not (_seize(rows(Call).filter(pk=call_id)) and _lock_parked(call_id)):
+        return None
+    late = list(rows(Ask).filter(call=call_id, open=True, deadline__lte=now))
+    for ask in late:
+        timed_out = {"timeout": ask.seconds}
+        rows(Ask).filter(pk=ask.pk).update(open=False, answer=timed_out)
+    if not late:
+        return None
+    asks, claimed = [ask.pk for ask in late], _claim(call_id, process)
+    stream = rows(Stream).select_related("session").get(call=call_id)
+    enlarge(stream.pk, words(stream.session, asks))
+    return Overdue(stream.pk, asks, claimed)
+
+
+# Cancelling.
+
+
+def cancel(
+    session: Session,
+    request_id: str,
+    may: Callable[[Call], bool] = lambda call: True,
+    *,
+    words: Words = silently,
+) -> Call | None:
+    """Cancel the call of that request id (JSON) in whichever process it runs, and return it.
+
+    Its stream owes one response less, and ``words`` withdraw its open questions. Return None if
+    there is no such call, it is done, or ``may`` is False for it. If there is none, store the
+    cancel for ``cancel_kept()``: another process may be storing the call at this moment.
+    """
+    try:
+        return _cancel(session, request_id, may, words)
+    except SessionEnded:
+        return None
+
+
+@one_transaction
+def _cancel(
+    session: Session, request_id: str, may: Callable[[Call], bool], words: Words
+) -> Call | None:
+    lock(session.pk)
+    theirs = rows(Call).filter(session=session.pk, request_digest=digest_of(request_id))
+    call = theirs.exclude(state=DONE).order_by("pk").last()
+    if call is not None and may(call) and _stop(session, call, words):
+        return call
+    if not theirs.exclude(stream=None).exists():
+        _bury(session.pk, request_id)
+    return None
+
+
+def _stop(session: Session, call: Call, words: Words) -> bool:
+    """Cancel a call. Return False if its response was committed first."""
+    undone = rows(Call).filter(pk=call.pk).exclude(state=DONE)
+    if not undone.update(state=DONE, cancelled=True, **CLEARED):
+        return False
+    asks = rows(Ask).filter(call=call.pk)
+    if open := list(asks.filter(open=True).values_list("pk", flat=True)):
+        # The client may be showing a question to its user. It must be withdrawn before the stream
+        # is closed.
+        enlarge(call.stream_id or 0, words(session, open))
+    erase(asks)
+    erase(rows(Step).filter(call=f"c{call.pk}"))
+    rows(Stream).filter(pk=call.stream_id or 0, closed=False).update(**settled())
+    call.state, call.cancelled = DONE, True
+    return True
+
+
+def _bury(session_id: int, request_id: str) -> None:
+    """Store a cancel that found no call, and delete old ones."""
+    kept = rows(Call).filter(session=session_id, stream=None)
+    digest, now = digest_of(request_id), databases.now()
+    erase(kept.filter(Q(created__lt=now - cancel_kept()) | Q(request_digest=digest)))
+    if stale := list(kept.order_by("-pk").values_list("pk", flat=True)[MAX_STORED_CANCELS - 1 :]):
+        erase(rows(Call).filter(pk__in=stale))
+    rows(Call).create(
+        session_id=session_id, request_id=request_id, request_digest=digest,
+        state=DONE, cancelled=True, created=now,
+    )  # fmt: skip
+
+
+def cancelled_of(process: str, ids: Collection[int]) -> set[int]:
+    """Return which of these calls the process must stop: cancelled, taken over or deleted."""
+    mine = rows(Call).filter(pk__in=ids, process=process, state=RUNNING)
+    return set(ids) - set(mine.values_list("pk", flat=True))
+
+
+def running(fences: Mapping[int, int]) -> set[int]:
+    """Return the ids of the calls that run with the given fences and are not cancelled."""
+    found = rows(Call).filter(pk__in=fences, state=RUNNING, cancelled=False)
+    return {pk for pk, fence in found.values_list("pk", "fence") if fences[pk] == fence}
+
+
+# Taking over.
+
+
+def claimed(process: str, known: Collection[int]) -> list[Call]:
+    """Return running calls of ``process`` that are not ``known`` to it.
+
+    They were claimed by a commit whose result was lost because the connection broke.
+    """
+    mine = rows(Call).filter(process=process, state=RUNNING).exclude(pk__in=known)
+    return list(mine.order_by("pk")[:CALLS_PER_LOOK])
+
+
+def orphans(process: str) -> list[Call]:
+    """Take over at most ``CALLS_PER_LOOK`` running calls of processes without a row.
+
+    A process that is shutting down stores last answers with no process. Taking over such a call
+    does not count as one of its ``runs``.
+    """
+    left = rows(Call).filter(state=RUNNING).exclude(process__in=rows(Process).values("pk"))
+    # In random order: calls that stay locked must not fill every sweep.
+    found = [_take_over(call, process) for call in left.order_by("?")[:CALLS_PER_LOOK]]
+    return [call for call in found if call is not None]
+
+
+@one_transaction
+def _take_over(call: Call, process: str) -> Call | None:
+    same = rows(Call).filter(pk=call.pk, fence=call.fence, state=RUNNING)
+    died = int(call.process != "")
+    if not _seize(same):
+        return None
+    if not same.update(fence=F("fence") + 1, runs=F("runs") + died, process=process):
+        return None
+    call.fence, call.runs, call.process = call.fence + 1, call.runs + died, process
+    return call
+
+
+def _seize(call: QuerySet[Call]) -> bool:
+    """Lock a call and its stream without waiting. Return False if one of them is locked.
+
+    A process that is still appending for the call holds the stream's lock. Its events come first.
+    """
+    streams = rows(Stream).filter(pk__in=unlocked(call).values("stream"))
+    return bool(unlocked(streams).update(owed=F("owed")))
+
+
+def take_over(call: Call, process: str) -> Call | None:
+    """Take over one running call with a new fence and return it, or None if it has changed."""
+    return _take_over(call, process)
+
+
+def is_mine(call_id: int, fence: int) -> bool:
+    """Whether a call runs with this fence. It locks the call to the end of the transaction."""
+    same = rows(Call).filter(pk=call_id, fence=fence, cancelled=False, state=RUNNING)
+    return bool(same.update(fence=fence))
+
+
+def are_running(stream_id: int) -> bool:
+    """Whether a call of this stream is running, in any process."""
+    return bool(rows(Call).filter(stream=stream_id, state=RUNNING).exists())
+
+
+def scopes(stream_id: int) -> list[list[str] | None]:
+    """Return the distinct scopes with which the calls of a stream began."""
+    found = rows(Call).filter(stream=stream_id).values_list("scopes", flat=True)
+    return list(found.distinct())
+
+
+def requests(stream_id: int) -> list[str]:
+    """Return the request ids (JSON) of a stream's calls, without cancelled ones."""
+    found = rows(Call).filter(stream=stream_id, cancelled=False).order_by("pk")
+    return list(found.values_list("request_id", flat=True))
+
+
+class CallManager(Protocol):
+    """The interface of what runs calls in this loop. It takes none while it ``is_ending``."""
+
+    is_ending: bool
+
+    def held(self) -> Collection[int]:
+        """Return the ids of the running calls."""
+        ...
+
+    def streams(self) -> Collection[int]:
+        """Return the streams of these calls."""
+        ...
+
+    def stop(self, ids: Collection[int]) -> None:
+        """Stop these calls."""
+        ...
+
+    def recheck(self, ids: Collection[int]) -> None:
+        """Check these calls, which no longer ran here when the poller looked.
+
+        They may have been claimed again since.
+        """
+        ...
+
+    def expired(self, overdue: Overdue) -> None:
+        """Handle questions that timed out, and continue their call if there is one."""
+        ...
+
+    def withdrawals(self, session: Session, asks: Sequence[str]) -> Sequence[str]:
+        """Return the messages that withdraw these questions from the client."""
+        ...
+
+    def resume(self, call: Call) -> None:
+        """Run a call that was claimed by this process although the claim's result was lost."""
+        ...
+
+    def take_over(self, call: Call) -> None:
+        """Handle a call whose process died and that this process has taken over."""
+        ...
+
+
+MAX_KEYS = 100  # steps of one call
+MAX_STEPS = 1_000_000  # steps of all calls
+CALLS_PER_DELETE = 500  # calls whose steps are deleted at once
+KEPT = re.compile(r"c([0-9]{1,18})\Z")  # the name of a call that has a row in ``Call``
+
+
+def of(call: str) -> dict[str, Any]:
+    """Return the results of a call's finished steps, by key."""
+    done = rows(Step).filter(call=call, doing=False)
+    return dict(done.values_list("key", "value"))
+
+
+def are_there(call: str) -> bool:
+    """Whether a call has finished or begun a step."""
+    return rows(Step).filter(call=call).exists()
+
+
+def begin(call: str, key: str) -> bool:
+    """Insert a step. Return True if the caller must do it, False if it is done.
+
+    Raise ``ToolError`` if it was begun and not finished, or if there are too many steps.
+    """
+    steps = rows(Step).filter(call=call)
+    known = steps.filter(digest=digest_of(key)).values_list("doing", flat=True).first()
+    if known is None:
+        _refuse_too_many(steps.count())
+        return _entered(call, key)
+    if known:
+        raise ToolError("This is being done already, or was cut off: nobody knows how far it came.")
+    return False
+
+
+def _refuse_too_many(count: int) -> None:
+    if count >= MAX_KEYS:
+        raise ToolError(f"A call remembers at most {MAX_KEYS} steps.")
+    # The range of the primary keys is cheap to read and is an upper bound of the number of rows.
+    ends = rows(Step).aggregate(first=Min("pk"), last=Max("pk"))
+    if (ends["last"] or 0) - (ends["first"] or 0) < MAX_STEPS:
+        return
+    expire()
+    if rows(Step).count() >= MAX_STEPS:
+        raise ToolError("Too many calls are under way. Try again later.")
+
+
+def _entered(call: str, key: str) -> bool:
+    try:
+        with transaction.atomic(using=settings.DATABASE):
+            rows(Step).create(call=call, digest=digest_of(key), key=key, at=databases.now())
+    # Another process inserted the step first. If this insert waited for its commit, it is done.
+    except IntegrityError:
+        if rows(Step).filter(call=call, digest=digest_of(key), doing=False).exists():
+            return False
+        raise ToolError("This is being done already.") from None
+    return True
+
+
+def keep(call: str, key: str, value: Any) -> None:
+    """Store the result of a step, which is done."""
+    step = rows(Step).filter(call=call, digest=digest_of(key))
+    step.update(value=value, doing=False, at=databases.now())
+
+
+def fail(call: str, key: str) -> None:
+    """Delete a step that failed, so that it can be tried again."""
+    erase(rows(Step).filter(call=call, digest=digest_of(key), doing=True))
+
+
+def forget(call: str) -> None:
+    """Delete the steps of a call that cannot run again."""
+    erase(rows(Step).filter(call=call))
+
+
+def expire() -> int:
+    """Delete the steps of calls that can no longer be resumed. Return how many."""
+    oldest = max(2 * settings.STATE_LIFETIME, settings.SESSION_LIFETIME)
+    old = rows(Step).filter(at__lt=databases.now() - timedelta(seconds=oldest))
+    names = list(old.order_by("call").values_list("call", flat=True).distinct())
+    count = 0
+    for start in range(0, len(names), CALLS_PER_DELETE):
+        some = names[start : start + CALLS_PER_DELETE]
+        count += erase(old.filter(call__in=set(some) - _living(some)))
+    return count
+
+
+def _living(names: Sequence[str]) -> set[str]:
+    """Return the names of those calls that have a row and are not done.
+
+    A question may wait for days.
+    """
+    ids = [int(found[1]) for name in names if (found := KEPT.match(name))]
+    open_still = rows(Call).filter(pk__in=ids).exclude(state=DONE)
+    return {f"c{pk}" for pk in open_still.values_list("pk", flat=True)}

@@ -1,0 +1,592 @@
+"""Change log: record changes of rows, number them, and track which sessions were notified.
+
+Each database with registered models has a table of changes. A change is inserted without a number
+in the transaction that makes it, so that saving never waits. A reader numbers what is visible,
+under the lock of a counter row (``LAST``). A lower number was visible earlier, so a reader that
+keeps the last number as its cursor misses nothing. A batch shares one number and is read whole.
+
+Delivery (``BroadcastCursor`` rows): one process claims a page of changes and notifies sessions in
+the order of their ids, a few in each transaction. The cursor is written in the same transaction, so
+a process that continues skips no session and notifies none twice. A process that lost the claim
+cannot write.
+
+Visibility (``VisibilitySnapshot`` rows): digests of the URIs that each principal could see in
+lists, so that it is notified when a row disappears. They are stored in the transaction that
+completes a page, and deleted with the last session of the principal.
+
+Interest (``Interest`` rows): the models whose changes anybody follows. Processes that save read
+them at most once a second, in a thread and on a connection of this app. They record changes if they
+cannot read them. So a new follower waits until all processes have read its row.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from django.db import DatabaseError, OperationalError, connections, models, router, transaction
+from django.db.models import Exists, F, Min, OuterRef, Q
+
+from ..conf import settings
+from ..models import (
+    BroadcastCursor,
+    Change,
+    Interest,
+    Process,
+    Session,
+    Subscription,
+    VisibilitySnapshot,
+)
+from ..models.changes import sources
+from ..runtime import outages, threads
+from . import databases, sessions, streams
+from .databases import LOCKS, codes, digest_of, erase, is_there, one_transaction, rows, unlocked
+from .jobs import BROKEN, is_break, reconnecting
+
+T = TypeVar("T")
+# Kinds of changes, and what the subject of each is.
+ROW = "row"  # one row: its keys, by the label of each registered model that it is an instance of
+ROWS = "rows"  # any rows of these models
+URI, LIST, PAGE = "uri", "list", "page"  # announced by the project's code, for a server or all
+OF_ONE = "of one"  # any of these, for the clients of one server
+USER = "user"  # the user whose permissions changed; "" is all users
+GROUP = "group"  # the group whose members' permissions changed
+STANDING = "standing"  # the user whose streams and calls may have to end; "" is all users
+# Primary keys of two rows that are no changes: the number given last, and the highest number of
+# which changes were deleted.
+LAST, FLOOR = -1, -2
+CHANGES_PER_NUMBER = 500  # changes that get one number
+KEPT = timedelta(hours=1)  # how long a process that was down can continue from its cursor
+MAX_CHANGES_PER_DATABASE = 1_000_000  # in one database
+CHANGES_PER_STATEMENT, PARTS = 500, 1_000  # rows deleted at once; batches numbered before deleting
+MISSING_TABLE_RETRY_SECONDS = 60.0  # seconds until a database without the table is checked again
+UNREACHABLE_RETRY_SECONDS = 5.0  # seconds until a database that could not be reached is tried again
+_ready: dict[str, float] = {}  # by alias: until when ``_lacking`` is valid
+_away: dict[str, float] = {}  # by alias: until when a database is not tried after a failure
+_lacking: set[str] = set()  # aliases of databases without the table
+logger = logging.getLogger("django_mcp")
+
+
+class ChangeLogState(NamedTuple):
+    """State of a change log: last number, highest deleted number, ids of changes without one."""
+
+    last: int
+    floor: int
+    waiting: Sequence[int] = ()
+
+
+class NumberedChange(NamedTuple):
+    """A numbered change."""
+
+    seq: int
+    kind: str
+    subject: Any
+
+
+class Page(NamedTuple):
+    """The changes after a number, up to ``until``. ``is_whole`` if none of them was deleted."""
+
+    until: int
+    changes: Sequence[NumberedChange]
+    is_whole: bool
+
+
+# Databases.
+
+
+def aliases() -> set[str]:
+    """Return the databases that hold changes: those of followed rows, and the session database."""
+    return {alias for alias in {settings.DATABASE, *homes()} if carries(alias)}
+
+
+def homes() -> set[str]:
+    """Return the databases to which registered models, users and groups are written."""
+    return {router.db_for_write(model) for source in sources for model in source()}
+
+
+def carries(alias: str) -> bool:
+    return router.allow_migrate_model(alias, Change)
+
+
+def held() -> list[str]:
+    """Return the aliases of databases that have the table. Log an error for each that lacks it."""
+    return sorted(alias for alias in aliases() if _reached(alias, is_ready))
+
+
+def each(work: Callable[[str], T]) -> dict[str, T | None]:
+    """Call ``work`` with the alias of each database that has the table, and return its results.
+
+    The result is None for a database that cannot be reached or is locked. The others still work.
+    """
+    found = {alias: _reached(alias, partial(_done, work)) for alias in sorted(aliases())}
+    return {alias: one for alias, one in found.items() if alias not in _lacking}
+
+
+def tips() -> dict[str, ChangeLogState]:
+    """Number what is visible, and return the state of each database that can be reached."""
+    return {alias: tip for alias, tip in each(numbered).items() if tip is not None}
+
+
+def _done(work: Callable[[str], T], alias: str) -> T | None:
+    if not is_ready(alias):
+        return None
+    found = work(alias)
+    _away.pop(alias, None)
+    return found
+
+
+def _reached(alias: str, work: Callable[[str], T]) -> T | None:
+    if _away.get(alias, 0.0) > time.monotonic():
+        return None
+    try:
+        return reconnecting(work, alias)
+    except BROKEN as error:
+        _miss(alias, error)
+        return None
+
+
+def _miss(alias: str, error: Exception) -> None:
+    """Skip a database for a while after an error: its timeouts would delay all others."""
+    if codes(error) & LOCKS:
+        logger.debug("A transaction of the project's keeps a look at %r waiting", alias)
+        return
+    if is_break(error):
+        outages.note_break(error, alias)
+    elif alias not in _away:
+        logger.warning("Changes cannot be read in the database %r: %s", alias, error)
+    _away[alias] = time.monotonic() + UNREACHABLE_RETRY_SECONDS
+
+
+def is_ready(alias: str) -> bool:
+    """Whether the database has the table.
+
+    The answer is cached, for ``MISSING_TABLE_RETRY_SECONDS`` seconds if not.
+    """
+    if _ready.get(alias, 0.0) <= time.monotonic():
+        found = has_table(alias)
+        if not found and alias not in _ready:
+            logger.error("The database %r has no table of changes: migrate django_mcp there", alias)
+        _ready[alias] = math.inf if found else time.monotonic() + MISSING_TABLE_RETRY_SECONDS
+        _lacking.discard(alias) if found else _lacking.add(alias)
+    return alias not in _lacking
+
+
+def has_table(alias: str) -> bool:
+    """Whether the database exists and has the table. Runs queries."""
+    if not is_there(alias):
+        return False
+    connection = connections[alias]
+    with connection.cursor() as cursor:
+        return Change._meta.db_table in connection.introspection.table_names(cursor)
+
+
+def _rows(alias: str) -> models.QuerySet[Change]:
+    return Change._default_manager.using(alias)
+
+
+# Writing.
+
+
+def record(alias: str, *found: tuple[str, Any]) -> None:
+    """Insert changes, each a kind and a subject, on the connection of the caller.
+
+    ``_insert`` sends the statement only. ``bulk_create`` would open a transaction in
+    the code of the project.
+    """
+    made: list[Any] = [Change(kind=kind, subject=subject) for kind, subject in found]
+    fields = [field for field in Change._meta.concrete_fields if not field.primary_key]
+    for start in range(0, len(made), CHANGES_PER_STATEMENT):
+        insert: Any = _rows(alias)._insert  # type: ignore[attr-defined]
+        insert(made[start : start + CHANGES_PER_STATEMENT], fields, using=alias)
+
+
+# Numbering.
+
+
+def tip(alias: str) -> ChangeLogState:
+    """Return the state of a change log, in one query."""
+    odd = _rows(alias).filter(Q(pk__lt=0) | Q(seq=None)).order_by("pk")
+    found = list(odd.values_list("pk", "seq")[: CHANGES_PER_NUMBER + 2])
+    marks = {pk: seq or 0 for pk, seq in found if pk < 0}
+    waiting = [pk for pk, seq in found if seq is None][:CHANGES_PER_NUMBER]
+    return ChangeLogState(marks.get(LAST, 0), marks.get(FLOOR, 0), waiting)
+
+
+def numbered(alias: str) -> ChangeLogState:
+    """Number what is visible, at most one batch, and return the state after that."""
+    found = tip(alias)
+    if not found.waiting:
+        return found
+    _number(alias, found.waiting)
+    return tip(alias)
+
+
+def _number(alias: str, ids: Sequence[int]) -> None:
+    """Give one number to all of these changes. Do nothing if another process is numbering."""
+    if not _rows(alias).filter(pk=LAST).exists():
+        marks = [Change(pk=pk, seq=0, kind="mark", subject="") for pk in (FLOOR, LAST)]
+        _rows(alias).bulk_create(marks, ignore_conflicts=True)
+    with transaction.atomic(using=alias):
+        if not unlocked(_rows(alias).filter(pk=LAST)).update(seq=F("seq") + 1):
+            return
+        last = _rows(alias).values_list("seq", flat=True).get(pk=LAST)
+        _rows(alias).filter(pk__in=ids, seq=None).update(seq=last, at=databases.now())
+
+
+# Reading.
+
+
+def after(alias: str, seq: int, last: int) -> Page:
+    """Return the changes after ``seq``, up to ``last``, or as many whole batches as fit a page."""
+    found = _rows(alias).filter(pk__gt=0, seq__gt=seq, seq__lte=last).order_by("seq", "pk")
+    columns: Any = found.values_list("seq", "kind", "subject")
+    read = [NumberedChange(*one) for one in columns[: CHANGES_PER_NUMBER + 1]]
+    if len(read) > CHANGES_PER_NUMBER:
+        read = [one for one in read if one.seq < read[-1].seq]
+        last = read[-1].seq
+    # The floor is read last: changes that are deleted after this were read above.
+    floor = _rows(alias).filter(pk=FLOOR).values_list("seq", flat=True).first() or 0
+    return Page(last, read, floor <= seq)
+
+
+# Deleting.
+
+
+def prune_changes(alias: str, now: datetime) -> int:
+    """Delete old changes, and the oldest beyond the limit. Return how many were deleted."""
+    # Changes without a number are not deleted, so number them first.
+    for _ in range(PARTS):
+        if not numbered(alias).waiting:
+            break
+    newest = _rows(alias).order_by("-pk").values_list("pk", flat=True).first() or 0
+    old = _rows(alias).filter(
+        Q(at__lt=now - KEPT) | Q(pk__lt=newest - MAX_CHANGES_PER_DATABASE), pk__gt=0
+    )
+    found: Any = old.exclude(seq=None).order_by("seq").values_list("pk", "seq")
+    count = 0
+    while page := list(found[:CHANGES_PER_STATEMENT]):
+        count += _delete_changes(alias, [pk for pk, _ in page], page[-1][1])
+    return count
+
+
+def _delete_changes(alias: str, ids: Sequence[int], until: int) -> int:
+    with transaction.atomic(using=alias):
+        _rows(alias).filter(pk=FLOOR, seq__lt=until).update(seq=until)
+        return int(_rows(alias).filter(pk__in=ids)._raw_delete(alias) or 0)
+
+
+MAX_URIS_PER_PRINCIPAL = 1_000
+DIGEST_LENGTH = 12  # hex digits of a stored digest: collisions among 1,000 are unlikely
+SNAPSHOTS_PER_STATEMENT = 100  # rows in one statement
+
+
+class VisibleUris(NamedTuple):
+    """Digests of the URIs that a principal could see in lists. ``owner`` is its key."""
+
+    owner: str
+    uris: Sequence[str]
+
+
+def of(names: Collection[str]) -> dict[str, Sequence[str]]:
+    """Return the stored digests by the names of their rows."""
+    wanted = sorted(names)
+    found: dict[str, Sequence[str]] = {}
+    for start in range(0, len(wanted), SNAPSHOTS_PER_STATEMENT):
+        some = rows(VisibilitySnapshot).filter(
+            pk__in=wanted[start : start + SNAPSHOTS_PER_STATEMENT]
+        )
+        found.update(some.values_list("pk", "uris"))
+    return found
+
+
+def looked(
+    before: Collection[str], uris: Iterable[str], seen: Collection[str]
+) -> tuple[bool, list[str]]:
+    """Return whether one of ``uris`` is ``seen`` now or was ``before``, and the digests to store.
+
+    ``before`` has digests, ``uris`` and ``seen`` have URIs.
+    """
+    theirs, known, found = dict.fromkeys(before), set(before), False
+    for uri in uris:
+        digest = digest_of(uri)[:DIGEST_LENGTH]
+        found |= uri in seen or digest in known
+        if uri in seen:
+            theirs[digest] = None
+        else:
+            theirs.pop(digest, None)
+    return found, list(theirs)[-MAX_URIS_PER_PRINCIPAL:]
+
+
+def keep(found: Mapping[str, VisibleUris]) -> None:
+    """Store digests by name, within the caller's transaction. Delete rows that have none left."""
+    if gone := [name for name, one in found.items() if not one.uris]:
+        erase(rows(VisibilitySnapshot).filter(pk__in=gone))
+    made = [
+        VisibilitySnapshot(name=name, owner=o, uris=uris)
+        for name, (o, uris) in found.items()
+        if uris
+    ]
+    rows(VisibilitySnapshot).bulk_create(
+        made, SNAPSHOTS_PER_STATEMENT, update_conflicts=True, update_fields=["uris"],
+        unique_fields=_unique_snapshot_fields(),
+    )  # fmt: skip
+
+
+def _unique_snapshot_fields() -> list[str] | None:
+    features = connections[settings.DATABASE].features
+    return ["name"] if features.supports_update_conflicts_with_target else None
+
+
+def prune_snapshots() -> int:
+    """Delete what principals without a session could see. Return the number of rows."""
+    theirs = Exists(rows(Session).filter(owner=OuterRef("owner")))
+    gone = list(rows(VisibilitySnapshot).exclude(theirs).values_list("pk", flat=True))
+    return sum(
+        erase(rows(VisibilitySnapshot).filter(pk__in=gone[start : start + SNAPSHOTS_PER_STATEMENT]))
+        for start in range(0, len(gone), SNAPSHOTS_PER_STATEMENT)
+    )
+
+
+START = -1  # a cursor below every floor, so that a page after it is never whole
+
+
+class ClaimLost(Exception):
+    """The turn is another's."""
+
+
+class ClaimedChanges(NamedTuple):
+    """A claimed page of changes: those after one number, up to another.
+
+    ``told`` is the id of the last session that was notified of it before. ``claim`` is the fencing
+    token.
+    """
+
+    name: str
+    claim: int
+    after: int
+    until: int
+    told: int = 0
+
+
+News = Mapping[int, Sequence[tuple[str, str]]]  # messages with their marks, by session id
+Saw = Sequence[tuple[int, bool, str]]  # ids of subscriptions, whether visible, and of which row
+NOTHING: Mapping[str, VisibleUris] = {}
+
+
+def begin(name: str, seq: int) -> BroadcastCursor:
+    """Return the cursor of that name. Create it at ``seq`` if there is none."""
+    return rows(BroadcastCursor).get_or_create(name=name, defaults={"seq": seq, "until": seq})[0]
+
+
+def has_changed(name: str, digest: str) -> bool:
+    """Store a digest under a name. Return whether another digest was stored before."""
+    _, is_new = rows(BroadcastCursor).get_or_create(name=name, defaults={"holder": digest})
+    others = rows(BroadcastCursor).filter(pk=name).exclude(holder=digest)
+    return not is_new and bool(others.update(holder=digest))
+
+
+def may(name: str, every: float) -> bool:
+    """Whether ``every`` seconds are over since this was last True, in any process.
+
+    Only one of the processes that ask gets True.
+    """
+    begin(name, 0)
+    now, pause = databases.now(), timedelta(seconds=every)
+    # A time in the future is due too: the clock was put back.
+    due = rows(BroadcastCursor).filter(pk=name).exclude(at__range=(now - pause, now + pause))
+    return bool(due.update(at=now))
+
+
+def claim(found: BroadcastCursor, until: int, process: str) -> ClaimedChanges | None:
+    """Claim the next page, or a page that a dead process left. Return None if another has it."""
+    if found.until > found.seq:
+        if found.holder != process and rows(Process).filter(pk=found.holder).exists():
+            return None
+        until = found.until
+    mine = rows(BroadcastCursor).filter(pk=found.pk, claim=found.claim)
+    if not mine.update(claim=found.claim + 1, until=until, holder=process):
+        return None
+    return ClaimedChanges(found.name, found.claim + 1, found.seq, until, found.told)
+
+
+def put_back(found: BroadcastCursor) -> None:
+    """Reset a cursor to before the first change, because a backup was restored."""
+    mine = rows(BroadcastCursor).filter(pk=found.pk, claim=found.claim)
+    mine.update(claim=found.claim + 1, seq=START, until=START, told=0)
+
+
+@one_transaction
+def tell(
+    turn: ClaimedChanges, news: News, saw: Saw = (), seen: Mapping[str, VisibleUris] = NOTHING, *,
+    over: bool = False, again: bool = False,
+) -> list[int]:  # fmt: skip
+    """Notify sessions and move the cursor in one transaction. Return the streams to wake.
+
+    ``over`` means that they are the last of the page. Only then ``seen`` is stored, because a
+    process that continues the page needs the visibility from before it. Use ``again=True`` to
+    repeat it after an unknown commit. Raise ``ClaimLost`` if another process has the claim.
+    """
+    last = max(news, default=turn.told)
+    mine = rows(BroadcastCursor).filter(pk=turn.name, claim=turn.claim, seq__lt=turn.until)
+    done = {"seq": turn.until, "told": 0} if over else {"told": last}
+    if not (mine if over else mine.filter(told__lt=last)).update(**done):
+        if again and _is_done(turn, last, over=over):
+            return []
+        raise ClaimLost(ClaimLost.__doc__)
+    if saw:
+        sessions.saw(saw)
+    if over and seen:
+        keep(seen)
+    return streams.announce_here(news) if news else []
+
+
+def _is_done(turn: ClaimedChanges, last: int, *, over: bool) -> bool:
+    """Whether the first attempt was committed."""
+    mine = rows(BroadcastCursor).filter(pk=turn.name, claim=turn.claim)
+    if over:
+        return bool(mine.filter(seq=turn.until).exists())
+    return bool(mine.filter(told__gte=last).exists())
+
+
+INTERESTS_CACHE_SECONDS = 1.0  # seconds for which a process that saves caches the interests
+CACHE_MARGIN_SECONDS = 0.2  # seconds added for the time from reading the cache to the change
+INTERESTS_TIMEOUT_SECONDS = 1.0  # seconds that a save waits for the interests
+INTERESTS_RETRY_SECONDS = 5.0  # seconds without another attempt after they could not be read
+INTERESTS_RENEWAL_SECONDS = 600.0  # seconds after which a process renews its interests
+UNSEEN = timedelta(days=1)  # how far ``since`` is in the future until the insert is committed
+FORGOTTEN = timedelta(hours=1)  # age after which the holder of an interest counts as dead
+SESSIONS, LISTS = "", "lists"  # the holder for subscriptions of sessions, and for their lists
+ANYTHING = "?"  # in place of a model: changes that the project's code announces
+
+
+# Interests.
+
+
+def declare(holder: str, models: Collection[str]) -> float:
+    """Store an interest in models. Return the seconds until no change can be missed any more.
+
+    Raise ``OperationalError`` if there is no session database yet.
+    """
+    if not is_there(settings.DATABASE):
+        raise OperationalError(f"The database {settings.DATABASE!r} is not there yet")
+    now = databases.now()
+    # The insert may wait for a lock and is not visible until its commit. So ``since`` is in the
+    # future at first and is set below, after the commit.
+    made = [Interest(holder=holder, model=model, since=now + UNSEEN, at=now) for model in models]
+    rows(Interest).bulk_create(
+        made, update_conflicts=True, update_fields=["at"],
+        unique_fields=_unique_interest_fields(),
+    )  # fmt: skip
+    now, said = databases.now(), rows(Interest).filter(model__in=models)
+    said.filter(holder=holder, since__gt=now).update(since=now)
+    known = said.values_list("model").annotate(Min("since"))
+    age = min((now - since for _, since in known), default=timedelta())
+    return (
+        INTERESTS_CACHE_SECONDS
+        + CACHE_MARGIN_SECONDS
+        - min(INTERESTS_CACHE_SECONDS + CACHE_MARGIN_SECONDS, max(0.0, age.total_seconds()))
+    )
+
+
+def _unique_interest_fields() -> list[str] | None:
+    features = connections[settings.DATABASE].features
+    return ["holder", "model"] if features.supports_update_conflicts_with_target else None
+
+
+def prune_interests() -> int:
+    """Delete interests that were not renewed, and return how many.
+
+    Interests of sessions need no renewal. They are deleted when no subscription needs them.
+    """
+    old = rows(Interest).filter(at__lt=databases.now() - FORGOTTEN)
+    theirs = Exists(rows(Subscription).filter(place__startswith=OuterRef("model")))
+    unwanted = list(old.filter(holder=SESSIONS).exclude(theirs).values_list("pk", flat=True))
+    if not rows(Session).exists():
+        unwanted += old.filter(holder=LISTS).values_list("pk", flat=True)
+    gone = erase(old.exclude(holder__in=(SESSIONS, LISTS)))
+    return gone + erase(rows(Interest).filter(pk__in=unwanted, at__lt=databases.now() - FORGOTTEN))
+
+
+# Processes that save.
+
+
+class Watched:
+    """Cache of the models that anybody follows, for the processes that save. Thread-safe."""
+
+    def __init__(self) -> None:
+        # Held while the interests are read: when the cache expires, one of many saving threads
+        # reads them. The others wait, at most as long as that read may take.
+        self._lock = threading.Lock()
+        self._models: frozenset[str] = frozenset()
+        self._is_known = False
+        self._until = 0.0
+        self._ready: frozenset[str] = frozenset()  # the databases that have a table of changes
+        self.is_possible = True  # whether there is a table of interests
+
+    def __call__(self, models: Collection[str]) -> bool:
+        """Whether anybody follows one of these models. True if that cannot be read."""
+        with self._lock:
+            if time.monotonic() >= self._until:
+                self._ask()
+            return not self._is_known or not self._models.isdisjoint(models)
+
+    def _ask(self) -> None:
+        began = time.monotonic()
+        try:
+            self._models = threads.interests.wait(self._look, INTERESTS_TIMEOUT_SECONDS)
+            self._is_known, self._until = True, began + INTERESTS_CACHE_SECONDS
+        except Exception as error:
+            logger.warning("Nobody can tell who wants to know of changes: %s", error)
+            self._is_known, self._until = False, time.monotonic() + INTERESTS_RETRY_SECONDS
+
+    def _look(self) -> frozenset[str]:
+        found = look()
+        if not found and not (self._is_known and self.is_possible):
+            self.is_possible = is_possible()
+        if found:
+            self._ready = frozenset(held())
+        return found
+
+    def is_ready(self, alias: str) -> bool:
+        """Whether a database has the table of changes, so that they can be recorded there."""
+        return alias in self._ready
+
+    def forget(self) -> None:
+        """Read the interests again at the next save."""
+        self._until = 0.0
+
+
+def look() -> frozenset[str]:
+    """Return the labels of all models that anybody follows: none if there is no table yet."""
+    if not is_there(settings.DATABASE):
+        return frozenset()
+    try:
+        return frozenset(rows(Interest).values_list("model", flat=True).distinct())
+    except DatabaseError:
+        if is_possible():
+            raise
+        return frozenset()
+
+
+def is_possible() -> bool:
+    """Whether there is a table of interests. Runs queries."""
+    if not is_there(settings.DATABASE):
+        return False
+    connection = connections[settings.DATABASE]
+    with connection.cursor() as cursor:
+        return Interest._meta.db_table in connection.introspection.table_names(cursor)
+
+
+watched = Watched()
+
+
+if hasattr(os, "register_at_fork"):
+    # A forked child may have been created while another thread of its parent held the lock.
+    os.register_at_fork(after_in_child=watched.__init__)  # type: ignore[misc]

@@ -1,0 +1,313 @@
+"""Access to the session database: its clock, lock timeouts, transactions and small query helpers.
+
+Clock: ``now`` is the time of the database, for everything that one process writes and another
+compares (deadlines, ``last_seen``, retention). It is read once a minute and counted on by a
+monotonic clock, so a process with a wrong clock expires nothing early. SQLite has no clock: its
+processes share a machine and use the machine's clock.
+
+Timeouts: a process that stops in a transaction must not stop the others. Connections of this app's
+threads wait at most 1 second for a lock, and the job is retried. The database ends a transaction
+that is idle for 10 seconds. The project's connections are not changed, except to a SQLite file
+that belongs to this app alone, where all connections wait in the same way.
+
+Transactions: each begins with the statement that takes its lock, and locks are taken in one order:
+session, call, streams by id. ``one_transaction`` retries after a deadlock or serialization failure.
+Locks are taken by UPDATE and not by ``SELECT ... FOR UPDATE``, which SQLite ignores.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import lru_cache, wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from django.conf import settings as project
+from django.db import DEFAULT_DB_ALIAS, Error, OperationalError, connections, models, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
+from django.dispatch import receiver
+from django.utils import timezone
+
+from ..conf import settings
+from ..runtime import threads
+from ..runtime.environment import environment
+
+CLOCK_READ_INTERVAL_SECONDS = 60.0  # seconds between two readings of the database's clock
+STATEMENTS = {
+    "postgresql": "SELECT EXTRACT(EPOCH FROM clock_timestamp())",
+    "mysql": "SELECT UNIX_TIMESTAMP(NOW(6))",  # in whatever time zone
+}
+
+
+class DatabaseClock:
+    """The time of the session database, read once a minute.
+
+    Threads may read it at the same time: each reading is right, and the last one stays.
+    """
+
+    def __init__(self) -> None:
+        self._offset = 0.0  # seconds since the epoch minus the monotonic clock, when last read
+        self._read_again_at = 0.0  # monotonic clock
+
+    def now(self) -> datetime:
+        """Return the time of the session database. Call it in a thread that may run queries."""
+        connection = connections[settings.DATABASE]
+        if connection.vendor not in STATEMENTS or not environment().shares_database:
+            return timezone.now()
+        if time.monotonic() >= self._read_again_at:
+            self._read(connection)
+        epoch = time.monotonic() + self._offset
+        return datetime.fromtimestamp(epoch, UTC if project.USE_TZ else None)
+
+    def _read(self, connection: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(STATEMENTS[connection.vendor])
+            (epoch,) = cursor.fetchone()
+        self._offset = float(epoch) - time.monotonic()
+        self._read_again_at = time.monotonic() + CLOCK_READ_INTERVAL_SECONDS
+
+
+clock = DatabaseClock()
+now = clock.now
+
+
+LOCK_TIMEOUT_SECONDS, IDLE_TIMEOUT_SECONDS = (
+    1,
+    10,
+)  # timeouts in seconds: for a lock, and for the next statement of a transaction
+# Error codes of a lock timeout in PostgreSQL, MariaDB and SQLite.
+LOCKS = frozenset(("55P03", 1205, "SQLITE_BUSY", "SQLITE_LOCKED"))
+POSTGRESQL = (
+    "SELECT set_config('lock_timeout', '{locked}s', {here}),"
+    " set_config('idle_in_transaction_session_timeout', '{idle}s', {here})"
+)
+MARIADB = "SET SESSION innodb_lock_wait_timeout = {locked}, idle_transaction_timeout = {idle}"
+# SQLite's busy handler polls for the lock only ten times a second after a while, so a connection
+# may wait for seconds while others write. If only the beginning of a transaction can wait, this
+# module polls instead. There is no queue: a connection polls more often the longer it has waited,
+# so that no heartbeat comes too late.
+FIRST_PAUSE_SECONDS, MIN_PAUSE_SECONDS = (
+    0.01,
+    0.001,
+)  # pause in seconds: at first, and at least, both randomized
+PAUSE_DECREASE = 10  # the pause is OFTEN / (1 + SOONER * seconds waited)
+WAITS = "PRAGMA busy_timeout = {ms:.0f}"
+BUSY = frozenset(("SQLITE_BUSY", "SQLITE_BUSY_RECOVERY"))
+# With this journal mode and these transaction modes, only the BEGIN of a transaction waits.
+ALONE, AT_FIRST = "wal", ("IMMEDIATE", "EXCLUSIVE")
+
+
+@receiver(connection_created)
+def _limit(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
+    """Set the timeouts of a new connection, once, if it is one of this app."""
+    is_the_log = connection.alias == settings.DATABASE
+    if is_the_log and connection.vendor == "sqlite" and _waits_at_first(connection):
+        _wait_itself(connection, 0)
+        _ask_often(connection)
+    if not ((is_the_log and threads.is_session_thread()) or threads.is_change_thread()):
+        return
+    if connection.vendor == "postgresql" and not _is_shared(connection):
+        _execute(connection, POSTGRESQL, here="false")
+    elif getattr(connection, "mysql_is_mariadb", False):
+        _execute(connection, MARIADB)
+
+
+def _waits_at_first(connection: Any) -> bool:
+    """Whether it is a SQLite file of this app alone, where only BEGIN waits for locks."""
+    if connection.alias == DEFAULT_DB_ALIAS or connection.transaction_mode not in AT_FIRST:
+        return False
+    with connection.cursor() as cursor:
+        return bool(cursor.execute("PRAGMA journal_mode").fetchone()[0] == ALONE)
+
+
+def _ask_often(connection: BaseDatabaseWrapper) -> None:
+    """Install the wrapper that polls for the lock. It stays when the connection reconnects.
+
+    It is inserted first, because Django's ``execute_wrapper`` removes the last one.
+    """
+    if _in_turn not in connection.execute_wrappers:
+        connection.execute_wrappers.insert(0, _in_turn)
+
+
+def _wait_itself(connection: Any, seconds: float) -> None:
+    """Set SQLite's own busy timeout."""
+    connection.connection.execute(WAITS.format(ms=1000 * seconds))
+
+
+def _in_turn(
+    execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]
+) -> Any:
+    """Execute a statement, and retry it while the database is locked, up to OPTIONS["timeout"]."""
+    patience = context["connection"].settings_dict["OPTIONS"].get("timeout", 5.0)
+    if many:
+        return _of_many(patience, execute, sql, params, many, context)
+    began = time.monotonic()
+    while True:
+        try:
+            return execute(sql, params, many, context)
+        except OperationalError as error:
+            waited = time.monotonic() - began
+            if BUSY.isdisjoint(codes(error)) or waited >= patience:
+                raise
+        time.sleep(random.uniform(0.5, 1.5) * _pause(waited))
+
+
+def _pause(waited: float) -> float:
+    return max(FIRST_PAUSE_SECONDS / (1 + PAUSE_DECREASE * waited), MIN_PAUSE_SECONDS)
+
+
+def _of_many(patience: float, execute: Callable[..., Any], *statement: Any) -> Any:
+    """Execute ``executemany`` with SQLite's own timeout: a retry could repeat a part of it."""
+    connection = statement[-1]["connection"]
+    _wait_itself(connection, patience)
+    try:
+        return execute(*statement)
+    finally:
+        _wait_itself(connection, 0)
+
+
+def limit_here(connection: BaseDatabaseWrapper) -> None:
+    """Set the timeouts for this transaction only, if the connection comes from a shared pool."""
+    if connection.vendor == "postgresql" and _is_shared(connection):
+        _execute(connection, POSTGRESQL, here="true")
+
+
+def _is_shared(connection: BaseDatabaseWrapper) -> bool:
+    """Whether a pool also gives the connection to the project's code: psycopg's, or PgBouncer."""
+    given = connection.settings_dict
+    return bool(given["OPTIONS"].get("pool") or given.get("DISABLE_SERVER_SIDE_CURSORS"))
+
+
+def _execute(connection: BaseDatabaseWrapper, statement: str, **words: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            statement.format(locked=LOCK_TIMEOUT_SECONDS, idle=IDLE_TIMEOUT_SECONDS, **words)
+        )
+
+
+def codes(error: BaseException) -> set[object]:
+    """Return the error codes of a database error, for all databases."""
+    cause = error.__cause__
+    found = (getattr(cause, name, None) for name in ("sqlstate", "sqlite_errorname"))
+    return {*found, *(error.args[:1] if isinstance(error, Error) else ())} - {None}
+
+
+def unlocked(found: models.QuerySet[Any]) -> models.QuerySet[Any]:
+    """Return the rows that are not locked, and lock them without waiting (SKIP LOCKED).
+
+    Return all of them if the database does not support that (SQLite has one lock).
+    """
+    if not connections[found.db].features.has_select_for_update_skip_locked:
+        return found
+    free = found.select_for_update(skip_locked=True).values_list("pk", flat=True)
+    return found.filter(pk__in=list(free))
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+M = TypeVar("M", bound=models.Model)
+
+MAX_ATTEMPTS = 5
+RETRY_SECONDS = (
+    0.05  # seconds before a retry, randomized, so that the waiting transaction goes first
+)
+# Error codes of a missing table and column, in PostgreSQL and MariaDB. SQLite has no codes.
+MISSING = frozenset(("42P01", "42703", 1146, 1054))
+# Error codes of a serialization failure and a deadlock, in PostgreSQL and MariaDB.
+COLLISIONS = frozenset(("40001", "40P01", 1213, 1020))
+
+
+def rows(model: type[M]) -> models.QuerySet[M]:
+    """Return the rows of a model in the session database."""
+    return model._default_manager.using(settings.DATABASE)
+
+
+def is_there(alias: str) -> bool:
+    """Whether the database exists. Connecting would create a SQLite file."""
+    connection: Any = connections[alias]
+    is_file = connection.vendor == "sqlite" and not connection.is_in_memory_db()
+    if not is_file or connection.connection is not None:
+        return True
+    name = str(connection.get_connection_params()["database"])
+    return name.startswith("file:") or Path(name).exists()  # by a URI a file need not be made
+
+
+def is_unmigrated(error: BaseException) -> bool:
+    """Whether an error says that a table or column is missing, so that ``migrate`` must run."""
+    is_sqlite = codes(error) & {"SQLITE_ERROR"}
+    words = str(error).startswith(("no such table", "no such column")) or "has no column" in str(
+        error
+    )
+    return bool(codes(error) & MISSING) or bool(is_sqlite and words)
+
+
+def row_with(model: type[M], column: str, value: str) -> M | None:
+    """Return the row with ``value`` in a unique column, or None. The SQL is compiled once.
+
+    Every request needs such look-ups, and compiling the query takes longer than executing it.
+    """
+    vendor = transaction.get_connection(settings.DATABASE).vendor
+    statement = _looking_up(model, column, settings.DATABASE, vendor)
+    return next(iter(rows(model).raw(statement, [value])), None)
+
+
+@lru_cache(maxsize=32)
+def _looking_up(model: type[M], column: str, alias: str, vendor: str) -> str:
+    found = model._default_manager.using(alias).filter(**{column: "a value"})
+    return str(found.query.get_compiler(alias).as_sql()[0])
+
+
+def one_transaction(function: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a function to run in one transaction, and to retry after a deadlock.
+
+    It also retries after a serialization failure, at most ``MAX_ATTEMPTS`` attempts in all. Within
+    a transaction of the caller it runs in a savepoint and does not retry.
+    """
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        if transaction.get_connection(settings.DATABASE).in_atomic_block:
+            return _atomically(function, *args, **kwargs)
+        for _ in range(MAX_ATTEMPTS - 1):
+            try:
+                return _alone(function, *args, **kwargs)
+            except OperationalError as error:
+                if not _collided(error):
+                    raise
+                time.sleep(random.uniform(0.5, 1.5) * RETRY_SECONDS)
+        return _alone(function, *args, **kwargs)
+
+    return run
+
+
+def _atomically(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    with transaction.atomic(using=settings.DATABASE):
+        return function(*args, **kwargs)
+
+
+def _alone(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    with transaction.atomic(using=settings.DATABASE):
+        limit_here(transaction.get_connection(settings.DATABASE))
+        return function(*args, **kwargs)
+
+
+def _collided(error: OperationalError) -> bool:
+    return not COLLISIONS.isdisjoint(codes(error))
+
+
+def erase(found: models.QuerySet[Any]) -> int:
+    """Delete rows without fetching them and without signals. Return how many."""
+    return int(found._raw_delete(settings.DATABASE) or 0)
+
+
+def digest_of(text: str) -> str:
+    """Return the SHA-256 of a text as hex digits, to look it up by.
+
+    Databases disagree on which texts are equal (case, accents, trailing spaces).
+    """
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,397 @@
+"""The event log: append events to streams, finish calls with their response, read after a cursor.
+
+An append locks the row of the stream by an UPDATE of its last sequence number, and reads the number
+after that. So sequence numbers have no gaps, and events become visible in order.
+
+An append in the name of a call writes nothing if the call was cancelled or taken over by another
+process (its fence, a fencing token, has changed). An append beyond the limits of a stream is
+refused before it is written. A response always has room.
+
+Events are inserted by one handwritten statement for many, without model instances: a call may send
+thousands of messages, and instances would cost more than all the rest. Messages are parameters of
+the statement. All its other values are numbers, or are generated and checked here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from django.db import connections
+from django.db.models import Case, F, Max, Q, TextField, When
+from django.utils import timezone
+
+from ..conf import settings
+from ..exceptions import TooLarge
+from ..models import DONE, RUNNING, Ask, Call, Event, Stream
+from . import databases
+from .databases import erase, one_transaction, rows
+
+# Limits of one statement: events, because some databases limit parameters, and their bytes.
+MAX_EVENTS_PER_APPEND, MAX_BYTES_PER_APPEND = 900, 4_000_000
+# Bytes of a statement for MariaDB beside the messages, for the statement and for each row.
+STATEMENT_SIZE, ROW_SIZE = 300, 150
+ESCAPED = "\0\n\r\x1a\"'\\"  # characters that the driver escapes with a backslash
+_packets: dict[str, int] = {}  # max_allowed_packet by alias, read once in a process
+COLUMNS = ("stream_id", "seq", "data", "size", "final", "nonce", "created")
+
+
+class NewEvent(NamedTuple):
+    """A message to insert as an event: the stream, its number in it, and its size in bytes."""
+
+    stream: int
+    seq: int
+    data: str
+    size: int
+    final: bool = False
+
+
+def size_of(message: str) -> int:
+    return len(message) if message.isascii() else len(message.encode())
+
+
+def entry(stream: int, seq: int, message: str, *, final: bool = False) -> NewEvent:
+    return NewEvent(stream, seq, message, size_of(message), final)
+
+
+def insert(entries: Iterable[NewEvent], nonce: str = "") -> None:
+    """Insert events within the caller's transaction.
+
+    ``nonce`` identifies the attempt. Raise ``ValueError`` if it has other characters than letters
+    and digits, and ``TooLarge`` if MariaDB would not accept a message.
+    """
+    # The nonce becomes part of the SQL text.
+    if not nonce.isalnum() and nonce:
+        raise ValueError(f"{nonce!r} is no nonce.")
+    most = packet_size()
+    for some in _statements(entries):
+        if most is None or _is_taken(some, most):
+            _execute(some, nonce)
+            continue
+        for one in some:
+            if not _is_taken([one], most):
+                raise TooLarge(
+                    f"The answer has {one.size:,} bytes. With quotes escaped that is more than "
+                    f"the {most:,} bytes that the database takes. Ask for less at once."
+                )
+            _execute([one], nonce)
+
+
+def packet_size() -> int | None:
+    """Return the limit of a statement in bytes for MariaDB, or None for other databases.
+
+    MariaDB closes the connection when a statement is longer. That would look like an outage, and
+    the statement would be retried.
+    """
+    connection = connections[settings.DATABASE]
+    if connection.vendor != "mysql":
+        return None
+    if connection.alias not in _packets:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT @@max_allowed_packet")
+            _packets[connection.alias] = int(cursor.fetchone()[0])
+    return _packets[connection.alias]
+
+
+def _is_taken(entries: list[NewEvent], most: int) -> bool:
+    """Whether a statement with these events is within ``most`` bytes."""
+    rest = STATEMENT_SIZE + ROW_SIZE * len(entries)
+    # Escaping at most doubles a text, so escapes are counted only in texts near the limit.
+    if 2 * sum([one.size for one in entries]) + rest <= most:
+        return True
+    return sum([one.size + _escapes(one.data) for one in entries]) + rest <= most
+
+
+def _escapes(text: str) -> int:
+    return sum([text.count(one) for one in ESCAPED])
+
+
+def _statements(entries: Iterable[NewEvent]) -> Iterator[list[NewEvent]]:
+    """Split events into statements within the limits, each with at least one event."""
+    some: list[NewEvent] = []
+    size = 0
+    for one in entries:
+        size += one.size
+        if some and (len(some) == MAX_EVENTS_PER_APPEND or size > MAX_BYTES_PER_APPEND):
+            yield some
+            some, size = [], one.size
+        some.append(one)
+    if some:
+        yield some
+
+
+def _execute(entries: list[NewEvent], nonce: str) -> None:
+    connection = connections[settings.DATABASE]
+    name = connection.ops.quote_name
+    now = connection.ops.adapt_datetimefield_value(timezone.now())
+    into = f"INSERT INTO {name(Event._meta.db_table)} ({', '.join(map(name, COLUMNS))}) VALUES "
+    with connection.cursor() as cursor:
+        if connection.vendor == "sqlite":
+            # Python's sqlite3 caches 128 statements with their parameters, so one statement text
+            # for any number of events keeps the messages of one event in memory, not of many.
+            row = "(%s, %s, %s, %s, %s, %s, %s)"
+            cursor.executemany(into + row, [(*e, nonce, now) for e in entries])
+            return
+        rest = f"'{nonce}', '{now}')"
+        values = [f"({e.stream}, {e.seq}, %s, {e.size}, {e.final}, {rest}" for e in entries]
+        cursor.execute(into + ", ".join(values), [e.data for e in entries])
+
+
+FULL: Final = 0  # the outcome of an append that found no room
+EVENTS_PER_PAGE, EVENTS_PER_SMALL_PAGE = 200, 20  # events
+# Bytes of a page, which a slow reader keeps in memory, and of an event that is read at once.
+BYTES_PER_PAGE, SMALL_EVENT_BYTES = 262_144, 2_048
+# Columns of a call that are emptied when it is done.
+CLEARED: dict[str, Any] = {"params": {}, "meta": {}, "known": {}}
+
+
+class EventAddress(NamedTuple):
+    """The stream to append to, and the call with its fence in whose name, if there is one."""
+
+    stream: int
+    call: int | None = None
+    fence: int = 0
+
+
+Said = Mapping[EventAddress, Sequence[str]]
+# The new last number of the stream; None if it is closed or its call may not append; or ``FULL``.
+Outcomes = dict[EventAddress, int | None]
+
+
+class _Fenced(Exception):
+    """Appends in the name of calls that were cancelled or taken over."""
+
+    def __init__(self, addresses: list[EventAddress]) -> None:
+        super().__init__()
+        self.addresses = addresses
+
+
+# Appending.
+
+
+def append(
+    stream_id: int, messages: Sequence[str], *, call: tuple[int, int] | None = None
+) -> int | None:
+    """Append to one stream.
+
+    Return its new last number, None if it is closed or the call may not append, or ``FULL``.
+    """
+    address = EventAddress(stream_id, *(call or ()))
+    return append_many({address: messages})[address]
+
+
+def append_many(said: Said, nonce: str = "", *, again: bool = False) -> Outcomes:
+    """Append to many streams in one transaction.
+
+    ``nonce`` identifies this attempt. If it is unknown whether it was committed, repeat it with
+    ``again=True`` and the same nonce: nothing is written twice.
+    """
+    outcomes: Outcomes = {to: FULL for to in said if not _are_events(said[to])}
+    while left := {address: said[address] for address in said if address not in outcomes}:
+        try:
+            return outcomes | _append_all(left, nonce, again=again)
+        except _Fenced as fenced:
+            outcomes |= dict.fromkeys(fenced.addresses)
+    return outcomes
+
+
+def _are_events(messages: Sequence[str]) -> bool:
+    return all(size_of(message) <= settings.RESULT_SIZE for message in messages)
+
+
+def _written(said: Said, nonce: str) -> Outcomes:
+    """Return what the earlier attempt with that nonce has written: all of it, or nothing."""
+    streams = {address.stream for address in said}
+    for stream in sorted(streams):
+        # Lock the stream: the earlier attempt may not have been committed yet.
+        rows(Stream).filter(pk=stream).update(last=F("last"))
+    found = rows(Event).filter(stream__in=streams, nonce=nonce).order_by()
+    ends = dict(found.values_list("stream_id").annotate(Max("seq")))
+    return {address: ends[address.stream] for address in said if address.stream in ends}
+
+
+@one_transaction
+def _append_all(said: Said, nonce: str, *, again: bool) -> Outcomes:
+    done = _written(said, nonce) if again else {}
+    left = {address: said[address] for address in said if address not in done}
+    return done | (append_here(left, nonce) if left else {})
+
+
+def append_here(said: Said, nonce: str = "") -> Outcomes:
+    """Append within the caller's transaction."""
+    # Streams are locked in the order of their ids, so that two appends do not deadlock.
+    in_order = sorted(said, key=lambda address: address.stream)
+    grown = [address for address in in_order if _grow(address.stream, said[address])]
+    ends, closed, owned = _ends(said)
+    if fenced := [a for a in grown if a.call is not None and a not in owned]:
+        raise _Fenced(fenced)
+    insert(_numbered({address: said[address] for address in grown}, ends), nonce)
+    refused = {a: None if a.stream in closed or a.stream not in ends else FULL for a in said}
+    return refused | {address: ends[address.stream] for address in grown}
+
+
+def _grow(stream_id: int, messages: Sequence[str]) -> int:
+    """Lock the stream and move its end. Return 0 if it is closed or has no room."""
+    count, size = len(messages), sum(map(size_of, messages))
+    room = rows(Stream).filter(
+        pk=stream_id,
+        closed=False,
+        last__lte=F("first") - 1 + settings.EVENTS - count,
+        size__lte=most_bytes() - size,
+    )
+    return room.update(last=F("last") + count, size=F("size") + size)
+
+
+def most_bytes() -> int:
+    """Return how many bytes of events a stream may hold before its last response."""
+    return 10 * int(settings.RESULT_SIZE)
+
+
+def _ends(said: Iterable[EventAddress]) -> tuple[dict[int, int], set[int], set[EventAddress]]:
+    """Return the ends of streams, which of them are closed, and which calls may append."""
+    calls = {address.call for address in said if address.call is not None}
+    streams = {address.stream for address in said if address.call is None}
+    ends: dict[int, int] = {}
+    closed: set[int] = set()
+    owned: set[EventAddress] = set()
+    if calls:
+        running = rows(Call).filter(pk__in=calls, state=RUNNING, cancelled=False)
+        for stream, last, shut, call, fence in running.values_list(
+            "stream_id", "stream__last", "stream__closed", "pk", "fence"
+        ):
+            ends[stream] = last
+            closed |= {stream} if shut else set()
+            owned.add(EventAddress(stream, call, fence))
+    if streams - ends.keys():
+        found = rows(Stream).filter(pk__in=streams - ends.keys())
+        for stream, last, shut in found.values_list("pk", "last", "closed"):
+            ends[stream] = last
+            closed |= {stream} if shut else set()
+    return ends, closed, owned
+
+
+def _numbered(said: Said, ends: Mapping[int, int]) -> Iterator[NewEvent]:
+    """Yield the events with their numbers, so that the last has the number of its stream's end."""
+    counts: dict[int, int] = defaultdict(int)
+    for address, messages in said.items():
+        counts[address.stream] += len(messages)
+    following = {stream: ends[stream] - count for stream, count in counts.items()}
+    for address, messages in said.items():
+        for message in messages:
+            following[address.stream] += 1
+            yield entry(address.stream, following[address.stream], message)
+
+
+def begin(stream: Stream, messages: Sequence[str], finals: Sequence[str]) -> None:
+    """Insert a new stream with its first events, within the caller's transaction."""
+    told = [*messages, *finals]
+    stream.last, stream.size = len(told), sum(map(size_of, told))
+    stream.save(force_insert=True, using=settings.DATABASE)
+    numbered = enumerate(told, 1)
+    insert(entry(stream.pk, seq, text, final=seq > len(messages)) for seq, text in numbered)
+
+
+def enlarge(stream_id: int, messages: Sequence[str]) -> bool:
+    """Append without a limit, within the caller's transaction. Return False if it is closed."""
+    stream, size = rows(Stream).filter(pk=stream_id), sum(map(size_of, messages))
+    open = stream.filter(closed=False)
+    if not open.update(last=F("last") + len(messages), size=F("size") + size):
+        return False
+    ends = {stream_id: stream.values_list("last", flat=True).get()}
+    insert(_numbered({EventAddress(stream_id): messages}, ends))
+    return True
+
+
+# Outcomes.
+
+
+@one_transaction
+def finish(call_id: int, fence: int, message: str, stream_id: int, *, again: bool = False) -> bool:
+    """Mark a call as done and append its response: both, or neither and return False.
+
+    Use ``again=True`` to repeat it after an unknown commit: if the first attempt was committed,
+    return True.
+    """
+    if _end(call_id, fence):
+        return _respond(stream_id, message)
+    mine = rows(Call).filter(pk=call_id, fence=fence, cancelled=False)
+    return again and mine.filter(state=DONE).exists()
+
+
+def finish_here(call_id: int, fence: int, message: str, stream_id: int) -> bool:
+    """Do the same within the caller's transaction. The caller rolls back if this is False."""
+    return _end(call_id, fence) and _respond(stream_id, message)
+
+
+def _end(call_id: int, fence: int) -> bool:
+    """Lock a call and mark it as done. Return False if it is cancelled or taken over."""
+    mine = rows(Call).filter(pk=call_id, fence=fence, cancelled=False, state=RUNNING)
+    if not mine.update(state=DONE, **CLEARED):
+        return False
+    erase(rows(Ask).filter(call=call_id))
+    return True
+
+
+def _respond(stream_id: int, message: str) -> bool:
+    added = {"last": F("last") + 1, "size": F("size") + size_of(message)}
+    stream = rows(Stream).filter(pk=stream_id)
+    if not stream.filter(closed=False).update(**settled(), **added):
+        return False
+    last = stream.values_list("last", flat=True).get()
+    insert([entry(stream_id, last, message, final=True)])
+    return True
+
+
+def settled() -> dict[str, object]:
+    """Return the UPDATE of a stream that owes one response less. The last one closes it."""
+    closing = When(owed__lte=1, then=True)
+    ending = When(owed__lte=1, then=databases.now())
+    # MariaDB assigns column by column, and later expressions see the new values. So ``owed``,
+    # which the others read, must be last.
+    return {
+        "closed": Case(closing, default=F("closed")),
+        "ended": Case(ending, default=F("ended")),
+        "owed": F("owed") - 1,
+    }
+
+
+# Reading.
+
+
+def read(stream_id: int, after: int, limit: int = EVENTS_PER_PAGE) -> list[tuple[int, str]]:
+    """Return the next events after a cursor: numbers and messages, at least one if there is one.
+
+    A page has at most ``limit`` events and, beyond the first, ``BYTES_PER_PAGE`` bytes.
+    """
+    # Large events are fetched by a second query, only those that fit into the page.
+    with_data = When(Q(size__lte=SMALL_EVENT_BYTES) | Q(seq=after + 1), then=F("data"))
+    found = rows(Event).filter(stream=stream_id, seq__gt=after).order_by("seq")
+    columns = ("seq", "size", Case(with_data, output_field=TextField()))
+    page: dict[int, str | None] = {}
+    room = BYTES_PER_PAGE
+    for seq, size, data in found.values_list(*columns)[:limit]:
+        room -= size if page else 0
+        if room < 0:
+            break
+        page[seq] = data
+    if large := [seq for seq, data in page.items() if data is None]:
+        page |= dict(found.filter(seq__in=large).values_list("seq", "data"))
+    return [(seq, data) for seq, data in page.items() if data is not None]
+
+
+def latest(stream_id: int, word: str) -> Iterator[str]:
+    """Yield the messages of a stream that contain ``word``, the latest first."""
+    found = rows(Event).filter(stream=stream_id, data__contains=word).order_by("-seq")
+    before = 2**62
+    while page := list(
+        found.filter(seq__lt=before).values_list("seq", "data")[:EVENTS_PER_SMALL_PAGE]
+    ):
+        yield from (data for _, data in page)
+        before = page[-1][0]
+
+
+def finals(stream_id: int, after: int = 0) -> list[tuple[int, str]]:
+    """Return the responses after a cursor, which retention keeps when it deletes other events."""
+    found = rows(Event).filter(stream=stream_id, seq__gt=after, final=True)
+    return list(found.order_by("seq").values_list("seq", "data"))

@@ -1,0 +1,201 @@
+"""
+Run database jobs for the event loop, and retry them while the database is busy or down.
+
+``surely`` runs a job in a thread of the pool ``log`` and retries until it succeeds, unless the job
+itself is what the database rejects. After a broken connection it is unknown whether the job was
+committed. Then a job that has the keyword ``again`` is retried with ``again=True``.
+
+``is_away``, ``is_break`` and ``break_behind`` tell an outage from other database errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, TypeGuard, TypeVar
+
+from django.db import InterfaceError, InternalError, OperationalError
+
+from ..conf import settings
+from ..exceptions import Busy
+from ..runtime import outages, threads
+from ..runtime.environment import environment
+from ..runtime.thread_pools import Outcome
+from .databases import COLLISIONS, LOCKS, codes
+
+T = TypeVar("T")
+logger = logging.getLogger("django_mcp")
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.02, 1.0  # seconds between two attempts
+MAX_ATTEMPTS = 20  # failures of one job while other jobs succeed, after which it is given up
+RETRY_SECONDS = 60.0  # seconds for which ``insistently`` retries
+BROKEN = (InterfaceError, InternalError, OperationalError)
+# Codes of temporary errors of PostgreSQL and MariaDB: a server that is read-only during a failover,
+# shuts down, or has too many connections.
+TEMPORARY = LOCKS | COLLISIONS | {
+    "25006", 1290, 1792, 1836, "57P01", "57P02", "57P03", 1053, 1927, "53300", 1040, 1203,
+}  # fmt: skip
+# Codes of permanent errors: no such table (SQLite), and limits of a statement or packet.
+WRONG = frozenset(("SQLITE_ERROR", "54000", "54001", 1153))
+# PostgreSQL's error classes of an outage: no connection, no resources, shutdown, system error. The
+# code 57014 is none: a statement was cancelled, for example by a timeout of the project.
+AWAY, CANCELED = ("08", "53", "57", "58"), "57014"
+# Of these classes, errors that a statement causes: it exceeds a configured limit, or names a file.
+OF_STATEMENTS = frozenset(("53400", "58P01", "58P02"))
+
+
+class JobCounts:
+    """How many jobs of this process failed because of the database, and how many succeeded.
+
+    Only event loops count. With several loops an increment may be lost, which does no harm: a count
+    is only compared with an earlier one.
+    """
+
+    def __init__(self) -> None:
+        self.breaks = self.successes = 0
+
+
+counts = JobCounts()
+
+
+async def surely(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Run ``function`` in a thread of the pool ``log``, and retry while the database is down.
+
+    Return what it returns. ``Busy`` raised by ``function`` is not retried. Raise the database error
+    if this job keeps failing while others succeed.
+    """
+    pause, hopes = FIRST_PAUSE_SECONDS, RetryBudget()
+    while True:
+        try:
+            outcome = await threads.log.run(_outcome, function, args, kwargs)
+        except Busy:
+            pass  # the queue of the pool is full: the job has not started
+        except BROKEN as error:
+            if not hopes.left(error):
+                raise
+            if is_break(error):
+                outages.note_break(error, settings.DATABASE)
+            else:
+                logger.warning("The session database is busy, and is tried again: %s", error)
+            counts.breaks += 1
+            if "again" in kwargs:
+                kwargs["again"] = True
+        else:
+            counts.successes += 1
+            return outcome.get()
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, MAX_PAUSE_SECONDS)
+
+
+def insistently(function: Callable[..., T], *args: Any) -> T:
+    """Run ``function`` in this thread, and retry for up to a minute while the database is down.
+
+    Use it for idempotent functions only: a failed attempt may have been committed.
+    """
+    pause, hopes, until = FIRST_PAUSE_SECONDS, RetryBudget(), time.monotonic() + RETRY_SECONDS
+    while True:
+        try:
+            return reconnecting(function, *args)
+        except BROKEN as error:
+            if not hopes.left(error) or time.monotonic() >= until:
+                raise
+        time.sleep(pause)
+        pause = min(2 * pause, MAX_PAUSE_SECONDS)
+
+
+def breaks() -> int:
+    """Return how many jobs failed so far. If it increases, it is unknown what was committed."""
+    return counts.breaks
+
+
+class RetryBudget:
+    """The retry budget of one job."""
+
+    def __init__(self) -> None:
+        self._attempts, self._successes = MAX_ATTEMPTS, counts.successes
+
+    def left(self, error: Exception) -> bool:
+        found = codes(error)
+        if found & TEMPORARY:
+            return True
+        others = counts.successes - self._successes
+        self._successes = counts.successes
+        self._attempts -= others > 0
+        return self._attempts > 0 and not found & WRONG
+
+
+def is_away(error: Exception) -> bool:
+    """Whether an error means that a database is unavailable, and not that the query was wrong.
+
+    Error codes of the server decide. An error without one is raised by the driver. It may be a
+    broken connection or a bug, such as the use of a closed cursor. Then the state of the connection
+    at that time decides.
+    """
+    if not isinstance(error, BROKEN) or outages.alias_of(error) is None:
+        return False  # not raised by a database connection of Django
+    found = codes(error)
+    if found & TEMPORARY:
+        return True
+    if state := getattr(error.__cause__, "sqlstate", None):
+        return state.startswith(AWAY) and state != CANCELED and state not in OF_STATEMENTS
+    # SQLite opens some of its files with the first statement.
+    if any(isinstance(one, str) and one.startswith("SQLITE_CANTOPEN") for one in found):
+        return True
+    # MariaDB: codes from 1000 on are errors of the server, codes from 2000 on of the client.
+    is_refused = any(isinstance(one, int) and 1000 <= one < 2000 for one in found)
+    return not is_refused and outages.is_lost(error)
+
+
+def is_break(error: object) -> TypeGuard[Exception]:
+    """Whether a connection broke or could not be opened, so that a retry makes sense.
+
+    After a lock timeout or a deadlock the connection still works.
+    """
+    if not isinstance(error, BROKEN) or codes(error) & (LOCKS | COLLISIONS):
+        return False
+    return is_away(error)
+
+
+def break_behind(error: object) -> Exception | None:
+    """Return the outage that ``error`` is, or that is among its causes, or None."""
+    passed: list[object] = []  # ``raise error from error`` is its own cause
+    while isinstance(error, Exception) and error not in passed:
+        if is_break(error):
+            return error
+        passed.append(error)
+        error = error.__cause__
+    return None
+
+
+def _is_worth_a_line(record: logging.LogRecord) -> bool:
+    """Logging filter that drops tracebacks of outages. ``outages`` logs one message instead."""
+    told: list[object] = [record.exc_info[1]] if isinstance(record.exc_info, tuple) else []
+    told += record.args if isinstance(record.args, tuple) else ()
+    if (error := next(filter(None, map(break_behind, told)), None)) is None:
+        return True
+    outages.note_break(error)
+    return False
+
+
+logger.addFilter(_is_worth_a_line)
+
+
+def _outcome(function: Callable[..., T], args: Any, kwargs: Any) -> Outcome[T]:
+    try:
+        return Outcome(reconnecting(function, *args, **kwargs))
+    except Busy as error:
+        return Outcome(error=error)
+
+
+def reconnecting(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Call ``function``, and close this thread's connections if they may be broken.
+
+    The next attempt opens a new one, maybe to another server after a failover.
+    """
+    try:
+        return function(*args, **kwargs)
+    except BROKEN as error:
+        if not codes(error) & LOCKS:
+            environment().discard_connections()
+        raise

@@ -1,0 +1,199 @@
+"""Leases and heartbeats: which worker processes are alive and may own calls.
+
+Each process has a row with a counter, which a heartbeat thread increments. No clocks of different
+processes are compared. A process is dead if an observer saw the same counter for a whole lease, on
+its own monotonic clock and without a failed look in between.
+
+A process that could not write its heartbeat for two thirds of a lease stops its calls itself,
+before others may take them over. It claims no call until it has a new id. Owner and observer
+each measure from the moment that is the less favorable to them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+
+from django.db import connections
+from django.db.models import F
+
+from ..exceptions import LeaseDoubtful
+from ..models import Process
+from ..runtime.environment import environment
+from .databases import erase, rows
+
+LEFT = -1  # the counter of a process that shut down and left calls
+
+
+def begin(id: str) -> None:
+    rows(Process).create(id=id)
+
+
+def beat(id: str) -> bool:
+    """Increment the counter. Return False if the process was declared dead or has shut down."""
+    return bool(rows(Process).filter(pk=id).exclude(beats=LEFT).update(beats=F("beats") + 1))
+
+
+def beats() -> dict[str, int]:
+    """Return the counters of all processes."""
+    return dict(rows(Process).values_list("pk", "beats"))
+
+
+def leave(id: str) -> None:
+    """Mark a process as shut down, so that others take over its calls without waiting."""
+    rows(Process).filter(pk=id).update(beats=LEFT)
+
+
+def end(id: str) -> None:
+    erase(rows(Process).filter(pk=id))
+
+
+logger = logging.getLogger("django_mcp")
+LEASE_SECONDS = 15.0  # seconds
+BEATS, ATTEMPTS = 5, 20  # heartbeats in a lease, and attempts in a lease while they fail
+
+
+class Lease:
+    """The lease of this process, which lets it own calls, and the thread of its heartbeat."""
+
+    def __init__(self) -> None:
+        # Held while a lease begins, query included: two event loops that call ``hold`` at once
+        # must get the same id. The heartbeat thread does not take it.
+        self._lock = threading.Lock()
+        self._id, self._beaten = "", 0.0
+        self._ending = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def hold(self) -> str:
+        """Return the id under which this process may claim calls. It may run queries.
+
+        Raise ``LeaseDoubtful`` if the last heartbeat is too old.
+        """
+        with self._lock:
+            if self.is_doubtful:
+                raise LeaseDoubtful(LeaseDoubtful.__doc__)
+            if not self._id or self._is_rolled_back():
+                self._begin()
+            return self._id
+
+    def _is_rolled_back(self) -> bool:
+        """Whether the row was rolled back with a test's transaction.
+
+        Only rows that no other process sees can be: in production the row is committed.
+        """
+        return not environment().shares_database and self._id not in beats()
+
+    def _begin(self) -> None:
+        id, began = uuid.uuid4().hex, time.monotonic()
+        begin(id)
+        self._beaten, self._id = began, id
+        is_beating = self._thread is not None and self._thread.is_alive()
+        if environment().has_background_services and not is_beating:
+            self._start()
+
+    def _start(self) -> None:
+        self._ending = threading.Event()
+        self._thread = threading.Thread(
+            target=self._beat_on, args=(self._ending,), name="mcp-heartbeat", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the last heartbeat is older than two thirds of a lease."""
+        late = time.monotonic() - self._beaten > LEASE_SECONDS * 2 / 3
+        return bool(self._id) and self._thread is not None and late
+
+    def abandon(self) -> None:
+        """Give up the id, so that the next ``hold`` begins a new one.
+
+        It does not wait for the heartbeat thread, which may be stuck in the database. The next
+        lease starts another thread.
+        """
+        self._id = ""
+        self._ending.set()
+        self._thread = None
+
+    def _beat_on(self, ending: threading.Event) -> None:
+        pause = LEASE_SECONDS / BEATS
+        try:
+            while not ending.wait(pause):
+                pause = LEASE_SECONDS / (BEATS if self._beat() else ATTEMPTS)
+        finally:
+            connections.close_all()
+
+    def _beat(self) -> bool:
+        """Write a heartbeat. Return whether the database could be reached."""
+        id, began = self._id, time.monotonic()
+        try:
+            for connection in connections.all(initialized_only=True):
+                # The age is not looked at. With a pool, a heartbeat that returned its connection
+                # might wait for one that tools hold, and other workers would take over our calls.
+                if connection.connection is not None and not connection.is_usable():
+                    connection.close()
+            alive = not id or beat(id)
+        except Exception as error:
+            logger.warning("The heartbeat could not be written: %s", error)
+            return False
+        if id == self._id and not self._ending.is_set():  # else the lease was given up meanwhile
+            self._take(alive, began)
+        return True
+
+    def _take(self, alive: bool, began: float) -> None:
+        if alive:
+            self._beaten = began
+        else:
+            logger.error("This process was taken for dead, and begins anew")
+            self.abandon()
+
+    def end(self, *, holding: bool = False) -> None:
+        """End the lease. With ``holding``, others may take over its calls at once."""
+        thread, self._thread = self._thread, None
+        self._ending.set()
+        if thread is not None and thread.is_alive():  # joining an unstarted thread raises
+            thread.join(timeout=1)
+        if (id := self._id) and holding:
+            leave(id)
+        self._id = ""  # after ``leave``: if that fails, the caller retries with the same id
+        if id and not holding:
+            end(id)
+
+    def forget(self) -> None:
+        """Reset in a forked child, which has neither the lease nor the thread of its parent."""
+        self.__init__()  # type: ignore[misc]
+
+
+class Observer:
+    """Detect dead processes from the counters that it has seen."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[int, float]] = {}
+
+    def dead(self, beats: Mapping[str, int], asked: float | None = None) -> list[str]:
+        """Return the processes whose counter has not changed for a lease, and those that shut down.
+
+        ``asked`` is the monotonic time before the query, so that a slow query does not count as
+        time without a heartbeat.
+        """
+        now = time.monotonic()
+        asked = now if asked is None else asked
+        self._seen = {id: self._since(id, count, now) for id, count in beats.items()}
+        found = self._seen.items()
+        return [id for id, (c, since) in found if c == LEFT or asked - since >= LEASE_SECONDS]
+
+    def _since(self, id: str, count: int, now: float) -> tuple[int, float]:
+        before = self._seen.get(id)
+        return before if before is not None and before[0] == count else (count, now)
+
+    def blind(self) -> None:
+        """Start anew after a failed look, because what was seen before proves nothing."""
+        self._seen.clear()
+
+
+lease = Lease()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lease.forget)

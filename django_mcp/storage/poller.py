@@ -1,0 +1,519 @@
+"""Poll the database for what other processes did: new events, abandoned calls, changed rows.
+
+Wake-up messages may be lost; polling guarantees delivery. Each event loop has two tasks:
+
+``Poller`` reads the state of all streams that are followed here with one query, 0.2 seconds after
+the last time, or 1 second if wake-ups from other processes work. The same look finds calls that
+were cancelled, questions that timed out, and calls of dead processes. A timer does what must happen
+while the database is down: keep-alives, and stopping calls when the lease of this process is in
+doubt.
+
+``ChangePoller`` reads the change log of each database, with one query if nothing changed. It has a
+thread of its own, because a lock held by the project's transactions may block it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from ..conf import settings
+from ..exceptions import Busy
+from ..models import Call
+from ..runtime import threads
+from ..runtime.environment import environment
+from ..runtime.runtime import Service
+from . import calls, change_log, databases, jobs, leases, retention, sessions, streams
+from .calls import CallManager, Overdue
+from .change_log import ChangeLogState
+from .databases import LOCKS, codes
+from .jobs import BROKEN, reconnecting
+from .leases import Observer, lease
+from .streams import StreamState
+from .wakeups import CHANGES_STREAM_ID, StreamWakeup, doorbell, line
+
+logger = logging.getLogger("django_mcp")
+POLL_INTERVAL_SECONDS = 0.2  # seconds between two looks
+MAX_POLL_INTERVAL_SECONDS = 1.0  # seconds between two looks if wake-ups work or looks take long
+# The pause after a look is at least 50 times its CPU time, and 4 times its duration, up to
+# ``MAX_POLL_INTERVAL_SECONDS``, so that polling takes about a fiftieth of a CPU.
+WORKS, TAKES = 50, 4
+OVERDUE_INTERVAL_SECONDS = 1.0  # seconds between two looks for questions that timed out
+LAST_SEEN_INTERVAL_SECONDS = (
+    60.0  # seconds between two updates of ``last_seen`` of connected sessions
+)
+PRUNE_INTERVAL_SECONDS = 1200.0  # seconds, at most, between two deletions of expired rows
+
+
+class PeriodicTimer:
+    """A timer of a periodic task, asked by ``is_due``."""
+
+    def __init__(self, seconds: Callable[[], float], *, at_once: bool = True) -> None:
+        self._seconds = seconds
+        self._at = time.monotonic() + (0.0 if at_once else seconds())
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the interval is over. Reading it as True starts the next interval."""
+        now = time.monotonic()
+        if now < self._at:
+            return False
+        self._at = now + self._seconds()
+        return True
+
+    def hasten(self) -> None:
+        """Make the task due now, because there is more to do."""
+        self._at = 0.0
+
+
+Totals = tuple[list[int], tuple[int, ...]]  # ids of streams, and ``streams.totals`` of them
+
+
+@dataclass
+class PollResult:
+    """What one look at the rows found."""
+
+    states: dict[int, tuple[int, ...]]  # the same object as before where nothing has changed
+    totals: Totals
+    stopped: Collection[int] = ()
+    overdue: Sequence[Overdue] = ()
+    orphans: Sequence[Call] = ()
+    cost: float = 0.0  # seconds that the next pause must last in return
+
+
+class WakeupTarget(Protocol):
+    """The interface of ``ChangePoller`` that the poller wakes."""
+
+    def wake(self) -> None: ...
+
+
+class Poller:
+    """The polling task of one event loop.
+
+    It runs while streams are followed here, calls run here, or this process serves sessions:
+    another process may die and leave calls that this one must take over.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._runner: CallManager | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._called = asyncio.Event()
+        self._asleep = self._is_attentive = False
+        # The cost of the last look, and the lesser of the last two: one slow look is ignored.
+        self._cost = self._lasting = 0.0
+        self._observer = Observer()
+        self._sweep = PeriodicTimer(lambda: leases.LEASE_SECONDS / 3)
+        self._recounting = PeriodicTimer(lambda: leases.LEASE_SECONDS / 3)
+        self._timing_out = PeriodicTimer(lambda: OVERDUE_INTERVAL_SECONDS)
+        self._greeting = PeriodicTimer(lambda: LAST_SEEN_INTERVAL_SECONDS)
+        self._pruning = PeriodicTimer(
+            lambda: random.uniform(PRUNE_INTERVAL_SECONDS / 2, PRUNE_INTERVAL_SECONDS),
+            at_once=False,
+        )
+        self._bell = doorbell()
+        self.watch: WakeupTarget | None = (
+            None  # the task that looks for changes of rows, if it runs
+        )
+        self._known: dict[int, tuple[int, ...]] = {}  # how streams were at the last look
+        self._totals: Totals = ([], ())
+        self.is_in_doubt = False  # whether a claim may be committed that this process missed
+        # Ids and fences of calls that were claimed here and not running at the last count.
+        self._unknown: set[tuple[int, int]] = set()
+        self._claims = self._claimed = 0  # claims under way, and all that were begun
+        self._may_claim = asyncio.Event()
+        self._may_claim.set()
+
+    @property
+    def runner(self) -> CallManager | None:
+        return self._runner
+
+    @runner.setter
+    def runner(self, runner: CallManager | None) -> None:
+        self._runner = runner
+        self.wake()
+        self.rest()
+
+    def wake(self) -> None:
+        """Start polling if there is something to look for, or look now."""
+        if not self._is_wanted:
+            return
+        if self._task is None or self._task.done():
+            self._task = self._loop.create_task(self._run())
+            self._watch()
+            if environment().has_background_services:
+                line().open(self.heard)
+        elif not self._is_attentive:
+            self._called.set()
+        self._is_attentive = True
+
+    def rest(self) -> None:
+        """Stop polling if there is nothing left to look for."""
+        if self._task is not None and self._asleep and not self._is_wanted:
+            self._task.cancel()
+            self._stop()
+
+    async def close(self) -> None:
+        """Stop at the end of the process, and release the lease.
+
+        Other processes take over the calls that are still running here.
+        """
+        holding = bool(self._runner and self._runner.held())
+        self.runner = None
+        with suppress(Busy):
+            # Wait for the look that is under way in the pool's one thread: it may begin a lease.
+            await threads.polling.run(bool)
+        if holding:
+            await jobs.surely(partial(lease.end, holding=True))
+        else:  # without calls it is enough to try once: there is nothing to take over
+            with suppress(Busy, *BROKEN):
+                await threads.log.run(lease.end)
+
+    def _stop(self) -> None:
+        self._task = None
+        if self._timer is not None:
+            self._timer.cancel()
+        line().stop()
+
+    def heard(self, rung: Collection[int]) -> None:
+        """Handle the stream ids of a wake-up from another process: look at their rows now."""
+        self._bell.rung([StreamWakeup(stream, changed=True) for stream in rung])
+        if CHANGES_STREAM_ID in rung and self.watch is not None:
+            self.watch.wake()
+        if self._runner is not None and not set(rung).isdisjoint(self._runner.streams()):
+            self._called.set()
+
+    @asynccontextmanager
+    async def claiming(self) -> AsyncIterator[None]:
+        """Mark the block as claiming calls, so that no recount runs meanwhile.
+
+        If the connection to the database breaks in the block, a recount follows.
+        """
+        await self._may_claim.wait()
+        self._claims, self._claimed = self._claims + 1, self._claimed + 1
+        before = jobs.breaks()
+        try:
+            yield
+        finally:
+            self._claims -= 1
+            self.is_in_doubt |= jobs.breaks() != before
+
+    @property
+    def _is_wanted(self) -> bool:
+        attends = self._runner is not None or self.watch is not None
+        return (attends and environment().has_background_services) or self._is_busy
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether there is more to look for than what other processes leave behind."""
+        return bool(self._bell) or bool(self._runner and self._runner.held())
+
+    async def _run(self) -> None:
+        while self._is_wanted:
+            await self._nap()
+            await self._turn()
+        self._stop()
+
+    async def _nap(self) -> None:
+        pause = self._pause()
+        self._asleep = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause):
+                await self._called.wait()
+        self._called.clear()
+        self._asleep = False
+
+    def _pause(self) -> float:
+        self._is_attentive = self._is_busy
+        if not self._is_attentive:
+            return leases.LEASE_SECONDS / 3
+        period = MAX_POLL_INTERVAL_SECONDS if line().is_prompt else POLL_INTERVAL_SECONDS
+        return max(period, min(self._lasting, MAX_POLL_INTERVAL_SECONDS))
+
+    async def _turn(self) -> None:
+        try:
+            await self._look()
+        except Busy:
+            logger.debug("The log is busy; the look is put off")
+        except BROKEN as error:
+            self._lose()
+            logger.warning("The log cannot be read: %s", error)
+        except Exception:
+            self._lose()
+            logger.exception("A look at the log failed")
+
+    def _lose(self) -> None:
+        self._observer.blind()
+        self.is_in_doubt, self._lasting = True, MAX_POLL_INTERVAL_SECONDS
+
+    # Called by a timer, which works while the database cannot be read.
+
+    def _watch(self) -> None:
+        tick = min(1.0, leases.LEASE_SECONDS / 20, settings.KEEPALIVE / 4)
+        self._timer = self._loop.call_later(tick, self._watch)
+        self._show_life()
+        self._doubt()
+        self._prune()
+
+    def _show_life(self) -> None:
+        """Have idle connections send a keep-alive. One timer serves all of them."""
+        quiet = time.monotonic() - settings.KEEPALIVE
+        for tail in self._bell:
+            if tail.since <= quiet:
+                tail.nudge()
+
+    def _doubt(self) -> None:
+        """Stop the calls of all loops if the lease is in doubt, before others take them over."""
+        if not lease.is_doubtful:
+            return
+        logger.warning("This process may be taken for dead: it lets go of what it works on")
+        for loop, one in poller.instances():
+            if loop is not self._loop:
+                with suppress(RuntimeError):  # the loop has been closed
+                    loop.call_soon_threadsafe(one.let_go)
+        self.let_go()
+        lease.abandon()
+
+    def let_go(self) -> None:
+        if self._runner is not None:
+            self._runner.stop(self._runner.held())
+
+    def _prune(self) -> None:
+        """Delete expired rows in the background. Every process does so at random intervals."""
+        if self._pruning.is_due:
+            with suppress(Busy):
+                threads.background.run_in_background(retention.prune)
+
+    # Looking at the rows.
+
+    async def _look(self) -> None:
+        runner, seen = self._runner, self._bell.streams()
+        held = list(runner.held()) if runner else []
+        found = await threads.polling.run(
+            jobs.reconnecting, self._seen, seen, self._connected(), held
+        )
+        self._cost, self._lasting = found.cost, min(found.cost, self._cost)
+        before, self._known, self._totals = self._known, found.states, found.totals
+        for stream in seen if found.states is not before else ():
+            row = found.states.get(stream)
+            if row is None or row != before.get(stream):
+                self._show(stream, row)
+        if runner:
+            self._tell(runner, found)
+            if not self._claims and (self._recounting.is_due or self.is_in_doubt):
+                await self._recount(runner)
+
+    def _show(self, stream: int, row: tuple[int, ...] | None) -> None:
+        state = None if row is None else StreamState(*row)
+        for tail in self._bell.at(stream):
+            tail.see(state)
+
+    async def _recount(self, runner: CallManager) -> None:
+        """Resume the calls that are claimed by this process and run in none of its loops.
+
+        A claim may be committed although the connection broke before its result arrived. If no
+        connection broke, a call is resumed only when two counts in a row found it.
+        """
+        self._may_claim.clear()
+        try:
+            before = _claims()
+            known = [id for _, one in poller.instances() if one.runner for id in one.runner.held()]
+            found = await threads.polling.run(self._not_known, known)
+            if before is None or _claims() != before:
+                return  # another loop claimed a call meanwhile, and ``known`` may lack it
+            doubted, self.is_in_doubt = self.is_in_doubt, False
+        finally:
+            self._may_claim.set()
+        before_that, self._unknown = self._unknown, {(call.pk, call.fence) for call in found}
+        for call in found:
+            if doubted or (call.pk, call.fence) in before_that:
+                runner.resume(call)
+
+    def _tell(self, runner: CallManager, found: PollResult) -> None:
+        if found.stopped:
+            runner.recheck(found.stopped)
+        for overdue in found.overdue:
+            runner.expired(overdue)
+        for call in found.orphans:
+            runner.take_over(call)
+
+    def _connected(self) -> set[int]:
+        """Return the connected sessions once in ``LAST_SEEN_INTERVAL_SECONDS``, else none."""
+        if not self._bell or not self._greeting.is_due:
+            return set()
+        return {tail.session for tail in self._bell}
+
+    # Called in the thread of the pool ``polling``.
+
+    def _not_known(self, known: Sequence[int]) -> list[Call]:
+        return [] if self._runner is None else calls.claimed(lease.hold(), known)
+
+    def _seen(
+        self, followed: list[int], connected: Collection[int], held: Collection[int]
+    ) -> PollResult:
+        began, worked = time.perf_counter(), time.thread_time()
+        found = self._states(followed)
+        if connected:
+            sessions.seen(connected)
+        if (runner := self._runner) is not None:
+            self._ask(runner, found, lease.hold(), held)
+        took, work = time.perf_counter() - began, time.thread_time() - worked
+        found.cost = max(TAKES * took, WORKS * work)
+        return found
+
+    def _states(self, followed: list[int]) -> PollResult:
+        if not followed:
+            return PollResult({}, ([], ()))
+        totals = followed, streams.totals(followed)
+        if totals == self._totals:
+            return PollResult(self._known, totals)
+        return PollResult({row[0]: row for row in streams.look(followed)}, totals)
+
+    def _ask(
+        self, runner: CallManager, found: PollResult, mine: str, held: Collection[int]
+    ) -> None:
+        if held:
+            found.stopped = calls.cancelled_of(mine, held)
+        if runner.is_ending:
+            return
+        if self._timing_out.is_due:
+            found.overdue = calls.overdue(databases.now(), mine, runner.withdrawals)
+        if self._sweep.is_due:
+            found.orphans = self._orphans(mine)
+
+    def _orphans(self, mine: str) -> list[Call]:
+        """Delete the rows of dead processes, and take over running calls without a process."""
+        asked = time.monotonic()
+        beats = leases.beats()
+        if mine not in beats:  # another process has declared this one dead
+            lease.abandon()
+            return []
+        for dead in self._observer.dead(beats, asked):
+            if dead != mine:
+                leases.end(dead)
+        found = calls.orphans(mine)
+        if found:
+            self._sweep.hasten()
+        return found
+
+
+poller = Service(Poller)
+
+
+def _claims() -> int | None:
+    """Return how many claims this process has begun, or None while one is under way."""
+    known = [one for _, one in poller.instances()]
+    return None if any(one._claims for one in known) else sum(one._claimed for one in known)
+
+
+# Seconds between two looks for changes if wake-ups work: a process that serves no clients, such as
+# a command, saves rows without sending wake-ups.
+UNRUNG = 0.3
+PERIODS_WITHOUT_WAKEUPS = 2  # periods of the poller between two looks if wake-ups do not work
+MAX_SLOW_INTERVAL_SECONDS = 5.0  # seconds between two looks if they fail or take long
+Tips = Mapping[str, ChangeLogState]  # the state of the change log, by the alias of its database
+
+
+class ChangeFollower(Protocol):
+    """The interface of what processes changes. It is called after every look."""
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether it still needs to be called."""
+        ...
+
+    @property
+    def is_eager(self) -> bool:
+        """Whether clients wait for what it finds, so that looks must be frequent."""
+        ...
+
+    async def follow(self, tips: Tips) -> bool:
+        """Process what follows its cursor. Return whether there is more to do at once."""
+        ...
+
+
+class ChangePoller:
+    """The task of one event loop that looks for changes and calls its followers."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._followers: list[ChangeFollower] = []
+        self._task: asyncio.Task[None] | None = None
+        self._called = asyncio.Event()
+        self._took = 0.0
+        self._is_lost = False
+
+    def begin(self, follower: ChangeFollower) -> None:
+        """Call ``follower`` after every look, as long as it is wanted."""
+        if follower not in self._followers:
+            self._followers.append(follower)
+        if self._task is None or self._task.done():
+            self._task = self._loop.create_task(self._run())
+            mine = poller()
+            mine.watch = self
+            mine.wake()
+
+    def wake(self) -> None:
+        """Look now, because a wake-up arrived."""
+        self._called.set()
+
+    async def _run(self) -> None:
+        try:
+            while self._followers:
+                await self._turn()
+                await self._nap()
+                self._followers = [one for one in self._followers if one.is_wanted]
+        finally:
+            poller().watch = None
+            poller().rest()
+
+    async def _nap(self) -> None:
+        pause = min(max(self._period(), TAKES * self._took), MAX_SLOW_INTERVAL_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(MAX_SLOW_INTERVAL_SECONDS if self._is_lost else pause):
+                await self._called.wait()
+
+    def _period(self) -> float:
+        if not any(one.is_eager for one in self._followers):
+            return MAX_POLL_INTERVAL_SECONDS
+        return UNRUNG if line().is_prompt else PERIODS_WITHOUT_WAKEUPS * POLL_INTERVAL_SECONDS
+
+    async def _turn(self) -> None:
+        self._called.clear()
+        try:
+            tips = await threads.changes.run(reconnecting, self._look)
+            for follower in list(self._followers):
+                if await follower.follow(tips):
+                    self._called.set()
+            self._is_lost = False
+        except Busy:
+            logger.debug("A look for changes is put off")
+        except BROKEN as error:
+            if codes(error) & LOCKS:
+                logger.debug("A transaction of the project's keeps a look for changes waiting")
+                return
+            self._is_lost = True
+            logger.warning("Changes cannot be read: %s", error)
+        except Exception:
+            self._is_lost = True
+            logger.exception("A look for changes failed")
+
+    def _look(self) -> dict[str, ChangeLogState]:
+        began = time.perf_counter()
+        found = change_log.tips()
+        self._took = time.perf_counter() - began
+        if any(tip.waiting for tip in found.values()):
+            # There were more changes than one batch: look again without a pause.
+            self._loop.call_soon_threadsafe(self.wake)
+        return found
+
+
+watch = Service(ChangePoller)

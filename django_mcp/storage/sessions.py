@@ -1,0 +1,390 @@
+"""
+Sessions: create them, find them by their secret id, delete them, and their subscriptions.
+
+The database has only a digest of a session id, so that a reader of the database cannot use the
+session. The number of sessions of one owner is limited. Functions of this module run queries.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from django.db import DatabaseError, transaction
+from django.db.models import F, Q
+
+from ..auth.networks import SITE_BITS, network_digest
+from ..conf import settings
+from ..exceptions import Busy
+from ..models import DONE, Ask, Call, Event, Session, Step, Stream, Subscription
+from . import databases
+from .databases import digest_of, erase, one_transaction, row_with, rows, unlocked
+
+logger = logging.getLogger("django_mcp")
+
+SECRET_BYTES = 32
+ID = re.compile(r"[A-Za-z0-9_-]{43}\Z")
+TOUCHED = timedelta(minutes=1)  # precision of ``last_seen``
+UNFINISHED = timedelta(minutes=1)  # time until a session must be initialized
+RESTING = timedelta(minutes=5)  # a session idle for so long may be deleted to make room
+MAX_SUBSCRIPTIONS_PER_SESSION = 1_000
+
+
+class SessionEnded(Exception):
+    """The session has ended."""
+
+
+def create(
+    *,
+    server: str,
+    owner: str,
+    user: str | None,
+    revision: str,
+    client_info: dict[str, Any],
+    capabilities: dict[str, Any],
+    scopes: list[str] | None = None,
+    transport: str = "http",
+    host: str | None = None,
+    remote: str = "",
+    id: str | None = None,
+) -> tuple[str, Session]:
+    """Create a session. Return its id and the session. Raise ``Busy`` if the owner has too many.
+
+    Anonymous sessions are counted by the network of their ``remote`` address. Otherwise one
+    anonymous client could use up the limit for all others.
+    """
+    network = "" if owner else network_digest(remote, SITE_BITS, "session.network")
+    if _has_too_many(owner, network) and not _reaped(owner, network):
+        raise Busy("There are too many sessions. End one, or try again later.")
+    id, now = id or new_id(), databases.now()
+    session = rows(Session).create(
+        digest=digest_of(id),
+        server=server,
+        transport=transport,
+        host=host or "",
+        owner=owner,
+        network=network,
+        user=user,
+        revision=revision,
+        client_info=client_info,
+        capabilities=capabilities,
+        scopes=scopes,
+        created=now,
+        last_seen=now,
+    )
+    return id, session
+
+
+def new_id() -> str:
+    return secrets.token_urlsafe(SECRET_BYTES)
+
+
+def _has_too_many(owner: str, network: str) -> bool:
+    # Counted in an index, without a lock: two requests at once may exceed the limit by one.
+    limit = settings.SESSIONS
+    theirs = rows(Session).filter(owner=owner, network=network)
+    return bool(theirs[:limit].count() >= limit)
+
+
+def _reaped(owner: str, network: str) -> bool:
+    """Delete expired or uninitialized sessions, else the one idle longest, to make room.
+
+    Return whether one was deleted. Many clients open a session for every conversation and never
+    end one. A client that uses a deleted session gets an error and opens another. Sessions with
+    a running or parked call are not idle.
+    """
+    theirs, now = rows(Session).filter(owner=owner, network=network), databases.now()
+    unfinished = theirs.filter(initialized=False, created__lt=now - UNFINISHED)
+    left = unfinished | theirs.filter(last_seen__lt=oldest(now))
+    ended = [end(session) for session in left.order_by("last_seen")[:100]]
+    if any(ended):
+        return True
+    resting = theirs.filter(last_seen__lt=now - RESTING).order_by("last_seen")[:100]
+    return any(retire(session.pk, now - RESTING) for session in resting)
+
+
+def oldest(now: datetime) -> datetime:
+    """Return the time before which a session must have been seen last to be expired."""
+    return now - timedelta(seconds=settings.SESSION_LIFETIME)
+
+
+def find(id: str) -> Session | None:
+    """Return the session of an id, or None if it does not exist or is expired.
+
+    It takes one query, and none if ``id`` does not have the format of an id.
+    """
+    if not ID.match(id):
+        return None
+    now = databases.now()
+    session = row_with(Session, "digest", digest_of(id))
+    if session is None or session.last_seen < oldest(now):
+        return None
+    if session.last_seen < now - TOUCHED:
+        _touch(session, now)
+    return session
+
+
+def _touch(session: Session, now: datetime) -> None:
+    try:
+        with transaction.atomic(using=settings.DATABASE):
+            rows(Session).filter(pk=session.pk).update(last_seen=now)
+    except DatabaseError:
+        logger.warning("It could not be noted that session %s was seen", session.pk, exc_info=True)
+    else:
+        session.last_seen = now
+
+
+@one_transaction
+def seen(session_ids: Collection[int]) -> None:
+    """Update ``last_seen`` of sessions whose clients are connected."""
+    now = databases.now()
+    idle = rows(Session).filter(pk__in=session_ids, last_seen__lt=now - TOUCHED)
+    unlocked(idle).update(last_seen=now)  # a session that another process locks is in use anyway
+
+
+def initialize(session: Session) -> None:
+    """Store that the client has sent ``notifications/initialized``."""
+    rows(Session).filter(pk=session.pk).update(initialized=True)
+    session.initialized = True
+
+
+def set_log_level(session: Session, level: str) -> None:
+    rows(Session).filter(pk=session.pk).update(log_level=level)
+    session.log_level = level
+
+
+def lock(session_id: int, **changes: Any) -> None:
+    """Lock a session for the rest of the transaction, by an UPDATE. Raise ``SessionEnded``."""
+    if not rows(Session).filter(pk=session_id).update(**(changes or {"streams": F("streams")})):
+        raise SessionEnded(SessionEnded.__doc__)
+
+
+def is_initialized(session: Session) -> bool:
+    """Whether the client has sent ``notifications/initialized``, to any process."""
+    if rows(Session).filter(pk=session.pk, initialized=True).exists():
+        session.initialized = True
+    return session.initialized
+
+
+def is_there(session: Session) -> bool:
+    """Whether the session still exists."""
+    return bool(rows(Session).filter(pk=session.pk).exists())
+
+
+def of_stream(stream_id: int | None) -> Session | None:
+    return rows(Session).filter(stream=stream_id or 0).first()
+
+
+def living(server: str) -> list[int]:
+    """Return the ids of a server's initialized sessions, the most recently seen first."""
+    found = rows(Session).filter(
+        server=server, initialized=True, last_seen__gte=oldest(databases.now())
+    )
+    return list(found.order_by("-last_seen").values_list("pk", flat=True))
+
+
+# The end.
+
+
+def end(session: Session) -> bool:
+    """Delete a session and all of its rows. Return False if it was deleted before."""
+    try:
+        _end(session.pk)
+    except SessionEnded:
+        return False
+    return True
+
+
+def retire(session_id: int, before: datetime) -> bool:
+    """Delete a session not seen since ``before``, unless it has a call that is not done."""
+    try:
+        return _retire(session_id, before)
+    except SessionEnded:
+        return False
+
+
+@one_transaction
+def _retire(session_id: int, before: datetime) -> bool:
+    lock(session_id)
+    idle = rows(Session).filter(pk=session_id, last_seen__lt=before).exists()
+    if not idle or rows(Call).filter(session=session_id).exclude(state=DONE).exists():
+        return False
+    _erase(session_id)
+    return True
+
+
+@one_transaction
+def _end(session_id: int) -> None:
+    lock(session_id)
+    _erase(session_id)
+
+
+def _erase(session_id: int) -> None:
+    rows(Call).filter(session=session_id).exclude(state=DONE).update(state=DONE, cancelled=True)
+    # A process that is appending holds the stream's lock. Wait for each, in the order of ids, in
+    # which all take these locks, so that there is no deadlock.
+    for stream in _open_streams(session_id):
+        rows(Stream).filter(pk=stream).update(closed=True)
+    _erase_steps(session_id)
+    erase(rows(Ask).filter(call__session=session_id))
+    erase(rows(Call).filter(session=session_id))
+    erase(rows(Event).filter(stream__session=session_id))
+    erase(rows(Stream).filter(session=session_id))
+    erase(rows(Subscription).filter(session=session_id))
+    erase(rows(Session).filter(pk=session_id))
+
+
+def _open_streams(session_id: int) -> Sequence[int]:
+    found = rows(Stream).filter(session=session_id, closed=False).order_by("pk")
+    return list(found.values_list("pk", flat=True))
+
+
+def _erase_steps(session_id: int) -> None:
+    calls = rows(Call).filter(session=session_id).values_list("pk", flat=True)
+    if names := [f"c{call}" for call in calls]:
+        erase(rows(Step).filter(call__in=names))
+
+
+# Subscriptions.
+
+
+@one_transaction
+def subscribe(session: Session, uri: str, place: str = "", scopes: list[str] | None = None) -> None:
+    """Subscribe a session to a URI, or renew its subscription.
+
+    ``place`` identifies the row behind the URI, if there is one ("shop.invoice 5"). ``scopes`` are
+    those of the token of this request. Raise ``Busy`` if there are too many, and ``SessionEnded``.
+    """
+    lock(session.pk)
+    digest, theirs = digest_of(uri), rows(Subscription).filter(session=session.pk)
+    known = {"visible": True, "place": place, "scopes": scopes}
+    if theirs.filter(digest=digest).update(**known):
+        return
+    if not _counted(session.pk):
+        raise Busy(f"A session subscribes to at most {MAX_SUBSCRIPTIONS_PER_SESSION} resources.")
+    rows(Subscription).create(session_id=session.pk, digest=digest, uri=uri, **known)
+
+
+def _counted(session_id: int) -> int:
+    free = rows(Session).filter(pk=session_id, subscriptions__lt=MAX_SUBSCRIPTIONS_PER_SESSION)
+    return free.update(subscriptions=F("subscriptions") + 1)
+
+
+def unsubscribe(session: Session | int, uri: str) -> None:
+    _unsubscribe(session if isinstance(session, int) else session.pk, uri)
+
+
+@one_transaction
+def _unsubscribe(session_id: int, uri: str) -> None:
+    lock(session_id)
+    if erase(rows(Subscription).filter(session=session_id, digest=digest_of(uri))):
+        rows(Session).filter(pk=session_id).update(subscriptions=F("subscriptions") - 1)
+
+
+def uris(session: Session) -> list[str]:
+    found = rows(Subscription).filter(session=session.pk).order_by("pk")
+    return list(found.values_list("uri", flat=True))
+
+
+def scopes(session: Session) -> list[list[str] | None]:
+    """Return the scopes of all tokens of a session: its first one's, and its subscriptions'."""
+    found = rows(Subscription).filter(session=session.pk, scopes__isnull=False)
+    return [session.scopes, *found.values_list("scopes", flat=True).distinct()]
+
+
+def subscribers(server: str, uri: str) -> list[int]:
+    """Return the ids of a server's sessions that subscribe to a URI, without expired ones."""
+    found = rows(Subscription).filter(
+        digest=digest_of(uri),
+        session__server=server,
+        session__last_seen__gte=oldest(databases.now()),
+    )
+    return list(found.values_list("session_id", flat=True))
+
+
+class SessionSubscription(NamedTuple):
+    """A subscription with its session, and whether the owner could see the resource last time."""
+
+    id: int
+    session: int
+    owner: str
+    user: str | None
+    scopes: list[str] | None
+    host: str
+    uri: str
+    visible: bool
+    place: str
+
+
+class InitializedSession(NamedTuple):
+    """An initialized session, its owner, and the host at which it began."""
+
+    session: int
+    owner: str
+    user: str | None
+    scopes: list[str] | None
+    host: str
+
+
+def subscribed(
+    server: str,
+    uris: Collection[str],
+    places: Collection[str] = (),
+    models: Collection[str] = (),
+    users: Collection[str] = (),
+    *,
+    every: bool = False,
+) -> list[SessionSubscription]:
+    """Return subscriptions to these URIs, rows or models, and all subscriptions of these users.
+
+    "" in ``users`` means all users who are not anonymous. ``every`` returns all subscriptions of
+    the server. Expired sessions are left out. The result is ordered by session.
+    """
+    wanted = Q(digest__in=[digest_of(uri) for uri in uris]) | Q(place__in=list(places))
+    for model in models:
+        wanted |= Q(place__startswith=f"{model} ")
+    if users:
+        named = Q(session__user__isnull=False)
+        wanted |= named if "" in users else named & Q(session__user__in=list(users))
+    found = rows(Subscription).filter(
+        Q() if every else wanted,
+        session__server=server,
+        session__last_seen__gte=oldest(databases.now()),
+    )
+    of = ("session__owner", "session__user", "session__scopes", "session__host")
+    columns = ("pk", "session_id", *of, "uri", "visible", "place", "scopes")
+    return [_by_its_token(*one) for one in found.order_by("session_id", "pk").values_list(*columns)]
+
+
+def _by_its_token(*columns: Any) -> SessionSubscription:
+    """Use the scopes of the token that subscribed, which may be broader than the session's."""
+    *of, scopes = columns
+    found = SessionSubscription(*of)
+    return found if scopes is None else found._replace(scopes=scopes)
+
+
+def owners(server: str) -> list[InitializedSession]:
+    """Return the same sessions as ``living`` with their owners, ordered by id."""
+    found = rows(Session).filter(
+        server=server, initialized=True, last_seen__gte=oldest(databases.now())
+    )
+    columns = ("pk", "owner", "user", "scopes", "host")
+    return [InitializedSession(*one) for one in found.order_by("pk").values_list(*columns)]
+
+
+def saw(seen: Sequence[tuple[int, bool, str]]) -> None:
+    """Store for subscriptions whether they are visible now, and of which row they are."""
+    alike: dict[tuple[bool, str], list[int]] = {}
+    for id, visible, place in seen:
+        alike.setdefault((visible, place), []).append(id)
+    for (visible, place), ids in alike.items():
+        rows(Subscription).filter(pk__in=ids).update(visible=visible, place=place)
+
+
+def revisions(ids: Sequence[int]) -> dict[int, str]:
+    """Return the protocol revisions of these sessions, by id."""
+    return dict(rows(Session).filter(pk__in=ids).values_list("pk", "revision"))

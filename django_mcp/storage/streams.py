@@ -1,0 +1,552 @@
+"""Streams of sessions: open them for requests or notifications, resume them, close them.
+
+A stream is always looked up together with its session, so that a client cannot read the streams of
+others. Notifications that belong to no request go to one stream, the session's current standalone
+stream. If there is none, or it is full, the session keeps marks of what changed, and its next
+stream begins with notifications for them. A stream whose connection broke before anything was sent
+is not resumed, so its events are repeated on the next one.
+
+Sessions of the HTTP+SSE transport have one stream for everything. It is never closed. A request is
+stored before the server accepts it, because its response can only be sent on that stream. Requests
+beyond the limits are refused before they are stored, and ``retention`` deletes the oldest events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import timedelta
+from random import randrange
+from typing import Any, NamedTuple
+
+from django.db import connections
+from django.db.models import F, Q, QuerySet, Sum
+
+from ..conf import settings
+from ..exceptions import Busy
+from ..models import DONE, ENDLESS, Ask, Call, Event, Session, Stream
+from . import databases, sessions
+from .databases import digest_of, erase, one_transaction, rows
+from .event_log import FULL, EventAddress, append_here, begin, entry, insert, most_bytes, size_of
+from .sessions import MAX_SUBSCRIPTIONS_PER_SESSION, SessionEnded, lock
+
+KEPT = timedelta(hours=1)  # how long events can be replayed after a stream was closed
+MAX_STREAMS_PER_SESSION = 10_000  # limit for one session, closed streams included
+STREAMS_PER_DELETE = 100  # old streams deleted at once when a session reaches the limit
+# The bytes of closed streams are summed up when one in ten streams is opened. It is chosen at
+# random, because a client that could predict it would keep more than the limit.
+CHECKED_ONE_IN, STREAMS_PER_CHECK = 10, 20
+MAX_STANDALONE_STREAMS = 4  # open standalone streams of one session
+MAX_NOTIFICATIONS = MAX_SUBSCRIPTIONS_PER_SESSION + 10
+UNBEGUN: dict[str, Any] = {"closed": True, "released": 1}  # closed before anything was sent
+Words = Callable[[Sequence[str]], Sequence[str]]
+
+
+class StreamState(NamedTuple):
+    """The columns of a stream's row that its readers need."""
+
+    id: int
+    last: int
+    first: int
+    closed: int  # a boolean; not every database has them
+    standalone: int
+    reader: int
+    released: int
+
+
+class DuplicateRequest(Exception):
+    """Requests of these ids are being worked on, maybe by another worker."""
+
+    def __init__(self, ids: Collection[str]) -> None:
+        super().__init__(self.__doc__)
+        self.ids = frozenset(ids)  # as JSON
+
+
+# Opening.
+
+
+@one_transaction
+def open(
+    session: Session,
+    *,
+    calls: Sequence[Call] = (),
+    unbegun: Collection[str] = (),
+    messages: Sequence[str] = (),
+    finals: Sequence[str] = (),
+    owed: int | None = None,
+    standalone: bool = False,
+    words: Words | None = None,
+    nonce: str = "",
+    again: bool = False,
+) -> Stream:
+    """Create a stream with its calls and first events: ``messages``, then responses (``finals``).
+
+    The stream owes one response to each call, or ``owed`` if that is given, and is closed with the
+    last one. A call that the client cancelled before is marked as ``cancelled``, and no response
+    is owed to it.
+
+    A ``standalone`` stream becomes the session's current one. It begins with the events of earlier
+    streams that may not have been sent, and with ``words(marks)``, the notifications for what
+    changed while there was no stream.
+
+    ``unbegun`` are request ids that no running call may have. Use ``again=True`` with the same
+    ``nonce`` to repeat it after an unknown commit: there will be one stream. Raise
+    ``SessionEnded``, ``Busy`` or ``DuplicateRequest``.
+    """
+    if again:
+        lock(session.pk)  # the first attempt may not have been committed yet
+        if opened := _opened(session, calls, nonce):
+            return opened
+    _admit(session.pk)  # it locks the session: of two workers one sees the other's calls
+    if randrange(CHECKED_ONE_IN) == 0:
+        _forget_oldest(session.pk)
+    if missed := _missed(session.pk, words) if standalone else ():
+        _told(session.pk, closed=True)
+    stream = Stream(session_id=session.pk, standalone=standalone, nonce=nonce)
+    stream.owed = (len(calls) if owed is None else owed) - bury(session.pk, calls, unbegun)
+    if not standalone and stream.owed <= 0:
+        stream.closed, stream.ended = True, databases.now()
+    begin(stream, [*missed, *messages], finals)
+    enter(session.pk, stream.pk, calls)
+    if standalone:
+        _seat(session, stream)
+    return stream
+
+
+def _opened(session: Session, calls: Sequence[Call], nonce: str) -> Stream | None:
+    """Return the stream of a first attempt that was committed, and update ``calls`` from its rows.
+
+    Return None if it was not committed.
+    """
+    stream = rows(Stream).filter(session=session.pk, nonce=nonce).first()
+    if stream is None:
+        return None
+    stored = {call.request_id: call for call in rows(Call).filter(stream=stream)}
+    for call in calls:
+        recall(call, stored[call.request_id])
+    return stream
+
+
+def recall(call: Call, one: Call) -> None:
+    """Update ``call`` from its row ``one``. If another process has taken it over, it is done."""
+    call.pk, call.stream_id, call.session_id = one.pk, one.stream_id, one.session_id
+    call.request_digest, call.cancelled = one.request_digest, one.cancelled
+    call.state = one.state if one.fence == call.fence else DONE
+
+
+def _admit(session_id: int) -> None:
+    """Count one more stream of a session, and delete old ones if there are too many.
+
+    Raise ``Busy`` if none is old enough, and ``SessionEnded`` if the session was deleted.
+    """
+    few = rows(Session).filter(pk=session_id, streams__lt=MAX_STREAMS_PER_SESSION)
+    if few.update(streams=F("streams") + 1):
+        return
+    lock(session_id)
+    over = list(_long_over(session_id)[:STREAMS_PER_DELETE])
+    if not over:
+        raise Busy(
+            f"A session has at most {MAX_STREAMS_PER_SESSION:,} streams in an hour. "
+            "Begin another session."
+        )
+    erase_streams(over)
+    rows(Session).filter(pk=session_id).update(streams=F("streams") - len(over) + 1)
+
+
+def _long_over(session_id: int) -> QuerySet[Stream, int]:
+    """Return the closed streams that clients can no longer resume, the oldest first.
+
+    ``ended`` is None for those whose events were deleted.
+    """
+    old = Q(ended=None) | Q(ended__lt=databases.now() - KEPT)
+    found = rows(Stream).filter(old, session=session_id, closed=True)
+    return found.order_by("pk").values_list("pk", flat=True)
+
+
+def kept_bytes() -> int:
+    """Return how many bytes of events all closed streams of a session may hold."""
+    return 2 * most_bytes()
+
+
+def _forget_oldest(session_id: int) -> None:
+    """Delete the events of the oldest closed streams of a session beyond the limit of bytes.
+
+    ``first`` moves past them, so that a client that resumes such a stream gets an error. The
+    caller holds the lock of the session.
+    """
+    ended = rows(Stream).filter(session=session_id, closed=True, size__gt=0)
+    excess = (ended.aggregate(size=Sum("size"))["size"] or 0) - kept_bytes()
+    forgotten = []
+    for pk, size in ended.order_by("pk").values_list("pk", "size")[:STREAMS_PER_CHECK]:
+        if excess <= 0:
+            break
+        forgotten.append(pk)
+        excess -= size
+    if forgotten:
+        rows(Stream).filter(pk__in=forgotten).update(first=F("last") + 1, size=0, ended=None)
+        erase(rows(Event).filter(stream__in=forgotten))
+
+
+def erase_streams(ids: Sequence[int]) -> None:
+    """Delete closed streams with their events, calls and questions."""
+    erase(rows(Ask).filter(call__stream__in=ids))
+    erase(rows(Call).filter(stream__in=ids))
+    erase(rows(Event).filter(stream__in=ids))
+    erase(rows(Stream).filter(pk__in=ids))
+
+
+def cancel_kept() -> timedelta:
+    """Return how long a cancel is stored whose call has no row yet.
+
+    Another process may be storing the call. It does so ``JSON_GRACE`` seconds after it received the
+    request at the latest, and needs some time to do it.
+    """
+    return timedelta(seconds=max(2.0, settings.JSON_GRACE + 1.5))
+
+
+def bury(session_id: int, calls: Sequence[Call], unbegun: Collection[str]) -> int:
+    """Apply cancels that were stored before their calls. Return how many calls they cancel.
+
+    A call is ``created`` when its request was received, by the clock of the database. Raise
+    ``DuplicateRequest`` if a running call has a request id of ``unbegun``. The caller holds the
+    lock of the session: if two workers store the same request, the second sees the call of the
+    first.
+    """
+    for call in calls:
+        call.request_digest = digest_of(call.request_id)
+    wanted = {call.request_digest for call in calls}
+    if not wanted:
+        return 0
+    theirs = rows(Call).filter(session=session_id, request_digest__in=wanted)
+    early = theirs.filter(stream=None)
+    columns = ("request_digest", "request_id", "created", "stream")
+    same = list(theirs.filter(Q(stream=None) | ~Q(state=DONE)).values_list(*columns))
+    if twins := {id for _, id, _, stream in same if stream is not None}.intersection(unbegun):
+        raise DuplicateRequest(twins)
+    found = {digest: created for digest, _, created, stream in same if stream is None}
+    if found:
+        erase(early)
+    oldest = databases.now() - cancel_kept()
+    for call in calls:
+        # Clients may reuse request ids. A cancel that is older than this request was for another.
+        cancelled = found.get(call.request_digest)
+        call.cancelled = cancelled is not None and cancelled > max(call.created, oldest)
+        if call.cancelled:
+            call.state, call.params, call.meta = DONE, {}, {}
+    return sum(call.cancelled for call in calls)
+
+
+def enter(session_id: int, stream_id: int, calls: Sequence[Call]) -> None:
+    for call in calls:
+        call.pk, call.session_id, call.stream_id = None, session_id, stream_id
+        call.save(force_insert=True, using=settings.DATABASE)
+
+
+# Standalone streams.
+
+
+def _seat(session: Session, stream: Stream) -> None:
+    """Make a stream the session's current one. If four others are open, close one of them.
+
+    It is one without a connection if there is one, else the oldest.
+    """
+    theirs = rows(Stream).filter(session=session.pk, standalone=True, closed=False)
+    others = theirs.exclude(pk=stream.pk).order_by("pk").values_list("pk", "reader", "released")
+    if len(seats := list(others)) >= MAX_STANDALONE_STREAMS:
+        idle = (pk for pk, reader, released in seats if released >= reader)
+        close(next(idle, seats[0][0]))
+    rows(Session).filter(pk=session.pk).update(current=stream.pk, dirty=[])
+    session.current, session.dirty = stream.pk, []
+
+
+def _missed(session_id: int, words: Words | None, **which: Any) -> list[str]:
+    """Return the latest ``MAX_NOTIFICATIONS`` that the client may have missed.
+
+    These are the events of streams on which nothing was sent, and notifications for the marks.
+    """
+    if words is None:
+        return []
+    theirs = _unread(session_id).filter(**which)
+    found = rows(Event).filter(stream__in=list(theirs.values_list("pk", flat=True)))
+    said = list(found.order_by("pk").values_list("data", flat=True))
+    marked = list(rows(Session).values_list("dirty", flat=True).get(pk=session_id))
+    told = words(marked) if marked else ()
+    return list(dict.fromkeys(reversed([*said, *told])))[:MAX_NOTIFICATIONS][::-1]
+
+
+def _told(session_id: int, **which: Any) -> None:
+    """Note that missed notifications are on another stream, so that they are not repeated."""
+    _unread(session_id).filter(**which).update(reader=F("reader") + 1)
+    rows(Session).filter(pk=session_id).update(dirty=[])
+
+
+def _unread(session_id: int) -> QuerySet[Stream]:
+    theirs = rows(Stream).filter(session=session_id, standalone=True, reader=1)
+    return theirs.exclude(nonce="")
+
+
+def begun(stream_id: int) -> None:
+    """Note that something was sent on a stream, so that its events are not repeated on another."""
+    rows(Stream).filter(pk=stream_id, reader=1).update(nonce="")
+
+
+def current(session: Session) -> int | None:
+    """Return the id of the stream for the session's notifications, or None."""
+    return rows(Session).filter(pk=session.pk).values_list("current", flat=True).first()
+
+
+def announce_here(news: Mapping[int, Sequence[tuple[str, str]]]) -> list[int]:
+    """Append notifications to the current streams of sessions, within the caller's transaction.
+
+    ``news`` has messages and their marks by session. If a session's stream does not accept its
+    messages, their marks are stored in the session. Return the streams to wake.
+    """
+    found = rows(Session).filter(pk__in=list(news))
+    found.update(streams=F("streams"))  # lock the sessions, before their streams are locked
+    marked = {pk: (current, dirty) for pk, current, dirty in found.values_list(*_NEWS)}
+    addresses = {pk: EventAddress(current) for pk, (current, _) in marked.items() if current}
+    outcomes = append_here({to: [text for text, _ in news[pk]] for pk, to in addresses.items()})
+    for pk, (current, dirty) in marked.items():
+        outcome = outcomes[addresses[pk]] if current else None
+        if not outcome:
+            _mark_all(pk, current, dirty, [mark for _, mark in news[pk]], is_full=outcome == FULL)
+    return [to.stream for to in addresses.values() if outcomes[to]]
+
+
+def _mark_all(
+    session_id: int, current: int | None, dirty: list[str], marks: Sequence[str], *, is_full: bool
+) -> None:
+    for mark in dict.fromkeys(marks):
+        _mark(session_id, current, dirty, mark, is_full=is_full)
+        dirty = [*(one for one in dirty if one != mark), mark]
+        is_full = False
+
+
+_NEWS = ("pk", "current", "dirty")
+
+
+def _mark(
+    session_id: int, current: int | None, dirty: list[str], mark: str, *, is_full: bool
+) -> None:
+    """Store a mark for the session's next stream, because the current one did not accept it.
+
+    A full stream is closed, except the only stream of an HTTP+SSE session, which owes responses.
+    """
+    # Most sessions without a stream have the mark already: then nothing is written.
+    stays = current if is_full and not close(current or 0, owed=0) else None
+    if mark not in dirty or current:
+        kept = [*(one for one in dirty if one != mark), mark]
+        rows(Session).filter(pk=session_id).update(current=stays, dirty=kept[-MAX_NOTIFICATIONS:])
+
+
+# Connections.
+
+
+def take(session: Session, stream_id: int, words: Words | None = None) -> StreamState | None:
+    """Take over the reading of a stream, and return its state, with the connection as ``reader``.
+
+    Return None if the session has no such stream. An open standalone stream becomes the session's
+    current one, and ``words(marks)`` are appended to it for what changed meanwhile.
+    """
+    if not 0 < stream_id < 2**63:
+        return None
+    theirs = rows(Stream).filter(pk=stream_id, session=session.pk)
+    kind = theirs.values_list("standalone", "closed").first()
+    if kind is None:
+        return None
+    try:
+        return _take(session, stream_id, words, news=kind == (True, False))
+    except SessionEnded:
+        return None
+
+
+@one_transaction
+def _take(
+    session: Session, stream_id: int, words: Words | None, *, news: bool
+) -> StreamState | None:
+    if news:
+        lock(session.pk, current=stream_id)
+        session.current = stream_id
+        _catch_up(session.pk, stream_id, words)
+    if not rows(Stream).filter(pk=stream_id).update(reader=F("reader") + 1):
+        return None
+    return states([stream_id]).get(stream_id)
+
+
+def _catch_up(session_id: int, stream_id: int, words: Words | None) -> None:
+    missed = _missed(session_id, words, **UNBEGUN)
+    to = EventAddress(stream_id)
+    if missed and append_here({to: missed})[to]:
+        _told(session_id, **UNBEGUN)
+
+
+@one_transaction
+def leave(session_id: int, stream_id: int, number: int, *, unread: bool = False) -> None:
+    """Note that connection ``number`` of a standalone stream ended, unless a later one took over.
+
+    Notifications go to another connected stream of the session from now on, or are kept as marks,
+    because a client that reconnects without a cursor never reads this stream again. A stream that
+    is ``unread`` is closed: its client has no event id to resume it with.
+    """
+    lock(session_id)
+    mine = rows(Stream).filter(pk=stream_id, session=session_id, reader=number)
+    if not mine.update(released=number):
+        return
+    theirs = rows(Stream).filter(session=session_id, standalone=True, closed=False)
+    read = theirs.filter(released__lt=F("reader")).order_by("-pk").values_list("pk", flat=True)
+    rows(Session).filter(pk=session_id, current=stream_id).update(current=read.first())
+    if unread and number == 1:
+        close(stream_id)
+
+
+def release(stream_id: int) -> None:
+    """Have the connection that reads the stream end, so that its client reconnects."""
+    rows(Stream).filter(pk=stream_id).update(released=F("reader"))
+
+
+def close(stream_id: int, **which: Any) -> bool:
+    """Close a stream if it is open and matches ``which``. Return whether it was closed now."""
+    found = rows(Stream).filter(pk=stream_id, closed=False, **which)
+    return bool(found.update(closed=True, ended=databases.now()))
+
+
+def note_pong(session: Session, stream_id: int, ping: str) -> None:
+    """Store that the client has answered the ping of that id on a stream of its session."""
+    rows(Stream).filter(pk=stream_id, session=session.pk).update(pong=ping)
+
+
+def pong(stream_id: int) -> str | None:
+    """Return the id of the ping that was answered last on a stream."""
+    return rows(Stream).filter(pk=stream_id).values_list("pong", flat=True).first()
+
+
+def states(ids: Collection[int]) -> dict[int, StreamState]:
+    """Return the states of streams by id, in one query, without those that were deleted."""
+    return {row[0]: StreamState(*row) for row in look(ids)}
+
+
+def look(ids: Collection[int]) -> Sequence[tuple[int, ...]]:
+    """Return the same as tuples. It is called often for thousands of streams and must be fast."""
+    connection = connections[settings.DATABASE]
+    columns = ", ".join(map(connection.ops.quote_name, StreamState._fields))
+    return _selected(columns, ids)
+
+
+def totals(ids: Collection[int]) -> tuple[Any, ...]:
+    """Return sums over streams that are equal to the last ones only if no stream has changed.
+
+    None of the columns ever decreases, so two changes cannot cancel each other out.
+    """
+    name = connections[settings.DATABASE].ops.quote_name
+    closed = f"SUM(CASE WHEN {name('closed')} THEN 1 ELSE 0 END)"
+    sums = ", ".join(f"SUM({name(one)})" for one in ("last", "first", "reader", "released"))
+    return _selected(f"COUNT(*), {closed}, {sums}", ids)[0]
+
+
+def _selected(columns: str, ids: Collection[int]) -> Sequence[tuple[Any, ...]]:
+    connection = connections[settings.DATABASE]
+    name = connection.ops.quote_name
+    among = ", ".join(str(int(id)) for id in ids) or "NULL"
+    table, key = name(Stream._meta.db_table), name("id")
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {columns} FROM {table} WHERE {key} IN ({among})")
+        found: Sequence[tuple[Any, ...]] = cursor.fetchall()
+        return found
+
+
+def begin_only_stream(id: str, *, again: bool = False, **owner: Any) -> Session:
+    """Create an HTTP+SSE session before its ``initialize`` request, and its stream.
+
+    Use ``again=True`` to repeat it after an unknown commit. Raise ``Busy``.
+    """
+    session = sessions.find(id) if again else None
+    if session is None:
+        untold: dict[str, Any] = {"revision": "", "client_info": {}, "capabilities": {}}
+        _, session = sessions.create(id=id, transport="sse", **untold, **owner)
+    if session.current is None:
+        open(session, standalone=True, owed=ENDLESS)
+    return session
+
+
+@one_transaction
+def introduce(
+    session: Session, response: str, told: dict[str, Any], nonce: str, *, again: bool = False
+) -> bool:
+    """Store what the client sent in ``initialize``, once, and append the response.
+
+    Return False if the session was initialized before. After an unknown commit repeat it with
+    ``again=True`` and the same ``nonce``: if the first attempt was committed, return True.
+    """
+    fresh = rows(Session).filter(pk=session.pk, revision="")
+    if fresh.update(**told):
+        _say(session, [response], nonce)
+        return True
+    return again and rows(Event).filter(stream=_stream(session), nonce=nonce).exists()
+
+
+@one_transaction
+def enter_only_stream(
+    session: Session, calls: Sequence[Call] = (), responses: Sequence[str] = (), nonce: str = "",
+    *, again: bool = False,
+) -> int:  # fmt: skip
+    """Store calls of an HTTP+SSE session and append ``responses``. Return the session's stream.
+
+    A call that was cancelled before is marked as ``cancelled``. Use ``again=True`` to repeat it
+    after an unknown commit. Raise ``SessionEnded``, ``DuplicateRequest``, or ``Busy`` if there is
+    no room.
+    """
+    lock(session.pk)  # the first attempt may not have been committed yet
+    stream = _stream(session)
+    if again and _entered(session, calls, stream, nonce):
+        return stream
+    over = bury(session.pk, calls, [call.request_id for call in calls])
+    _say(session, responses, nonce, over=over, coming=len(calls) - over)
+    enter(session.pk, stream, calls)
+    return stream
+
+
+def _entered(session: Session, calls: Sequence[Call], stream: int, nonce: str) -> bool:
+    """Whether the first attempt was committed. Its calls are recognized by ``created``.
+
+    Their process does not tell: another one may have taken them over, or this one may have a new
+    id by now.
+    """
+    said = rows(Event).filter(stream=stream, nonce=nonce) if nonce else rows(Event).none()
+    if not calls:
+        return said.exists()
+    begun = {call.created for call in calls}
+    theirs = rows(Call).filter(stream=stream, created__in=begun)
+    stored = {call.request_id: call for call in theirs}
+    if not all(call.request_id in stored for call in calls):
+        return False
+    for call in calls:
+        recall(call, stored[call.request_id])
+    return True
+
+
+def _say(
+    session: Session, messages: Sequence[str], nonce: str, *, over: int = 0, coming: int = 0
+) -> None:
+    """Append responses within the caller's transaction if there is room for ``coming`` more.
+
+    ``over`` is the number of calls that get no response. Raise ``Busy`` if there is no room.
+    """
+    stream, size = _stream(session), sum(map(size_of, messages))
+    room = rows(Stream).filter(
+        pk=stream,
+        closed=False,
+        owed__gt=ENDLESS - settings.EVENTS,
+        last__lte=F("first") - 1 + settings.EVENTS - len(messages) - coming,
+        size__lte=most_bytes() - size,
+    )
+    grown = {"last": F("last") + len(messages), "size": F("size") + size}
+    if not room.update(owed=F("owed") - over, **grown):
+        raise Busy("Too much was said to this session. Try again later, or begin another.")
+    last = rows(Stream).values_list("last", flat=True).get(pk=stream)
+    numbered = enumerate(messages, last - len(messages) + 1)
+    insert([entry(stream, seq, text, final=True) for seq, text in numbered], nonce)
+
+
+def _stream(session: Session) -> int:
+    if session.current is None:
+        raise SessionEnded(SessionEnded.__doc__)
+    return session.current

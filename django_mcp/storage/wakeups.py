@@ -1,0 +1,422 @@
+"""Wake-ups: tell stream readers, in this process and in others, that events were committed.
+
+``ring`` may be called from any thread. It wakes the readers of each event loop through that loop's
+``StreamWakeups``, and sends the ids of the streams to other processes through one
+``ChannelLayerConnection``. A line uses the project's channel layer, or LISTEN and NOTIFY
+(``postgres_layer``) if the session database is PostgreSQL and no layer is configured.
+
+A wake-up is a hint and may be lost: the poller finds the same events in the database, only later.
+So nothing waits for the channel layer, and wake-ups are dropped while it is down. The line tests
+itself by messages to itself, and reconnects with new connections at the first failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from django.conf import settings as project
+from django.db import connections
+from django.utils.crypto import salted_hmac
+
+from ..conf import settings
+from ..runtime import threads
+from ..runtime.runtime import Service
+from .streams import StreamState
+
+logger = logging.getLogger("django_mcp")
+LAYER, KIND = "default", "mcp.ring"
+MAX_STREAMS_PER_MESSAGE, MAX_WAITING_STREAMS = (
+    1_000,
+    10_000,
+)  # limits of streams: in one message, and waiting to be sent
+MESSAGE_INTERVAL_SECONDS = (
+    0.01  # seconds between two messages, so that wake-ups of that time share a message
+)
+PROBE_INTERVAL_SECONDS = 5.0  # seconds between two tests of the line
+OPERATION_TIMEOUT_SECONDS = 2.0  # seconds until an operation of the layer counts as failed
+RECONNECT_SECONDS = 1.0  # seconds between a failure and the next attempt to connect
+SILENT_CHANNEL_SECONDS = (
+    60.0  # seconds without a message after which a channel is removed from the group
+)
+MAX_CHANNELS, MAX_CHANNEL_NAME_LENGTH = (
+    1_000,
+    100,
+)  # limits: channels remembered, and characters of a channel name
+# The method that closes the connections of each layer class. It is called for these classes only,
+# because ``flush`` of other layers deletes data in Redis.
+CLOSING = {
+    "RedisChannelLayer": "close_pools",
+    "RedisPubSubChannelLayer": "flush",
+    "PostgresLayer": "close_pools",
+}
+
+Layer = Any  # of channels: it has no types
+
+
+class WakeupsImpossible(Exception):
+    """Wake-ups can never pass between processes with this configuration: do not retry."""
+
+
+def is_configured() -> bool:
+    """Whether the project configures a default channel layer, even one that is in memory."""
+    return LAYER in (getattr(project, "CHANNEL_LAYERS", None) or {})
+
+
+def is_postgres() -> bool:
+    """Whether the session database is PostgreSQL, which has LISTEN and NOTIFY."""
+    alias = settings.DATABASE
+    return alias in connections and connections[alias].vendor == "postgresql"
+
+
+def group() -> str:
+    """Return the name of the group of all processes that share this session database.
+
+    It is derived from ``SECRET_KEY``, so that two projects on one channel layer do not mix.
+    """
+    digest = salted_hmac("django_mcp.storage.wakeups", settings.DATABASE, algorithm="sha256")
+    return f"mcp.{digest.hexdigest()[:32]}"
+
+
+class ChannelLayerConnection:
+    """The connection of one event loop to other processes, through a channel layer.
+
+    ``hear``, given to ``open``, is called with the stream ids of each wake-up that is received.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._name = uuid.uuid4().hex
+        self._hear: Callable[[Collection[int]], None] = lambda streams: None
+        self._task: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None  # the task that ``stop`` cancelled
+        self._waiting: set[int] = set()
+        self._rung, self._answered = asyncio.Event(), asyncio.Event()
+        self._probe = 0
+        self._members: dict[str, float] = {}  # other channels, and when each sent its last message
+        self.is_prompt = False  # whether the latest test message came back
+        self._is_lost = self._is_hopeless = False
+        self.called, self.trouble = "channel layer", ""  # for log messages: its name and last error
+
+    @property
+    def is_open(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    def open(self, hear: Callable[[Collection[int]], None]) -> None:
+        self._hear = hear
+        if not self.is_open and not self._is_hopeless and (is_configured() or is_postgres()):
+            self._task = self._loop.create_task(self._run())
+
+    def stop(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            self._ending = task
+            task.cancel()
+
+    async def close(self) -> None:
+        """Stop, and wait for at most half a second until the connections are closed."""
+        self.stop()
+        if self._ending is not None:
+            await asyncio.wait([self._ending], timeout=OPERATION_TIMEOUT_SECONDS / 4)
+
+    def say(self, streams: Iterable[int]) -> None:
+        """Send wake-ups for these streams with the next message. Call in this line's loop."""
+        if len(self._waiting) < MAX_WAITING_STREAMS:
+            self._waiting.update(streams)
+            self._rung.set()
+
+    # Connecting and testing.
+
+    async def _run(self) -> None:
+        # With an eager task factory this runs before ``open`` has assigned ``_task``.
+        await asyncio.sleep(0)
+        # An error that is raised while the task is cancelled replaces the CancelledError, so
+        # each round checks whether this is still the current task.
+        while self._task is asyncio.current_task() and not self._is_hopeless:
+            layer = None
+            try:
+                layer = await threads.log.run(_made)
+                if layer is None:
+                    return
+                self.called = getattr(layer, "called", self.called)
+                await self._serve(layer)
+            except* WakeupsImpossible as trouble:
+                self._give_up(trouble)
+            except* Exception as trouble:
+                self._lose(trouble)
+            finally:
+                self.is_prompt = False
+                await _closed(layer)
+            await asyncio.sleep(RECONNECT_SECONDS)
+
+    async def _serve(self, layer: Layer) -> None:
+        """Send and receive until something fails. Raise what failed."""
+        self._waiting.clear()
+        async with asyncio.timeout(OPERATION_TIMEOUT_SECONDS):
+            channel = await layer.new_channel("mcp")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for work in (self._keep, self._receive, self._send):
+                    tasks.create_task(work(layer, channel))
+        finally:
+            await _left(layer, channel)
+
+    def _give_up(self, trouble: BaseExceptionGroup[WakeupsImpossible]) -> None:
+        self.trouble, self._is_hopeless = str(_first(trouble)), True
+        logger.warning("%s; rows are looked at more often instead", self.trouble)
+
+    def _lose(self, trouble: BaseExceptionGroup[Exception]) -> None:
+        why = _first(trouble)
+        self.trouble = f"{type(why).__name__} {why}".strip()
+        if not self._is_lost:
+            words = "The %s does not work; rows are looked at more often instead: %s"
+            logger.warning(words, self.called, self.trouble)
+        self._is_lost = True
+
+    def _find(self) -> None:
+        if self._is_lost:
+            logger.info("The %s works again", self.called)
+        self.is_prompt, self._is_lost, self.trouble = True, False, ""
+
+    async def _keep(self, layer: Layer, channel: str) -> None:
+        """Renew the group membership, which layers expire, and check that a test message returns.
+
+        Raise ``TimeoutError`` if it does not.
+        """
+        while True:
+            self._probe += 1
+            self._answered.clear()
+            async with asyncio.timeout(OPERATION_TIMEOUT_SECONDS):
+                await layer.group_add(group(), channel)
+                await self._shed(layer)
+                await layer.group_send(group(), self._message(probe=self._probe, channel=channel))
+                await self._answered.wait()
+            self._find()
+            await asyncio.sleep(PROBE_INTERVAL_SECONDS)
+
+    async def _shed(self, layer: Layer) -> None:
+        """Remove silent channels from the group, because each costs a message in every round."""
+        silent = time.monotonic() - SILENT_CHANNEL_SECONDS
+        for channel in [one for one, heard in self._members.items() if heard < silent]:
+            del self._members[channel]
+            # The name came in a message that anybody may have sent, and the layer may reject it.
+            with suppress(TypeError, AssertionError):
+                await layer.group_discard(group(), channel)
+
+    # Sending and receiving.
+
+    async def _send(self, layer: Layer, channel: str) -> None:
+        most = min(MAX_STREAMS_PER_MESSAGE, getattr(layer, "most", MAX_STREAMS_PER_MESSAGE))
+        while True:
+            await self._rung.wait()
+            async with asyncio.timeout(OPERATION_TIMEOUT_SECONDS):
+                await layer.group_send(group(), self._message(streams=self._rings(most)))
+            await asyncio.sleep(MESSAGE_INTERVAL_SECONDS)
+
+    def _rings(self, most: int) -> list[int]:
+        """Remove and return the streams of the next message."""
+        ordered = list(self._waiting)
+        self._waiting = set(ordered[most:])
+        if not self._waiting:
+            self._rung.clear()
+        return ordered[:most]
+
+    def _message(self, **more: object) -> dict[str, object]:
+        return {"type": KIND, "by": self._name, **more}
+
+    async def _receive(self, layer: Layer, channel: str) -> None:
+        while True:
+            self._take(await layer.receive(channel))
+
+    def _take(self, message: object) -> None:
+        """Handle a message. It is not authenticated, so it can only cause a look at the rows."""
+        if not isinstance(message, dict):
+            return
+        if message.get("by") == self._name:
+            if message.get("probe") == self._probe:
+                self._answered.set()
+            return
+        channel, streams = message.get("channel"), message.get("streams")
+        if isinstance(channel, str) and len(channel) < MAX_CHANNEL_NAME_LENGTH:
+            self._note(channel)
+        if isinstance(streams, list | tuple):
+            self._hear([one for one in streams[:MAX_STREAMS_PER_MESSAGE] if type(one) is int])
+
+    def _note(self, channel: str) -> None:
+        if channel in self._members or len(self._members) < MAX_CHANNELS:
+            self._members[channel] = time.monotonic()
+
+
+line = Service(ChannelLayerConnection)
+
+
+def tell(streams: Collection[int], here: asyncio.AbstractEventLoop | None) -> None:
+    """Send wake-ups for these streams to other processes, through one line of this process.
+
+    May be called from any thread; ``here`` is the running loop, if there is one.
+    """
+    for loop, one in line.instances():
+        if one.is_open and loop is here:
+            one.say(streams)
+            return
+    for loop, one in line.instances():
+        if one.is_open:
+            with suppress(RuntimeError):  # the loop has been closed
+                loop.call_soon_threadsafe(one.say, streams)
+                return
+
+
+def _made() -> Layer | None:
+    """Return a new channel layer, or None if it cannot reach other processes.
+
+    It has its own connections, so that it can be replaced after a failure. It is called in a
+    thread, because importing a backend takes long.
+    """
+    if not is_configured():
+        return _by_postgres()
+    from channels.layers import ChannelLayerManager, InMemoryChannelLayer
+
+    try:
+        layer = ChannelLayerManager().make_backend(LAYER)
+    except Exception:
+        logger.exception("The channel layer cannot be made")
+        return None
+    return None if isinstance(layer, InMemoryChannelLayer) else layer
+
+
+def _by_postgres() -> Layer | None:
+    try:
+        from . import postgres_layer
+    except ImportError:  # psycopg2, which has no asyncio connections
+        logger.info("There is no line through PostgreSQL: it needs psycopg 3")
+        return None
+    return postgres_layer.PostgresLayer(postgres_layer.params_of(settings.DATABASE), group())
+
+
+def _first(trouble: BaseExceptionGroup[Exception]) -> BaseException:
+    """Return the first error of a possibly nested group."""
+    why: BaseException = trouble
+    while isinstance(why, BaseExceptionGroup):
+        why = why.exceptions[0]
+    return why
+
+
+async def _left(layer: Layer, channel: str) -> None:
+    with suppress(Exception):
+        async with asyncio.timeout(OPERATION_TIMEOUT_SECONDS / 4):
+            await layer.group_discard(group(), channel)
+
+
+async def _closed(layer: Layer) -> None:
+    names = {cls.__name__ for cls in type(layer).__mro__}
+    for how in (CLOSING[name] for name in names & CLOSING.keys()):
+        with suppress(Exception):
+            async with asyncio.timeout(OPERATION_TIMEOUT_SECONDS / 4):
+                await getattr(layer, how)()
+
+
+Event = tuple[int, str]  # its number in the stream, and its message
+CHANGES_STREAM_ID = 0  # the stream id in wake-ups for changes of the project's rows
+
+
+@dataclass(frozen=True, slots=True)
+class StreamWakeup:
+    """A wake-up for one stream, with its new events if this process wrote them."""
+
+    stream: int
+    events: Sequence[Event] = ()
+    changed: bool = False  # the reader must read the rows
+    reader: int = 0  # the number of the connection that reads the stream now; 0: not known
+
+
+class WakeupListener(Protocol):
+    """The interface of a stream reader that is woken.
+
+    ``stream_reader.StreamReader`` implements it.
+    """
+
+    session: int
+    stream: int
+    since: float
+    may_return: bool
+
+    def hear(self, ring: StreamWakeup) -> None: ...
+
+    def see(self, state: StreamState | None) -> None: ...
+
+    def nudge(self) -> None: ...
+
+    def release(self) -> None: ...
+
+
+class StreamWakeups:
+    """The stream readers of one event loop, by stream."""
+
+    def __init__(self) -> None:
+        self._at: dict[int, tuple[WakeupListener, ...]] = {}
+        # Of the four threads for the log at most three read, so that one is free to write.
+        self.looking = asyncio.Semaphore(3)
+
+    def __bool__(self) -> bool:
+        return bool(self._at)
+
+    def __iter__(self) -> Iterator[WakeupListener]:
+        return (one for listed in list(self._at.values()) for one in listed)
+
+    def streams(self) -> list[int]:
+        return list(self._at)
+
+    def register(self, one: WakeupListener) -> None:
+        self._at[one.stream] = (*self._at.get(one.stream, ()), one)
+
+    def forget(self, one: WakeupListener) -> None:
+        left = tuple(other for other in self._at.get(one.stream, ()) if other is not one)
+        if left:
+            self._at[one.stream] = left
+        else:
+            self._at.pop(one.stream, None)
+
+    def at(self, stream: int) -> tuple[WakeupListener, ...]:
+        return self._at.get(stream, ())
+
+    def rung(self, rings: Sequence[StreamWakeup]) -> None:
+        for ring in rings:
+            for one in self.at(ring.stream):
+                one.hear(ring)
+
+
+doorbell = Service(StreamWakeups)
+
+
+def ring(*rings: StreamWakeup) -> None:
+    """Wake the readers of these streams in all loops and processes. Call from any thread."""
+    try:
+        here: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+    except RuntimeError:
+        here = None
+    for loop, bell in doorbell.instances():
+        if loop is here:
+            bell.rung(rings)
+        elif bell:
+            with suppress(RuntimeError):  # the loop has been closed
+                loop.call_soon_threadsafe(bell.rung, rings)
+    tell([ring.stream for ring in rings], here)
+
+
+def ring_for_changes() -> None:
+    """Wake the tasks that look for changes of rows, in all loops and processes.
+
+    May be called from any thread.
+    """
+    from .poller import watch
+
+    for loop, one in watch.instances():
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(one.wake)
+    ring(StreamWakeup(CHANGES_STREAM_ID, changed=True))

@@ -1,0 +1,389 @@
+"""One HTTP request and its response over ASGI, with size limits, timeouts and backpressure.
+
+``Exchange`` limits the size and the time of everything that a client sends while it arrives. A
+response is started once and ended once. Code that rejects a request raises ``RequestRejected``. All
+of it runs in the event loop.
+
+``Backpressure`` makes a stream wait for a slow client, so that unsent data does not fill the
+memory. Of the supported servers only daphne buffers without a limit instead of letting ``send``
+wait. Its Twisted connection says when its buffer is full.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ...conf import project
+from ...protocol import http_rules
+from ...protocol.jsonrpc import InvalidRequest, ProtocolError, encode
+from ...protocol.revisions import LATEST_HANDSHAKE, encode_error
+from ...runtime.address_probe import REQUEST_HEADER as ADDRESS_PROBE
+from .heartbeat import patience
+
+if TYPE_CHECKING:
+    from ...auth.principal import Principal
+    from ...declarations.server import Server
+    from ...models import Session
+
+
+class Backpressure:
+    """Backpressure for one request of daphne: a Twisted push producer, by duck typing."""
+
+    def __init__(self, request: Any) -> None:
+        self._request, self._open = request, asyncio.Event()
+        self._open.set()
+        request.registerProducer(self, True)
+
+    async def ready(self) -> None:
+        """Wait until the connection takes more data, or is closed."""
+        await self._open.wait()
+
+    def close(self) -> None:
+        """Unregister, because nothing more is written."""
+        if self._request.channel is not None:  # the connection is still open
+            self._request.unregisterProducer()
+
+    # What Twisted calls, in the loop.
+
+    def pauseProducing(self) -> None:  # noqa: N802
+        self._open.clear()
+
+    def resumeProducing(self) -> None:  # noqa: N802
+        self._open.set()
+
+    stopProducing = resumeProducing  # noqa: N815 - the connection was lost
+
+
+def flow_of(send: Any) -> Backpressure | None:
+    """Return the ``Backpressure`` for daphne's ``send``;
+
+    None for servers whose ``send`` waits itself.
+    """
+    request: Any = send.args[0] if isinstance(send, partial) and send.args else None
+    if not hasattr(request, "registerProducer"):
+        return None
+    is_free = request.channel is not None and request.producer is None
+    return Backpressure(request) if is_free else None
+
+
+Pairs = Iterable[tuple[bytes, bytes]]
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+MAX_HEADERS, MAX_HEADERS_SIZE = 200, 65_536
+# The headers that are read. A header that occurs twice is rejected, except lists.
+SINGLE = (
+    "host", "origin", "accept", "content-type", "content-encoding", "content-length",
+    "authorization", "access-control-request-method", "x-forwarded-host",
+    ADDRESS_PROBE, http_rules.PROTOCOL_VERSION, http_rules.SESSION_ID, http_rules.LAST_EVENT_ID,
+)  # fmt: skip
+_NAMES = {name.encode(): name for name in SINGLE}
+# Lists may come in several lines (RFC 9110, 5.3).
+_LISTS = frozenset(("accept", "x-forwarded-host"))
+NOTHING: tuple[tuple[bytes, bytes], ...] = ()
+# For responses that leave the body unread: the connection cannot serve another request.
+CLOSE = ((b"connection", b"close"),)
+MAX_SKIPPED, SKIPPED = 65_536, 1.0  # bytes and seconds of an ignored body that are read
+# No proxy may cache an error.
+REFUSAL = (b"cache-control", b"no-store")
+
+
+class RequestRejected(Exception):
+    """The request is rejected with an HTTP status, headers and a JSON-RPC error.
+
+    ``error`` may be a string, which becomes the message of an ``InvalidRequest``.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        error: ProtocolError | str | None = None,
+        headers: Pairs = NOTHING,
+    ) -> None:
+        self.error = InvalidRequest(error) if isinstance(error, str) else error
+        super().__init__(status, self.error)
+        self.status, self.headers = status, tuple(headers)
+
+
+class ClientDisconnected(Exception):
+    """The client disconnected before the request or the response was complete."""
+
+
+class Exchange:
+    """One HTTP request to ``server``, and its response.
+
+    ``authentication.identify`` sets ``principal`` and ``session``.
+    """
+
+    principal: Principal
+    owner: str | None = None  # the principal's key, once a stream has dropped the principal
+    session: Session | None = None
+    no_session: RequestRejected | None = None  # the error, if the request names an invalid session
+    # Callbacks for the start of a shutdown, for the end of its grace period, and for a revoked
+    # token or permission.
+    when_ending: Callable[[], object] | None = None
+    when_late: Callable[[], object] | None = None
+    when_revoked: Callable[[], object] | None = None
+    last_word: RequestRejected | None = None  # the response, if the work was cancelled for a reason
+    at_work = False  # whether a call may have begun, so that a retry could repeat its effect
+    _flow: Backpressure | None = None
+
+    def __init__(self, server: Server, scope: Mapping[str, Any], receive: Any, send: Any) -> None:
+        self.server, self.scope = server, scope
+        self.received = time.monotonic()
+        self._receive, self._send = receive, send
+        self.method: str = scope["method"]
+        self.headers = read_headers(scope["headers"])
+        self.host: str | None = None
+        self.cors: tuple[tuple[bytes, bytes], ...] = NOTHING
+        self.size = 0  # bytes of the body, as far as received
+        self.begun = self.ended = self._is_read = False
+        self.gone = asyncio.Event()  # set when the client disconnects
+        # Asks the running call to stop. It is called before its task is cancelled, because a
+        # cancellation does not reach code in a thread.
+        self.stop: Callable[[], object] | None = None
+        self._cuts = 0
+
+    @property
+    def revision_header(self) -> str | None:
+        """The value of the header MCP-Protocol-Version; None if there is none."""
+        return self.headers.get(http_rules.PROTOCOL_VERSION)
+
+    @property
+    def remote(self) -> str:
+        """The client's address, as the ASGI server reports it; "" if there is none."""
+        client = self.scope.get("client")
+        return str(client[0]) if client else ""
+
+    # The request.
+
+    async def body(self) -> bytes:
+        """Return the whole body.
+
+        Raise ``RequestRejected`` if it is too large or too slow, or ``ClientDisconnected``.
+        """
+        self._check_length()
+        waiting = BodyTimeout()
+        with patience(waiting):
+            try:
+                return await self._whole()
+            except asyncio.CancelledError:
+                waiting.check()
+                raise
+
+    async def _whole(self) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnected
+            part: bytes = message.get("body", b"")
+            size += len(part)
+            self._bound(size)
+            self.size = size
+            if not message.get("more_body"):
+                self._is_read = True
+                return b"".join((*parts, part)) if parts else part
+            if part:
+                parts.append(part)
+
+    def _check_length(self) -> None:
+        length = self.headers.get("content-length", "0")
+        if not (length.isascii() and length.isdigit()) or len(length) > 15:
+            raise RequestRejected(400, "Content-Length is no number.", CLOSE)
+        self._bound(int(length))
+
+    def _bound(self, size: int) -> None:
+        limit = project.DATA_UPLOAD_MAX_MEMORY_SIZE
+        if limit is not None and size > limit:
+            raise RequestRejected(413, "The body is too large.", CLOSE)
+
+    async def left(self) -> None:
+        """Wait until the client disconnects. Call it only after the body was read."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.gone.set()
+
+    # The response of another ASGI application.
+
+    async def hand_over(self, application: Application) -> None:
+        """Let an ASGI application answer the request; it receives an empty body."""
+        await self.body()
+        first = iter(({"type": "http.request", "body": b"", "more_body": False},))
+
+        async def receive() -> Any:
+            return next(first, None) or await self._receive()
+
+        await application(self.scope, receive, self._relay)
+
+    async def _relay(self, message: dict[str, Any]) -> None:
+        """Send one ASGI message of that application's response."""
+        self.begun = True
+        if message["type"] == "http.response.body":
+            data, is_last = message.get("body", b""), not message.get("more_body")
+            await self._write(data, last=is_last)
+            return
+        try:
+            await self._send(message)
+        except OSError:
+            raise ClientDisconnected from None
+
+    # Cancellation, by the client or by a shutdown.
+
+    def cut(self, task: asyncio.Task[Any]) -> None:
+        """Cancel ``task``, which answers the request."""
+        if self.stop is not None:
+            self.stop()
+        self._cuts += 1
+        task.cancel()
+
+    def is_cut(self) -> bool:
+        """Whether only ``cut`` has cancelled the current task. Undo these cancellations."""
+        task = asyncio.current_task()
+        if task is None or not self._cuts:
+            return False
+        while self._cuts:
+            self._cuts -= 1
+            task.uncancel()
+        return not task.cancelling()
+
+    def survives(self) -> bool:
+        """Whether only ``cut`` has cancelled the task, and the client still waits for a response.
+
+        Undo the cancellations if so.
+        """
+        return self.last_word is None and not self.gone.is_set() and self.is_cut()
+
+    # The response. These raise ``ClientDisconnected`` if the server reports that the client has
+    # disconnected.
+
+    async def json(self, status: int, message: Any = None, headers: Pairs = NOTHING) -> None:
+        """Send a JSON-RPC message, or a list of them as a batch, or an empty body if None."""
+        await self.text(status, "" if message is None else encode(message), headers)
+
+    async def text(self, status: int, text: str, headers: Pairs = NOTHING) -> None:
+        """Send a message that is encoded as JSON already."""
+        body = text.encode()
+        given = http_rules.JSON_HEADERS if body else NOTHING
+        length = (b"content-length", str(len(body)).encode())
+        await self._start(status, [*given, *((length,) if status != 204 else ()), *headers])
+        await self._write(body, last=True)
+
+    async def refuse(self, refused: RequestRejected) -> None:
+        """Send an error response; if a response has begun already, only end it.
+
+        Do nothing if the client has disconnected.
+        """
+        with suppress(ClientDisconnected):
+            if not self.begun:
+                if self._is_coming() and CLOSE[0] not in refused.headers:
+                    await self._skip()
+                await self.json(refused.status, _error(refused), (*refused.headers, REFUSAL))
+            elif not self.ended:
+                await self.end()
+
+    def _is_coming(self) -> bool:
+        """Whether the request has a body that was not read to its end."""
+        names = {name for name, _ in self.scope["headers"]}
+        length = self.headers.get("content-length", "0")
+        has_body = b"transfer-encoding" in names or length.strip("0") != ""
+        return has_body and not self._is_read and b"expect" not in names
+
+    async def _skip(self) -> None:
+        """Read and drop the rest of a body, up to ``MAX_SKIPPED`` bytes and ``SKIPPED`` seconds.
+
+        Servers close a connection on which a body is left unread. A client that still sends
+        might never read the answer, and it could not use the connection again.
+        """
+        size = 0
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SKIPPED):
+                while size < MAX_SKIPPED and not self._is_read:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientDisconnected
+                    size += len(message.get("body", b""))
+                    self._is_read = not message.get("more_body")
+
+    async def start_sse(self, headers: Pairs = NOTHING) -> None:
+        await self._start(200, [*http_rules.SSE_HEADERS, *headers])
+        self._flow = flow_of(self._send)
+
+    async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        self.begun = True
+        headers += self.cors
+        if not str(self.scope.get("http_version", "1.1")).startswith("1"):
+            headers = [pair for pair in headers if pair not in CLOSE]  # RFC 9113, 8.2.2
+        try:
+            await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        except OSError:
+            raise ClientDisconnected from None
+
+    async def write(self, data: bytes) -> None:
+        """Write a part of a stream, and wait until the connection takes more."""
+        await self._write(data)
+        if self._flow is not None:
+            await self._flow.ready()
+
+    async def end(self) -> None:
+        if self._flow is not None:
+            self._flow.close()
+        await self._write(b"", last=True)
+
+    async def _write(self, data: bytes, *, last: bool = False) -> None:
+        self.ended = last
+        data = b"" if self.method == "HEAD" else data  # RFC 9110, 9.3.2
+        try:
+            await self._send({"type": "http.response.body", "body": data, "more_body": not last})
+        except OSError:
+            raise ClientDisconnected from None
+
+
+class BodyTimeout:
+    """The timeout of the current task's wait for a body (a ``heartbeat.HeartbeatTarget``)."""
+
+    def __init__(self) -> None:
+        self._task, self._is_over = asyncio.current_task(), False
+
+    def pulse(self) -> None:
+        if self._task is not None and not self._is_over:
+            self._is_over = True
+            self._task.cancel()
+
+    def check(self) -> None:
+        """Raise ``RequestRejected`` (408) if only this timeout has cancelled the task."""
+        if self._is_over and self._task is not None and self._task.uncancel() == 0:
+            raise RequestRejected(408, "The body took too long.", CLOSE)
+
+
+def _error(refused: RequestRejected) -> dict[str, Any] | None:
+    if refused.error is None:
+        return None
+    about = {} if refused.error.about is None else {"id": refused.error.about}
+    return {"jsonrpc": "2.0"} | about | {"error": encode_error(LATEST_HANDSHAKE, refused.error)}
+
+
+def read_headers(raw: Pairs) -> dict[str, str]:
+    """Return the headers in ``SINGLE``, by name.
+
+    Raise ``RequestRejected`` for duplicates or too many.
+    """
+    found: dict[str, str] = {}
+    count = size = 0
+    for name, value in raw:
+        count += 1
+        size += len(name) + len(value)
+        key = _NAMES.get(name)
+        if key is None:
+            continue
+        text = value.decode("latin-1").strip(" \t")
+        if key in found and key not in _LISTS:
+            raise RequestRejected(400, f"The header {key} is there twice.")
+        found[key] = f"{found[key]}, {text}" if key in found else text
+    if count > MAX_HEADERS or size > MAX_HEADERS_SIZE:
+        raise RequestRejected(431, "There are too many headers, or they are too large.")
+    return found

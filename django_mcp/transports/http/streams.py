@@ -1,0 +1,493 @@
+"""SSE responses that send a session's stream from the log: event ids, resumption and pings.
+
+A connection reads the stream from a cursor and owns no state of it. ``begun`` and ``resumed`` find
+the ``StreamPosition`` in the database, in a thread. ``follow`` sends the events, in the event loop.
+The connection ends when the stream is closed, another connection takes the stream over, the token
+expires or is revoked, or the process shuts down.
+
+An event id is ``<stream>-<sequence number>``. An empty event, which only carries a cursor, adds a
+number of its own, because no id may be sent twice. The stream part is the stream's primary key,
+encrypted and authenticated with SECRET_KEY. Clients therefore cannot guess ids or see how many
+streams the site has opened, and every worker can read the ids.
+
+A cursor is valid only within the session that sent it. If events after it have been trimmed, each
+request without a response gets an error, and a session stream resends every change notification
+that the client may have missed.
+
+Pings follow basic/utilities/ping of the revisions with a handshake. Only session streams are
+pinged, because messages on the stream of a request should relate to that request
+(basic/transports). A ping has no event id and is never replayed. Any worker may receive its
+response, and notes it in the stream's row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from django.conf import settings as django_settings
+from django.utils.crypto import salted_hmac
+
+from ...auth.principal import anonymous
+from ...calls.session_call import connection_of
+from ...calls.session_callers import covers
+from ...calls.session_calls import answer, docket
+from ...changes import feed
+from ...conf import settings
+from ...protocol import sse
+from ...protocol.jsonrpc import Id, InternalError, encode
+from ...protocol.sse import MAX_NUMBER
+from ...storage import calls, event_log, sessions, streams
+from ...storage.jobs import surely
+from ...storage.stream_reader import StreamEnd, StreamReader
+from ...storage.streams import StreamState
+from ...storage.wakeups import Event, StreamWakeup, doorbell
+from .authentication import expiry_of, until
+from .heartbeat import Heartbeat
+from .request import ClientDisconnected
+from .shutdown import draining
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ...auth.principal import Principal
+    from ...declarations.server import Server
+    from ...models import Session
+    from .request import Exchange
+
+KEY_BYTES = 8  # bytes of a primary key, and of what authenticates it
+_ID = re.compile(r"([0-9a-f]{32})-(0|[1-9][0-9]{0,18})(-[1-9][0-9]{0,19})?\Z")
+
+
+def event_id(stream: int, seq: int, empty: int = 0) -> str:
+    """Return the id of an SSE event of a stream.
+
+    ``empty`` numbers the empty events of a stream. It is 0 for the event with that sequence number.
+    """
+    suffix = f"-{empty}" if empty else ""
+    return f"{_encrypted(stream, django_settings.SECRET_KEY)}-{seq}{suffix}"
+
+
+def parse_event_id(text: str) -> tuple[int, int] | None:
+    """Return the stream's primary key and the sequence number; None if the id is not authentic."""
+    if (found := _ID.match(text)) is None or (seq := int(found[2])) > MAX_NUMBER:
+        return None
+    # With the fallbacks, ids that were sent before a rotation of SECRET_KEY stay valid.
+    for secret in (django_settings.SECRET_KEY, *django_settings.SECRET_KEY_FALLBACKS):
+        if (stream := _decrypted(found[1], secret)) is not None:
+            return stream, seq
+    return None
+
+
+# As in SIV mode (RFC 5297), a digest of the plain text is both the authentication tag and the
+# nonce. So all ids of one stream have the same stream part, and nothing shows how two streams
+# relate.
+
+
+@lru_cache(maxsize=1024)
+def _encrypted(stream: int, secret: str | bytes) -> str:
+    plain = stream.to_bytes(KEY_BYTES)
+    tag = _digest("tag", plain, secret)
+    return (tag + _xor(plain, _digest("key", tag, secret))).hex()
+
+
+def _decrypted(text: str, secret: str | bytes) -> int | None:
+    data = bytes.fromhex(text)
+    tag, plain = data[:KEY_BYTES], _xor(data[KEY_BYTES:], _digest("key", data[:KEY_BYTES], secret))
+    if not hmac.compare_digest(tag, _digest("tag", plain, secret)):
+        return None
+    return int.from_bytes(plain)
+
+
+def _digest(purpose: str, value: bytes, secret: str | bytes) -> bytes:
+    salt = f"django_mcp.event_id.{purpose}"
+    return salted_hmac(salt, value, secret=secret, algorithm="sha256").digest()[:KEY_BYTES]
+
+
+def _xor(one: bytes, other: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(one, other, strict=True))
+
+
+PREFIX = "ping-"
+logger = logging.getLogger("django_mcp")
+pings = Heartbeat(lambda: float(settings.PING_INTERVAL or 0))
+
+
+class ClientPinger:
+    """Ping the client of one connection, and close the connection if it does not respond.
+
+    ``pulse`` is called once per ``PING_INTERVAL``. At most one ping is unanswered at a time.
+    """
+
+    def __init__(self, exchange: Exchange, tail: StreamReader) -> None:
+        self._exchange, self._tail, self._task = exchange, tail, asyncio.current_task()
+        self._count = 0
+        self._is_due = self._is_over = False
+        self._sent = ""  # the id of the last ping
+
+    def pulse(self) -> None:
+        """Send the next ping if the last one was answered, else close the connection."""
+        docket().spawn(self._next())
+
+    async def _next(self) -> None:
+        is_answered = not self._sent or await surely(streams.pong, self._tail.stream) == self._sent
+        if self._is_over:
+            return
+        if is_answered:
+            self._is_due = True
+            self._tail.nudge()
+            return
+        logger.warning(
+            "The client did not answer a ping within %s s; its connection is closed: "
+            "session=%s stream=%s",
+            settings.PING_INTERVAL, self._tail.session, self._tail.stream,
+        )  # fmt: skip
+        if self._task is not None:
+            # The task may be blocked in a write to a client that reads nothing. Only a
+            # cancellation ends that.
+            self._exchange.cut(self._task)
+
+    def take(self) -> bytes:
+        """Return the ping to write now, encoded as an SSE event, or ``b""`` if none is due."""
+        if not self._is_due:
+            return b""
+        self._is_due, self._count = False, self._count + 1
+        self._sent = PREFIX + event_id(self._tail.stream, self._tail.number, self._count)
+        return sse.event(encode({"jsonrpc": "2.0", "id": self._sent, "method": "ping"}))
+
+    def end(self) -> None:
+        """Stop pinging, because the connection is over."""
+        self._is_over = True
+        pings.leave(self)
+
+
+def is_pong(id: Id) -> bool:
+    """Whether a response with that id answers a ping, so that no call waits for it."""
+    return isinstance(id, str) and id.startswith(PREFIX)
+
+
+async def note_pong(session: Session, id: str) -> None:
+    """Record the response to a ping on a stream of this session; ignore ids that are no ping's."""
+    if place := parse_event_id(id.removeprefix(PREFIX)):
+        await surely(streams.note_pong, session, place[0], id)
+
+
+RETRY_MILLISECONDS = 500  # milliseconds after which a client reconnects (the SSE field "retry")
+# A comment without a blank line after it: some clients take an empty block for an event.
+ALIVE = b":\n"
+# Replaces the principal of a connection that only reads, so that its user can be freed.
+NOBODY = anonymous()
+# Seconds after the expiry of its token in which a call may still be answered, if the client cannot
+# reconnect for the response.
+MAX_OVERTIME_SECONDS = 60.0
+# The endings after which the client should reconnect for the rest of the stream.
+COMES_BACK = (StreamEnd.RELEASED, StreamEnd.EXPIRED)
+IDLE_CHECK_SECONDS = 0.1  # seconds between two checks whether calls still run
+
+
+class StreamEncoding(Protocol):
+    """How a stream is encoded as SSE: its opening, its events and its last event."""
+
+    # Whether the responses to other requests are on this stream too (HTTP+SSE). On shutdown such
+    # a connection stays open while their calls run.
+    is_shared: bool
+
+    def opening(self, at: StreamPosition) -> bytes: ...
+
+    def events(self, stream: int, events: Iterable[Event]) -> bytes: ...
+
+    def parting(self, at: StreamPosition, after: int) -> bytes: ...
+
+
+class EventIdEncoding:
+    """The encoding of Streamable HTTP, with event ids.
+
+    If ``primed``, the stream opens and ends with an empty event that carries a cursor.
+    """
+
+    is_shared = False
+
+    def __init__(self, *, primed: bool) -> None:
+        self._primed = primed
+
+    def opening(self, at: StreamPosition) -> bytes:
+        # Also when the client resumes: the TypeScript SDK drops its cursor with its connection, so
+        # without this a second break before the next event would lose the place in the stream.
+        return self._primes(at.stream, at.after, 2 * (at.number - 1))
+
+    def events(self, stream: int, events: Iterable[Event]) -> bytes:
+        return b"".join(sse.event(data, event_id(stream, seq)) for seq, data in events)
+
+    def parting(self, at: StreamPosition, after: int) -> bytes:
+        return self._primes(at.stream, after, 2 * at.number - 1)
+
+    def _primes(self, stream: int, after: int, empty: int) -> bytes:
+        return (
+            sse.priming(event_id(stream, after, empty), RETRY_MILLISECONDS) if self._primed else b""
+        )
+
+
+async def follow(
+    exchange: Exchange,
+    session: int,
+    wording: StreamEncoding,
+    at: StreamPosition,
+    *,
+    may_return: bool,
+) -> None:
+    """Send a stream to the client, from a position, until this connection has to end.
+
+    ``session`` is the primary key. ``may_return`` says whether the client can reconnect for the
+    rest. Raise ``ClientDisconnected`` if the client disconnects.
+    """
+    expires, later = expiry_of(exchange.principal), 0 if may_return else MAX_OVERTIME_SECONDS
+    _forget_request(exchange)
+    await _begin(exchange, session, wording, at)
+    if at.given is not None:
+        await exchange.write(wording.events(at.stream, at.given))
+    else:
+        with StreamReader(session, at.stream, at.number, at.after, may_return=may_return) as tail:
+            _hear_of_ends(exchange, tail, wording)
+            pinging = ClientPinger(exchange, tail)
+            if at.has_news or wording.is_shared:
+                pings.join(pinging)
+            try:
+                with until(expires, partial(tail.end, StreamEnd.EXPIRED), later=later):
+                    ending = await _passed_on(exchange, tail, at, wording, pinging)
+            finally:
+                pinging.end()
+        if ending in COMES_BACK:
+            await _let_go(exchange, tail, at, wording)
+    await exchange.end()
+
+
+async def _begin(
+    exchange: Exchange, session: int, wording: StreamEncoding, at: StreamPosition
+) -> None:
+    try:
+        await exchange.start_sse()
+        if words := wording.opening(at):
+            await exchange.write(words)
+    except (ClientDisconnected, asyncio.CancelledError):
+        # A client that reconnects without an event id does not read this stream again. So
+        # notifications must go to another stream, and a new stream that sent nothing is closed.
+        if at.has_news:
+            docket().spawn(left(session, at.stream, at.number, unread=True))
+        raise
+
+
+def _forget_request(exchange: Exchange) -> None:
+    """Free the headers, session and user: a connection may stay open for days."""
+    exchange.owner = exchange.principal.key
+    exchange.headers, exchange.session, exchange.principal = {}, None, NOBODY
+
+
+def _hear_of_ends(exchange: Exchange, tail: StreamReader, wording: StreamEncoding) -> None:
+    exchange.when_revoked = partial(tail.end, StreamEnd.GONE)
+    if wording.is_shared:
+        exchange.when_ending, exchange.when_late = partial(_release_soon, tail), tail.release
+    elif tail.may_return:
+        exchange.when_ending = tail.release
+    else:
+        exchange.when_late = partial(_late, tail)
+    # A shutdown may have called the callbacks of this request before they were set.
+    if draining().ending and exchange.when_ending is not None:
+        exchange.when_ending()
+    if draining().is_late and exchange.when_late is not None:
+        exchange.when_late()
+
+
+def _release_soon(tail: StreamReader) -> None:
+    docket().spawn(_release_idle(tail))
+
+
+async def _release_idle(tail: StreamReader) -> None:
+    """Release the tail once no call of its stream runs and it has sent all their responses."""
+    while tail in doorbell().at(tail.stream):
+        if not await surely(calls.are_running, tail.stream):
+            tail.hear(StreamWakeup(tail.stream, changed=True))
+            tail.release()
+            return
+        await asyncio.sleep(IDLE_CHECK_SECONDS)
+
+
+def _late(tail: StreamReader) -> None:
+    """End a connection whose calls have used up the grace period.
+
+    If the client has received an event id, it can reconnect for the response. Otherwise its calls
+    are answered with an error now.
+    """
+    if tail.after:
+        tail.end(StreamEnd.RELEASED)
+    else:
+        answer(tail.stream)
+
+
+async def _passed_on(
+    exchange: Exchange,
+    tail: StreamReader,
+    at: StreamPosition,
+    wording: StreamEncoding,
+    pinging: ClientPinger,
+) -> StreamEnd:
+    is_unread = at.has_news and at.number == 1
+    try:
+        while not isinstance(found := await tail.events(), StreamEnd):
+            await exchange.write(wording.events(tail.stream, found) or pinging.take() or ALIVE)
+            if is_unread and found:
+                await surely(streams.begun, tail.stream)
+                is_unread = False
+    except (ClientDisconnected, asyncio.CancelledError):
+        if at.has_news:
+            docket().spawn(left(tail.session, tail.stream, tail.number))
+        raise
+    return found
+
+
+async def _let_go(
+    exchange: Exchange, tail: StreamReader, at: StreamPosition, wording: StreamEncoding
+) -> None:
+    """Tell the client to reconnect.
+
+    A client without an event id reconnects without a cursor, and so reads another stream. Its
+    session stream is left, so that notifications go to a stream that is read.
+    """
+    if words := wording.parting(at, tail.after):
+        await exchange.write(words)
+    elif at.has_news:
+        await left(tail.session, tail.stream, tail.number)
+
+
+async def left(session: int, stream: int, number: int, *, unread: bool = False) -> None:
+    """Record that a connection to a session stream has ended.
+
+    ``unread`` means that the client disconnected before the response began. If that was the
+    stream's first connection, the stream is closed.
+    """
+    with suppress(sessions.SessionEnded):
+        await surely(streams.leave, session, stream, number, unread=unread)
+
+
+LOST = "Part of what was said about this request is no longer kept, and with it its answer."
+
+
+class StreamPosition(NamedTuple):
+    """Where a connection starts to read a stream.
+
+    ``number`` counts the connections of the stream. ``after`` is the sequence number of the last
+    event that the client has. ``given`` lists all events that are left, if older ones were trimmed.
+    """
+
+    stream: int
+    number: int = 1
+    after: int = 0
+    is_over: bool = False
+    given: Sequence[tuple[int, str]] | None = None
+    has_news: bool = False  # the session's own stream, not that of a request
+
+
+def begun(
+    server: Server, session: Session, principal: Principal, nonce: str, *, again: bool = False
+) -> StreamPosition:
+    """Open a new stream for the session's notifications. Runs in a thread.
+
+    Raise ``Gone`` if the session was deleted, or if the token has fewer scopes than those that
+    the session was used with. Raise ``Busy`` if there are too many streams. ``again``, with the
+    same ``nonce``, repeats an attempt whose commit is unknown.
+    """
+    if not may_hear(session, principal):
+        raise sessions.SessionEnded
+    return _anew(server, session, nonce, again=again)
+
+
+def may_hear(session: Session, principal: Principal) -> bool:
+    """Whether the token has all scopes of the tokens that opened the session and subscribed."""
+    return principal.auth is None or all(
+        covers(principal, scopes) for scopes in sessions.scopes(session)
+    )
+
+
+def _anew(
+    server: Server, session: Session, nonce: str, *, missed: bool = False, again: bool = False
+) -> StreamPosition:
+    told = feed.all_missed(server, session) if missed else []
+    stream = streams.open(
+        session, standalone=True, messages=told, words=feed.speaking(session), nonce=nonce,
+        again=again,
+    )  # fmt: skip
+    return StreamPosition(stream.pk, has_news=True)
+
+
+def resumed(
+    server: Server,
+    session: Session,
+    principal: Principal,
+    event_id: str,
+    nonce: str = "",
+    *,
+    again: bool = False,
+) -> StreamPosition | None:
+    """Return the position after that event; None if this session never sent it. Runs in a thread.
+
+    None also if the token has fewer scopes than the stream's calls were made with. Raise ``Gone``
+    or ``Busy`` as ``begun`` does.
+    """
+    found = _found(session, principal, event_id)
+    # The session may have been deleted since its row was read: the client must get 404, not 400.
+    if found is None and not sessions.is_there(session):
+        raise sessions.SessionEnded
+    if found is not None and found.has_news and found.is_over:
+        return _anew(server, session, nonce, missed=found.given is not None, again=again)
+    return found
+
+
+def _found(session: Session, principal: Principal, event_id: str) -> StreamPosition | None:
+    cursor = parse_event_id(event_id)
+    if cursor is None:
+        return None
+    stream, after = cursor
+    before = streams.states([stream]).get(stream)
+    if before is None or after > before.last:
+        return None
+    if not all(covers(principal, scopes) for scopes in calls.scopes(stream)):
+        return None
+    if before.standalone and not may_hear(session, principal):
+        raise sessions.SessionEnded
+    state = streams.take(session, stream, feed.speaking(session))
+    if state is None:
+        return None
+    is_over = bool(state.closed and after >= state.last)
+    is_trimmed = after + 1 < state.first
+    given = _left(session, state, after) if is_trimmed and not is_over else None
+    is_over = is_over or given == []  # every response was sent; only other events were trimmed
+    return StreamPosition(stream, state.reader, after, is_over, given, bool(state.standalone))
+
+
+def _left(session: Session, state: StreamState, after: int) -> list[tuple[int, str]]:
+    """Return what to send after a cursor in a trimmed stream, as (sequence number, message) pairs.
+
+    These are the responses, if no other event followed the cursor. A replay is never partial: if
+    any other event was trimmed, each request without a response gets an error instead.
+    """
+    kept = event_log.finals(state.id)
+    left = [(seq, response) for seq, response in kept if seq > after]
+    if len(left) == state.last - after:
+        return left
+    had = {encode(json.loads(response).get("id")) for seq, response in kept if seq <= after}
+    asked = map(json.loads, calls.requests(state.id))
+    requests = [request for request in asked if encode(request) not in had]
+    return [(state.last, error) for error in _lost(session, requests)]
+
+
+def _lost(session: Session, requests: Sequence[Id]) -> list[str]:
+    """Return the error responses to these requests; several are one batch message."""
+    connection = connection_of(session)
+    errors = [connection.error(request, InternalError(LOST)) for request in requests]
+    return [encode(errors if len(errors) > 1 else errors[0])] if errors else []

@@ -1,0 +1,292 @@
+"""
+A whole MCP conversation over one pipe, in memory: the base of stdio and similar transports.
+
+The transport passes lines in and gets messages to send; this module does everything between. Calls
+run concurrently, as tasks of one event loop. The end of the pipe ends all calls and subscriptions.
+Nothing is stored in the database, because the process is the session.
+
+    conversation = Conversation(server, principal, send)
+    for line in pipe:
+        conversation.receive(line)
+    await conversation.close()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..calls.call_state import ActiveCall, Batch
+from ..calls.interaction import PendingQuestions
+from ..calls.methods import lacks
+from ..calls.rate_limits import UNCOUNTED
+from ..calls.runner import CallRunner
+from ..calls.visibility import label_in
+from ..changes.change_set import ChangeSet
+from ..changes.listeners import hearers, interest
+from ..changes.subscriptions import SubscriptionFilter, start_listening, stop_listening
+from ..conf import settings
+from ..protocol.connection import Connection, Phase
+from ..protocol.events import Answered, Cancelled, ClientCall, Event, Notice
+from ..protocol.jsonrpc import (
+    JSON,
+    Id,
+    InternalError,
+    InvalidRequest,
+    ProtocolError,
+    decode,
+    encode,
+)
+from ..protocol.revisions import encode_notification
+
+if TYPE_CHECKING:
+    from ..auth.principal import Principal
+    from ..declarations.server import Server
+
+logger = logging.getLogger("django_mcp")
+DEFAULT_LOG_LEVEL = "info"
+
+
+class Conversation:
+    """The server's side of one pipe. Create and use it in one event loop.
+
+    ``principal`` is awaited for every run of a call, so that permissions are current. ``send``
+    takes a message, or a list of messages (a batch). It is called from any thread and must return
+    at once.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        principal: Callable[[], Awaitable[Principal]],
+        send: Callable[[Any], None],
+        *,
+        host: str | None = None,
+    ) -> None:
+        server.ready()
+        self.server = server
+        self.connection = Connection(transport="stdio", lacks=partial(lacks, server))
+        self._principal, self._send = principal, send
+        self._loop = asyncio.get_running_loop()
+        self._level = DEFAULT_LOG_LEVEL
+        self._active: dict[Id, ActiveCall] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._questions = PendingQuestions(send)
+        self._serving = CallRunner(
+            server, self.connection, self._who, self, self._questions, self._log_level, host=host
+        )
+        self.listening = SubscriptionFilter(server, self.connection, self._who, send, host)
+        start_listening(self)
+
+    # Receiving.
+
+    def receive(self, raw: bytes | str) -> None:
+        """Handle one message, or a batch, as received. Never raises."""
+        try:
+            message = decode(raw)
+        except ProtocolError as error:
+            self._send(self.connection.refuse(error))
+            return
+        received = self.connection.receive(message)
+        if received.batch:
+            self._receive_batch(received.events, list(received.replies))
+            return
+        for reply in received.replies:
+            self._send(reply)
+        for event in received.events:
+            self._take(event)
+
+    def _receive_batch(self, events: tuple[Event, ...], replies: list[JSON]) -> None:
+        calls = sum(isinstance(event, ClientCall) for event in events)
+        batch = Batch(calls, replies)
+        for event in events:
+            self._take(event, batch)
+        if not calls and replies:
+            self._send(replies)
+
+    def _take(self, event: Event, batch: Batch | None = None) -> None:
+        match event:
+            case ClientCall():
+                self._start(ActiveCall(event, self._send, batch))
+            case Cancelled():
+                self._cancel(event)
+            case Answered():
+                self._questions.answered(event)
+            case Notice(method="notifications/initialized"):
+                self._questions.ready.set()
+                self._spawn(self._attend())
+            case _:
+                logger.debug("The client says %s", event.method)
+
+    # Calls.
+
+    def _start(self, active: ActiveCall) -> None:
+        refused = self._refusal(active.call)
+        if refused is not None:
+            self._answer(active, self.connection.error(active.call, refused))
+            return
+        self._active[active.call.id] = active
+        active.task = self._spawn(self._serving.response(active))
+        active.task.add_done_callback(lambda task: self._ended(active, task))
+
+    def _refusal(self, call: ClientCall) -> ProtocolError | None:
+        if call.id in self._active:
+            return InvalidRequest("A request of this id is being worked on.")
+        counted = [a for a in self._active.values() if a.call.method not in UNCOUNTED]
+        if call.method not in UNCOUNTED and len(counted) >= settings.CONCURRENT_CALLS:
+            return InternalError("Too many requests at once; try again in a moment.")
+        return None
+
+    def _ended(self, active: ActiveCall, task: asyncio.Task[JSON | None]) -> None:
+        """Send the response to a call, also if it was cancelled before its task began."""
+        self._active.pop(active.call.id, None)
+        gone = active.stop.is_set() or task.cancelled()
+        self._answer(active, self._refused(active) if gone else task.result())
+
+    def _refused(self, active: ActiveCall) -> JSON | None:
+        """Return the error for a stopped call; None if the client cancelled it."""
+        error = active.refusal
+        return None if error is None else self.connection.error(active.call, error)
+
+    def _answer(self, active: ActiveCall, message: JSON | None) -> None:
+        """Send the response, or keep it until all calls of its batch have ended."""
+        active.end()
+        if active.batch is None:
+            if message is not None:
+                self._write(active.call, message, self._send)
+            return
+        active.batch.open -= 1
+        if message is not None:
+            self._write(active.call, message, encode)
+            active.batch.messages.append(message)
+        if not active.batch.open and active.batch.messages:
+            self._send(active.batch.messages)
+
+    def _write(self, call: ClientCall, message: JSON, write: Callable[[JSON], object]) -> None:
+        """Write a response; replace one that cannot be encoded as JSON by an internal error."""
+        try:
+            write(message)
+        except (TypeError, ValueError):
+            logger.exception("The answer to %s cannot be written", call.method)
+            message.clear()  # in place, because the list of a batch holds this dict
+            message.update(self.connection.error(call, InternalError()))
+            write(message)
+
+    def _log_level(self) -> str | None:
+        return self._level
+
+    def _cancel(self, event: Cancelled) -> None:
+        active = self._active.get(event.id)
+        if active is None or active.call.method == "initialize":
+            return
+        logger.info("%s was cancelled: %.200r", active.call.method, event.reason)
+        active.cancel()
+
+    async def _who(self) -> Principal:
+        """Return the client's current principal."""
+        principal = await self._principal()
+        self.listening.recognise(principal)
+        return principal
+
+    # What methods may change about the session.
+
+    async def set_log_level(self, level: str) -> None:
+        self._level = level
+
+    async def subscribe(self, uri: str, place: str) -> None:
+        await hearers().admit(self, {label_in(place)} if place else set(), lists=True)
+        self.listening.subscribe(uri, place)
+
+    async def unsubscribe(self, uri: str) -> None:
+        self.listening.unsubscribe(uri)
+
+    async def listen(self, id: Id, wanted: dict[str, Any], places: Mapping[str, str]) -> None:
+        models, lists = interest(wanted, places)
+        await hearers().admit(self, models, lists=lists)
+        await self.listening.listen(id, wanted, places)
+
+    # What a listener of ``changes.listeners`` implements.
+
+    principal = None
+
+    def renew(self, principal: Principal) -> None:
+        """Do nothing: ``principal`` is awaited for every use."""
+
+    async def is_welcome(self) -> bool:
+        return True
+
+    def end(self) -> None:
+        """Do nothing: only the end of the pipe ends a conversation."""
+
+    async def _attend(self) -> None:
+        """Listen for changes of lists: every client is notified of them after the handshake."""
+        try:
+            await hearers().admit(self, set(), lists=True)
+        except Exception:
+            logger.warning("Changes of lists are told by this process alone", exc_info=True)
+
+    def hear(self, server: str, news: ChangeSet) -> None:
+        """Pass a change set on to the loop. Called from any thread."""
+        if server == self.server.name:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._heard, news)
+
+    def _heard(self, news: ChangeSet) -> None:
+        for id in news.pages:
+            self.complete(id)
+        if self.listening.take(news):
+            self._spawn(self.listening.tell())
+
+    def complete(self, id: str) -> None:
+        """Notify the client that the page of a URL elicitation is completed."""
+        if id in self._questions.elicitations:
+            del self._questions.elicitations[id]
+            method = "notifications/elicitation/complete"
+            told = encode_notification(self.connection.revision, method, {"elicitationId": id})
+            if told is not None:
+                self._send(told)
+
+    async def ping(self, seconds: float = 10) -> bool:
+        """Whether the client answers a ping within ``seconds``; True before the handshake."""
+        if self.connection.state.phase is not Phase.OPEN:
+            return True
+        return await self._questions.ping(self.connection.revision, seconds)
+
+    async def finish(self, seconds: float) -> None:
+        """Wait for running calls, for at most ``seconds``; ``subscriptions/listen`` is excluded."""
+        calls = (a for a in self._active.values() if a.call.method != "subscriptions/listen")
+        await _ending([active.task for active in calls], seconds)
+
+    async def close(self, seconds: float = 1) -> None:
+        """End all subscriptions and calls, and wait up to twice ``seconds`` for their tasks.
+
+        Code that is blocked in a thread cannot be stopped; it is left running.
+        """
+        stop_listening(self)
+        hearers().dismiss(self)
+        self.connection.close()
+        await _ending([self._active[id].task for id in self.listening.end()])
+        for active in list(self._active.values()):
+            active.cancel()
+        stuck = await _ending(self._tasks, seconds)
+        for task in stuck:
+            task.cancel()
+        await _ending(stuck, seconds)
+
+    def _spawn(self, work: Any) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+async def _ending(
+    tasks: Iterable[asyncio.Task[Any] | None], seconds: float | None = None
+) -> set[asyncio.Task[Any]]:
+    """Wait for tasks. Return those that have not ended after ``seconds``."""
+    listed = [task for task in tasks if task is not None]
+    return (await asyncio.wait(listed, timeout=seconds))[1] if listed else set()

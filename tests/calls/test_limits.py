@@ -1,0 +1,129 @@
+"""Limits: so many at once, refilled evenly, for each principal, server and kind."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import django_mcp as mcp
+from django_mcp.calls import rate_limits
+from django_mcp.calls.rate_limits import Bucket, rate, wait
+from tests.client import RpcError
+
+
+@pytest.fixture
+def rates(settings):
+    def given(**kinds):
+        settings.DJANGO_MCP = {"RATES": kinds}
+
+    return given
+
+
+def test_a_bucket_empties_and_fills_again():
+    bucket = Bucket(3.0, 100.0)
+    assert [bucket.take(3, 0.5, 100.0) for _ in range(3)] == [0, 0, 0]
+    assert bucket.take(3, 0.5, 100.0) == 2
+    assert bucket.take(3, 0.5, 101.0) == 1  # asking again costs nothing
+    assert bucket.take(3, 0.5, 102.0) == 0
+    assert [bucket.take(3, 0.5, 1000.0) for _ in range(4)] == [0, 0, 0, 2]  # never beyond full
+
+
+def test_rates_are_read_at_the_moment_of_use(rates):
+    assert rate("calls") == (10_000, 1_000)
+    rates(calls="5/10", log=None, progress="7")
+    assert rate("calls") == (5, 0.5) and rate("log") is None and rate("progress") == (7, 7)
+    assert rate("completions") == (1_000, 100)
+
+
+def test_each_has_its_own(rates):
+    rates(calls="1/1000", log="1/1000")
+    assert wait("calls", "alice", "shop") == 0
+    assert wait("calls", "alice", "shop") > 0
+    assert wait("calls", "bob", "shop") == wait("calls", "alice", "other") == 0
+    assert wait("log", "alice", "shop") == 0
+    rate_limits.forget()
+    assert wait("calls", "alice", "shop") == 0
+
+
+def test_no_limit_is_no_limit(rates):
+    rates(calls=None)
+    assert not any(wait("calls", "alice") for _ in range(1000)) and not rate_limits._buckets
+
+
+def test_what_is_remembered_is_bounded(monkeypatch):
+    monkeypatch.setattr(rate_limits, "MAX_BUCKETS", 3)
+    for number in range(10):
+        wait("calls", "first")
+        wait("calls", str(number))
+    assert list(rate_limits._buckets) == [("calls", "8"), ("calls", "first"), ("calls", "9")]
+
+
+def test_threads_share_a_bucket(rates):
+    rates(calls="50/100000")
+    taken: list[float] = []
+
+    def take() -> None:
+        taken.extend(wait("calls", "alice") for _ in range(50))
+
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert taken.count(0.0) == 50
+
+
+def test_too_many_calls_are_refused_without_effect(connect, server, rates, revision, db, alice):
+    rates(calls="2/100")
+    done: list[str] = []
+
+    @server.tool(permission=mcp.PUBLIC)
+    def tool(request: mcp.Request) -> str:
+        done.append("tool")
+        return "done"
+
+    @server.prompt(permission=mcp.PUBLIC)
+    def prompt(request: mcp.Request) -> str:
+        done.append("prompt")
+        return "done"
+
+    @server.resource("shop://x", permission=mcp.PUBLIC)
+    def resource(request: mcp.Request) -> str:
+        done.append("resource")
+        return "done"
+
+    client = connect(server=server, revision=revision)
+    assert client.text("tool") == client.text("tool") == "done"
+    assert client.failure("tool") == "Too many calls. Try again in 50 s."
+    for method, params in (
+        ("prompts/get", {"name": "prompt"}),
+        ("resources/read", {"uri": "shop://x"}),
+    ):
+        with pytest.raises(RpcError, match="Too many calls") as refused:
+            client.request(method, **params)
+        assert refused.value.code == -32603
+    assert client.request("tools/list")["tools"]
+    assert done == ["tool", "tool"]
+    assert connect(alice, server=server, revision=revision).text("tool") == "done"
+
+
+def test_too_many_completions_are_refused(connect, rates, revision):
+    rates(completions="1/100")
+    client = connect(revision=revision)
+    ref = {"type": "ref/prompt", "name": "visit"}
+    asked = {"ref": ref, "argument": {"name": "country", "value": "f"}}
+    assert client.request("completion/complete", **asked)["completion"]["values"] == ["fr"]
+    with pytest.raises(RpcError, match="Too many completions"):
+        client.request("completion/complete", **asked)
+
+
+def test_a_rate_of_nothing_lets_nothing_pass(connect, server, rates, caplog):
+    rates(calls="0/10", log="0/10", progress="0")
+
+    @server.tool(permission=mcp.PUBLIC, read_only=True)
+    def tool(request: mcp.Request) -> str:
+        return "done"
+
+    assert "Too many calls" in connect(server=server).failure("tool")
+    assert wait("log", "alice") > 0 and wait("progress", "alice") > 0

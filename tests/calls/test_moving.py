@@ -1,0 +1,195 @@
+"""Rows that move between tenants, and go: nobody hears of what they neither saw nor see."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.django import TestCase as HypothesisTestCase
+
+from django_mcp.auth.principal import Principal
+from django_mcp.calls.visibility import keys_of, place
+from django_mcp.changes import feed
+from django_mcp.changes.change_set import ChangeSet, bulletin
+from django_mcp.changes.feed import SessionNotifications
+from django_mcp.changes.subscriptions import SubscriptionFilter
+from django_mcp.declarations import server as declared
+from django_mcp.declarations.server import Server
+from django_mcp.protocol.connection import Connection, Phase, State
+from django_mcp.storage import sessions, streams
+from django_mcp.storage.change_log import NumberedChange
+from django_mcp.storage.jobs import surely
+from django_mcp.testing.environment import TestEnvironment
+from tests.shop.models import Customer
+
+from ..storage.loops import a_loop
+from .shops import exposed, members
+
+pytestmark = pytest.mark.slow
+
+TENANTS, ROWS = 3, 4
+tenant = st.integers(0, TENANTS - 1)
+row = st.integers(0, ROWS - 1)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("move"), row, tenant),
+        st.tuples(st.just("save"), row),
+        st.tuples(st.just("delete"), row),
+        st.tuples(st.just("join"), tenant, tenant),  # a user, a company
+        st.tuples(st.just("leave"), tenant, tenant),
+        st.tuples(st.just("tell")),
+    ),
+    max_size=25,
+)
+
+
+class Model:
+    """What each user could see when they were last looked at, told apart from the code."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.saw = world.visible()
+
+    def told(self, changed: set[int]) -> set[tuple[int, int]]:
+        """Who is to be told of which row: who saw it, or sees it."""
+        now = self.world.visible()
+        subscribed = self.world.subscribed
+        expected = {
+            (user, key) for user, key in subscribed if key in changed
+            and ((user, key) in self.saw or (user, key) in now)
+        }  # fmt: skip
+        for user, key in subscribed:
+            if key in changed:
+                (self.saw.add if (user, key) in now else self.saw.discard)((user, key))
+        return expected
+
+
+class World:
+    """Companies with a member each, and rows that everybody who saw them subscribes to."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.companies, self.users = members(TENANTS)
+        self.rows = [
+            Customer.objects.create(company=self.companies[n % TENANTS]) for n in range(ROWS)
+        ]
+        self.keys = [one.pk for one in self.rows]
+        self.changed: list[dict[str, Any]] = []
+        self.subscribed = self.visible()
+
+    def visible(self) -> set[tuple[int, int]]:
+        found = set()
+        for number, user in enumerate(self.users):
+            mine = Customer.objects.filter(company__members=user).values_list("pk", flat=True)
+            found |= {(number, key) for key in mine}
+        return found
+
+    def uri(self, key: int) -> str:
+        return f"model://shop/customer/{key}"
+
+    def apply(self, step: tuple[Any, ...]) -> None:
+        kind, *of = step
+        if kind in ("join", "leave"):
+            members = self.companies[of[1]].members
+            (members.add if kind == "join" else members.remove)(self.users[of[0]])
+            return
+        one = self.rows[of[0]]
+        if one is None:
+            return
+        self.changed.append(keys_of(one))
+        if kind == "delete":
+            one.delete()
+            self.rows[of[0]] = None
+            return
+        if kind == "move":
+            one.company = self.companies[of[1]]
+        one.save()
+
+    def page(self) -> tuple[ChangeSet, set[int]]:
+        changed, self.changed = self.changed, []
+        found = [NumberedChange(1, "row", keys) for keys in changed]
+        return bulletin(self.server, found), {int(keys["shop.customer"]["pk"]) for keys in changed}
+
+
+class Moving(HypothesisTestCase):
+    databases = "__all__"  # type: ignore[assignment]
+
+    def setUp(self) -> None:
+        self.server = exposed(Server("of the moving"), listed=False)
+
+    def tearDown(self) -> None:
+        declared._servers.pop("of the moving", None)
+
+    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(steps=STEPS)
+    def test_listens(self, steps):
+        world = World(self.server)
+        model, said = Model(world), []
+
+        def ear(number: int, key: int) -> SubscriptionFilter:
+            who = Principal(world.users[number])
+
+            async def principal() -> Principal:
+                return who
+
+            def sent(message: Any) -> None:
+                if message["method"] == "notifications/resources/updated":
+                    said.append((number, key))
+
+            connection = Connection(State("2025-11-25", Phase.OPEN))
+            made = SubscriptionFilter(self.server, connection, principal, sent)
+            made.subscribe(world.uri(key), place("shop.customer", str(key)))
+            return made
+
+        ears = [ear(*one) for one in sorted(world.subscribed)]
+
+        async def tell(news: ChangeSet) -> None:
+            for one in ears:
+                if one.take(news):
+                    await one.tell()
+
+        self._run(world, model, steps, lambda loop, news: loop.run(tell(news)), said)
+
+    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(steps=STEPS)
+    def test_sessions(self, steps):
+        world = World(self.server)
+        model, said = Model(world), []
+        numbers = {}
+        for number, key in sorted(world.subscribed):
+            user = world.users[number]
+            made = sessions.create(
+                server=self.server.name, owner=Principal(user).key, user=str(user.pk),
+                revision="2025-11-25", client_info={}, capabilities={},
+            )[1]  # fmt: skip
+            sessions.subscribe(made, world.uri(key), place("shop.customer", str(key)))
+            streams.open(made, standalone=True)
+            numbers[made.pk] = (number, key)
+
+        async def tell(news: ChangeSet) -> None:
+            found = SessionNotifications()
+            await feed.told(self.server, news, found)
+            for session, marks in found.marks.items():
+                assert marks == [feed.URI + world.uri(numbers[session][1])]
+                said.append(numbers[session])
+            await surely(sessions.saw, found.saw)
+
+        self._run(world, model, steps, lambda loop, page: loop.run(tell(page)), said)
+
+    def _run(self, world, model, steps, tell, said):
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            TestEnvironment().installed(),
+            a_loop(patch) as loop,
+        ):
+            for step in [*steps, ("tell",)]:
+                if step[0] != "tell":
+                    world.apply(step)
+                    continue
+                page, changed = world.page()
+                expected = model.told(changed)
+                tell(loop, page)
+                assert sorted(said) == sorted(expected), (step, steps)
+                said.clear()

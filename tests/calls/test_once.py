@@ -1,0 +1,247 @@
+"""Steps that happen once in a call: what is remembered, for how long, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+from django.db import transaction
+
+import django_mcp as mcp
+from django_mcp.calls import once
+from django_mcp.calls.once import InMemorySteps
+from django_mcp.exceptions import ToolError
+from tests.shop.models import Company
+
+SECONDS = 60  # to wait for what comes at once, however busy the machine is
+YES = {"action": "accept", "content": {"answer": True}}
+ANSWERS = {"elicitation/create": lambda params: YES}
+
+
+@pytest.fixture
+def steps():
+    return InMemorySteps()
+
+
+# What is remembered.
+
+
+def test_a_step_is_begun_once_and_kept(steps):
+    assert steps.begin("call", "key")
+    with pytest.raises(ToolError, match="being done"):
+        steps.begin("call", "key")
+    steps.keep("call", "key", 5)
+    assert not steps.begin("call", "key")
+    assert steps.of("call") == {"key": 5}
+    assert steps.begin("call", "other") and steps.begin("another", "key")
+
+
+def test_a_step_that_came_to_nothing_may_be_tried_again(steps):
+    assert steps.begin("call", "key")
+    steps.fail("call", "key")
+    steps.fail("unknown", "key")
+    assert steps.begin("call", "key")
+    steps.keep("call", "key", 1)
+    assert steps.begin("call", "other")
+    steps.fail("call", "other")
+    assert steps.of("call") == {"key": 1}
+
+
+def test_what_is_forgotten_takes_no_room(steps, monkeypatch):
+    monkeypatch.setattr(once, "MAX_CALLS", 1)
+    for number in range(3):
+        assert steps.begin(str(number), "key")
+        steps.fail(str(number), "key")
+    assert steps.begin("call", "key")
+    steps.keep("call", "key", 1)
+    steps.forget("call")
+    assert steps.of("call") == {} and steps.begin("next", "key")
+
+
+def test_what_cannot_be_remembered_is_refused_before_it_happens(steps, monkeypatch):
+    monkeypatch.setattr(once, "MAX_CALLS", 2)
+    monkeypatch.setattr(once, "MAX_KEYS", 1)
+    for call in ("a", "b"):
+        assert steps.begin(call, "key")
+        steps.keep(call, "key", 1)
+    with pytest.raises(ToolError, match="Too many calls"):
+        steps.begin("c", "key")
+    with pytest.raises(ToolError, match="at most 1 step"):
+        steps.begin("a", "other")
+    assert steps.of("a") == {"key": 1}
+
+
+def test_a_call_is_remembered_until_its_state_has_expired(steps, monkeypatch, settings):
+    settings.DJANGO_MCP = settings.DJANGO_MCP | {"STATE_LIFETIME": 100}
+    now = time.monotonic()
+    for age, call in ((-201, "old"), (-199, "young")):
+        monkeypatch.setattr(time, "monotonic", lambda age=age: now + age)
+        steps.begin(call, "key")
+        steps.keep(call, "key", call)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    assert steps.begin("new", "key")
+    assert steps.of("old") == {} and steps.of("young") == {"key": "young"}
+    monkeypatch.setattr(time, "monotonic", lambda: now + 150)
+    steps.begin("newer", "key")
+    assert steps.of("young") == {"key": "young"}  # it was looked at in the meantime
+
+
+# In a call.
+
+
+@pytest.fixture
+def charging(server):
+    """A tool that charges once, asks, and then fails if it is told to."""
+    server._charged = 0
+
+    def charge(name):
+        server._charged += 1
+        Company.objects.create(name=name)
+        return {"receipt": server._charged}
+
+    @server.tool(permission=mcp.PUBLIC)
+    def order(request: mcp.Request, fail: bool = False) -> dict[str, int]:
+        receipt = request.once("charge", lambda: charge("charged"))
+        Company.objects.create(name="ordered")
+        request.log("info", "ordered")
+        if fail:
+            raise mcp.ToolError("Out of stock.")
+        return receipt
+
+    return server
+
+
+@pytest.mark.django_db
+def test_a_step_commits_though_its_call_is_rolled_back(connect, revision, charging):
+    client = connect(server=charging, revision=revision)
+    assert client.failure("order", fail=True) == "Out of stock."
+    assert [company.name for company in Company.objects.all()] == ["charged"]
+    assert charging._charged == 1
+
+
+@pytest.mark.django_db
+def test_a_step_of_each_call_is_its_own(connect, revision, server):
+    made = []
+
+    @server.tool(permission=mcp.PUBLIC)
+    def number(request: mcp.Request) -> int:
+        first = request.once("number", lambda: made.append(1) or len(made))
+        return first + request.once("number", lambda: 1 / 0) * 100
+
+    client = connect(server=server, revision=revision)
+    assert [client.text("number") for _ in range(3)] == ["101", "202", "303"]
+
+
+@pytest.mark.django_db
+def test_a_step_that_fails_leaves_nothing_and_is_tried_again(connect, revision, server):
+    tries = []
+
+    def step():
+        tries.append(transaction.get_connection().in_atomic_block)
+        Company.objects.create(name=f"try {len(tries)}")
+        if len(tries) == 1:
+            raise mcp.ToolError("The bank is closed.")
+        return "done"
+
+    @server.tool(permission=mcp.PUBLIC)
+    def pay(request: mcp.Request) -> str:
+        return request.once("pay", step)
+
+    client = connect(server=server, revision=revision)
+    assert client.failure("pay") == "The bank is closed."
+    assert client.text("pay") == "done"
+    assert [company.name for company in Company.objects.all()] == ["try 2"]
+    assert tries == [True, True]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("value", [object(), {1, 2}, "x" * 100_001])
+def test_a_value_is_json_and_small(connect, server, value):
+    @server.tool(permission=mcp.PUBLIC)
+    def keep(request: mcp.Request) -> str:
+        return str(request.once("keep", lambda: (Company.objects.create(name="kept"), value)[1]))
+
+    assert "went wrong" in connect(server=server).failure("keep")
+    assert not Company.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_step_asks_nothing(connect, server):
+    @server.tool(permission=mcp.PUBLIC)
+    def ask(request: mcp.Request) -> str:
+        return request.once("ask", lambda: str(request.elicit("Sure?")))
+
+    @server.tool(permission=mcp.PUBLIC)
+    def nest(request: mcp.Request) -> int:
+        return request.once("outer", lambda: request.once("inner", lambda: 1))
+
+    client = connect(server=server, answers=ANSWERS)
+    for tool in ("ask", "nest"):
+        assert "went wrong" in client.failure(tool)
+    assert client.asked == []
+
+
+@pytest.mark.django_db
+def test_a_step_of_an_asynchronous_tool(connect, revision, server):
+    done = []
+
+    async def step():
+        done.append(await Company.objects.acount())
+        return len(done)
+
+    @server.tool(permission=mcp.PUBLIC)
+    async def work(request: mcp.Request) -> int:
+        await request.aonce("first", lambda: None)
+        return await request.aonce("step", step)
+
+    client = connect(server=server, revision=revision)
+    assert client.text("work") == "1" and done == [0]
+
+
+def test_a_step_that_is_being_done_is_not_done_beside_it(connect, shared_db, server):
+    go, here, late, done, runs = (*(threading.Event() for _ in range(3)), [], [])
+
+    def step():
+        assert go.wait(SECONDS)
+        done.append(1)
+        return len(done)
+
+    @server.tool(permission=mcp.PUBLIC, atomic=False)
+    def redeem(request: mcp.Request) -> int:
+        request.elicit("Redeem?")
+        runs.append(request)
+        if len(runs) == 3:  # this one has looked, and comes when it is done
+            here.set()
+            assert late.wait(SECONDS)
+        return request.once("redeem", step)
+
+    client = connect(server=server)
+    asked = client.call("redeem")
+    (key,) = asked["inputRequests"]
+    more = {"requestState": asked["requestState"], "inputResponses": {key: YES}}
+    first = client.start("tools/call", name="redeem", arguments={}, **more)
+    second = client.start("tools/call", name="redeem", arguments={}, **more)
+    client.until(lambda: any(m.get("id") in (first, second) for m in client.received))
+    refused = client.received[-1]
+    assert done == []
+    assert "being done already" in str(refused)
+    third = client.start("tools/call", name="redeem", arguments={}, **more)
+    assert client._run(asyncio.to_thread(here.wait, SECONDS))
+    go.set()
+    (other,) = {first, second} - {refused["id"]}
+    assert client.wait(other)["result"]["content"][0]["text"] == "1"
+    late.set()
+    assert client.wait(third)["result"]["content"][0]["text"] == "1"
+    assert done == [1]
+
+
+@pytest.mark.django_db
+def test_what_a_handshake_call_remembered_is_forgotten_with_it(connect, handshake, charging):
+    client = connect(server=charging, revision=handshake)
+    before = set(once.remembered._calls)
+    client.call("order")
+    client.call("order", fail=True)
+    assert set(once.remembered._calls) == before
+    assert charging._charged == 2

@@ -1,0 +1,92 @@
+"""Runs: each makes its request anew, from the call and who makes it."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import AnonymousUser
+
+from django_mcp.auth.principal import Principal
+from django_mcp.calls.call_state import CallRun
+from django_mcp.declarations.request import KnownAnswers, NoNotifier
+from django_mcp.exceptions import Stopped
+from django_mcp.protocol.events import ClientCall
+from django_mcp.protocol.revisions import REVISIONS
+from tests.client import EVERYTHING
+
+
+def call(revision="2026-07-28", method="tools/call", params=None, **given):
+    return ClientCall(1, method, params or {}, REVISIONS[revision], **given)
+
+
+def run(server, made=None, **given: Any) -> CallRun:
+    return CallRun(made or call(), server, Principal(AnonymousUser()), None, NoNotifier(), **given)
+
+
+def test_a_request_is_what_the_call_says(server, revision):
+    made = call(
+        revision, params={"name": "x"}, client_info={"name": "c", "version": "1"},
+        capabilities={"roots": {}}, meta={"example.com/a": 1},
+    )  # fmt: skip
+    one = run(server, made, host="shop.example")
+    request = one.request
+    assert one.params == {"name": "x"} and request.server is server
+    assert (request.revision, request.host) == (revision, "shop.example")
+    assert request.client_info["name"] == "c" and request.meta == {"example.com/a": 1}
+    assert request.can.roots and not request.can.sample and not request.cancelled
+    assert request.user.is_anonymous
+
+
+def test_two_runs_share_nothing_but_what_they_are_given(server):
+    first, second = run(server), run(server)
+    assert first.request is not second.request
+    assert first.answers is not second.answers and first.stop is not second.stop
+
+
+def test_a_run_that_is_stopped_is_cancelled(server):
+    stop = threading.Event()
+    one = run(server, stop=stop, answers=KnownAnswers(remembered={"step": 7}))
+    assert one.request.once("step", lambda: 8) == 7
+    stop.set()
+    assert one.request.cancelled
+    with pytest.raises(Stopped):
+        one.request.progress(1)
+
+
+@pytest.mark.parametrize(
+    "method, params, subject",
+    [
+        ("tools/call", {"name": "refund"}, "tools/call refund"),
+        ("resources/read", {"uri": "shop://x"}, "resources/read shop://x"),
+        ("tools/list", {}, "tools/list"),
+        ("tools/call", {"name": None}, "tools/call"),
+        ("tools/call", {"name": ["x"]}, "tools/call ['x']"),
+        ("tools/call", {"name": "x\nERROR forged"}, "tools/call x\\nERROR forged"),
+        ("tools/call", {"name": "x" * 1000}, "tools/call " + "x" * 200),
+    ],
+)
+def test_the_log_names_what_is_asked_for_on_one_line(server, method, params, subject):
+    assert run(server, call(method=method, params=params)).subject == subject
+
+
+OFFERED = {
+    "2024-11-05": {"sampling": {"context": {}}, "roots": {"listChanged": True}},
+    "2025-03-26": {"sampling": {"context": {}}, "roots": {"listChanged": True}},
+    "2025-06-18": {
+        "elicitation": {"form": {}}, "sampling": {"context": {}}, "roots": {"listChanged": True},
+    },
+    "2025-11-25": EVERYTHING,
+    "2026-07-28": EVERYTHING,
+}  # fmt: skip
+
+
+def test_what_a_client_can_be_asked_is_what_its_revision_has(server, revision):
+    can = run(server, call(revision, capabilities=EVERYTHING)).request.can
+    expected = OFFERED[revision]
+    assert can.elicit == ("elicitation" in expected) and can.roots and can.sample
+    assert can.elicit_url == ("url" in expected.get("elicitation", {}))
+    assert can.sample_tools == ("tools" in expected["sampling"]) and can.sample_context
+    can = run(server, call(revision)).request.can
+    assert not (can.elicit or can.roots or can.sample)

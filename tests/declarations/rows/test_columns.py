@@ -1,0 +1,109 @@
+"""What a column holds survives JSON, and nothing else is read as one."""
+
+import json
+import math
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from django.test import override_settings
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from django_mcp.declarations.fields.columns import KINDS, kind_of, stored_field
+from tests.shop.models import Invoice, LedgerLine, Sample, Warehouse, Wearer
+
+zones = st.sampled_from(
+    [UTC, timezone(timedelta(hours=5, minutes=45)), timezone(-timedelta(hours=9))]
+)
+VALUES = {
+    "BigAutoField": st.integers(-(2**63), 2**63 - 1),
+    "CharField": st.text(st.characters(exclude_categories=["Cs"])),
+    "GenericIPAddressField": st.ip_addresses().map(str),
+    "BooleanField": st.booleans(),
+    "FloatField": st.floats(),
+    "DecimalField": st.decimals(allow_nan=False, allow_infinity=False, places=5),
+    "DateField": st.dates(),
+    "DateTimeField": st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=zones),
+    "TimeField": st.times(),
+    "DurationField": st.timedeltas(),
+    "UUIDField": st.uuids(),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+@given(data=st.data())
+def test_a_value_is_read_as_it_was_written(name, data):
+    kind, value = KINDS[name], data.draw(VALUES[name])
+    encoded = json.loads(json.dumps(kind.encode(value), allow_nan=False))
+    read = kind.read(encoded)
+    assert read == value or (math.isnan(read) and math.isnan(value))
+    if not isinstance(value, float):
+        assert Draft202012Validator(kind.schema).is_valid(encoded)
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=5,
+)
+
+
+@pytest.mark.parametrize("name", VALUES)
+@given(value=anything)
+def test_anything_else_is_a_value_error(name, value):
+    kind = KINDS[name]
+    try:
+        read = kind.read(value)
+    except ValueError as error:
+        assert kind.word in str(error) and len(str(error)) < 300
+    else:
+        assert kind.read(json.loads(json.dumps(kind.encode(read)))) == read or math.isnan(read)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("BigAutoField", True),
+        ("BigAutoField", 2**63),
+        ("FloatField", "1.5"),
+        ("DecimalField", "1" * 101),
+        ("DecimalField", "1e500"),
+        ("DecimalField", "sNaN"),
+        ("TimeField", "10:00:00+02:00"),
+        ("DurationField", "soon"),
+        ("GenericIPAddressField", "localhost"),
+        ("CharField", "\ud800"),
+    ],
+)
+def test_what_is_refused(name, value):
+    with pytest.raises(ValueError, match="is not"):
+        KINDS[name].read(value)
+
+
+def test_datetimes_follow_the_settings():
+    kind = KINDS["DateTimeField"]
+    with override_settings(TIME_ZONE="Europe/Vienna"):
+        assert kind.read("2024-07-01T12:00:00") == datetime(2024, 7, 1, 10, tzinfo=UTC)
+        assert kind.read("2024-07-01") == datetime(2024, 6, 30, 22, tzinfo=UTC)
+    with override_settings(TIME_ZONE="Europe/Vienna", USE_TZ=False):
+        assert kind.read("2024-07-01T10:00:00Z") == datetime(2024, 7, 1, 12)
+        assert kind.encode(datetime(2024, 7, 1, 12)) == "2024-07-01T10:00:00+00:00"
+
+
+@pytest.mark.parametrize("moment", [datetime.min, datetime.max])
+def test_the_ends_of_time_can_be_written(moment):
+    with override_settings(TIME_ZONE="Asia/Tokyo"):
+        for zone in (None, timezone(timedelta(hours=14)), timezone(-timedelta(hours=12))):
+            text = KINDS["DateTimeField"].encode(moment.replace(tzinfo=zone))
+            assert datetime.fromisoformat(text).tzinfo is not None
+
+
+def test_which_row_of_the_table():
+    field = Warehouse._meta.pk
+    assert stored_field(field).model._meta.model_name == "place"
+    assert kind_of(field) is KINDS["BigAutoField"]
+    assert kind_of(Wearer._meta.get_field("badge")) is KINDS["CharField"]
+    assert kind_of(LedgerLine._meta.get_field("company")) is KINDS["BigAutoField"]
+    for model, name in ((Invoice, "metadata"), (Invoice, "attachment"), (Sample, "blob")):
+        assert kind_of(model._meta.get_field(name)) is None

@@ -1,0 +1,163 @@
+"""Registered field types: read, written, described, and refused where they cannot be right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import models
+from django.test.utils import isolate_apps
+
+import django_mcp as mcp
+from django_mcp.declarations.fields import field_types
+from django_mcp.declarations.fields.filters import filters_of
+from django_mcp.declarations.fields.search import Search
+from django_mcp.declarations.fields.values import field_schema, field_value, read_value
+from django_mcp.declarations.fields.whitelist import FieldSet
+
+
+class Point(models.Field):
+    """A field that Django does not know, with two numbers."""
+
+    def get_internal_type(self) -> str:
+        return "Point"
+
+
+class Place(models.TextField):
+    """A column of text whose values are objects."""
+
+    def to_python(self, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
+
+    def get_prep_value(self, value: Any) -> Any:
+        return value[0] if isinstance(value, list) else value
+
+
+class PointType(mcp.FieldType):
+    schema = {"type": "array", "items": {"type": "number"}}
+
+    def to_json(self, value: Any) -> Any:
+        return [value.real, value.imag]
+
+    def from_json(self, data: Any) -> Any:
+        return complex(*data)
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test registers is its own."""
+    monkeypatch.setattr(field_types, "_TYPES", dict(field_types._TYPES))
+    field_types.conversion.cache_clear()
+    yield
+    field_types.conversion.cache_clear()
+
+
+@pytest.fixture
+def model() -> Any:
+    with isolate_apps("tests.shop"):
+
+        class Site(models.Model):
+            at = Point(null=True)
+            inner = type("Inner", (Point,), {})()
+            place = Place()
+
+            class Meta:
+                app_label = "shop"
+
+            def __str__(self) -> str:
+                return ""
+
+        yield Site
+
+
+def test_unknown_field_is_refused_by_name_until_a_type_is_registered(model):
+    (problem,) = FieldSet(model, ["at"]).problems()
+    assert problem.startswith("'at' is a Point, of which no JSON is known")
+    mcp.register_field_type(Point)(PointType)
+    assert FieldSet(model, ["at"]).problems() == []
+
+
+def test_registered_type_reads_writes_and_describes_the_field(model):
+    mcp.register_field_type(Point)(PointType)
+    field = model._meta.get_field("at")
+    assert field_value(field, 1 + 2j) == [1, 2] and field_value(field, None) is None
+    assert read_value(field, [3, 4]) == 3 + 4j and read_value(field, None) is None
+    numbers = {"items": {"type": "number"}}
+    assert field_schema(field, True) == {"type": ["array", "null"], **numbers}
+    assert field_schema(model._meta.get_field("inner"), False) == {"type": "array", **numbers}
+
+
+def test_type_of_a_subclass_replaces_that_of_its_base(model):
+    inner = model._meta.get_field("inner")
+    mcp.register_field_type(Point)(PointType)
+    mcp.register_field_type(type(inner))(type("Own", (PointType,), {}))
+    assert type(field_types.field_type(inner)).__name__ == "Own"
+    assert type(field_types.field_type(model._meta.get_field("at"))) is PointType
+
+
+def test_type_without_from_json_is_read_only():
+    assert not PointType(None).is_read_only
+    assert type("Shown", (mcp.FieldType,), {"to_json": str})(None).is_read_only
+
+
+def test_field_with_a_type_is_not_filtered_by(model):
+    mcp.register_field_type(Place)(PointType)
+    assert "no filter for that" in Search(model, (), ["place"]).problems()[0]
+
+
+def test_value_of_a_package_becomes_json_by_get_prep_value(model):
+    assert field_value(model._meta.get_field("place"), ["Wellington"]) == "Wellington"
+    assert [each.name for each in filters_of(model, "place")] == ["place"]
+
+
+def test_invalid_schema_of_a_type_is_refused(model):
+    mcp.register_field_type(Point)(type("Odd", (PointType,), {"schema": {"type": "point"}}))
+    (problem,) = FieldSet(model, ["at"]).problems()
+    assert problem.startswith("'at': Odd.schema: No valid JSON Schema")
+
+
+def test_registering_what_is_no_type_raises():
+    with pytest.raises(TypeError, match="is not a subclass of mcp.FieldType"):
+        mcp.register_field_type(Point)(object)
+    with pytest.raises(TypeError, match="has no to_json"):
+        mcp.register_field_type(Point)(type("Empty", (mcp.FieldType,), {}))
+    with pytest.raises(TypeError, match="name one at least"):
+        mcp.register_field_type()
+    with pytest.raises(TypeError, match="ForeignKey shows the key of its row"):
+        mcp.register_field_type(models.ForeignKey)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "meant"),
+    [
+        ("shema", {"type": "array"}, "schema"),
+        ("readonly", True, "is_read_only"),
+        ("from_jsn", PointType.from_json, "from_json"),
+        ("fromjson", PointType.from_json, "from_json"),
+        ("from_json", None, "from_json"),
+    ],
+)
+def test_unknown_attribute_of_a_field_type_raises(name, value, meant):
+    def from_json(self, data: Any) -> Any:
+        return data
+
+    from_json.__name__ = name
+    given = from_json if callable(value) else value
+    made = type("Misspelled", (mcp.FieldType,), {"to_json": PointType.to_json, name: given})
+    with pytest.raises(TypeError, match=f"Misspelled.{name}.*'{meant}'"):
+        mcp.register_field_type(Point)(made)
+
+
+def test_field_type_may_have_private_values_methods_and_mixins_of_its_own():
+    class Rounded:
+        digits = 2
+
+    @mcp.register_field_type(Point)
+    class Own(Rounded, PointType):
+        digits = 3
+        _unit = "m"
+        is_read_only = True
+
+        def rounded(self, value: Any) -> Any:
+            return value

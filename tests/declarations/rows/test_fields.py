@@ -1,0 +1,724 @@
+"""The whitelist: what is named is shown and fits its schema; what is not is never even loaded."""
+
+import json
+import uuid
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from enum import Enum
+from typing import Annotated, Any, Literal
+
+import pytest
+from django.contrib.auth.models import User
+from django.contrib.contenttypes.fields import GenericForeignKey, GenericRelation
+from django.contrib.contenttypes.models import ContentType
+from django.core.files.base import ContentFile
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import connection, models, transaction
+from django.db.models import DecimalField, ExpressionWrapper, F, FloatField, Value
+from django.test import override_settings
+from django.test.utils import CaptureQueriesContext, isolate_apps
+from django.utils.functional import cached_property
+from django.utils.safestring import mark_safe
+from django.utils.translation import gettext_lazy
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from django_mcp.declarations.fields.entries import MAX_RELATED_KEYS
+from django_mcp.declarations.fields.whitelist import FieldSet
+from tests.shop.models import (
+    Badge,
+    Company,
+    Customer,
+    Invoice,
+    LedgerLine,
+    LocalPlace,
+    Note,
+    Place,
+    Sample,
+    Tag,
+    Warehouse,
+    Wearer,
+)
+
+pytestmark = pytest.mark.django_db
+
+A_THIRD = ExpressionWrapper(
+    F("price") * Value(1 / 3, output_field=FloatField()), output_field=DecimalField()
+)
+
+INVOICE = [
+    "pk",
+    "number",
+    "status",
+    "total",
+    "issued",
+    "paid_at",
+    "customer",
+    "customer__name",
+    "customer__company",
+    "customer__referred_by__name",
+    "tags",
+    "attachment",
+    "metadata",
+]
+
+
+def fits(schema, value):
+    validator = Draft202012Validator(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
+    Draft202012Validator.check_schema(schema)
+    errors = [error.message for error in validator.iter_errors(value)]
+    assert not errors, errors
+    assert json.loads(json.dumps(value, allow_nan=False)) == value
+    return True
+
+
+@pytest.fixture
+def shop(tmp_path):
+    with override_settings(MEDIA_ROOT=tmp_path):
+        company = Company.objects.create(name="Acme")
+        uncle = Customer.objects.create(company=company, name="Uncle", notes="never tell")
+        for number in range(3):
+            customer = Customer.objects.create(
+                company=company, name=f"C{number}", notes="never tell", referred_by=uncle
+            )
+            make_invoice(company, customer, number)
+        yield company
+
+
+def make_invoice(company, customer, number):
+    invoice = Invoice.objects.create(
+        company=company,
+        customer=customer,
+        number=f"A{number}",
+        status="open",
+        total="12.5",
+        issued="2024-02-29",
+        paid_at=datetime(2024, 3, 1, 12, tzinfo=timezone(timedelta(hours=2))),
+        metadata={"deep": [1, None, {"x": 0.5}]},
+        attachment=ContentFile(b"hello", name="paper.pdf"),
+    )
+    tags = [Tag.objects.create(label=f"{number}-{label}") for label in range(3)]
+    invoice.tags.set(tags)
+    return invoice
+
+
+def shown(field_set, queryset, **options):
+    return [field_set.values(row, **options) for row in field_set.select(queryset.order_by("pk"))]
+
+
+def test_every_kind_of_value(shop):
+    field_set = FieldSet(Invoice, INVOICE)
+    assert field_set.problems() == []
+    value = shown(field_set, Invoice.objects.all(), file_uri=lambda name: f"model://x/{name}")[0]
+    invoice = Invoice.objects.order_by("pk").first()
+    assert value == {
+        "pk": invoice.pk,
+        "number": "A0",
+        "status": "open",
+        "total": "12.50",
+        "issued": "2024-02-29",
+        "paid_at": "2024-03-01T10:00:00+00:00",
+        "customer": invoice.customer_id,
+        "customer__name": "C0",
+        "customer__company": shop.pk,
+        "customer__referred_by__name": "Uncle",
+        "tags": sorted(tag.pk for tag in invoice.tags.all()),
+        "attachment": {"name": "paper.pdf", "size": 5, "uri": "model://x/attachment"},
+        "metadata": {"deep": [1, None, {"x": 0.5}]},
+    }
+    assert list(value) == INVOICE
+    assert fits(field_set.schema(), value)
+
+
+def test_a_row_that_was_just_made_shows_the_same_as_one_that_was_read(shop):
+    field_set = FieldSet(Invoice, INVOICE)
+    made = make_invoice(shop, Customer.objects.first(), "made")
+    assert field_set.values(made) == shown(field_set, Invoice.objects.filter(pk=made.pk))[0]
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_page_costs_as_many_queries_as_a_row(shop, rows, django_assert_num_queries):
+    keys = Invoice.objects.order_by("pk").values_list("pk", flat=True)[:rows]
+    queryset = Invoice.objects.filter(pk__in=list(keys))
+    with django_assert_num_queries(2):  # the rows, and their tags
+        shown(FieldSet(Invoice, INVOICE), queryset)
+    with django_assert_num_queries(1):
+        shown(FieldSet(Invoice, ["number", "customer", "customer__name"]), queryset)
+
+
+@pytest.mark.parametrize(
+    ("names", "columns"),
+    [
+        (["number"], {"shop_invoice": {"id", "number"}}),
+        (["customer"], {"shop_invoice": {"id", "customer_id"}}),
+        (
+            ["customer__name"],
+            {"shop_invoice": {"id", "customer_id"}, "shop_customer": {"id", "name"}},
+        ),
+    ],
+)
+def test_what_is_not_named_is_not_loaded(shop, names, columns):
+    queryset = Invoice.objects.select_related("company").prefetch_related("tags").defer("number")
+    with CaptureQueriesContext(connection) as queries:
+        shown(FieldSet(Invoice, names), queryset)
+    assert len(queries) == 1
+    sql = queries[0]["sql"].replace("`", '"').partition(" FROM ")[0].removeprefix("SELECT ")
+    loaded: dict[str, set[str]] = {}
+    for column in sql.split(", "):
+        table, name = column.replace('"', "").split(".")
+        loaded.setdefault(table, set()).add(name)
+    assert loaded == columns
+
+
+def test_a_secret_of_a_joined_row_stays_in_the_database(shop):
+    with CaptureQueriesContext(connection) as queries:
+        text = json.dumps(shown(FieldSet(Invoice, INVOICE), Invoice.objects.all()))
+    assert "never tell" not in text
+    assert not [query for query in queries if "notes" in query["sql"]]
+
+
+def test_a_property_gets_its_whole_row_and_keeps_the_joins_of_the_queryset(
+    shop, django_assert_num_queries
+):
+    field_set = FieldSet(Invoice, ["number", "overdue", "customer__name"])
+    assert field_set.problems() == []
+    queryset = Invoice.objects.select_related("company").prefetch_related("tags").only("issued")
+    with django_assert_num_queries(2):
+        rows = list(field_set.select(queryset))
+        values = [field_set.values(row) for row in rows]
+        assert [(row.company.name, len(row.tags.all())) for row in rows] == [("Acme", 3)] * 3
+    assert [value["overdue"] for value in values] == [True] * 3
+    assert "notes" in rows[0].customer.get_deferred_fields()
+    schema = field_set.schema()["properties"]["overdue"]
+    assert schema["description"] == "Whether the customer should have paid by now."
+    assert all(fits(field_set.schema(), value) for value in values)
+
+
+def test_whole_rows_for_code_that_looks_at_them(shop):
+    row = FieldSet(Invoice, ["number"]).select(Invoice.objects.all(), whole=True)[0]
+    assert not row.get_deferred_fields()
+
+
+# Columns of related rows.
+
+
+@pytest.fixture
+def tagged():
+    company = Company.objects.create(name="Tagged")
+    carla = Customer.objects.create(company=company, name="Carla")
+    others = [Customer.objects.create(company=company, name=name) for name in ("Ann", "Bob")]
+    tags = [Tag.objects.create(label=label) for label in ("urgent", "big")]
+    for number in range(3):
+        made = Invoice.objects.create(
+            company=company, customer=carla, number=f"T-{number}", total=1, issued=date(2026, 1, 1)
+        )
+        made.tags.set(tags[:number])
+    return company, [carla, *others]
+
+
+def test_related_rows_are_shown_by_a_column(tagged):
+    field_set = FieldSet(Invoice, ["number", "tags", "tags__label", "company__name"])
+    rows = field_set.select(Invoice.objects.filter(number__startswith="T-").order_by("number"))
+    shown = [field_set.values(row) for row in rows]
+    assert [one["tags__label"] for one in shown] == [[], ["urgent"], ["urgent", "big"]]
+    assert all(len(one["tags"]) == len(one["tags__label"]) for one in shown)
+    assert field_set.schema()["properties"]["tags__label"] == {
+        "type": "array", "items": {"type": "string"}, "maxItems": MAX_RELATED_KEYS,
+    }  # fmt: skip
+    assert all(fits(field_set.schema(), one) for one in shown)
+
+
+def test_columns_of_related_rows_cost_one_query_for_a_page(tagged, django_assert_num_queries):
+    field_set = FieldSet(Invoice, ["number", "tags__label"])
+    with django_assert_num_queries(2):
+        rows = field_set.select(Invoice.objects.filter(number__startswith="T-"))
+        assert len([field_set.values(row) for row in rows]) == 3
+
+
+def test_columns_of_reverse_relations_and_beyond_foreign_keys(tagged):
+    company, customers = tagged
+    names = ["customers__name", "customers__referred_by__name", "customers__company"]
+    customers[0].referred_by = customers[1]
+    customers[0].save()
+    field_set = FieldSet(Company, names)
+    assert field_set.values(field_set.select(Company.objects.filter(pk=company.pk)).get()) == {
+        "customers__name": ["Carla", "Ann", "Bob"],
+        "customers__referred_by__name": ["Ann", None, None],
+        "customers__company": [company.pk] * 3,
+    }
+    assert field_set.values(company)["customers__name"] == ["Carla", "Ann", "Bob"]
+
+
+def test_column_of_a_related_row_of_which_there_is_one():
+    place = Place.objects.create(name="Yard")
+    Warehouse.objects.create(place_ptr=place, name="Yard", capacity=5)
+    field_set = FieldSet(Place, ["warehouse__capacity"])
+    shown = field_set.select(Place.objects.filter(pk=place.pk)).get()
+    assert field_set.values(shown) == {"warehouse__capacity": 5}
+    empty = Place.objects.create(name="Field")
+    assert field_set.values(empty) == {"warehouse__capacity": None}
+    assert field_set.schema()["properties"]["warehouse__capacity"]["type"] == ["integer", "null"]
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "words"),
+    [
+        (Company, "invoices__attachment", "another row's file"),
+        (Company, "customers__invoices", "many values"),
+        (Company, "customers__invoices__number", "cannot go through"),
+        (Customer, "company__invoices__number", "cannot go through"),
+        (Company, "customers__nam", "Did you mean 'name'?"),
+        (Company, "customers__password", "has no field"),
+    ],
+)
+def test_columns_of_related_rows_that_cannot_be_shown(model, name, words):
+    assert words in FieldSet(model, [name]).problems()[0]
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (True, True),
+        (3, 3),
+        (None, None),
+        (1.5, 1.5),
+        (float("nan"), None),
+        ("x", "x"),
+        (gettext_lazy("yes"), "yes"),
+        (Colour.RED, "red"),
+        (Decimal("1E+2"), "100"),
+        (uuid.UUID(int=1), str(uuid.UUID(int=1))),
+        (datetime(2024, 1, 1, tzinfo=UTC), "2024-01-01T00:00:00+00:00"),
+        (date(2024, 1, 1), "2024-01-01"),
+        (time(1, 2), "01:02:00"),
+        (timedelta(days=1, seconds=1), "P1DT00H00M01S"),
+        (b"ab", "YWI="),
+        ([1, (Decimal(2), {3})], [1, ["2", [3]]]),
+        ({"a": {1: Decimal(1)}}, {"a": {"1": "1"}}),
+    ],
+)
+def test_what_a_property_may_give(monkeypatch, value, expected):
+    monkeypatch.setattr(Note, "extra", property(lambda self: value), raising=False)
+    field_set = FieldSet(Note, ["extra"])
+    given_value = field_set.values(Note())
+    assert given_value == {"extra": expected} and fits(field_set.schema(), given_value)
+
+
+@pytest.mark.parametrize("value", [Note(), [Note()], object(), {"a": Note.objects.none()}])
+def test_a_property_may_not_give_a_row(monkeypatch, value):
+    monkeypatch.setattr(Note, "extra", property(lambda self: value), raising=False)
+    with pytest.raises(TypeError, match="plain values"):
+        FieldSet(Note, ["extra"]).values(Note())
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "schema"),
+    [
+        (bool, True, {"type": "boolean"}),
+        (int, 3, {"type": "integer"}),
+        (float, 0.5, {"type": ["number", "null"]}),  # NaN is null
+        (str, mark_safe("<b>"), {"type": "string"}),
+        (str | None, None, {"type": ["string", "null"]}),
+        ("bool", False, {"type": "boolean"}),
+        (Annotated[int, "a note"], 3, {"type": "integer"}),
+        (Decimal, Decimal("1.50"), {"type": "string"}),
+        (date, date(2026, 1, 2), {"type": "string", "format": "date"}),
+        (datetime, datetime(2026, 1, 2, tzinfo=UTC), {"type": "string", "format": "date-time"}),
+        (timedelta, timedelta(1), {"type": "string"}),
+        (uuid.UUID, uuid.UUID(int=1), {"type": "string", "format": "uuid"}),
+        (bytes, b"x", {"type": "string", "contentEncoding": "base64"}),
+        (list[str], ["a"], {"type": "array", "items": {"type": "string"}}),
+        (tuple[int, ...], (1, 2), {"type": "array", "items": {"type": "integer"}}),
+        (dict[str, int], {"a": 1}, {"type": "object", "additionalProperties": {"type": "integer"}}),
+        (list, [1, "a"], {"type": "array"}),
+    ],
+)
+def test_property_is_described_by_its_return_annotation(monkeypatch, annotation, value, schema):
+    extra = lambda self: value  # noqa: E731
+    extra.__annotations__["return"] = annotation
+    monkeypatch.setattr(Note, "extra", property(extra), raising=False)
+    field_set = FieldSet(Note, ["extra"])
+    assert field_set.schema()["properties"]["extra"] == schema
+    assert fits(field_set.schema(), field_set.values(Note()))
+
+
+@pytest.mark.parametrize("annotation", [Note, "Nowhere", object, int | str, Literal["a"], Any])
+def test_property_of_another_annotation_may_give_anything(monkeypatch, annotation):
+    extra = lambda self: 3  # noqa: E731
+    extra.__annotations__["return"] = annotation
+    monkeypatch.setattr(Note, "extra", property(extra), raising=False)
+    field_set = FieldSet(Note, ["extra"])
+    assert len(field_set.schema()["properties"]["extra"]["type"]) == 6
+    assert field_set.values(Note()) == {"extra": 3}
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"), [(bool, None), (bool, 1), (str, 1), (list[int], ["a"]), (int, True)]
+)
+def test_property_that_gives_another_type_is_an_error(monkeypatch, annotation, value):
+    """What is sent fits the published schema."""
+    extra = lambda self: value  # noqa: E731
+    extra.__annotations__["return"] = annotation
+    monkeypatch.setattr(Note, "extra", property(extra), raising=False)
+    with pytest.raises(TypeError, match=r"Note\.extra gave .* its annotation says"):
+        FieldSet(Note, ["extra"]).values(Note())
+
+
+def test_a_cached_property_counts_as_a_property(monkeypatch):
+    extra = cached_property(lambda self: 1)
+    extra.__set_name__(Note, "extra")
+    monkeypatch.setattr(Note, "extra", extra, raising=False)
+    assert FieldSet(Note, ["extra"]).values(Note()) == {"extra": 1}
+
+
+class TestRelations:
+    def test_keys_only_and_at_most_a_hundred(self, shop, django_assert_num_queries):
+        other = Company.objects.create(name="Other")
+        Customer.objects.bulk_create(
+            Customer(company=other, name=f"{number:03}", notes="never tell")
+            for number in range(MAX_RELATED_KEYS + 5)
+        )
+        field_set = FieldSet(Company, ["name", "customers", "invoices", "members"])
+        with django_assert_num_queries(4):
+            acme, rest = shown(field_set, Company.objects.all())
+        assert len(acme["customers"]) == 4 and len(acme["invoices"]) == 3
+        assert acme["members"] == []
+        assert rest["customers"] == sorted(rest["customers"]) and len(rest["customers"]) == 100
+        assert fits(field_set.schema(), acme) and fits(field_set.schema(), rest)
+        assert field_set.values(other)["customers"] == rest["customers"]
+
+    def test_only_keys_are_loaded(self, shop):
+        with CaptureQueriesContext(connection) as queries:
+            shown(FieldSet(Company, ["customers"]), Company.objects.all())
+        assert len(queries) == 2 and "notes" not in queries[1]["sql"]
+
+    def test_both_ends_of_a_many_to_many(self, shop, django_assert_num_queries):
+        with django_assert_num_queries(2):
+            values = shown(FieldSet(Tag, ["label", "invoices"]), Tag.objects.all())
+        assert len(values) == 9 and {len(value["invoices"]) for value in values} == {1}
+
+    def test_by_accessor_or_by_name(self, shop):
+        sample = Sample.objects.create(name="s", place=Place.objects.create(name="p"))
+        for name in ("sample", "sample_set"):
+            assert FieldSet(Place, [name]).problems() == []
+            value = shown(FieldSet(Place, [name]), Place.objects.all())[0]
+            assert value == {name: [sample.pk]}
+
+    def test_a_reverse_one_to_one_is_one_key_or_null(self, django_assert_num_queries):
+        badge = Badge.objects.create(code="b", colour="red")
+        places = [Place.objects.create(name=name) for name in "ab"]
+        wearer = Wearer.objects.create(badge=badge, locker=places[0])
+        field_set = FieldSet(Place, ["wearer"])
+        with django_assert_num_queries(2):
+            values = shown(field_set, Place.objects.all())
+        assert values == [{"wearer": wearer.pk}, {"wearer": None}]
+        assert [field_set.values(place) for place in places] == values
+        assert all(fits(field_set.schema(), value) for value in values)
+
+    def test_inherited_relations_cost_no_query_per_row(self, django_assert_num_queries):
+        for number in range(3):
+            warehouse = Warehouse.objects.create(name="w", capacity=number)
+            Sample.objects.create(name="s", place=warehouse)
+        field_set = FieldSet(Warehouse, ["capacity", "sample", "wearer"])
+        with django_assert_num_queries(3):
+            values = shown(field_set, Warehouse.objects.all())
+        assert [len(value["sample"]) for value in values] == [1, 1, 1]
+
+    def test_a_foreign_key_shows_the_key_even_if_it_holds_something_else(
+        self, django_assert_num_queries
+    ):
+        badge = Badge.objects.create(code="gold-1", colour="gold")
+        for _ in range(2):
+            Wearer.objects.create(badge=badge)
+        field_set = FieldSet(Wearer, ["badge", "locker"])
+        with django_assert_num_queries(1):
+            values = shown(field_set, Wearer.objects.all())
+        assert values == [{"badge": "gold-1", "locker": None}] * 2
+        assert field_set.target("badge") is Badge and field_set.target("locker") is Place
+        assert fits(field_set.schema(), values[0])
+        back = FieldSet(Badge, ["wearers"])
+        assert len(shown(back, Badge.objects.all())[0]["wearers"]) == 2
+
+    def test_which_model_a_key_is_of(self):
+        field_set = FieldSet(Invoice, [*INVOICE, "overdue"])
+        targets = {name: target for name in INVOICE if (target := field_set.target(name))}
+        assert targets == {"customer": Customer, "customer__company": Company}
+        assert FieldSet(Place, ["wearer"]).target("wearer") is Wearer
+
+
+def test_a_composite_key_is_a_list():
+    company = Company.objects.create(name="Acme")
+    LedgerLine.objects.create(company=company, line=7, text="t", amount=1)
+    field_set = FieldSet(LedgerLine, ["pk", "company__name", "line"])
+    value = shown(field_set, LedgerLine.objects.all())[0]
+    assert value == {"pk": [company.pk, 7], "company__name": "Acme", "line": 7}
+    assert fits(field_set.schema(), value)
+    lines = shown(FieldSet(Company, ["ledger"]), Company.objects.all())[0]
+    assert lines == {"ledger": [[company.pk, 7]]}
+    assert fits(FieldSet(Company, ["ledger"]).schema(), lines)
+
+
+def test_proxies_and_children(shop):
+    Warehouse.objects.create(name="w", city="Graz", capacity=None)
+    assert shown(FieldSet(LocalPlace, ["name"]), LocalPlace.objects.all()) == [{"name": "w"}]
+    field_set = FieldSet(Warehouse, ["pk", "name", "city", "capacity", "place_ptr__name"])
+    value = shown(field_set, Warehouse.objects.all())[0]
+    assert value["name"] == value["place_ptr__name"] == "w" and value["capacity"] is None
+    assert fits(field_set.schema(), value)
+
+
+class TestFiles:
+    def test_no_file_is_null(self, shop):
+        Invoice.objects.update(attachment="")
+        field_set = FieldSet(Invoice, ["attachment"])
+        assert shown(field_set, Invoice.objects.all())[0] == {"attachment": None}
+        assert fits(field_set.schema(), {"attachment": None})
+
+    @pytest.mark.parametrize("path", ["secret/folder/a.txt", "secret\\folder\\a.txt"])
+    def test_a_lost_file_has_a_name_and_no_size_and_never_a_path(self, shop, path):
+        Invoice.objects.update(attachment=path)
+        field_set = FieldSet(Invoice, ["attachment"])
+        value = shown(field_set, Invoice.objects.all())[0]
+        assert value == {"attachment": {"name": "a.txt", "size": None}}
+        assert fits(field_set.schema(), value)
+
+    def test_which_names_are_files_and_of_what_kind(self, shop):
+        field_set = FieldSet(Invoice, INVOICE)
+        assert field_set.files == ["attachment"]
+        invoice = Invoice.objects.first()
+        assert field_set.mime_type(invoice, "attachment") == "application/pdf"
+        invoice.attachment.name = "x/noext"
+        assert field_set.mime_type(invoice, "attachment") == "application/octet-stream"
+
+
+def test_titles_descriptions_and_choices(shop):
+    properties = FieldSet(Invoice, INVOICE).schema()["properties"]
+    assert properties["total"]["title"] == "Amount due"
+    assert properties["number"]["description"] == "Printed on the paper."
+    assert "title" not in properties["customer__name"]  # it would say no more than the name
+    assert properties["status"]["examples"] == ["draft", "open", "paid"]
+    assert properties["status"]["description"] == "open: Awaiting payment"
+    assert properties["paid_at"]["type"] == ["string", "null"]
+    assert properties["customer__referred_by__name"]["type"] == ["string", "null"]
+    assert properties["customer"]["type"] == "integer"
+
+
+def test_a_value_that_is_no_choice_any_more_is_shown_and_fits(shop):
+    Invoice.objects.update(status="legacy")
+    field_set = FieldSet(Invoice, ["status"])
+    value = shown(field_set, Invoice.objects.all())[0]
+    assert value == {"status": "legacy"} and fits(field_set.schema(), value)
+
+
+def test_naive_datetimes_are_in_the_current_zone():
+    field_set = FieldSet(Sample, ["moment"])
+    with override_settings(TIME_ZONE="Europe/Vienna"):
+        sample = Sample(moment=datetime(2024, 7, 1, 12))
+        assert field_set.values(sample) == {"moment": "2024-07-01T10:00:00+00:00"}
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
+samples = st.fixed_dictionaries(
+    {
+        "name": texts,
+        "nickname": st.none() | texts,
+        "weight": st.none() | st.floats(allow_nan=True),
+        "rank": st.integers(-(2**31), 2**31 - 1),
+        "price": st.none() | st.decimals("-99999", "99999", places=3),
+        "checked": st.booleans(),
+        "day": st.none() | st.dates(),
+        "moment": st.none() | st.datetimes(timezones=st.just(UTC)) | st.datetimes(),
+        "clock": st.none() | st.times(),
+        "lasts": st.none() | st.timedeltas(),
+        "token": st.none() | st.uuids(version=4),
+        "address": st.none() | st.ip_addresses().map(str),
+        "blob": st.none() | st.binary(max_size=20),
+    }
+)
+SAMPLE_NAMES = [
+    "name",
+    "nickname",
+    "weight",
+    "rank",
+    "price",
+    "checked",
+    "day",
+    "moment",
+    "clock",
+    "lasts",
+    "token",
+    "address",
+    "blob",
+    "place",
+    "place__name",
+]
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=150)
+@given(values=samples)
+def test_values_always_fit_the_schema(values):
+    field_set = FieldSet(Sample, SAMPLE_NAMES)
+    assert fits(field_set.schema(), field_set.values(Sample(**values)))
+
+
+@settings(
+    deadline=None,
+    max_examples=50,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(values=samples)
+def test_what_was_stored_reads_the_same_and_fits(values):
+    field_set = FieldSet(Sample, SAMPLE_NAMES)
+    stored = values | {"lasts": values["lasts"] and timedelta(seconds=values["lasts"].seconds)}
+    if not -1e300 < (values["weight"] or 0) < 1e300:  # MariaDB has neither NaN nor infinities
+        stored["weight"] = None
+    if values["moment"]:
+        year = min(max(values["moment"].year, 1900), 2100)
+        stored["moment"] = values["moment"].replace(year=year, day=1, tzinfo=UTC)
+    with transaction.atomic():
+        sample = Sample.objects.create(**stored)
+        read = shown(field_set, Sample.objects.filter(pk=sample.pk))[0]
+        transaction.set_rollback(True)
+    assert read == field_set.values(sample) and fits(field_set.schema(), read)
+
+
+def test_digits_beyond_what_the_field_shows():
+    Sample.objects.create(name="s", price=1)
+    Sample.objects.update(price=A_THIRD)
+    field_set = FieldSet(Sample, ["price"])
+    value = shown(field_set, Sample.objects.all())[0]
+    assert value == {"price": "0.333"} and fits(field_set.schema(), value)
+
+
+@pytest.mark.parametrize(
+    ("model", "names", "words"),
+    [
+        (Invoice, "number", "not a list"),
+        (Invoice, "__all__", "not a list"),
+        (Invoice, [], "not a list"),
+        (Invoice, ["number", "number"], "twice"),
+        (Invoice, ["nubmer"], "Did you mean 'number'"),
+        (Invoice, ["customer__nmae"], "Did you mean 'name'"),
+        (Invoice, ["overdeu"], "'overdue'"),
+        (Invoice, ["__class__"], "no field"),
+        (Invoice, ["delete"], "no field"),
+        (Invoice, ["objects"], "no field"),
+        (Invoice, [3], "no field"),
+        (Company, ["customers__invoices__number"], "only through foreign keys"),
+        (Invoice, ["customer__invoices"], "many values"),
+        (Invoice, ["number__x"], "no foreign key"),
+        (User, ["password"], "secret"),
+        (Wearer, ["badge__wearers__badge"], "only through foreign keys"),
+        (LedgerLine, ["company__pk__x"], "no foreign key"),
+    ],
+)
+def test_what_is_wrong_with_a_whitelist(model, names, words):
+    problems = FieldSet(model, names).problems()
+    assert len(problems) == 1 and words in problems[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        ("password", True),
+        ("old_password_hash", True),
+        ("api_key", True),
+        ("client_secret", True),
+        ("refresh_token", True),
+        ("token_count", False),
+        ("secretary", False),
+        ("key", False),
+    ],
+)
+def test_what_looks_like_a_secret(monkeypatch, name, secret):
+    monkeypatch.setattr(Note, name, property(lambda self: 1), raising=False)
+    assert bool(FieldSet(Note, [name]).problems()) == secret
+
+
+class Odd(models.Field):
+    def get_internal_type(self):
+        return "Odd"
+
+
+@isolate_apps("tests.shop", "django.contrib.contenttypes")
+def test_fields_of_other_kinds():
+    class Photo(models.Model):
+        image = models.FileField()
+        path = models.FilePathField(path="/srv")
+        level = models.IntegerField(choices=[(0, "low"), (1, "high")], default=0)
+        many = models.IntegerField(choices=[(number, str(number)) for number in range(300)])
+        odd = Odd()
+        extra = models.JSONField(null=True, encoder=DjangoJSONEncoder)
+        kind = models.ForeignKey(ContentType, models.CASCADE, related_name="+")
+        number = models.IntegerField()
+        about = GenericForeignKey("kind", "number")
+        albums = models.ManyToManyField("Album")
+
+        class Meta:
+            app_label = "shop"
+
+        def __str__(self):
+            return ""
+
+    class Album(models.Model):
+        cover = models.ForeignKey(Photo, models.CASCADE)
+        photos = GenericRelation(Photo, "number", "kind")
+
+        class Meta:
+            app_label = "shop"
+
+        def __str__(self):
+            return ""
+
+    field_set = FieldSet(Photo, ["path", "level", "many", "extra", "albums"])
+    photo = Photo(pk=1, path="/srv/secret/a.png", level=1, many=299)
+    photo.extra = {"when": date(2024, 1, 1), "nan": float("nan")}
+    entries = {name: entry for name, entry in field_set.entries.items() if name != "albums"}
+    value = {name: entry.value(photo, None) for name, entry in entries.items()}
+    extra = {"when": "2024-01-01", "nan": None}
+    assert value == {"path": "a.png", "level": 1, "many": 299, "extra": extra}
+    schema = field_set.schema()
+    assert fits(schema, value | {"albums": [1]})
+    assert schema["properties"]["level"]["examples"] == [0, 1]
+    assert "examples" not in schema["properties"]["many"]
+
+    assert "'odd' is a Odd, of which no JSON is known" in FieldSet(Photo, ["odd"]).problems()[0]
+    assert "cannot be shown" in FieldSet(Photo, ["about"]).problems()[0]
+    assert "cannot be shown" in FieldSet(Album, ["photos"]).problems()[0]
+    assert "another row's file" in FieldSet(Album, ["cover__image"]).problems()[0]
+    assert FieldSet(Album, ["cover__level", "photo"]).problems() == []
+    assert "no field" in FieldSet(ContentType, ["photo_set"]).problems()[0]
+
+
+@isolate_apps("tests.shop")
+def test_rows_without_a_key_for_uris_are_not_related():
+    class Parent(models.Model):
+        class Meta:
+            app_label = "shop"
+
+        def __str__(self):
+            return ""
+
+    class Child(models.Model):
+        key = models.BinaryField(primary_key=True)
+        parent = models.ForeignKey(Parent, models.CASCADE)
+
+        class Meta:
+            app_label = "shop"
+
+        def __str__(self):
+            return ""
+
+    assert "cannot be a key" in FieldSet(Parent, ["child"]).problems()[0]
+
+
+def test_a_decimal_with_more_digits_than_can_be_is_shown_as_it_is():
+    field_set = FieldSet(Sample, ["price"])
+    value = field_set.values(Sample(price=Decimal("1" * 40)))
+    assert value == {"price": "1" * 40} and fits(field_set.schema(), value)

@@ -1,0 +1,179 @@
+"""Methods of a resource in ``fields``: shown with the row, described by their annotation."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.db.models import Prefetch
+
+import django_mcp as mcp
+from django_mcp.declarations.fields.whitelist import FieldSet
+from tests.client import RpcError
+from tests.declarations.world import only, right
+from tests.shop.models import Invoice, Tag
+
+
+class Bills(mcp.ModelResource):
+    permission = mcp.AUTHENTICATED
+    fields = ["number", "total_label", "due"]
+    search_fields = ["number"]
+
+    def get_queryset(self, request: mcp.Request) -> Any:
+        return super().get_queryset(request)
+
+    def total_label(self, row: Any, request: mcp.Request) -> str:
+        """The total, for this user.
+
+        Not shown.
+        """
+        return f"{row.total} for {request.user.get_username()}"
+
+    def due(self, row, request) -> date | None:
+        return row.issued
+
+
+def test_methods_are_shown_with_the_row(server, connect, alice, invoice):
+    server.register(Invoice, Bills)
+    right(server)
+    client = connect(alice, server=server)
+    (found,) = client.call("search_invoice")["structuredContent"]["results"]
+    assert found["total_label"] == f"{invoice.total} for alice"
+    assert found["due"] == invoice.issued.isoformat()
+
+
+def test_annotation_is_the_schema(server):
+    server.register(Invoice, Bills)
+    (resource,) = right(server).models[Invoice]
+    shown = resource.row_schema()["properties"]
+    label = {"type": "string", "description": "The total, for this user."}
+    assert shown["total_label"] == label
+    due = {"anyOf": [{"type": "string", "format": "date"}, {"type": "null"}]}
+    assert shown["due"] == due
+
+
+def refused(server: Any, method: Any, name: str = "label", **more: Any) -> str:
+    server.register(Invoice, type("Odd", (Bills,), {"fields": [name], name: method} | more))
+    return str(only(server))
+
+
+def unannotated(self, row, request):
+    return ""
+
+
+def without_request(self, row) -> str:
+    return ""
+
+
+async def asynchronous(self, row, request) -> str:
+    return ""
+
+
+def swapped(self, request, row) -> str:
+    return ""
+
+
+def annotated(self, a: mcp.Request, b: Any) -> str:
+    return ""
+
+
+def request_of_another_name(self, row, req) -> str:
+    return ""
+
+
+def row_of_another_name(self, invoice, request) -> str:
+    return ""
+
+
+def of_rows(self, row, request) -> list[Invoice]:
+    return [row]
+
+
+def of_nothing_known(self, row, request) -> server:  # noqa: F821
+    return row
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        (unannotated, "'label' has no return annotation"),
+        (without_request, "'label' takes (self, row, request)"),
+        (swapped, "'label' takes (self, row, request): write 'row' before 'request'"),
+        (annotated, "'label' takes (self, row, request): write 'b' before 'a'"),
+        (asynchronous, "'label' is asynchronous"),
+        (of_rows, "'label' returns rows"),
+        (of_nothing_known, "'label': no schema can be made of its annotation"),
+    ],
+)
+def test_method_that_cannot_be_shown_is_refused_by_name(server, method, words):
+    assert words in refused(server, method, search_fields=[])
+
+
+@pytest.mark.parametrize("method", [request_of_another_name, row_of_another_name])
+def test_parameters_of_a_method_may_have_other_names(server, method):
+    more = {"fields": ["label"], "label": method, "search_fields": []}
+    server.register(Invoice, type("Named", (Bills,), more))
+    right(server)
+
+
+def test_method_named_like_a_field_is_refused(server):
+    words = refused(server, Bills.total_label, "number")
+    assert "'number' is both a field of the model and a method of the resource" in words
+
+
+@pytest.mark.parametrize("option", ["search_fields", "filter_fields", "ordering"])
+def test_nothing_is_found_or_ordered_by_a_method(server, option):
+    server.register(Invoice, type("Odd", (Bills,), {option: ["due"]}))
+    assert "due" in str(only(server))
+
+
+@pytest.mark.django_db
+def test_value_that_does_not_fit_the_annotation_does_not_leave(
+    server, connect, alice, invoice, caplog
+):
+    odd = {"fields": ["number", "due"], "due": lambda self, row, request: Decimal(1)}
+    odd["due"].__annotations__["return"] = str
+    server.register(Invoice, type("Odd", (Bills,), odd))
+    right(server)
+    with pytest.raises(RpcError, match="Something went wrong"):
+        connect(alice, server=server).request(
+            "resources/read", uri=f"model://shop/invoice/{invoice.pk}"
+        )
+    assert "Odd.due gave Decimal('1') (Decimal), where its annotation says str" in caplog.text
+    assert "ValidationError" not in caplog.text
+
+
+def test_only_methods_of_the_project_are_meant():
+    assert FieldSet(Invoice, ["number"]).methods == {}
+    resource = Bills()
+    resource.model = Invoice
+    assert list(resource.field_set.methods) == ["total_label", "due"]
+    assert not resource._has_method("values") and not resource._has_method("uri")
+
+
+class Tagged(Bills):
+    fields = ["number", "labels"]
+    search_fields = ["number"]
+
+    def get_queryset(self, request: mcp.Request) -> Any:
+        late = Prefetch("tags", Tag.objects.exclude(label="hidden"), to_attr="shown_tags")
+        return super().get_queryset(request).prefetch_related(late)
+
+    def labels(self, row: Any, request: mcp.Request) -> list[str]:
+        return [tag.label for tag in row.shown_tags]
+
+
+def test_method_has_what_get_queryset_prefetches_in_lists_and_when_read(
+    server, connect, alice, invoice
+):
+    server.register(Invoice, Tagged)
+    right(server)
+    for label in ("late", "hidden"):
+        invoice.tags.create(label=label)
+    client = connect(alice, server=server)
+    (found,) = client.call("search_invoice")["structuredContent"]["results"]
+    read = client.request("resources/read", uri=found["_uri"])["contents"][0]["text"]
+    assert found["labels"] == json.loads(read)["labels"] == ["late"]

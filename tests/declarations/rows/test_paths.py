@@ -1,0 +1,64 @@
+"""What names mean on a model, and the words for those that mean nothing."""
+
+import pytest
+from django.core.exceptions import FieldError
+
+from django_mcp.declarations.fields.keys import follow, names_of, near
+from tests.shop.models import Company, Customer, Invoice, LedgerLine, Place, Sample, Warehouse
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "lookup", "joins", "nullable"),
+    [
+        (Invoice, "number", "number", "", False),
+        (Invoice, "pk", "id", "", False),
+        (Invoice, "paid_at", "paid_at", "", True),
+        (Invoice, "customer", "customer_id", "", False),
+        (Invoice, "customer_id", "customer_id", "", False),
+        (Invoice, "customer__name", "customer__name", "customer", False),
+        (Invoice, "customer__company__pk", "customer__company__id", "customer__company", False),
+        (Customer, "referred_by__name", "referred_by__name", "referred_by", True),
+        (Invoice, "customer__referred_by", "customer__referred_by_id", "customer", True),
+        (Warehouse, "name", "name", "", False),
+        (Warehouse, "pk", "place_ptr_id", "", False),
+        (LedgerLine, "company__name", "company__name", "company", False),
+    ],
+)
+def test_paths(model, name, lookup, joins, nullable):
+    path = follow(model, name)
+    assert (path.lookup, path.joins, path.nullable) == (lookup, joins, nullable)
+
+
+def test_the_value_of_a_path():
+    customer = Customer(name="Zoe", company=Company(pk=7, name="Acme"))
+    invoice = Invoice(customer=customer, number="A1")
+    assert follow(Invoice, "customer__company__name").of(invoice) == "Acme"
+    assert follow(Invoice, "customer__company").of(invoice) == 7
+    assert follow(Customer, "referred_by__name").of(customer) is None
+    assert follow(Sample, "place__name").of(Sample()) is None
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "words"),
+    [
+        (Invoice, "nubmer", "Did you mean 'number'"),
+        (Invoice, "xyzzy", "has no field 'xyzzy'."),
+        (Invoice, "customer__", "has no field ''"),
+        (Invoice, "tags", "many values"),
+        (Invoice, "tags__label", "only through foreign keys"),
+        (Company, "customers__name", "only through foreign keys"),
+        (Place, "wearer__badge", "only through foreign keys"),
+        (Invoice, "number__x", "no foreign key"),
+        (LedgerLine, "pk", "several columns"),
+    ],
+)
+def test_what_is_no_path(model, name, words):
+    with pytest.raises(FieldError, match=words):
+        follow(model, name)
+
+
+def test_hints():
+    assert near("custmer", ["customer", "number"]) == " Did you mean 'customer'?"
+    assert near("xyzzy", ["customer"]) == ""
+    assert {"number", "tags", "customer"} <= set(names_of(Invoice))
+    assert "referred_by" in names_of(Customer) and "customer" in names_of(Customer)

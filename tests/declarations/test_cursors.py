@@ -1,0 +1,99 @@
+"""Seals: what a client carries opens only here, for what it was made for, and not for ever."""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+
+import pytest
+from django.core import signing
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from django_mcp.declarations.cursors import MAX_SEALED_LENGTH, _signer, digest, opened, seal
+
+json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=5,
+)
+
+
+@given(json, st.text())
+@settings(max_examples=50, deadline=None)
+def test_what_was_sealed_is_opened(value, purpose):
+    assert opened(seal(value, purpose), purpose, limit=10**6) == value
+
+
+def test_for_no_other_purpose():
+    sealed = seal(["invoice", 5], "list:a")
+    for purpose in ("list:b", "list:a ", "", "list"):
+        with pytest.raises(ValueError, match="was not issued here"):
+            opened(sealed, purpose)
+
+
+@given(st.text() | st.none() | st.integers() | st.lists(st.text()))
+@settings(max_examples=100, deadline=None)
+def test_what_was_never_sealed(forged):
+    with pytest.raises(ValueError, match="was not issued here"):
+        opened(forged, "list:a")
+
+
+def test_not_one_character_may_differ():
+    sealed = seal({"position": 10}, "a")
+    for index, character in enumerate(sealed):
+        other = "A" if character != "A" else "B"
+        with pytest.raises(ValueError, match="was not issued here"):
+            opened(sealed[:index] + other + sealed[index + 1 :], "a")
+    with pytest.raises(ValueError, match="was not issued here"):
+        opened(sealed[:-1], "a")
+
+
+def test_another_signature_of_this_project_opens_nothing():
+    with pytest.raises(ValueError, match="was not issued here"):
+        opened(signing.dumps([1], salt="another"), "a")
+
+
+def test_what_is_signed_and_not_veiled_by_any_key_here():
+    for text in (b"", b"x" * 16, b"x" * 64):
+        forged = _signer("a").sign(urlsafe_b64encode(text).decode())
+        with pytest.raises(ValueError, match="was not issued here"):
+            opened(forged, "a")
+
+
+def test_a_client_reads_no_meaning_into_it():
+    sealed = seal({"secret": "never pays" * 10}, "a")
+    for part in sealed.split(":"):
+        padded = urlsafe_b64decode(part + "=" * (-len(part) % 4))
+        assert b"secret" not in padded and b"never" not in padded
+
+
+def test_not_for_ever(monkeypatch):
+    sealed = seal([1], "a")
+    now = signing.time.time()
+    monkeypatch.setattr(signing.time, "time", lambda: now + 61)
+    assert opened(sealed, "a") == opened(sealed, "a", seconds=100) == [1]
+    with pytest.raises(ValueError, match="has expired"):
+        opened(sealed, "a", seconds=60)
+
+
+def test_keys_rotate(settings):
+    sealed = seal([1], "a")
+    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "new", [settings.SECRET_KEY]
+    assert opened(sealed, "a") == [1]
+    settings.SECRET_KEY_FALLBACKS = []
+    with pytest.raises(ValueError, match="was not issued here"):
+        opened(sealed, "a")
+
+
+def test_not_too_long():
+    import secrets
+
+    sealed = seal(secrets.token_hex(MAX_SEALED_LENGTH), "a")
+    with pytest.raises(ValueError, match="was not issued here"):
+        opened(sealed, "a")
+    assert opened(sealed, "a", limit=len(sealed))
+
+
+def test_digests_name_values():
+    assert digest("a", {"x": 1, "y": 2}) == digest("a", {"y": 2, "x": 1})
+    others = [digest("a", "b"), digest("ab"), digest("a", ["b"]), digest(), digest("a", None)]
+    assert len(set(others)) == 5
+    assert digest("\ud800") != digest("\ud801") and len(digest(object)) == 32

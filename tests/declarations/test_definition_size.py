@@ -1,0 +1,68 @@
+"""How long the tools of a project are: a model reads all of them before it does anything."""
+
+import json
+
+import pytest
+
+import django_mcp as mcp
+from tests.shop.models import Company, Customer, Invoice, Note, Place, Sample, Warehouse
+
+from .world import right
+
+FIELDS = {
+    Company: ["name", "members"],
+    Customer: ["name", "company", "email", "referred_by"],
+    Invoice: [
+        "number", "company", "customer", "customer__name", "status", "total", "issued", "paid_at",
+        "tags", "attachment", "metadata", "overdue",
+    ],
+    Note: ["text", "written"],
+    Place: ["name", "city"],
+    Sample: ["name", "nickname", "weight", "rank", "price", "checked", "day", "moment", "lasts"],
+    Warehouse: ["name", "city", "capacity"],
+}  # fmt: skip
+TEXTS = {"name", "number", "email", "text", "city", "nickname"}
+UNFILTERED = {"attachment", "metadata", "overdue"}
+
+
+class Rows(mcp.ModelResource):
+    permission = mcp.AUTHENTICATED
+
+    def get_queryset(self, request):
+        return self.model.objects.all()
+
+
+def declare(server, model, name, operations):
+    fields = FIELDS[model]
+    filters = [name for name in fields if name not in UNFILTERED]
+    single = [name for name in filters if name not in ("members", "tags")]
+    attributes = {
+        "name": name,
+        "uri": f"model://{name}/{{pk}}",
+        "default": name.endswith("0"),
+        "fields": fields,
+        "search_fields": [name for name in fields if name in TEXTS],
+        "filter_fields": filters,
+        "ordering": single[:2],
+        "operations": operations,
+        "readonly_fields": [name for name in ("members", "tags") if name in fields],
+        "operation_permissions": dict.fromkeys(operations, mcp.AUTHENTICATED),
+    }
+    server.register(model, type("Resource", (Rows,), attributes))
+
+
+def size(server):
+    """The bytes of ``tools/list``."""
+    tools = [tool.definition() for tool in right(server).tools.values()]
+    return len(json.dumps(tools, separators=(",", ":")).encode())
+
+
+@pytest.mark.parametrize(
+    ("operations", "before", "most"),
+    [([], 69_813, 36_600), (["update", "delete"], 123_661, 66_400)],
+)
+def test_tools_of_28_resources_are_half_as_long_as_they_were(server, operations, before, most):
+    for number in range(4):
+        for model in FIELDS:
+            declare(server, model, f"{model._meta.model_name}{number}", operations)
+    assert size(server) <= most < 0.55 * before

@@ -1,0 +1,184 @@
+"""What of the arguments is mirrored into HTTP headers, and what must not be."""
+
+from typing import Annotated, Literal
+
+import pytest
+from pydantic import BaseModel, Field
+
+import django_mcp as mcp
+from django_mcp.declarations.arguments import SAFE_INTEGER, at, header_problems, marked
+from django_mcp.exceptions import InvalidArguments
+from tests.shop.models import Customer
+
+from .world import ids, only, right
+
+REGION = {"type": "string", "x-mcp-header": "Region"}
+
+
+def schema(**properties):
+    return {"type": "object", "properties": properties}
+
+
+def nested(**properties):
+    return {"type": "object", "properties": properties}
+
+
+def test_an_argument_is_marked(server):
+    @server.tool
+    def ask(
+        request,
+        region: Annotated[str, mcp.Header("Region")],
+        size: Annotated[int, mcp.Header("X-Size"), Field(ge=1)] = 1,
+        dry: Annotated[bool, mcp.Header("Dry")] = False,
+    ) -> str:
+        return region
+
+    properties = right(server).tools["ask"].arguments.schema["properties"]
+    assert properties["region"] == REGION
+    assert properties["size"] == {
+        "type": "integer", "minimum": 1, "maximum": SAFE_INTEGER, "default": 1,
+        "x-mcp-header": "X-Size",
+    }  # fmt: skip
+    assert properties["dry"]["x-mcp-header"] == "Dry"
+
+
+def test_headers_by_their_paths(server):
+    written = schema(region=REGION, place=nested(city={"type": "string", "x-mcp-header": "City"}))
+    server.tool(input_schema=written)(function)
+    arguments = right(server).tools["function"].arguments
+    assert arguments.headers == {("region",): "Region", ("place", "city"): "City"}
+
+
+def function(request, **anything) -> str:
+    return "x"
+
+
+def test_key_of_a_row_is_mirrored_as_text(server, alice):
+    """A row is named by key or URI, and a header mirrors one type."""
+
+    class Rows(mcp.ModelResource):
+        permission = mcp.AUTHENTICATED
+        fields = ["name"]
+
+        def get_queryset(self, request):
+            return Customer.objects.all()
+
+    server.register(Customer, Rows)
+
+    @server.tool
+    def visit(request, customer: Annotated[Customer, mcp.Header("Customer")]) -> str:
+        return "done"
+
+    arguments = right(server).tools["visit"].arguments
+    prop = arguments.schema["properties"]["customer"]
+    assert prop["type"] == "string" and prop["x-mcp-header"] == "Customer"
+    assert arguments.read({"customer": "5"}) == {"customer": "5"}
+
+
+def test_integers_are_those_every_client_can_read(server):
+    @server.tool
+    def ask(request, size: Annotated[int, mcp.Header("Size")]) -> str:
+        return str(size)
+
+    arguments = right(server).tools["ask"].arguments
+    assert arguments.read({"size": SAFE_INTEGER}) == {"size": SAFE_INTEGER}
+    with pytest.raises(InvalidArguments, match=f"size: an integer from -{SAFE_INTEGER}"):
+        arguments.read({"size": SAFE_INTEGER + 1})
+
+
+def test_integers_of_a_handwritten_schema_too(server):
+    size = {"type": "integer", "x-mcp-header": "Size"}
+    server.tool(input_schema=schema(of=nested(size=size)))(function)
+    arguments = right(server).tools["function"].arguments
+    with pytest.raises(InvalidArguments, match=r"of\.size"):
+        arguments.read({"of": {"size": -(SAFE_INTEGER + 1)}})
+    assert arguments.read({"of": {}}) == {"of": {}}
+    assert arguments.schema["properties"]["of"]["properties"]["size"] == size  # as it was written
+
+
+def test_what_is_at_a_path():
+    assert at(("a", "b"), {"a": {"b": 1}}) == 1
+    assert at(("a", "b"), {"a": 5}) is None and at(("a",), {}) is None
+
+
+@pytest.mark.parametrize("name", ["", "a b", "ä", "a:b", "a\r\nSet-Cookie: x", "a\n", 7, None])
+def test_names_that_are_no_headers(name):
+    (words,) = header_problems(schema(a={"type": "string", "x-mcp-header": name}))
+    assert "no HTTP header name" in words
+
+
+@pytest.mark.parametrize(
+    "type", ["number", "array", "object", "null", ["string", "null"], ["string"], None]
+)
+def test_types_that_are_not_mirrored(type):
+    (words,) = header_problems(schema(a={"type": type, "x-mcp-header": "A"}))
+    assert "only a string, an integer or a boolean" in words
+
+
+@pytest.mark.parametrize("name", ["password", "api_key", "apiKey", "access_token", "email"])
+def test_secrets_are_not_mirrored(name):
+    (words,) = header_problems(schema(**{name: {"type": "string", "x-mcp-header": "A"}}))
+    assert "intermediaries" in words
+
+
+def test_a_header_has_one_argument():
+    other = {"type": "string", "x-mcp-header": "REGION"}
+    (words,) = header_problems(schema(a=REGION, b=nested(c=other)))
+    assert words == "The header 'region' is used twice."
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "array", "items": REGION},
+        {"anyOf": [REGION, {"type": "null"}]},
+        {"type": "object", "additionalProperties": REGION},
+        {"type": "object", "patternProperties": {"a": REGION}},
+        {"$ref": "#/$defs/region"},
+    ],
+)
+def test_only_properties_lead_to_a_header(part):
+    written = schema(a=part) | {"$defs": {"region": REGION}}
+    (words,) = header_problems(written)
+    assert "properties alone" in words
+
+
+def test_words_about_headers_are_no_headers():
+    written = schema(a={"type": "string", "description": 'mirrored by "x-mcp-header": "A"'})
+    assert header_problems(written) == [] and marked(written) == []
+
+
+def test_every_rule_is_a_check(server):
+    class Place(BaseModel):
+        city: str
+
+    @server.tool
+    def first(request, region: Annotated[str, mcp.Header("a b")]) -> str:
+        return region
+
+    @server.tool
+    def second(request, region: Annotated[str | None, mcp.Header("Region")] = None) -> str:
+        return ""
+
+    @server.tool
+    def third(request, region: Annotated[str, mcp.Header("Region")] | None = None) -> str:
+        return ""
+
+    @server.tool
+    def fourth(request, place: Annotated[Place, mcp.Header("Place")]) -> str:
+        return ""
+
+    @server.tool
+    def fifth(request, region: Annotated[Literal["eu", "us"], mcp.Header("Region")]) -> str:
+        return region
+
+    assert ids(server) == ["E023"] * 4 and list(server.catalog.tools) == ["fifth"]
+
+
+def test_a_check_says_what_to_do(server):
+    @server.tool
+    def ask(request, amount: Annotated[float, mcp.Header("Amount")]) -> str:
+        return ""
+
+    message = only(server)
+    assert message.id == "django_mcp.E023" and "mcp.Header" in message.hint

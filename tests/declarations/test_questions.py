@@ -1,0 +1,279 @@
+"""Questions are values: how they are written, whom they may be asked, what an answer means."""
+
+import dataclasses
+import enum
+
+import pytest
+from django.utils.translation import gettext_lazy
+
+import django_mcp as mcp
+from django_mcp.declarations.elicitation import Question, WrongAnswer, read_answer
+from django_mcp.protocol.revisions import LATEST, encode_request
+from tests.oracle import message_conforms
+from tests.shop.models import Tag
+
+USE = {"type": "tool_use", "id": "1", "name": "add", "input": {}}
+TEXT = {"type": "text", "text": "hi"}
+
+
+class Size(enum.Enum):
+    SMALL = "s"
+
+
+def accept(**content):
+    return {"action": "accept", "content": content}
+
+
+# How they are written.
+
+
+@pytest.mark.parametrize(
+    ("question", "params", "required"),
+    [
+        (
+            mcp.Elicit("Sure?"),
+            {"mode": "form", "message": "Sure?", "requestedSchema": {
+                "type": "object", "properties": {"answer": {"type": "boolean"}},
+                "required": ["answer"]}},
+            {"elicitation": {"form": {}}},
+        ),
+        (
+            mcp.Elicit("Pay.", url="https://shop.example/pay"),
+            {"mode": "url", "message": "Pay.", "url": "https://shop.example/pay"},
+            {"elicitation": {"url": {}}},
+        ),
+        (
+            mcp.Sample("hi"),
+            {"messages": [{"role": "user", "content": TEXT}], "maxTokens": 1000},
+            {"sampling": {}},
+        ),
+        (
+            mcp.Sample(
+                ["hi"], 5, "Be kind.", {"speedPriority": 1}, 0, ["."], "thisServer", {"a": 1},
+                [{"name": "add", "inputSchema": {"type": "object"}}], "required",
+            ),
+            {
+                "messages": [{"role": "user", "content": TEXT}], "maxTokens": 5,
+                "systemPrompt": "Be kind.", "modelPreferences": {"speedPriority": 1},
+                "temperature": 0, "stopSequences": ["."], "includeContext": "thisServer",
+                "metadata": {"a": 1}, "toolChoice": {"mode": "required"},
+                "tools": [{"name": "add", "inputSchema": {"type": "object"}}],
+            },
+            {"sampling": {"tools": {}, "context": {}}},
+        ),
+        (mcp.Roots(), {}, {"roots": {}}),
+    ],
+)  # fmt: skip
+def test_what_is_asked_and_of_whom(question, params, required):
+    assert question.params() == params and question.required() == required
+    assert question.wire() == {"method": question.method, "params": params}
+    question.check()
+    if "url" not in params:  # a page to visit gets its id when it is sent
+        message = encode_request(LATEST, "1", question.method, params)
+        if message is not None:
+            message_conforms(LATEST, message)
+
+
+@pytest.mark.parametrize("tools", [None, [], ()])
+def test_without_tools_none_are_needed(tools):
+    question = mcp.Sample("hi", tools=tools)
+    assert question.required() == {"sampling": {}} and "tools" not in question.params()
+    assert mcp.Sample("hi", include_context="none").required() == {"sampling": {}}
+
+
+def test_words_may_be_lazy():
+    question = mcp.Elicit(gettext_lazy("Yes"))
+    assert type(question.message) is str and question.params()["message"] == "Yes"
+    question.check()
+    sample = mcp.Sample(gettext_lazy("Yes"), system=gettext_lazy("No"))
+    assert sample.params()["messages"][0]["content"]["text"] == "Yes"
+    assert type(sample.params()["systemPrompt"]) is str
+
+
+def test_questions_are_values():
+    assert mcp.Elicit("a") == mcp.Elicit("a") != mcp.Elicit("b") and mcp.Roots() == mcp.Roots()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        mcp.Elicit("a").message = "b"
+
+
+def test_a_question_of_no_kind():
+    for ask in (Question().params, lambda: Question().read({})):
+        with pytest.raises(NotImplementedError):
+            ask()
+    question = Question()
+    assert question.again("wrong") is question and not question.looks_up
+    question.check()
+
+
+def test_only_a_django_form_may_look_up_rows():
+    from django import forms
+
+    assert mcp.Elicit("Who?", forms.Form).looks_up
+    assert not mcp.Elicit("Who?", Size).looks_up and not mcp.Elicit("Who?").looks_up
+
+
+# Exactly this question.
+
+
+def test_another_question_has_another_digest():
+    questions = [
+        mcp.Elicit("Refund 100?"), mcp.Elicit("Refund 5000?"), mcp.Elicit("Refund 100?", str),
+        mcp.Elicit("Refund 100?", url="https://a.example"), mcp.Elicit("Refund 100?", Size),
+        mcp.Sample("Refund 100?"), mcp.Sample("Refund 100?", 5), mcp.Sample("a", system="b"),
+        mcp.Roots(),
+    ]  # fmt: skip
+    digests = {question.digest(1) for question in questions}
+    assert len(digests) == len(questions)
+
+
+def test_the_same_question_twice_is_two():
+    question = mcp.Elicit("Sure?")
+    assert question.digest(1) == mcp.Elicit("Sure?").digest(1) != question.digest(2)
+    assert mcp.Sample("a").digest(1) != mcp.Sample("a").digest(2)
+
+
+def test_roots_are_asked_for_once():
+    assert mcp.Roots().digest(1) == mcp.Roots().digest(2)
+
+
+def test_what_is_not_asked_is_not_in_the_digest():
+    plain = mcp.Elicit("Sure?")
+    other = mcp.Elicit("Sure?", key="a", default=False, timeout=5)
+    assert plain.digest(1) == other.digest(1)
+
+
+def test_any_text_has_a_digest():
+    assert mcp.Elicit("\ud800").digest(1) != mcp.Elicit("\ud801").digest(1)
+
+
+# What must not be asked.
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        mcp.Elicit("Your password?", str),
+        mcp.Elicit("Who?", {"type": "object", "properties": {"password": {"type": "string"}}}),
+        mcp.Elicit("Pay.", url="javascript:alert(1)"),
+        mcp.Elicit("Pay.", url="http://shop.example/pay"),
+        mcp.Sample("hi", max_tokens=0),
+        mcp.Sample("hi", tool_choice="perhaps"),
+    ],
+)
+def test_what_is_asked_of_nobody(question):
+    with pytest.raises(ValueError, match=r"."):
+        question.check()
+
+
+def test_an_id_in_a_url_is_none_yet():
+    mcp.Elicit("Pay.", url="https://shop.example/pay?id={elicitation_id}").check()
+
+
+# What an answer means.
+
+
+def test_a_form():
+    assert mcp.Elicit("Sure?").read(accept(answer=False)) is False
+    assert mcp.Elicit("Which?", Size).read(accept(answer="s")) is Size.SMALL
+
+
+def test_a_page_that_was_visited():
+    question = mcp.Elicit("Pay.", url="https://shop.example/pay")
+    assert question.read({"action": "accept"}) is True
+
+
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+def test_who_does_not_answer(action):
+    with pytest.raises(mcp.Declined) as declined:
+        mcp.Elicit("Sure?").read({"action": action})
+    assert declined.value.action == action
+    for default in (None, False, 5):
+        assert mcp.Elicit("Sure?", default=default).read({"action": action}) is default
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {}, {"action": "perhaps"}, {"action": None}, {"action": "accept"},
+        {"action": "accept", "content": None}, {"action": "accept", "content": []},
+        accept(), accept(answer="yes"), accept(answer=None), accept(other=True),
+    ],
+)  # fmt: skip
+def test_answers_that_are_wrong(answer):
+    with pytest.raises(WrongAnswer):
+        mcp.Elicit("Sure?").read(answer)
+
+
+def test_who_answers_wrongly_is_told_why():
+    question = mcp.Elicit("How many?", int, key="count")
+    again = question.again("answer: 'x' is not of type 'integer'")
+    assert "'x' is not of type 'integer'" in again.message and "How many?" in again.message
+    assert (again.schema, again.key) == (int, "count")
+    assert mcp.Roots().again("wrong") == mcp.Roots()
+
+
+def test_a_sample():
+    answer = {"content": [TEXT, USE, {"type": "text", "text": "ho"}], "model": "m"}
+    sampled = mcp.Sample("hi").read(answer | {"stopReason": "toolUse"})
+    assert sampled.text == "hi\nho" and sampled.tool_uses == [USE]
+    assert (sampled.model, sampled.role, sampled.stop_reason) == ("m", "assistant", "toolUse")
+    assert mcp.Sample("hi").read({"content": TEXT}) == mcp.Sampled([TEXT], "")
+
+
+@pytest.mark.parametrize("answer", [{}, {"content": "hi"}, {"content": {"type": "nonsense"}}])
+def test_samples_that_are_none(answer):
+    with pytest.raises(WrongAnswer):
+        mcp.Sample("hi").read(answer)
+
+
+def test_roots():
+    answer = {"roots": [{"uri": "file:///a", "name": "A"}, {"uri": "file:///b", "name": None}]}
+    assert mcp.Roots().read(answer) == [mcp.Root("file:///a", "A"), mcp.Root("file:///b")]
+    assert mcp.Roots().read({"roots": []}) == []
+    assert mcp.Roots().read({"roots": [{"uri": "FILE:///a"}]}) == [mcp.Root("FILE:///a")]
+
+
+@pytest.mark.parametrize(
+    "uri", ["https://example.com/a", "/a", "file:", "files:///a", "git://a", "", "http://file://"]
+)
+def test_a_root_that_is_no_file_uri_is_refused(uri):
+    with pytest.raises(mcp.ClientError, match="file://"):
+        mcp.Roots().read({"roots": [{"uri": "file:///a"}, {"uri": uri}]})
+
+
+@pytest.mark.parametrize("answer", [{}, {"roots": None}, {"roots": ["a"]}, {"roots": [{}]}])
+def test_roots_that_are_none(answer):
+    with pytest.raises(WrongAnswer):
+        mcp.Roots().read(answer)
+
+
+# Answers as they are kept.
+
+
+def test_a_result():
+    assert read_answer(mcp.Elicit("Sure?"), {"result": accept(answer=True)}) is True
+
+
+@pytest.mark.parametrize("answer", [{}, {"result": None}, {"result": [1]}, {"result": "x"}])
+def test_what_is_no_answer(answer):
+    with pytest.raises(WrongAnswer):
+        read_answer(mcp.Elicit("Sure?"), answer)
+
+
+def test_an_error_of_the_client():
+    with pytest.raises(mcp.ClientError) as error:
+        read_answer(mcp.Roots(), {"error": {"code": -1, "message": "No."}})
+    assert (error.value.code, error.value.message) == (-1, "No.")
+    with pytest.raises(mcp.ClientError, match="answered a question with an error"):
+        read_answer(mcp.Roots(), {"error": {"code": None, "message": None}})
+
+
+def test_nobody_answered_in_time():
+    with pytest.raises(mcp.TimedOut):
+        read_answer(mcp.Elicit("Sure?", default=True), {"timeout": 600})
+
+
+@pytest.mark.parametrize("message", [Tag(label="hidden"), [Tag(label="hidden")], 7, None])
+def test_message_of_a_question_is_text(message):
+    with pytest.raises(TypeError, match="message is text"):
+        mcp.Elicit(message)

@@ -1,0 +1,215 @@
+"""Why somebody may use a thing: in words that agree with the answer, for every rule there is."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import AnonymousUser, Group, Permission, User
+from django.core.exceptions import PermissionDenied
+
+import django_mcp as mcp
+from django_mcp.auth.principal import Auth, Principal
+from django_mcp.calls.execution import surrounded
+from django_mcp.declarations.permissions import both, decision, sources
+from tests.shop.models import Company, Customer, Invoice, Note
+
+from .world import asked, right
+
+CHANGE = "shop.change_invoice"
+
+
+class Strict:
+    """A backend that gives one permission to everybody, and takes another from everybody."""
+
+    def authenticate(self, request, **credentials):
+        return None
+
+    def has_perm(self, user, name, obj=None):
+        if name == "shop.delete_invoice":
+            raise PermissionDenied
+        return name == "shop.add_note"
+
+
+BACKENDS = ["tests.declarations.test_reasons.Strict", "django.contrib.auth.backends.ModelBackend"]
+
+
+def of_the_staff(request):
+    return request.user.is_staff
+
+
+class Named:
+    def __call__(self, request):
+        return request.user.username == "alice"
+
+
+@pytest.fixture
+def things(server):
+    """One declaration for each rule."""
+    for permission in (mcp.PUBLIC, mcp.AUTHENTICATED, CHANGE, "shop.delete_invoice",
+                       "shop.add_note", "shop.delete_badge", of_the_staff, Named()):  # fmt: skip
+        name = f"tool_{len(server._records)}"
+        server.tool(permission=permission, name=name)(lambda request: None)
+
+    @mcp.register(server=server)
+    class OwnRule(mcp.Tool):
+        """A rule of its own."""
+
+        def has_permission(self, request):
+            return request.auth is not None and "write" in request.auth.scopes
+
+        def handle(self, request):
+            return None
+
+    @mcp.register(server=server)
+    class PublicRule(OwnRule):
+        """Also for nobody."""
+
+        permission = mcp.PUBLIC
+
+        def has_permission(self, request):
+            return not request.user.is_authenticated
+
+    @mcp.register(Invoice, server=server)
+    class Invoices(mcp.ModelResource):
+        fields = ["number", "attachment"]
+        search_fields = ["number"]
+
+    @mcp.register(Customer, server=server)
+    class Customers(mcp.ModelResource):
+        fields = ["name"]
+        permission = CHANGE
+        search_fields = ["name"]
+
+    @mcp.register(Company, server=server)
+    class Companies(mcp.ModelResource):
+        fields = ["name"]
+        permission = mcp.PUBLIC
+
+        def get_queryset(self, request):
+            return super().get_queryset(request).all()
+
+    @mcp.register(Note, server=server)
+    class Notes(mcp.ModelResource):
+        fields = ["text"]
+
+        def has_permission(self, request):
+            return super().has_permission(request) or request.user.username == "bob"
+
+    @server.prompt(permission=mcp.PUBLIC)
+    def hello(request):
+        return "Hello."
+
+    @server.resource("a://b", permission=CHANGE)
+    def read(request):
+        return "b"
+
+    return list(right(server)._things())
+
+
+@pytest.fixture
+def people(alice, bob):
+    """Every kind of user, as principals."""
+    accountants = Group.objects.create(name="Accountants")
+    accountants.permissions.set(Permission.objects.filter(content_type__app_label="shop"))
+    carol = User.objects.create_user("carol")
+    carol.groups.add(accountants)
+    staff = User.objects.create_user("staff", is_staff=True)
+    boss = User.objects.create_superuser("boss")
+    gone = User.objects.create_superuser("gone", is_active=False)
+    users = [alice, bob, carol, staff, boss, gone, AnonymousUser()]
+    scoped = [Principal(alice, Auth(frozenset(scopes))) for scopes in (["write"], ["read"])]
+    return [*map(Principal, users), *scoped]
+
+
+@pytest.mark.parametrize("backends", [BACKENDS[:0:-1], BACKENDS, BACKENDS[::-1]], ids=len)
+def test_reasons_agree_with_answers(things, people, server, settings, backends):
+    """Of the shop and of every rule there is, for every kind of user."""
+    settings.AUTHENTICATION_BACKENDS = backends
+    seen = set()
+    for thing in [*things, *mcp.server.ready()._things()]:
+        for principal in people:
+            request = mcp.Request(principal, server)
+            with surrounded(request):
+                reason = decision(thing, request)
+                assert reason.allows == thing.admits(request), (thing, principal, reason)
+            refusals = ("lacks", "says no", "not good for", "nobody")
+            assert any(one in reason.words for one in refusals) is not reason.allows
+            seen.add((type(thing).__mro__[1], reason.allows))
+    assert len(seen) >= 8
+
+
+def words(permission, user, server):
+    thing = mcp.Tool.of(lambda request: None, permission=permission)
+    return thing.reason(asked(user, server)).words
+
+
+def test_where_a_permission_is_from(people, server, settings):
+    alice, bob, carol, _, boss, *_ = (one.user for one in people)
+    Group.objects.create(name="Bookkeepers").user_set.add(carol)
+    Group.objects.get(name="Bookkeepers").permissions.add(
+        Permission.objects.get(codename=CHANGE[5:])
+    )
+    carol = User.objects.get(pk=carol.pk)
+    assert words(CHANGE, alice, server) == f"{CHANGE}: given to the user"
+    assert words(CHANGE, carol, server) == (
+        f"{CHANGE}: given to the group Accountants, given to the group Bookkeepers"
+    )
+    assert words(CHANGE, boss, server) == f"{CHANGE}: is a superuser"
+    assert words(CHANGE, bob, server) == f"lacks {CHANGE}"
+    assert words("shop.chagne_invoice", bob, server) == (
+        "lacks shop.chagne_invoice: there is no permission shop.chagne_invoice"
+    )
+    settings.AUTHENTICATION_BACKENDS = BACKENDS
+    assert words("shop.add_note", bob, server) == (
+        "shop.add_note: given by the backend tests.declarations.test_reasons.Strict"
+    )
+    assert words("shop.delete_invoice", carol, server) == (
+        "lacks shop.delete_invoice: has_perm() refuses, though given to the group Accountants"
+    )
+
+
+def test_a_user_without_djangos_permissions(server):
+    class Plain:
+        is_authenticated = is_active = True
+
+        def has_perm(self, name):
+            return name == CHANGE
+
+    assert sources(Plain(), CHANGE) == []
+    assert words(CHANGE, Plain(), server) == f"{CHANGE}: has_perm() says so"
+
+
+def test_the_words_of_each_rule(people, server, things):
+    alice, staff = people[0].user, people[3].user
+    module = "tests.declarations.test_reasons"
+    assert words(mcp.PUBLIC, None, server) == "mcp.PUBLIC: it is for everybody"
+    assert words(mcp.AUTHENTICATED, alice, server).startswith("mcp.AUTHENTICATED: ")
+    assert words(mcp.AUTHENTICATED, None, server).startswith("nobody is signed in")
+    assert words(of_the_staff, staff, server) == f"{module}.of_the_staff() says yes"
+    assert words(of_the_staff, alice, server) == f"{module}.of_the_staff() says no"
+    assert words(Named(), alice, server) == f"{module}.Named() says yes"
+    rules = {thing.name: thing.rule for thing in things}
+    assert rules == {
+        "tool_0": "mcp.PUBLIC", "tool_1": "mcp.AUTHENTICATED", "tool_2": CHANGE,
+        "tool_3": "shop.delete_invoice", "tool_4": "shop.add_note", "tool_5": "shop.delete_badge",
+        "tool_6": f"{module}.of_the_staff()", "tool_7": f"{module}.Named()",
+        "own_rule": f"has_permission() of {module}.things.<locals>.OwnRule",
+        "public_rule": f"has_permission() of {module}.things.<locals>.PublicRule",
+        "invoice": "shop.view_invoice or shop.change_invoice",
+        "invoice_file": "shop.view_invoice or shop.change_invoice",
+        "search_invoice": "shop.view_invoice or shop.change_invoice",
+        "customer": CHANGE, "search_customer": CHANGE, "company": "mcp.PUBLIC",
+        "note": f"has_permission() of {module}.things.<locals>.Notes",
+        "hello": "mcp.PUBLIC", "read": CHANGE,
+    }  # fmt: skip
+
+
+def test_one_of_djangos_two_permissions_is_enough(alice, bob, things, server):
+    (invoices,) = server.catalog.models[Invoice]
+    assert invoices.reason(asked(alice, server)).words == f"{CHANGE}: given to the user"
+    lacks = "lacks shop.view_invoice and shop.change_invoice"
+    assert invoices.reason(asked(bob, server)).words == lacks
+
+
+def test_a_rule_that_is_asked_twice_is_told_once():
+    assert both("mcp.AUTHENTICATED", "mcp.AUTHENTICATED") == "mcp.AUTHENTICATED"
+    assert both("a.view_x", "a.add_x") == "a.view_x, and a.add_x"

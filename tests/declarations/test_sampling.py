@@ -1,0 +1,186 @@
+"""The messages of a sample: nothing is sent, and nothing is believed, that is of no form."""
+
+import pytest
+
+import django_mcp as mcp
+from django_mcp.declarations.sampling import blocks, check_options, messages, said
+
+TEXT = {"type": "text", "text": "hi"}
+USE = {"type": "tool_use", "id": "1", "name": "add", "input": {"a": 1}}
+RESULT = {"type": "tool_result", "toolUseId": "1", "content": [TEXT]}
+IMAGE = {"type": "image", "data": "iQ==", "mimeType": "image/png"}
+
+
+def user(content):
+    return {"role": "user", "content": content}
+
+
+def assistant(content):
+    return {"role": "assistant", "content": content}
+
+
+def sent(*given, tools=None):
+    return messages(list(given), tools)
+
+
+# What is sent.
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        ("hi", [user(TEXT)]),
+        (["hi", "ho"], [user(TEXT), user({"type": "text", "text": "ho"})]),
+        ([user("hi"), assistant("hi")], [user(TEXT), assistant(TEXT)]),
+        ([user([TEXT, IMAGE])], [user([TEXT, IMAGE])]),
+        ([assistant(USE), user([RESULT])], [assistant(USE), user([RESULT])]),
+    ],
+)
+def test_messages(given, written):
+    assert messages(given, None) == written
+
+
+PICTURE = mcp.Image(b"\x89")
+SOUND = mcp.Audio(b"\x89", "audio/mpeg")
+AUDIO = {"type": "audio", "data": "iQ==", "mimeType": "audio/mpeg"}
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        (PICTURE, [user(IMAGE)]),
+        (mcp.Message(SOUND), [user(AUDIO)]),
+        (["hi", PICTURE, SOUND], [user(TEXT), user(IMAGE), user(AUDIO)]),
+        ([user(PICTURE), assistant(SOUND)], [user(IMAGE), assistant(AUDIO)]),
+        ([user(["hi", mcp.Text("hi"), SOUND, IMAGE])], [user([TEXT, TEXT, AUDIO, IMAGE])]),
+        ([mcp.Message("hi", "assistant"), mcp.Message(["hi", PICTURE])],
+         [assistant(TEXT), user([TEXT, IMAGE])]),
+    ],
+)  # fmt: skip
+def test_images_and_audio_are_written_as_blocks(given, written):
+    assert messages(given, None) == written
+
+
+@pytest.mark.parametrize(
+    "given", [b"bytes", [b"bytes"], [1], [None], [mcp.ResourceLink("a://b")], [mcp.Message(1)]]
+)
+def test_what_no_model_takes_is_refused(given):
+    with pytest.raises(ValueError, match=r"."):
+        messages(given, None)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [""],
+        [user("")],
+        [user([])],
+        [{"role": "system", "content": "hi"}],
+        [{"content": "hi"}],
+        [{"role": "user"}],
+        [user({"type": "text"})],
+        [user({"text": "hi"})],
+        [user({"type": "nonsense", "text": "hi"})],
+        [user(USE)],
+        [assistant([RESULT])],
+        [user({"type": "resource_link", "uri": "a://b", "name": "b"})],
+    ],
+)
+def test_what_is_no_message(given):
+    with pytest.raises(ValueError, match=r"."):
+        messages(given, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ([assistant(USE)], "results are missing"),
+        ([assistant(USE), user("hi")], "answered by one tool result in the next message"),
+        ([user([RESULT])], "answered by one tool result in the next message"),
+        ([assistant(USE), user([RESULT, TEXT])], "holds nothing else"),
+        ([assistant(USE), user([RESULT, RESULT])], "answered by one tool result"),
+        ([assistant([USE, USE | {"id": "2"}]), user([RESULT])], "answered by one tool result"),
+        ([assistant(USE), user([RESULT | {"toolUseId": "2"}])], "answered by one tool result"),
+    ],
+)
+def test_every_tool_use_is_answered_in_the_next_message(given, words):
+    with pytest.raises(ValueError, match=words):
+        sent(*given)
+
+
+def test_several_tool_uses():
+    two, answer = USE | {"id": "2"}, RESULT | {"toolUseId": "2"}
+    assert sent(assistant([TEXT, USE, two]), user([answer, RESULT]), "hi")
+
+
+def test_a_single_result_needs_no_list():
+    assert sent(assistant(USE), user(RESULT))[1] == user(RESULT)
+
+
+def test_structured_results_fit_the_schema_of_their_tool():
+    tools = [{"name": "add", "inputSchema": {}, "outputSchema": {"type": "integer"}}]
+    assert sent(assistant(USE), user([RESULT | {"structuredContent": 5}]), tools=tools)
+    assert sent(assistant(USE), user([RESULT]), tools=tools)
+    wrong = RESULT | {"structuredContent": "five"}
+    with pytest.raises(ValueError, match="does not fit its schema: 'five' is not"):
+        sent(assistant(USE), user([wrong]), tools=tools)
+    assert sent(assistant(USE), user([wrong | {"isError": True}]), tools=tools)
+    assert sent(assistant(USE), user([wrong]), tools=[{"name": "add", "inputSchema": {}}])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (0, None, None), (-1, None, None), (1.5, None, None), (True, None, None), ("9", None, None),
+        (1, "some", None), (1, None, "perhaps"), (1, "", None),
+    ],
+)  # fmt: skip
+def test_options_no_client_knows(options):
+    with pytest.raises(ValueError, match=r"."):
+        check_options(*options)
+
+
+@pytest.mark.parametrize("context", [None, "none", "thisServer", "allServers"])
+@pytest.mark.parametrize("choice", [None, "auto", "required", "none"])
+def test_options_there_are(context, choice):
+    check_options(1, context, choice)
+
+
+# What comes back.
+
+
+@pytest.mark.parametrize(
+    ("answer", "content"),
+    [
+        ({"content": TEXT}, [TEXT]),
+        ({"content": [TEXT, USE], "role": "assistant"}, [TEXT, USE]),
+        ({"content": []}, []),
+        ({"content": TEXT | {"secret": "of the client"}}, [TEXT]),
+    ],
+)
+def test_what_the_model_said(answer, content):
+    assert said(answer) == content
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"content": None},
+        {"content": "hi"},
+        {"content": [None]},
+        {"content": {"type": "text"}},
+        {"content": {"type": ["text"]}},
+        {"content": {"type": "nonsense"}},
+        {"content": RESULT},
+        {"content": USE, "role": "user"},
+        {"content": TEXT, "role": "system"},
+    ],
+)
+def test_what_no_model_says(answer):
+    with pytest.raises(ValueError, match=r"."):
+        said(answer)
+
+
+def test_content_is_one_block_or_several():
+    assert blocks(TEXT) == [TEXT] and blocks([TEXT]) == [TEXT]

@@ -1,0 +1,201 @@
+"""JSON Schemas written by hand: what a value breaks, and what is wrong with the schema itself."""
+
+import socket
+
+import pytest
+
+from django_mcp.declarations.schemas import all_of, is_plain, problem, reachable, violations
+
+CONDITIONAL = {
+    "type": "object",
+    "properties": {"how": {"enum": ["card", "bank"]}, "iban": {"$ref": "#iban"}},
+    "required": ["how"],
+    "if": {"properties": {"how": {"const": "bank"}}, "required": ["how"]},
+    "then": {"required": ["iban"]},
+    "$defs": {"iban": {"$anchor": "iban", "type": "string", "pattern": "^[A-Z]{2}"}},
+}
+
+
+# Values.
+
+
+def test_a_value_that_fits_breaks_nothing():
+    assert violations(CONDITIONAL, {"how": "card"}) == []
+    assert violations(CONDITIONAL, {"how": "bank", "iban": "DE1"}) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({}, "'how' is a required property"),
+        ({"how": "cash"}, "how: 'cash' is not one of ['card', 'bank']"),
+        ({"how": "bank"}, "'iban' is a required property"),
+        ({"how": "bank", "iban": "12"}, "iban: '12' does not match '^[A-Z]{2}'"),
+        ([], "[] is not of type 'object'"),
+    ],
+)
+def test_what_a_value_breaks_is_said_with_its_place(value, words):
+    assert violations(CONDITIONAL, value) == [words]
+
+
+def test_the_place_is_the_whole_way():
+    schema = {"properties": {"a": {"items": {"properties": {"b": {"type": "integer"}}}}}}
+    assert violations(schema, {"a": [{"b": 1}, {"b": "x"}]}) == [
+        "a.1.b: 'x' is not of type 'integer'"
+    ]
+
+
+def test_a_bool_is_no_integer():
+    assert violations({"type": "integer"}, True)
+
+
+def test_formats_count_unless_they_do_not():
+    schema = {"type": "string", "format": "date"}
+    assert violations(schema, "2026-02-30") == ["'2026-02-30' is not a 'date'"]
+    assert violations(schema, "2026-02-30", formats=False) == []
+
+
+def test_what_is_said_is_bounded():
+    schema = {"additionalProperties": {"type": "integer"}}
+    long = violations(schema, {"k" * 1000: "v" * 1000})
+    assert len(long) == 1 and len(long[0]) < 500
+    many = violations(schema, {str(number): "x" for number in range(100)})
+    assert len(many) == 5
+    deep, value = {"type": "integer"}, "x"
+    for _ in range(30):
+        deep, value = {"properties": {"a" * 80: deep}}, {"a" * 80: value}
+    assert len(violations(deep, value)[0]) < 1200
+
+
+def test_each_schema_is_read_in_its_own_dialect():
+    written = {"$schema": "http://json-schema.org/draft-07/schema#", "items": [{"type": "integer"}]}
+    assert violations(written, ["x"])
+    assert violations({"prefixItems": [{"type": "integer"}]}, ["x"])
+
+
+# Schemas.
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        CONDITIONAL,
+        {"$schema": "http://json-schema.org/draft-07/schema#", "definitions": {"a": {}},
+         "properties": {"a": {"$ref": "#/definitions/a"}}},
+        {"$ref": "#/$defs/a", "$defs": {"a": {"items": {"$ref": "#"}}}},
+        {"$defs": {"node": {"$dynamicAnchor": "node"}}, "$dynamicRef": "#node"},
+        {"properties": {"$ref": {"type": "string"}}},
+        {"$id": "https://shop.example/s", "$defs": {"a": {"$id": "a", "$anchor": "b"}},
+         "$ref": "#/$defs/a"},
+    ],
+)  # fmt: skip
+def test_schemas_with_nothing_wrong(schema):
+    assert problem(schema) is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ([], "JSON object"),
+        ("object", "JSON object"),
+        (None, "JSON object"),
+        ({"type": "text"}, "'text' is not valid"),
+        ({"properties": []}, "properties: [] is not of type 'object'"),
+        ({"required": "a"}, "required: "),
+        ({"pattern": "("}, "No valid JSON Schema"),
+        ({"$schema": "https://json-schema.org/draft/2077-01/schema"}, "dialect"),
+        ({"$schema": 5}, "dialect"),
+        ({"$schema": ["x"]}, "dialect"),
+        ({"enum": {1, 2}}, "no JSON"),
+        ({"maximum": float("inf")}, "no JSON"),
+        ({"$ref": "#/$defs/nowhere"}, "'#/$defs/nowhere' leads to nothing"),
+        ({"properties": {"a": {"$ref": "#nowhere"}}}, "'#nowhere' leads to nothing"),
+    ],
+)
+def test_what_is_wrong_with_a_schema(schema, words):
+    assert words in problem(schema)
+
+
+@pytest.mark.parametrize("keyword", ["$ref", "$dynamicRef", "$recursiveRef"])
+@pytest.mark.parametrize("place", ["https://evil.example/s.json", "file:///etc/passwd", "other"])
+def test_nothing_is_fetched(keyword, place, monkeypatch):
+    def connect(*args):
+        raise AssertionError("the network was asked")
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    assert "nothing is fetched" in problem({"properties": {"a": {keyword: place}}})
+
+
+def test_nothing_is_fetched_even_if_it_is_not_checked(monkeypatch):
+    def connect(*args):
+        raise AssertionError("the network was asked")
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    with pytest.raises(Exception, match="Unresolvable"):
+        violations({"$ref": "https://evil.example/s.json"}, {})
+
+
+def test_a_schema_has_bounds():
+    assert "larger than" in problem({"enum": list(range(2000))})
+    deep = {}
+    for _ in range(25):
+        deep = {"properties": {"a": deep}}
+    assert "deeper than" in problem(deep)
+
+
+def test_every_value_of_a_keyword():
+    schema = {"required": ["a"], "items": [{"required": ["b"]}, {"not": {"required": ["c"]}}]}
+    assert list(all_of("required", schema)) == [["a"], ["b"], ["c"]]
+
+
+def test_properties_that_are_statically_reachable():
+    schema = {
+        "properties": {"a": {"properties": {"b": {}, "c": True}}, "d": {"items": {"x": {}}}},
+        "anyOf": [{"properties": {"e": {}}}],
+    }
+    assert [path for path, _ in reachable(schema)] == [("a",), ("a", "b"), ("d",)]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "plain"),
+    [
+        ({"type": "integer"}, 3, True),
+        ({"type": "string"}, "x", True),
+        ({"type": "boolean"}, True, True),
+        ({"type": "integer"}, True, False),
+        ({"type": "integer"}, 3.0, False),
+        ({"type": ["integer", "null"]}, 3, False),
+        ({"type": "integer", "maximum": 2}, 3, False),
+        ({}, 3, False),
+    ],
+)
+def test_one_look_tells_no_more_than_it_sees(schema, value, plain):
+    assert is_plain(schema, value) is plain
+
+
+NUMBER = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": "^[0-9]+$"}]}
+FILE = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+NOTHING = {"type": "null"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "words"),
+    [
+        (NUMBER, "x", "a: 'x' should be: number (also as text)"),
+        ({"anyOf": [NUMBER, NOTHING]}, "x", "a: 'x' should be: number (also as text) or nothing"),
+        ({"anyOf": [{"type": "string", "format": "date"}, NOTHING]}, "2026-13-01",
+         "a: '2026-13-01' should be: date or nothing"),
+        ({"oneOf": [{"const": "d"}, {"const": "s"}]}, "q", "a: 'q' should be: one of d, s"),
+        ({"anyOf": [FILE, NOTHING]}, "x", "a: 'x' should be: object or nothing"),
+        ({"anyOf": [FILE, NOTHING]}, {}, "a: 'name' is a required property"),
+        ({"anyOf": [FILE, NOTHING]}, {"name": 1}, "a.name: 1 is not of type 'string'"),
+        ({"anyOf": [{"type": "string", "maxLength": 2}, NOTHING]}, "abc", "a: 'abc' is too long"),
+        ({"anyOf": [{"minimum": 3}, False]}, 2, "a: 2 is less than the minimum of 3"),
+        ({"oneOf": [{"type": "string"}, {"minLength": 1}]}, "x", "a: 'x' is valid under each of"),
+        ({"anyOf": [{"not": {}}]}, "x", "a: 'x' is not valid under any of the given schemas"),
+    ],
+)  # fmt: skip
+def test_of_several_schemas_the_one_that_was_meant_tells(schema, value, words):
+    (told,) = violations({"type": "object", "properties": {"a": schema}}, {"a": value})
+    assert told.startswith(words)

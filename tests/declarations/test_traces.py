@@ -1,0 +1,113 @@
+"""The gates on the way to a URI: they agree with what may be read, and the closed one is named."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import Permission, User
+
+import django_mcp as mcp
+from django_mcp.calls.execution import surrounded
+from django_mcp.calls.visibility import visible
+from django_mcp.declarations.explain import trace
+from tests.shop.models import Company, Customer, Invoice
+
+from .world import asked, right
+
+HERE = "tests.declarations.test_traces.shown.<locals>"
+
+
+@pytest.fixture
+def shown(server):
+    @mcp.register(Invoice, server=server)
+    class Invoices(mcp.ModelResource):
+        uri = "invoice://{number}"
+        fields = ["number", "attachment"]
+
+        def get_queryset(self, request):
+            return super().get_queryset(request).filter(company__members=request.user)
+
+        def has_object_permission(self, request, obj, operation):
+            return obj.number != "secret"
+
+    @mcp.register(Company, server=server)
+    class Companies(mcp.ModelResource):
+        permission = mcp.PUBLIC
+        fields = ["name"]
+
+        def get_queryset(self, request):
+            return super().get_queryset(request).all()
+
+    @server.resource("total://{company}", permission=mcp.PUBLIC)
+    def total(request: mcp.Request, company: Company) -> str:
+        return company.name
+
+    @server.resource("letter://{invoice}/{page}", permission=mcp.AUTHENTICATED)
+    def letter(request: mcp.Request, invoice: Invoice, page: int = 1) -> str:
+        return ""
+
+    return right(server)
+
+
+@pytest.fixture
+def rows(invoice):
+    invoice.attachment = "a.txt"
+    invoice.save()
+    values = {"company": invoice.company, "total": 1, "issued": invoice.issued}
+    bolts = Company.objects.create(name="Bolts & Co")
+    nuts = Customer.objects.create(company=bolts, name="Nuts")
+    Invoice.objects.create(number="secret", customer=invoice.customer, **values)
+    Invoice.objects.create(number="theirs", customer=nuts, **values | {"company": bolts})
+    return invoice
+
+
+def uris():
+    numbers = ["A-1", "secret", "theirs", "missing"]
+    keys = [*map(str, Company.objects.values_list("pk", flat=True)), "0", "x"]
+    yield from (f"invoice://{number}" for number in numbers)
+    yield from (f"invoice://{number}/{name}" for number in numbers for name in ("attachment", "x"))
+    yield from (f"model://shop/company/{key}" for key in keys)
+    yield from (f"total://{key}" for key in keys)
+    yield from (f"letter://{number}/{page}" for number in numbers for page in ("1", "x"))
+
+
+@pytest.mark.slow
+def test_the_gates_agree_with_what_may_be_read(shown, rows, alice, bob, server):
+    viewer = User.objects.create_user("viewer")
+    viewer.user_permissions.add(Permission.objects.get(codename="view_invoice"))
+    seen = set()
+    for user in (None, alice, bob, viewer, User.objects.create_superuser("boss")):
+        request = asked(user, server)
+        with surrounded(request):
+            for uri in uris():
+                ways = [trace(one, variables, request) for one, variables in shown.at(uri)]
+                open_ways = [all(gate.allows for gate in gates) for gates in ways]
+                assert any(open_ways) == (uri in visible(request, [uri])), (uri, user, ways)
+                assert all(gate.allows for gates in ways for gate in gates[:-1])
+                seen.add((uri.partition(":")[0], any(open_ways)))
+    assert len(seen) == 8  # each kind, open and closed
+
+
+def last(shown, request, uri):
+    (words,) = (trace(one, variables, request)[-1].words for one, variables in shown.at(uri))
+    return words
+
+
+def test_the_closed_gate_is_named(shown, rows, alice, bob, server):
+    request = asked(alice, server)
+    invoices = f"{HERE}.Invoices"
+    assert last(shown, request, "invoice://missing") == "invoice missing is not in the database"
+    assert last(shown, request, "invoice://theirs") == f"get_queryset() of {invoices} leaves it out"
+    assert last(shown, request, "invoice://secret") == (
+        f"has_object_permission() of {invoices} says no"
+    )
+    assert last(shown, asked(bob, server), "invoice://A-1") == (
+        "lacks shop.view_invoice and shop.change_invoice"
+    )
+    assert last(shown, request, "invoice://A-1/x") == "'x' is not a file that fields shows"
+    assert last(shown, request, "invoice://A-1/attachment").startswith("'attachment' is a file")
+    assert last(shown, request, "model://shop/company/x") == "'x' is no key of company"
+    assert last(shown, request, "total://x").startswith("company: There is no company 'x'")
+    assert last(shown, request, "letter://theirs/1") == (
+        f"invoice: get_queryset() of {invoices} leaves it out"
+    )
+    assert "page" in last(shown, request, "letter://A-1/x")

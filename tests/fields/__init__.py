@@ -1,0 +1,1 @@
+"""Every field class that a project may use, tried from the declaration to the written row."""

@@ -1,0 +1,1 @@
+"""A site like Wagtail's bakerydemo: pages, tags, clusters, generic relations."""

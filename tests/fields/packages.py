@@ -1,0 +1,27 @@
+"""The field packages that the campaign tries, by the module that each installs."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+PACKAGES = {
+    "colorfield": "django-colorfield",
+    "django_countries": "django-countries",
+    "django_jsonform": "django-jsonform",
+    "djmoney": "django-money",
+    "easy_thumbnails": "easy-thumbnails",
+    "modelcluster": "django-modelcluster",
+    "model_utils": "django-model-utils",
+    "mptt": "django-mptt",
+    "multiselectfield": "django-multiselectfield",
+    "phonenumber_field": "django-phonenumber-field",
+    "taggit": "django-taggit",
+    "timezone_field": "django-timezone-field",
+    "tinymce": "django-tinymce",
+    "wagtail": "wagtail",
+}
+
+
+def is_installed(module: str) -> bool:
+    """Whether the package that has ``module`` is installed."""
+    return find_spec(module) is not None

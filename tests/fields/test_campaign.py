@@ -1,0 +1,70 @@
+"""The table of docs/reference/fields.md: what `check` accepts of each field class works."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.db.models import Field
+
+from .campaign import Trial
+from .cases import CASES, Case
+from .table import documented
+
+HERE = [case for case in CASES if case.is_of_this_database]
+
+
+@pytest.fixture
+def case(request: pytest.FixtureRequest) -> Case:
+    """A case whose package is installed."""
+    found: Case = request.param
+    if found.why_absent:
+        (pytest.fail if os.environ.get("TESTS_REQUIRED") else pytest.skip)(found.why_absent)
+    return found
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("case", HERE, ids=lambda case: case.id, indirect=True)
+def test_the_table_tells_what_the_field_does(case: Case, admin: Any, server: Any) -> None:
+    row, told = Trial(case, admin).run().row(case), documented().get(case.id, "")
+    assert _on_this_database(told) == _on_this_database(row)
+
+
+def _on_this_database(row: str) -> str:
+    """A row of the table, without what it says of ordering where the page makes an exception."""
+    cells = row.split(" | ")
+    is_text = cells[3:4] == ["yes"]
+    return " | ".join(
+        [*cells[:5], *cells[6:]] if is_text and connection.vendor == "mysql" else cells
+    )
+
+
+def test_the_table_has_a_row_for_each_case_and_no_other() -> None:
+    assert list(documented()) == [case.id for case in CASES]
+
+
+MODULES = [
+    "django.db.models",
+    "django.db.models.fields.proxy",
+    "django.contrib.contenttypes.fields",
+    "django.contrib.postgres.fields",
+    "django.contrib.postgres.search",
+]
+NO_FIELDS = {"ContinuousRangeField", "Field", "ForeignObject", "RangeField", "SearchQueryField"}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_field_class_of_django_has_a_case(module: str) -> None:
+    if "postgres" in module:
+        pytest.importorskip("psycopg")
+    found = [one for one in vars(import_module(module)).values() if isinstance(one, type)]
+    public = {
+        one.__name__
+        for one in found
+        if issubclass(one, Field) and getattr(one, "system_check_removed_details", None) is None
+    }
+    tried = {case.name.partition("(")[0] for case in CASES}
+    assert {name for name in public - NO_FIELDS - tried if not name.startswith("_")} == set()

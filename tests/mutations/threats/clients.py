@@ -1,0 +1,228 @@
+"""What is taken away from how clients register themselves."""
+
+from __future__ import annotations
+
+from ..mutation import Edit, Mutation
+
+REGISTER, RATES, REDIRECTS = (
+    "oauth/register.py",
+    "oauth/registration_rates.py",
+    "oauth/client_metadata.py",
+)
+NETWORKS = "auth/networks.py"
+CLIENTS, FETCHING, UNUSED = (
+    "oauth/client_metadata.py",
+    "oauth/fetching.py",
+    "oauth/stale_clients.py",
+)
+URLS, CONF = "oauth/urls.py", "oauth/conf.py"
+BAD_URI = ("test_a_redirect_uri_that_is_none_of_ours_is_refused",)
+
+ROWS = (
+    Mutation(
+        "T10", "of one address a few register",
+        (Edit(REGISTER, "if seconds := registration_rates.wait_to_register(address):",
+              "if seconds := 0:"),),
+        ("test_of_one_address_a_few_register_and_then_wait",
+         "test_no_header_says_whence_a_request_comes"),
+        by="assert |AssertionError",
+    ),
+    Mutation(
+        "T10", "who come at once come one after the other",
+        (Edit(REGISTER, "    with registration_rates.turn():\n", "    if True:\n"),),
+        ("test_who_come_at_once_are_no_more_than_may_come",
+         "test_who_come_at_once_from_everywhere_are_no_more_than_there_may_be"),
+    ),
+    Mutation(
+        "T10", "no header says whence a request comes",
+        (Edit(REGISTER, 'registration_rates.address_digest(request.META.get("REMOTE_ADDR") or "")',
+              'registration_rates.address_digest('
+              'request.headers.get("X-Forwarded-For", "10.1.1.1"))'),),
+        ("test_no_header_says_whence_a_request_comes",),
+    ),
+    Mutation(
+        "T10", "IPv6 addresses of one subnet share a digest",
+        (Edit(NETWORKS, "SUBNET_BITS, SITE_BITS = 64, 48", "SUBNET_BITS, SITE_BITS = 128, 48"),),
+        ("test_ipv6_addresses_of_one_subnet_share_a_digest",),
+    ),
+    Mutation(
+        "T10", "IPv6 is limited by site too",
+        (Edit(RATES, "if site != subnet else []", "if False else []"),),
+        ("test_registrations_from_ipv6_are_limited_by_subnet_and_by_site",
+         "test_documents_for_ipv6_are_limited_by_subnet_and_by_site"),
+    ),
+    Mutation(
+        "T10", "the digest of an address is keyed",
+        (Edit(NETWORKS, "    return made.hexdigest()[:HALF_DIGEST_LENGTH]",
+              "    from hashlib import sha256\n"
+              "    return sha256(_network(remote, ipv6_bits).encode()).hexdigest()[:32]"),),
+        ("test_an_address_is_not_kept_in_clear",),
+    ),
+    Mutation(
+        "T10", "wrong secrets are compared a few times",
+        (Edit("oauth/client_authentication.py", "        raise TooManyAttempts\n",
+              "        pass\n"),),
+        ("test_one_network_has_a_few_wrong_secrets_compared",),
+    ),
+    Mutation(
+        "T10", "long bodies are not read",
+        (Edit("protected/bodies.py", "if len(body) > MAX_BYTES:", "if False:"),),
+        ("test_long_body_is_refused_before_it_is_read",),
+    ),
+    Mutation(
+        "T10", "the same again is the same client",
+        (Edit(REGISTER, "if known := _known(said, address):", "if known := None:"),),
+        ("test_the_same_again_grows_nothing",),
+    ),
+    Mutation(
+        "T10", "nothing is hashed that nobody is told",
+        (Edit(REGISTER, "hash_client_secret=False,", "hash_client_secret=True,"),),
+        ("test_a_public_client_has_a_secret_that_nobody_knows_and_costs_no_hash",),
+    ),
+    Mutation(
+        "T10", "there are no more than so many that nobody uses",
+        (Edit(UNUSED, "return not _is_full() or", "return True or"),),
+        ("test_full_table_evicts_the_oldest_client_of_the_busiest_network",),
+    ),
+    Mutation(
+        "T10", "the unused are forgotten after their time",
+        (Edit(UNUSED, "    reap(expired())\n", ""),),
+        ("test_the_unused_are_forgotten_when_somebody_registers",),
+    ),
+    Mutation(
+        "T10", "who is not old is not forgotten",
+        (Edit(UNUSED, "        created__lt=before,\n", ""),),
+        ("test_a_command_forgets_the_unused",),
+    ),
+    Mutation(
+        "T10", "who holds a code or a token is not forgotten",
+        (Edit(UNUSED, "        found = found.exclude(Exists(held))\n", "        pass\n"),),
+        ("test_whoever_holds_anything_is_never_forgotten",),
+    ),
+    Mutation(
+        "T10", "who was authorized, used or blocked is not forgotten",
+        (Edit(UNUSED, "        last_authorized=None,\n        last_used=None,\n"
+              "        blocked=None,\n", ""),),
+        ("test_whoever_holds_anything_is_never_forgotten",),
+    ),
+    Mutation(
+        "T10", "who was authorized once is not kept for ever",
+        (Edit(UNUSED, "    _reap_idle_in_time()\n", ""),),
+        ("test_where_no_command_runs_they_go_when_others_come",),
+    ),
+    Mutation(
+        "T10", "whose token is good is not forgotten, however long it was not used",
+        (Edit(UNUSED, "return _without(found, _living())", "return found"),),
+        ("test_whose_token_is_good_stays",),
+    ),
+    Mutation(
+        "T11", "http is for this very machine",
+        (Edit(REDIRECTS, "if NETLOC.fullmatch(parts.netloc) and parts.hostname in LOOPBACK:",
+              "if NETLOC.fullmatch(parts.netloc):"),),
+        (*BAD_URI, "test_no_setting_lets_a_script_in"),
+    ),
+    Mutation(
+        "T11", "every character is a URI's",
+        (Edit(REDIRECTS, "if not URI.fullmatch(uri):", "if False:"),),
+        (*BAD_URI, "test_whatever_is_taken_is_one_uri_without_a_stranger"),
+        by="assert |AssertionError|hypothesis|ExceptionGroup",
+    ),
+    Mutation(
+        "T11", "a URI names a host, and nobody's password",
+        (Edit(REDIRECTS, "    if not NETLOC.fullmatch(parts.netloc):\n", "    if False:\n"),),
+        BAD_URI,
+    ),
+    Mutation(
+        "T11", "no address is hidden",
+        (Edit(REDIRECTS, 'if _is_nowhere(parts.hostname or "") else None',
+              "if False else None"),),
+        BAD_URI,
+    ),
+    Mutation(
+        "T11", "only schemes that the project names",
+        (Edit(REDIRECTS, "if parts.scheme not in {name.lower() for name in "
+              "settings.REDIRECT_SCHEMES} - NEVER:", "if not parts.scheme:"),),
+        ("test_a_scheme_is_taken_where_the_project_names_it_to_both",),
+    ),
+    Mutation(
+        "T11", "no setting lets a script in",
+        (Edit(REDIRECTS, " - NEVER:", ":"),),
+        ("test_no_setting_lets_a_script_in",),
+    ),
+    Mutation(
+        "T11", "redirect URIs are few",
+        (Edit(REGISTER, "or not 0 < len(uris) <= client_metadata.MAX_REDIRECT_URIS:",
+              "or not uris:"),),
+        ("test_redirect_uris_are_a_short_list",),
+    ),
+    Mutation(
+        "T11", "metadata is short",
+        (Edit(REGISTER, "    body = request.read(MAX_BODY_BYTES + 1)\n"
+              "    if len(body) > MAX_BODY_BYTES:", "    body = request.read()\n    if False:"),),
+        ("test_thousands_of_redirects_or_megabytes_are_refused",),
+    ),
+    Mutation(
+        "T12", "the site vouches for clients of its staff alone",
+        (Edit("oauth/client_registry.py", "return bool(owner.is_active and",
+              "return bool(True or"),),
+        ("test_site_vouches_for_clients_of_staff_with_the_permission",),
+    ),
+    Mutation(
+        "T12", "a name is one short printable line",
+        (Edit(CLIENTS, "    return printable(value, MAX_NAME_LENGTH)",
+              "    return value[:MAX_NAME_LENGTH]"),),
+        ("test_a_name_is_one_short_printable_line",),
+        by="assert |AssertionError|UnicodeEncodeError|ValueError",
+    ),
+    Mutation(
+        "T12", "links are safe to follow, or not kept",
+        (Edit(CLIENTS, 'value.startswith("https://") and not wrong(value)', "True"),),
+        ("test_a_link_of_a_client_is_safe_to_follow_or_not_kept",),
+    ),
+    Mutation(
+        "T12", "the host of a document is in ASCII",
+        (Edit(FETCHING, "if len(url) > MAX_URL_LENGTH or not URL.fullmatch(url):",
+              "if len(url) > MAX_URL_LENGTH:"),
+         Edit(FETCHING, "if not (host and parts.path and NETLOC.fullmatch(parts.netloc)):",
+              "if not (host and parts.path):")),
+        ("test_a_name_in_other_letters_is_no_host",),
+    ),
+    Mutation(
+        "T13", "a registration asks for the code grant",
+        (Edit(CLIENTS, "    _check_flow(document)\n", ""),),
+        ("test_a_registration_gives_the_code_grant_alone",),
+    ),
+    Mutation(
+        "T13", "a registration gives the code grant alone",
+        (Edit(REGISTER, "authorization_grant_type=model.GRANT_AUTHORIZATION_CODE,",
+              "authorization_grant_type=model.GRANT_CLIENT_CREDENTIALS,"),
+         Edit(REGISTER, "user=None,",
+              "user=__import__(\"django.contrib.auth\").contrib.auth.get_user_model().objects"
+              ".create_user(generate_client_secret()[:20]),"),
+         Edit("oauth/validators.py",
+              "if registered_itself(client) and grant_type not in GRANTS:", "if False:")),
+        ("test_a_registration_gives_the_code_grant_alone",),
+    ),
+    Mutation(
+        "T13", "nothing changes a registration: django-oauth-toolkit's own view does",
+        (Edit(URLS, "urlpatterns: list[Any] = [\n",
+              "from oauth2_provider.views import DynamicClientRegistrationManagementView\n\n"
+              "urlpatterns: list[Any] = [\n"
+              '    path("oauth/register/<str:client_id>",'
+              " DynamicClientRegistrationManagementView.as_view()),\n"),
+         Edit(CONF, '"DCR_ENABLED": False,', '"DCR_ENABLED": True,')),
+        ("test_nothing_is_given_to_read_or_change_a_registration",),
+    ),
+    Mutation(
+        "T18", "a session cookie makes no owner",
+        (Edit(REGISTER, "or _let_in(said, address)", "or _let_in(said, address, request.user)"),
+         Edit(REGISTER, "def _let_in(said: ClientMetadata, address: str)",
+              "def _let_in(said: ClientMetadata, address: str, user: Any)"),
+         Edit(REGISTER, "_created(said, *_register(said, address))",
+              "_created(said, *_register(said, address, user))"),
+         Edit(REGISTER, "def _register(said: ClientMetadata, address: str)",
+              "def _register(said: ClientMetadata, address: str, user: Any)"),
+         Edit(REGISTER, "user=None,", "user=user if user.is_authenticated else None,")),
+        ("test_a_session_cookie_makes_no_owner",),
+    ),
+)  # fmt: skip

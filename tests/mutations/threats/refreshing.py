@@ -1,0 +1,167 @@
+"""What is taken away from refresh tokens, from what ends them, and from how they are kept."""
+
+from __future__ import annotations
+
+from ..mutation import WITH_WRITERS, Edit, Mutation
+
+REDEEMING, REFRESHING = "oauth/authorization_codes.py", "oauth/refresh_tokens.py"
+REVOKING, SIGNALS, VALIDATORS = "oauth/revocation.py", "oauth/revocation.py", "oauth/validators.py"
+
+ROWS = (
+    Mutation(
+        "T16", "a refresh has no more scopes than its token",
+        (Edit(REFRESHING, "return notes(request).scope.split()",
+              "return [*notes(request).scope.split(), *(request.scope or \"\").split()]"),),
+        ("test_a_refresh_cannot_widen_what_was_granted",),
+    ),
+    Mutation(
+        "T22", "who may not sign in has no code",
+        (Edit(REDEEMING,
+              "not may_use(grant.user, self.aim(request, grant.resource or (), request.scopes))",
+              "not self.aim(request, grant.resource or (), request.scopes)"),),
+        ("test_a_user_who_was_made_inactive_behind_our_back_is_refused",
+         "test_whom_the_project_does_not_let_has_no_client"),
+    ),
+    Mutation(
+        "T22", "who may not sign in has no refresh",
+        (Edit(REFRESHING,
+              "not may_use(row.user, self.aim(request, row.resource or (), scope.split()))",
+              "not self.aim(request, row.resource or (), scope.split())"),),
+        ("test_a_user_who_was_made_inactive_behind_our_back_is_refused",
+         "test_whom_the_project_does_not_let_has_no_client"),
+    ),
+    Mutation(
+        "T22", "a user who is made inactive loses what clients have",
+        (Edit(SIGNALS,
+              "if not instance.is_active or _has_another_password(instance, update_fields):",
+              "if _has_another_password(instance, update_fields):"),),
+        ("test_a_user_who_is_not_active_any_more_has_no_client",),
+    ),
+    Mutation(
+        "T22", "another password ends what clients may do",
+        (Edit(SIGNALS,
+              "if not instance.is_active or _has_another_password(instance, update_fields):",
+              "if not instance.is_active:"),),
+        ("test_another_password_ends_what_clients_may_do",),
+    ),
+    Mutation(
+        "T22", "codes end as well",
+        (Edit(REVOKING, "        _grants(user=user).delete()\n", ""),
+         Edit(REVOKING, "    _grants(**which).delete()\n", "")),
+        ("test_a_user_who_is_not_active_any_more_has_no_client",
+         "test_another_password_ends_what_clients_may_do"),
+    ),
+    Mutation(
+        "T23", "a token that comes again after the grace ends its family",
+        (Edit(REFRESHING, "            _end(row)\n        if verdict not in",
+              "            pass\n        if verdict not in"),),
+        ("test_a_token_that_comes_again_after_the_grace_ends_its_family",
+         "test_a_token_whose_successor_was_used_is_stolen",
+         "test_without_a_grace_there_are_no_siblings"),
+    ),
+    Mutation(
+        "T23", "the grace ends",
+        (Edit(REFRESHING, "if successor is None or row.revoked + grace <= now:",
+              "if successor is None:"),),
+        ("test_without_a_grace_there_are_no_siblings",),
+    ),
+    Mutation(
+        "T23", "a token whose successor was used is stolen",
+        (Edit(REFRESHING, "    return _loaded().filter(revoked=None, access_token__source_refresh"
+              "_token=row).first()",
+              "    return _loaded().filter(token_family=row.token_family, pk__gt=row.pk)"
+              ".first()"),
+         Edit(REFRESHING, "return RefreshTokenUse.AGAIN, successor.access_token.scope",
+              'return RefreshTokenUse.AGAIN, "mcp"')),
+        ("test_a_token_whose_successor_was_used_is_stolen",
+         "test_a_revoked_token_is_dead_within_the_grace",
+         "test_what_was_revoked_has_no_grace"),
+    ),
+    Mutation(
+        "T23", "within the grace its client gets a sibling",
+        (Edit(REFRESHING, "return RefreshTokenUse.AGAIN, successor.access_token.scope",
+              'return RefreshTokenUse.STOLEN, ""'),),
+        ("test_who_did_not_hear_the_answer_gets_a_pair_of_its_own",
+         "test_four_at_once_get_a_pair_each"),
+    ),
+    Mutation(
+        "T23", "siblings are counted",
+        (Edit(REFRESHING, "if since.count() >= MAX_SIBLINGS:", "if False:"),),
+        ("test_there_are_no_more_than_so_many_siblings",
+         "test_many_at_once_get_no_more_siblings_than_there_may_be"),
+    ),
+    Mutation(
+        "T23", "only those of the same family are siblings",
+        (Edit(REFRESHING, "filter(token_family=row.token_family, pk__gte=successor.pk)",
+              "filter(pk__gte=successor.pk)"),),
+        ("test_siblings_of_another_family_are_none",),
+    ),
+    Mutation(
+        "T23", "a refresh token is its client's own",
+        (Edit(REFRESHING, "filter(token_checksum=_digest(token), application=client)",
+              "filter(token_checksum=_digest(token))"),),
+        ("test_another_client_cannot_end_a_family",),
+    ),
+    Mutation(
+        "T23", "who revokes one token revokes all",
+        (Edit(REFRESHING, "        for row in _beside(token, request.client):\n"
+              "            end_family(row.token_family)\n", ""),),
+        ("test_a_revoked_token_is_dead_within_the_grace",
+         "test_an_access_token_that_is_revoked_takes_its_family_along"),
+    ),
+    Mutation(
+        "T23", "a client revokes its own tokens alone",
+        (Edit(REFRESHING, "own, digest = RefreshToken.objects.filter(application=client), ",
+              "own, digest = RefreshToken.objects.all(), "),),
+        ("test_an_access_token_that_is_revoked_takes_its_family_along",),
+    ),
+    Mutation(
+        "T23", "a refresh token ends",
+        (Edit(REFRESHING, "    return longest is None or now < row.access_token.expires + longest",
+              "    return longest is None or True"),),
+        ("test_a_refresh_token_ends_some_time_after_its_access_token",),
+    ),
+    Mutation(
+        "T23", "what is judged is judged again, alone",
+        (Edit(REFRESHING,
+              "        verdict = RefreshTokenUse.LIVE if row is None else _judged_alone(row)",
+              "        verdict = RefreshTokenUse.LIVE if row is None else judged(row)[0]"),),
+        ("test_many_at_once_get_no_more_siblings_than_there_may_be",),
+        by="assert |AssertionError|django.db.utils|AttributeError",
+        on=WITH_WRITERS,
+    ),
+    Mutation(
+        "T23", "nobody issues tokens of a family that another ends",
+        (Edit(REFRESHING, "with alone_in(row.token_family if row else None):",
+              "with alone_in(None):"),
+         Edit(REFRESHING, "    if not held(row.pk):\n        return RefreshTokenUse.DEAD\n", ""),
+         Edit(REFRESHING, "    if verdict is RefreshTokenUse.AGAIN and not _successor_held(row):\n"
+              "        return RefreshTokenUse.STOLEN\n", "")),
+        ("test_who_ends_a_family_waits_for_the_sibling_that_is_being_made",),
+        by="assert |AssertionError|django.db.utils",
+        on=WITH_WRITERS,
+    ),
+    Mutation(
+        "T25", "tokens are stored as digests",
+        (Edit("oauth/conf.py", '    "TOKEN_STORAGE",\n', ""),),
+        ("test_no_token_is_stored_or_logged",),
+    ),
+    Mutation(
+        "T25", "what writes tokens into the log is quiet",
+        (Edit(VALIDATORS, "        logging.getLogger(_name).setLevel(logging.INFO)\n",
+              "        pass\n"),),
+        ("test_no_token_is_stored_or_logged",),
+    ),
+    Mutation(
+        "T25", "what was sent is in no report of an error",
+        (Edit("oauth/token_endpoint.py", "    @method_decorator(sensitive_post_parameters())\n"
+              "    def create_token_response", "    def create_token_response"),),
+        ("test_what_was_sent_is_in_no_report_of_an_error",),
+    ),
+    Mutation(
+        "T25", "what was to be revoked is in no report of an error",
+        (Edit("oauth/token_endpoint.py", "    @method_decorator(sensitive_post_parameters())\n"
+              "    def post", "    def post"),),
+        ("test_a_token_that_is_revoked_is_in_no_report_of_an_error",),
+    ),
+)  # fmt: skip

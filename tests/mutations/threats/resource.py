@@ -1,0 +1,290 @@
+"""What is taken away from the endpoint and its tokens: who comes in, and what ends when they go."""
+
+from __future__ import annotations
+
+from ..mutation import Edit, Mutation
+
+VERIFIER, DOCUMENTS = "oauth/verifier.py", "protected/metadata.py"
+CHALLENGES = "transports/http/security.py"
+CALLERS, GUARDS = "transports/http/authentication.py", "transports/http/security.py"
+SESSION = ("test_a_session_is_its_users_and_its_clients_alone",)
+ENDED = ("test_what_was_taken_back_ends_what_goes_on",
+         "test_what_was_taken_back_ends_a_call_without_a_session")  # fmt: skip
+IDENTIFIED = (
+    '    token = bearer(exchange.headers.get("authorization"))\n    if token is None and not'
+)
+# Who is let in has a stream, which does not end while a test waits for a refusal.
+STREAMS = "assert |AssertionError|TimeoutError"
+ELSEWHERE = ("test_a_token_for_something_else",)
+
+ROWS = (
+    Mutation(
+        "T5", "a token is for the server that it names",
+        (Edit(VERIFIER, "if resource(server) not in map(canonical, row.resource or ()):",
+              "if False:"),),
+        (*ELSEWHERE, "test_a_token_for_something_else_in_every_revision"),
+    ),
+    Mutation(
+        "T5", "a token that names none is for none, as it is for all in django-oauth-toolkit",
+        (Edit(VERIFIER, "if resource(server) not in map(canonical, row.resource or ()):",
+              "if row.resource and resource(server) not in map(canonical, row.resource):"),),
+        ELSEWHERE,
+    ),
+    Mutation(
+        "T5", "a name is not a prefix, as it is in django-oauth-toolkit",
+        (Edit(VERIFIER, "if resource(server) not in map(canonical, row.resource or ()):",
+              "if not any(resource(server).startswith(one) for one in row.resource or ()):"),),
+        ELSEWHERE,
+    ),
+    Mutation(
+        "T5", "nobody's name and no query is in a name",
+        (Edit("protected/metadata.py",
+              'if not (scheme and host) or "@" in parts.netloc or parts.query or "#" in uri:',
+              "if not (scheme and host):"),),
+        ELSEWHERE,
+    ),
+    Mutation(
+        "T5", "a registration token is none",
+        (Edit(VERIFIER, "if oauth2_settings.DCR_REGISTRATION_SCOPE in scopes:", "if False:"),),
+        ("test_a_token_of_the_projects_other_interfaces",),
+    ),
+    Mutation(
+        "T5", "a token has a scope of ours",
+        (Edit(VERIFIER, "return None if scopes & offered().keys() else",
+              "return None if True else"),),
+        ("test_a_token_of_the_projects_other_interfaces",),
+    ),
+    Mutation(
+        "T7", "what a tool is told of a token has no token",
+        (Edit(VERIFIER, "row.application, expires=row.expires)",
+              "row.application, key=token, expires=row.expires)"),),
+        ("test_no_code_of_the_project_is_given_the_token",),
+    ),
+    Mutation(
+        "T7", "no request that is made for views and forms has the header",
+        (Edit(VERIFIER, "row.application, expires=row.expires)",
+              "row.application, key=token, expires=row.expires)"),
+         Edit("declarations/request.py", '        "HTTP_HOST": host,\n',
+              '        "HTTP_HOST": host,\n'
+              '        "HTTP_AUTHORIZATION": f"Bearer {request.auth and request.auth.key}",\n')),
+        ("test_no_code_of_the_project_is_given_the_token", "test_no_resource_is_given_the_token"),
+    ),
+    Mutation(
+        "T7", "no token is in the context of a task",
+        (Edit(CALLERS, IDENTIFIED,
+              '    token = bearer(exchange.headers.get("authorization"))\n'
+              "    from contextvars import ContextVar\n\n"
+              '    ContextVar("token").set(token)\n'
+              "    if token is None and not"),),
+        ("test_no_code_of_the_project_is_given_the_token",),
+    ),
+    Mutation(
+        "T7", "no log has a token",
+        (Edit(CALLERS, IDENTIFIED,
+              '    token = bearer(exchange.headers.get("authorization"))\n'
+              '    __import__("logging").getLogger("django_mcp").debug("%s comes", token)\n'
+              "    if token is None and not"),),
+        ("test_no_code_of_the_project_is_given_the_token",),
+    ),
+    Mutation(
+        "T7", "nothing else reads the header",
+        (Edit("bridges/views/requests.py", "class ViewRequest(WSGIRequest):",
+              'PASSED = "Authorization"\n\n\nclass ViewRequest(WSGIRequest):'),),
+        ("test_nothing_else_reads_the_header",),
+    ),
+    Mutation(
+        "T8", "a token in a query is none",
+        (Edit(CALLERS, IDENTIFIED,
+              '    query = exchange.scope["query_string"].decode()\n'
+              '    token = bearer(exchange.headers.get("authorization")) or (\n'
+              '        query.removeprefix("access_token=") if "access_token=" in query else None\n'
+              "    )\n    if token is None and not"),),
+        ("test_a_token_that_is_not_in_the_header",),
+    ),
+    Mutation(
+        "T8", "a token in a cookie is none",
+        (Edit(CALLERS, IDENTIFIED,
+              '    cookie = dict(exchange.scope["headers"]).get(b"cookie", b"").decode()\n'
+              '    token = bearer(exchange.headers.get("authorization")) or (\n'
+              '        cookie.removeprefix("access_token=") or None\n'
+              "    )\n    if token is None and not"),),
+        ("test_a_token_that_is_not_in_the_header",),
+    ),
+    Mutation(
+        "T8", "a token by another scheme is none",
+        (Edit(CALLERS, 'return token.strip() if scheme.lower() == "bearer" else None',
+              "return token.strip() or scheme or None"),),
+        ("test_a_token_by_another_scheme",),
+    ),
+    Mutation(
+        "T9", "a session is its owner's alone",
+        (Edit(CALLERS, "        if session.owner == exchange.principal.key:\n",
+              "        if token is not None:\n"),),
+        SESSION,
+        by=STREAMS,
+    ),
+    Mutation(
+        "T9", "whoever shows another's session is in the log",
+        (Edit(CALLERS, "        _tell(session, exchange.principal)\n", "        pass\n"),),
+        SESSION,
+        by=STREAMS,
+    ),
+    Mutation(
+        "T9", "a session is one client's",
+        (Edit("auth/principal.py",
+              'application = getattr(self.auth and self.auth.application, "pk", "")',
+              'application = ""'),),
+        SESSION,
+        by=STREAMS,
+    ),
+    Mutation(
+        "T9", "a session is no credential",
+        (Edit(CALLERS, "        if session.owner == exchange.principal.key:\n",
+              "        if token is None or session.owner == exchange.principal.key:\n"),
+         Edit(CALLERS, "    if token is None and not exchange.server.catalog.has_public:\n",
+              "    if token is None and id is None:\n")),
+        ("test_a_session_is_no_credential",),
+        by=STREAMS,
+    ),
+    Mutation(
+        "T9", "a session is not one token's",
+        (Edit("auth/principal.py",
+              "        grant = (application, self.auth.key if self.auth else \"\")",
+              "        grant = (application, str(self.auth and self.auth.expires))"),),
+        ("test_a_session_goes_on_with_a_refreshed_token",),
+        by="assert |AssertionError|KeyError|tests.client.RpcError|TypeError",
+    ),
+    Mutation(
+        "T9", "what a call was asked is its caller's alone",
+        (Edit("calls/interaction.py", "digest(server.name, principal.key, call.method,",
+              "digest(server.name, call.method,"),),
+        ("test_the_state_of_a_call_is_its_users_and_its_clients_alone",),
+    ),
+    Mutation(
+        "T20", "hosts are the project's own",
+        (Edit(GUARDS, "if len(host) > MAX_HOST_LENGTH or not _is_allowed(host, allowed_hosts()):",
+              "if len(host) > MAX_HOST_LENGTH:"),),
+        ("test_a_page_of_another_site",),
+    ),
+    Mutation(
+        "T20", "origins are the project's own",
+        (Edit(GUARDS, "    if not _is_trusted(origin, exchange):\n", "    if False:\n"),),
+        ("test_a_page_of_another_site", "test_a_page_of_this_machine_is_another_site"),
+    ),
+    Mutation(
+        "T20", "whatever host a page was made ours by, its origin is not",
+        (Edit(GUARDS, "    if _is_own(exchange.host, allowed_hosts()):\n", "    if True:\n"),),
+        ("test_a_name_that_was_made_ours_is_another_site",),
+    ),
+    Mutation(
+        "T20", "this machine's own names are for development",
+        (Edit(GUARDS, "return LOCAL if project.DEBUG and not hosts else hosts",
+              "return (*LOCAL, *hosts)"),),
+        ("test_a_page_of_this_machine_is_another_site",),
+    ),
+    Mutation(
+        "T21", "pages may read the challenge",
+        (Edit(GUARDS, 'b"mcp-session-id, www-authenticate, retry-after"', 'b"mcp-session-id"'),),
+        ("test_what_a_page_may_read_of_a_refusal",),
+    ),
+    Mutation(
+        "T21", "no page is let in with credentials",
+        (Edit("protected/metadata.py", "    response.headers.pop(CREDENTIALS, None)\n",
+              '    response[CREDENTIALS] = "true"\n'),),
+        ("test_pages_of_any_origin_may_get_tokens_without_credentials",),
+    ),
+    Mutation(
+        "T21", "preflights are answered",
+        (Edit("oauth/urls.py", 'cors("POST")(closes_connections(limits_body(view.as_view())))',
+              "closes_connections(limits_body(view.as_view()))"),),
+        ("test_pages_of_any_origin_may_get_tokens_without_credentials",),
+        by="assert |AssertionError|KeyError",
+    ),
+    Mutation(
+        "T22", "who may not sign in does not come in",
+        (Edit(VERIFIER, "return None if user is not None and user.is_active else",
+              "return None if user is not None else"),
+         Edit("auth/principal.py",
+              "        if self.user.is_authenticated and not self.user.is_active:\n",
+              "        if False:\n"),
+         Edit("auth/principal.py",
+              "return bool(self.user.is_authenticated and self.user.is_active)",
+              "return bool(self.user.is_authenticated)")),
+        ("test_a_user_who_was_made_inactive_behind_our_back_is_refused",
+         "test_what_was_taken_back_ends_what_goes_on"),
+    ),
+    Mutation(
+        "T24", "a stream ends with its token",
+        (Edit("transports/http/authentication.py", "    if expires is None:\n", "    if True:\n"),),
+        ("test_a_stream_ends_with_its_token_and_is_resumed_by_a_fresh_one",
+         "test_a_subscription_ends_with_its_token"),
+        by=STREAMS,
+    ),
+    Mutation(
+        "T24", "a token ends",
+        (Edit(VERIFIER, "    if row.expires <= now:\n", "    if False:\n"),),
+        ("test_a_stream_ends_with_its_token_and_is_resumed_by_a_fresh_one",),
+        by=STREAMS,
+    ),
+    Mutation(
+        "T24", "a result is fetched by its caller alone",
+        (Edit(CALLERS, "        if session.owner == exchange.principal.key:\n",
+              "        if token is not None:\n"),),
+        ("test_a_call_outlives_the_token_and_only_its_caller_fetches_the_result",),
+        by=STREAMS,
+    ),
+    Mutation(
+        "T24", "what was taken back ends what goes on",
+        (Edit(VERIFIER, "return {key: pair in stands for key, pair in named.items()}",
+              "return {key: True for key, pair in named.items()}"),),
+        ENDED,
+        by=STREAMS,
+    ),
+    Mutation(
+        "T24", "a blocked client has nothing open",
+        (Edit(VERIFIER, "rows.filter(of(users), ~Exists(blocked()), application__in",
+              "rows.filter(of(users), application__in"),),
+        ENDED,
+        by=STREAMS,
+    ),
+    Mutation(
+        "T24", "a rotation takes nothing back",
+        (Edit(VERIFIER, "for user, owner, pk in tokens.union(refresh)}",
+              "for user, owner, pk in tokens}"),),
+        ("test_a_rotation_takes_nothing_back",),
+        by=STREAMS,
+    ),
+    Mutation(
+        "T24", "it is looked at by itself",
+        (Edit("calls/revocations.py", "                await self._try()\n", ""),),
+        ("test_it_is_looked_at_by_itself",),
+        by=STREAMS,
+    ),
+    Mutation(
+        "T26", "metadata is made from settings",
+        (Edit(DOCUMENTS, "        return JsonResponse(\n            found, headers=",
+              '        here = f"{request.scheme}://{request.get_host()}"\n'
+              "        found = {\n"
+              "            name: value.replace('https://shop.example', here)\n"
+              "            if isinstance(value, str)\n            else value\n"
+              "            for name, value in found.items()\n        }\n"
+              "        return JsonResponse(\n            found, headers="),),
+        ("test_another_host_that_is_allowed_changes_no_document",),
+    ),
+    Mutation(
+        "T26", "the challenge is made from settings",
+        (Edit(CALLERS, "        raise challenge(exchange)\n    exchange.principal, session",
+              "        refused = challenge(exchange)\n"
+              "        refused.headers = tuple(\n"
+              "            (name, value.replace(b'shop.example', exchange.host.encode()))\n"
+              "            for name, value in refused.headers\n        )\n"
+              "        raise refused\n    exchange.principal, session"),),
+        ("test_a_forged_host_changes_no_challenge",),
+    ),
+    Mutation(
+        "T27", "nothing breaks out of the challenge",
+        (Edit(CHALLENGES, 'return re.sub(r"[^ !#-\\[\\]-~]", "?", text)', "return text"),),
+        ("test_nothing_of_a_scope_breaks_out_of_the_challenge",),
+        by="assert |AssertionError",
+    ),
+)  # fmt: skip

@@ -1,0 +1,49 @@
+"""What the tests of lines between workers share: who hears, and how long that is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from django_mcp.storage.wakeups import ChannelLayerConnection
+
+SECONDS = 30
+
+
+class Ear:
+    """A line, and what it heard."""
+
+    def __init__(self, line: ChannelLayerConnection | None = None) -> None:
+        self.heard: list[int] = []
+        self.line = line or ChannelLayerConnection()
+        self.line.open(self.heard.extend)
+
+    async def __aenter__(self) -> Ear:
+        await until(lambda: self.line.is_prompt)
+        return self
+
+    async def __aexit__(self, *details: object) -> None:
+        await self.line.close()
+
+
+async def until(condition: Callable[[], Any]) -> Any:
+    async with asyncio.timeout(SECONDS):
+        while not (found := condition()):  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.005)
+    return found
+
+
+async def given_up() -> ChannelLayerConnection:
+    """A line that was opened, and is none after all."""
+    line = ChannelLayerConnection()
+    line.open(print)
+    await until(lambda: not line.is_open)
+    assert not line.is_prompt
+    return line
+
+
+def told(caplog: pytest.LogCaptureFixture, words: str) -> int:
+    return sum(words in one.getMessage() for one in caplog.records if one.name == "django_mcp")

@@ -1,0 +1,356 @@
+"""The doorbell's line to other processes, over a real Redis that comes and goes, and PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from channels.layers import ChannelLayerManager
+
+from django_mcp.storage import wakeups
+from django_mcp.storage.wakeups import ChannelLayerConnection, StreamWakeup, ring
+
+from ..redis import BACKENDS, a_redis
+from .lines import SECONDS, Ear, given_up, told, until
+
+ROOT = Path(__file__).parent.parent.parent
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_lines")]
+
+
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory):
+    with a_redis(tmp_path_factory.mktemp("redis")) as made:
+        yield made
+
+
+HAS_DATABASE = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(params=[*BACKENDS, pytest.param("postgres", marks=HAS_DATABASE)])
+def configured(request, settings):
+    if request.param == "postgres":
+        request.getfixturevalue("by_postgres")
+    else:
+        settings.CHANNEL_LAYERS = request.getfixturevalue("redis").layers(request.param)
+
+
+async def a_stranger():
+    """What speaks to the same group, and is no line of ours."""
+    made = wakeups._made()
+    await made.new_channel("stranger")
+    return made
+
+
+async def test_who_rings_is_heard_by_all_others_and_not_by_itself(configured):
+    async with Ear() as here, Ear() as there, Ear() as elsewhere:
+        here.line.say([1, 2])
+        await until(lambda: there.heard and elsewhere.heard)
+        await asyncio.sleep(0.1)
+        assert sorted(there.heard) == sorted(elsewhere.heard) == [1, 2] and here.heard == []
+
+
+async def test_the_doorbell_rings_it_from_any_thread(configured):
+    async with Ear(wakeups.line()), Ear() as there:
+        ring(StreamWakeup(1, [(1, "a")]), StreamWakeup(2))
+        await asyncio.to_thread(ring, StreamWakeup(3))
+        await until(lambda: len(there.heard) == 3)
+        assert sorted(there.heard) == [1, 2, 3]
+
+
+async def test_what_is_rung_at_once_goes_together(configured, monkeypatch):
+    messages = []
+    take = ChannelLayerConnection._take
+    monkeypatch.setattr(
+        ChannelLayerConnection, "_take", lambda self, one: messages.append(one) or take(self, one)
+    )
+    async with Ear() as here, Ear() as there:
+        for number in range(500):
+            here.line.say([number % 7, 8])
+            await asyncio.sleep(0)
+        await until(lambda: len(set(there.heard)) == 8)
+        await asyncio.sleep(0.1)
+    rings = [one for one in messages if "streams" in one]
+    assert len(rings) < 100  # to both
+
+
+async def test_what_waits_is_bounded(configured, monkeypatch):
+    monkeypatch.setattr(wakeups, "MAX_STREAMS_PER_MESSAGE", 3)
+    monkeypatch.setattr(wakeups, "MAX_WAITING_STREAMS", 9)
+    async with Ear() as here, Ear() as there:
+        for number in range(100):
+            here.line.say([number])
+        await until(lambda: len(there.heard) == 9)
+        await asyncio.sleep(0.1)
+        assert sorted(there.heard) == list(range(9))
+
+
+async def test_what_was_closed_is_opened_again(configured):
+    async with Ear() as here, Ear() as there:
+        there.line.stop()
+        there.line.open(there.heard.extend)
+        assert there.line.is_open
+        await until(lambda: here.line.say([1]) or there.heard)
+
+
+async def test_trouble_that_comes_with_the_end_does_not_keep_it_open(configured, monkeypatch):
+    began = asyncio.Event()
+
+    async def broken(self, layer):
+        began.set()
+        try:
+            await asyncio.sleep(SECONDS)
+        finally:
+            raise OSError
+
+    monkeypatch.setattr(ChannelLayerConnection, "_serve", broken)
+    line = ChannelLayerConnection()
+    line.open(lambda streams: None)
+    await began.wait()
+    await line.close()
+    began.clear()
+    await until(lambda: line._ending.done())
+    assert not began.is_set()
+
+
+# What is no ring of ours.
+
+
+async def test_another_project_is_not_heard(configured, settings):
+    async with Ear() as here, Ear() as there:
+        theirs = await a_stranger()
+        settings.SECRET_KEY = "another"
+        other = wakeups.group()
+        settings.SECRET_KEY = "only for the tests"
+        assert other != wakeups.group()
+        await theirs.group_send(other, {"type": wakeups.KIND, "streams": [1]})
+        here.line.say([2])
+        await until(lambda: there.heard)
+        assert there.heard == [2]
+        await wakeups._closed(theirs)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {}, {"streams": 5}, {"streams": "123"}, {"streams": {"1": 2}}, {"channel": "no channel!!"},
+        {"streams": ["1", None, True, 1.5, [1]]}, {"channel": 7, "probe": 1}, {"by": [1]},
+    ],
+)  # fmt: skip
+async def test_what_a_stranger_sends_does_nothing(configured, monkeypatch, message, caplog):
+    monkeypatch.setattr(wakeups, "SILENT_CHANNEL_SECONDS", 1.5)
+    monkeypatch.setattr(wakeups, "OPERATION_TIMEOUT_SECONDS", SECONDS)
+    async with Ear() as here, Ear() as there:
+        stranger = await a_stranger()
+        await stranger.group_send(wakeups.group(), {"type": wakeups.KIND, **message})
+        await asyncio.sleep(2.5)
+        await until(lambda: here.line.say([2]) or there.heard)
+        assert set(there.heard) == {2} and not caplog.records
+        await wakeups._closed(stranger)
+
+
+async def test_of_a_long_message_a_part_is_read(monkeypatch):
+    monkeypatch.setattr(wakeups, "MAX_STREAMS_PER_MESSAGE", 3)
+    line, heard = ChannelLayerConnection(), []
+    line._hear = heard.extend
+    line._take({"streams": list(range(10))})
+    assert heard == [0, 1, 2]
+
+
+async def test_the_members_that_are_remembered_are_bounded(monkeypatch):
+    monkeypatch.setattr(wakeups, "MAX_CHANNELS", 2)
+    line = ChannelLayerConnection()
+    for name in ("a" * 100, *"abcab"):
+        line._take({"channel": name})
+    assert list(line._members) == ["a", "b"]
+
+
+async def test_who_died_is_taken_off_the_group(redis, settings, monkeypatch):
+    settings.CHANNEL_LAYERS = redis.layers("core")
+    async with Ear() as here:
+        layer = ChannelLayerManager().make_backend("default")
+        counted = layer.connection(0).zcard
+        key = layer._group_key(wakeups.group())
+        there = Ear()
+        async with there:
+            await until(lambda: here.line._members)
+            assert await counted(key) == 2
+            there.line.stop()
+            await asyncio.sleep(0.1)
+            assert await counted(key) == 1  # who ends in order leaves
+            await layer.group_add(wakeups.group(), next(iter(here.line._members)))  # as the dead
+            monkeypatch.setattr(wakeups, "SILENT_CHANNEL_SECONDS", 0.2)
+            await until(lambda: not here.line._members)
+            await asyncio.sleep(0.1)
+            assert await counted(key) == 1 and here.line.is_prompt
+        await wakeups._closed(layer)
+
+
+# Where there is none.
+
+
+async def test_without_a_layer_there_is_no_line(settings, monkeypatch):
+    monkeypatch.setattr(wakeups, "is_postgres", lambda: False)
+    del settings.CHANNEL_LAYERS
+    line = ChannelLayerConnection()
+    line.open(print)
+    assert not line.is_open and not line.is_prompt
+    await line.close()
+    settings.CHANNEL_LAYERS = {"other": {}}
+    line.open(print)
+    assert not line.is_open
+
+
+async def test_a_layer_of_one_process_is_none(settings):
+    settings.CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
+    await given_up()
+
+
+async def test_a_layer_that_cannot_be_made_is_told(settings, caplog):
+    settings.CHANNEL_LAYERS = {"default": {"BACKEND": "no.such.Layer"}}
+    await given_up()
+    assert "cannot be made" in caplog.text
+
+
+def test_nothing_is_imported_for_it():
+    code = """
+import sys, django
+from django.conf import settings
+settings.configure(INSTALLED_APPS=["django_mcp"], SECRET_KEY="x")
+django.setup()
+import asyncio
+from django_mcp.storage.wakeups import ChannelLayerConnection
+async def main():
+    line = ChannelLayerConnection()
+    line.open(print)
+    assert not line.is_open
+asyncio.run(main())
+unwanted = ("channels.layers", "channels_redis", "redis")
+sys.exit(any(name.startswith(unwanted) for name in sys.modules))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=60)
+
+
+# Redis comes and goes.
+
+
+@pytest.fixture
+def fleeting(tmp_path):
+    """A Redis that the test kills."""
+    with a_redis(tmp_path) as made:
+        yield made
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+async def test_redis_goes_and_comes_back(fleeting, backend, settings, caplog):
+    caplog.set_level("INFO", "django_mcp")
+    settings.CHANNEL_LAYERS = fleeting.layers(backend)
+    async with Ear() as here, Ear() as there:
+        await asyncio.to_thread(fleeting.kill)
+        await until(lambda: not here.line.is_prompt and not there.line.is_prompt)
+        for number in range(50):  # nothing of it waits, and nothing is kept for long
+            began = time.monotonic()
+            here.line.say([number])
+            assert time.monotonic() - began < 1
+            await asyncio.sleep(0.01)
+        assert told(caplog, "The channel layer does not work") == 2  # each line, once
+        await asyncio.to_thread(fleeting.start)
+        await until(lambda: here.line.is_prompt and there.line.is_prompt)
+        there.heard.clear()
+        assert here.line.is_open
+        here.line.say([77])
+        await until(lambda: 77 in there.heard)
+        assert told(caplog, "The channel layer works again") == 2
+        assert told(caplog, "The channel layer does not work") == 2
+
+
+async def test_a_layer_that_forgets_is_joined_again(fleeting, settings, monkeypatch):
+    settings.CHANNEL_LAYERS = fleeting.layers("core")
+    async with Ear() as here, Ear() as there:
+        layer = ChannelLayerManager().make_backend("default")
+        await layer.flush()
+        await asyncio.sleep(0.5)
+        here.line.say([5])
+        await until(lambda: there.heard == [5])
+
+
+async def test_a_layer_that_hangs_is_given_up(fleeting, settings, monkeypatch, caplog):
+    monkeypatch.setattr(wakeups, "OPERATION_TIMEOUT_SECONDS", 1.5)
+    settings.CHANNEL_LAYERS = fleeting.layers("core")
+    async with Ear() as here:
+        fleeting._process.send_signal(19)  # SIGSTOP
+        try:
+            await until(lambda: not here.line.is_prompt)
+            assert told(caplog, "The channel layer does not work") == 1
+        finally:
+            fleeting._process.send_signal(18)
+        await until(lambda: here.line.is_prompt)
+
+
+# Two processes.
+
+ELSEWHERE = """
+import asyncio, json, os, sys, time, django
+django.setup()
+from django.test import override_settings
+from django_mcp.storage.wakeups import ChannelLayerConnection
+
+async def main():
+    loop, line = asyncio.get_running_loop(), ChannelLayerConnection()
+    line.open(lambda streams: print(json.dumps([time.monotonic(), list(streams)]), flush=True))
+    while not line.is_prompt:
+        await asyncio.sleep(0.01)
+    print("ready", flush=True)
+    await loop.run_in_executor(None, sys.stdin.read)
+    await line.close()
+
+with override_settings(CHANNEL_LAYERS=json.loads(os.environ["LAYERS"])):
+    asyncio.run(main())
+"""
+
+
+class Elsewhere:
+    """Another process, which tells what it hears."""
+
+    def __init__(self, given: dict[str, object]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-X", "dev", "-W", "error", "-c", ELSEWHERE], cwd=ROOT,
+            env=os.environ | {"LAYERS": json.dumps(given),
+                              "DJANGO_SETTINGS_MODULE": "tests.settings"},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "ready\n"
+
+    def heard(self) -> tuple[float, list[int]]:
+        assert self._process.stdout is not None
+        at, streams = json.loads(self._process.stdout.readline())
+        return at, streams
+
+    def end(self) -> str:
+        """What it complained of, besides of a busy machine."""
+        _, complaints = self._process.communicate(timeout=SECONDS)
+        return "".join(one for one in complaints.splitlines(True) if " took " not in one)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", BACKENDS)
+async def test_another_process_hears_within_a_tenth_of_a_second(redis, backend, settings):
+    settings.CHANNEL_LAYERS = given = redis.layers(backend)
+    there = await asyncio.to_thread(Elsewhere, given)
+    took = []
+    async with Ear() as here:
+        for number in range(11):
+            began = time.monotonic()
+            here.line.say([number])
+            at, streams = await asyncio.to_thread(there.heard)
+            assert streams == [number]
+            took.append(at - began)
+            await asyncio.sleep(0.05)
+    assert min(took) < 0.1
+    assert await asyncio.to_thread(there.end) == ""

@@ -1,0 +1,542 @@
+"""The poller: one look for all, as long as there is something to look for."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+from django.db import OperationalError
+from django.utils import timezone
+
+from django_mcp.exceptions import Busy
+from django_mcp.models import DONE, PARKED, RUNNING, Call, Session
+from django_mcp.runtime import threads
+from django_mcp.storage import (
+    calls,
+    event_log,
+    leases,
+    poller,
+    retention,
+    sessions,
+    streams,
+    wakeups,
+)
+from django_mcp.storage import leases as processes
+from django_mcp.storage.jobs import surely
+from tests.unreachable import unreachable
+
+from .loops import Reader, a_loop
+from .rows import ask, call, queries, session
+
+pytestmark = pytest.mark.django_db
+
+
+class Runner:
+    """Writes down what it is told."""
+
+    is_ending = False
+
+    def __init__(self) -> None:
+        self.holding: set[int] = set()
+        self.on: set[int] = set()
+        self.stopped, self.overdue, self.taken, self.resumed = [], [], [], []
+
+    def held(self):
+        return self.holding
+
+    def streams(self):
+        return self.on
+
+    def recheck(self, ids):
+        self.stop(ids)
+
+    def stop(self, ids):
+        self.stopped += ids
+        self.holding -= set(ids)
+
+    def expired(self, overdue):
+        self.overdue.append(overdue)
+
+    def withdrawals(self, session, asks):
+        return [f"{session.pk} no longer waits for {ask}" for ask in asks]
+
+    def resume(self, one):
+        self.resumed.append(one)
+
+    def take_over(self, one):
+        self.taken.append(one)
+
+
+@pytest.fixture
+def runner(loop):
+    made = Runner()
+    loop.do(lambda: setattr(poller.poller(), "runner", made))
+    return made
+
+
+def wake(loop):
+    loop.do(lambda: poller.poller().wake())
+
+
+def is_running(loop) -> bool:
+    task = loop.do(lambda: poller.poller()._task)
+    return task is not None and not task.done()
+
+
+def until_it_ends(loop):
+    made = loop.do(poller.poller)
+    loop.until(lambda: made._task is None or made._task.done())
+
+
+def opened(*made, **options):
+    return streams.open(session(), calls=made or [call()], **options)
+
+
+# While there is something to look for.
+
+
+def test_it_runs_as_long_as_somebody_reads(loop):
+    assert not is_running(loop)
+    reader, other = Reader(loop, opened()), Reader(loop, opened())
+    assert is_running(loop)
+    reader.task.cancel()
+    loop.sleep(0.05)
+    assert is_running(loop)
+    other.task.cancel()
+    until_it_ends(loop)
+    Reader(loop, opened())
+    assert is_running(loop)
+
+
+def test_it_runs_as_long_as_a_call_is_worked_on(loop, runner):
+    one = call(process=leases.lease.hold())
+    opened(one)
+    runner.holding.add(one.pk)
+    wake(loop)
+    loop.sleep(0.1)
+    assert is_running(loop) and not runner.stopped
+    runner.holding.clear()
+    until_it_ends(loop)
+
+
+def test_it_is_one_query_for_all_readers(loop):
+    for _ in range(20):
+        Reader(loop, opened())
+    loop.sleep(0.2)
+    with queries() as done:
+        loop.sleep(0.1)
+    looks = [sql for sql in done() if "stream" in sql.lower()]
+    assert 1 <= len(looks) <= 8 and len(set(looks)) == 1 and "SUM" in looks[0]
+
+
+@pytest.mark.slow
+def test_what_was_seen_by_a_look_that_failed_is_seen_by_the_next(loop, runner, monkeypatch):
+    one = call(process=leases.lease.hold())
+    stream = opened(one)
+    reader = Reader(loop, stream)
+    made = loop.do(poller.poller)
+    loop.run(made._look())
+    runner.holding.add(one.pk)
+    cancelled_of, broken = calls.cancelled_of, [OperationalError("gone")]
+    monkeypatch.setattr(
+        calls, "cancelled_of", lambda *of: raised(broken.pop()) if broken else cancelled_of(*of)
+    )
+    event_log.append(stream.pk, ["a"])
+    assert reader.until(1) and not broken
+
+
+@pytest.mark.slow
+def test_it_goes_on_when_the_log_comes_back(loop, monkeypatch, caplog):
+    stream = opened()
+    reader = Reader(loop, stream)
+    loop.sleep(0.05)
+    totals, broken = streams.totals, [unreachable(), RuntimeError("a bug")]
+
+    def away(ids):
+        if broken:
+            raise broken.pop(0)
+        return totals(ids)
+
+    monkeypatch.setattr(streams, "totals", away)
+    loop.until(lambda: not broken)
+    streams.close(stream.pk)
+    assert reader.ended()
+    assert "cannot be reached: " in caplog.text and "A look at the log failed" in caplog.text
+
+
+def test_who_is_connected_is_not_idle(loop):
+    stream = opened()
+    long_ago = timezone.now() - sessions.TOUCHED * 10
+    Session.objects.update(last_seen=long_ago)
+    Reader(loop, stream)
+    loop.sleep(0.1)
+    assert Session.objects.get().last_seen > long_ago
+
+
+@pytest.mark.slow
+@pytest.mark.django_db(transaction=True)
+def test_what_is_over_is_forgotten_now_and_then(monkeypatch):
+    done = threading.Event()
+    monkeypatch.setattr(retention, "prune", done.set)
+    monkeypatch.setattr(poller, "PRUNE_INTERVAL_SECONDS", 0.05)
+    with a_loop(monkeypatch) as loop:
+        Reader(loop, opened())
+        loop.until(done.is_set)
+
+
+# What happens to calls.
+
+
+def test_a_call_that_was_cancelled_elsewhere_stops(loop, runner):
+    one, other = call(1, process=leases.lease.hold()), call(2, process=leases.lease.hold())
+    stream = opened(one, other)
+    runner.holding |= {one.pk, other.pk}
+    wake(loop)
+    loop.sleep(0.05)
+    calls.cancel(stream.session, "1")
+    loop.until(lambda: runner.stopped == [one.pk])
+    sessions.end(stream.session)
+    loop.until(lambda: runner.stopped == [one.pk, other.pk])
+
+
+def test_questions_that_nobody_answered_time_out(loop, runner):
+    one = call(process="another")
+    stream = opened(one)
+    late = ask("d", seconds=-1)
+    calls.park(one.pk, 0, [late], ["?"], known={}, high_water=None, rounds=1)
+    Reader(loop, stream)
+    (overdue,) = loop.until(lambda: runner.overdue)
+    assert overdue.asks == [late.pk] and overdue.call.pk == one.pk
+    assert overdue.call.process == leases.lease.hold()
+    loop.sleep(0.05)
+    assert len(runner.overdue) == 1
+
+
+@pytest.mark.slow
+def test_a_question_is_withdrawn_by_a_look_that_fails_too(loop, runner, monkeypatch):
+    one = call(process="another")
+    stream = opened(one)
+    late = ask("d", seconds=-1)
+    calls.park(one.pk, 0, [late], ["?"], known={}, high_water=None, rounds=1)
+    monkeypatch.setattr(calls, "orphans", lambda mine: raised(RuntimeError("a bug")))
+    reader = Reader(loop, stream)
+    assert reader.until(2)[1][1] == f"{stream.session_id} no longer waits for {late.pk}"
+    assert not runner.overdue
+
+
+def test_whoever_is_about_to_end_takes_nothing_up(loop, runner):
+    runner.is_ending = True
+    left = call(1, process="nobody")
+    parked = call(2, process="nobody")
+    Reader(loop, opened(left, parked))
+    calls.park(parked.pk, 0, [ask("d", -1)], ["?"], known={}, high_water=None, rounds=1)
+    loop.sleep(0.2)
+    assert not (runner.taken or runner.overdue)
+    runner.is_ending = False
+    loop.until(lambda: runner.taken and runner.overdue)
+
+
+def test_the_calls_of_a_dead_process_are_taken_over(loop, runner, monkeypatch):
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 0.15)
+    processes.begin("dead")
+    running, parked = call(1, process="dead"), call(2, process="dead")
+    stream = opened(running, parked)
+    calls.park(parked.pk, 0, [ask()], ["?"], known={}, high_water=None, rounds=1)
+    Reader(loop, stream)
+    (taken,) = loop.until(lambda: runner.taken)
+    assert (taken.pk, taken.fence, taken.runs) == (running.pk, 1, 1)
+    assert "dead" not in processes.beats()
+    assert Call.objects.get(pk=parked.pk).state == PARKED
+
+
+def test_the_calls_of_a_living_process_are_not(loop, runner, monkeypatch):
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 0.15)
+    processes.begin("alive")
+    stream = opened(call(process="alive"))
+    Reader(loop, stream)
+    for _ in range(20):
+        loop.sleep(0.02)
+        processes.beat("alive")
+    assert not runner.taken
+
+
+def test_one_that_has_left_is_not_waited_for(loop, runner):
+    processes.begin("left")
+    processes.leave("left")
+    Reader(loop, opened(call(process="left")))
+    assert loop.until(lambda: runner.taken)
+
+
+def test_a_process_in_doubt_stops_what_it_holds(loop, runner, monkeypatch):
+    one = call(process=leases.lease.hold())
+    opened(one)
+    runner.holding.add(one.pk)
+    monkeypatch.setattr(type(leases.lease), "is_doubtful", True)
+    wake(loop)
+    loop.until(lambda: runner.stopped == [one.pk])
+    monkeypatch.undo()
+    assert leases.lease.hold() != Call.objects.get(pk=one.pk).process
+
+
+def test_a_claim_that_nobody_learnt_of_is_found(loop, runner):
+    mine = leases.lease.hold()
+    known, unknown = call(1, process=mine), call(2, process=mine)
+    stream = opened(known, unknown)
+    runner.holding.add(known.pk)
+    Reader(loop, stream)
+    loop.sleep(0.1)
+    assert not runner.resumed
+    loop.do(lambda: setattr(poller.poller(), "is_in_doubt", True))
+    (resumed,) = loop.until(lambda: runner.resumed)
+    assert resumed.pk == unknown.pk and resumed.state == RUNNING
+    assert set(Call.objects.values_list("fence", "runs")) == {(0, 0)} and not runner.taken
+    assert not loop.do(lambda: poller.poller().is_in_doubt)
+
+
+def test_what_nobody_works_on_is_found_at_the_second_count(loop, runner, monkeypatch):
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 1.5)
+    opened(unknown := call(process=leases.lease.hold()))
+    Reader(loop, opened())
+    made = loop.do(poller.poller)
+    loop.until(lambda: made._unknown)
+    assert not runner.resumed
+    resumed, *_ = loop.until(lambda: runner.resumed)
+    assert resumed.pk == unknown.pk
+
+
+def test_it_looks_however_much_the_log_has_to_do(loop, runner, monkeypatch):
+    opened(one := call(process=leases.lease.hold()))
+    runner.holding.add(one.pk)
+
+    def full(*given):
+        raise Busy
+
+    monkeypatch.setattr(threads.log, "_submit", full)
+    Call.objects.filter(pk=one.pk).update(cancelled=True, state=DONE)
+    wake(loop)
+    loop.until(lambda: runner.stopped == [one.pk])
+
+
+def test_no_claim_is_recounted_while_one_is_on_its_way(loop, runner):
+    unknown = call(process=leases.lease.hold())
+    Reader(loop, opened(unknown))
+
+    async def claiming():
+        async with poller.poller().claiming():
+            poller.poller().is_in_doubt = True
+            await asyncio.sleep(0.1)
+            assert not runner.resumed
+
+    loop.run(claiming())
+    loop.until(lambda: runner.resumed)
+
+
+def test_a_claim_on_which_the_log_broke_off_is_in_doubt(loop, runner):
+    unknown = call(process=leases.lease.hold())
+    Reader(loop, opened(unknown))
+    broken = [OperationalError("gone")]
+
+    async def claiming():
+        async with poller.poller().claiming():
+            await surely(lambda: broken and raised(broken.pop()))
+
+    loop.run(claiming())
+    (resumed,) = loop.until(lambda: runner.resumed)
+    assert resumed.pk == unknown.pk
+
+
+def raised(error):
+    raise error
+
+
+def test_what_another_loop_works_on_is_known(loop, runner):
+    theirs = call(process=leases.lease.hold())
+    stream = opened(theirs)
+
+    class Elsewhere:
+        def held(self):
+            return {theirs.pk}
+
+    other = asyncio.new_event_loop()
+    try:
+
+        async def attended():
+            poller.poller()._runner = Elsewhere()
+
+        other.run_until_complete(attended())
+        Reader(loop, stream)
+        loop.do(lambda: setattr(poller.poller(), "is_in_doubt", True))
+        loop.until(lambda: not poller.poller.instances()[0][1].is_in_doubt)
+        assert not runner.resumed
+    finally:
+        other.close()
+
+
+# How often it looks.
+
+
+def pause(loop) -> float:
+    return loop.do(lambda: poller.poller()._pause())
+
+
+@pytest.fixture
+def unhurried(monkeypatch):
+    with a_loop(monkeypatch, 0.2) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("cost", "prompt", "expected"),
+    [(0.1, False, 0.2), (0.3, False, 0.3), (9, False, 1.0), (0.1, True, 1.0)],
+)
+def test_a_look_is_followed_by_a_pause(unhurried, cost, prompt, expected):
+    Reader(unhurried, opened())
+
+    def given():
+        poller.poller()._lasting = cost
+        wakeups.line().is_prompt = prompt
+
+    unhurried.do(given)
+    assert pause(unhurried) == pytest.approx(expected)
+
+
+def test_one_look_that_took_long_is_none_of_many(unhurried, monkeypatch):
+    monkeypatch.setattr(poller, "POLL_INTERVAL_SECONDS", 60)  # no other looks than these
+    Reader(unhurried, opened())
+    took = iter((0.001, 5.0, 0.002))
+    made = unhurried.do(poller.poller)
+    seen = made._seen
+    made._seen = lambda *given: replace(seen(*given), cost=next(took))
+
+    async def looks():
+        costs = []
+        for _ in range(3):
+            await made._look()
+            costs.append(made._lasting)
+        return costs
+
+    assert unhurried.run(looks()) == [0.0, 0.001, 0.002]
+
+
+def test_a_ring_from_elsewhere_has_followers_look(unhurried, monkeypatch):
+    monkeypatch.setattr(poller, "POLL_INTERVAL_SECONDS", 20.0)
+    stream = opened()
+    reader = Reader(unhurried, stream)
+    unhurried.sleep(0.3)  # the next look by itself is far away
+    event_log.append(stream.pk, ["a"])
+    unhurried.do(lambda: poller.poller().heard([stream.pk, stream.pk + 1]))
+    began = time.monotonic()
+    assert reader.until(1) == [(1, "a")] and time.monotonic() - began < 10
+
+
+def test_a_ring_for_what_is_worked_on_is_a_look(monkeypatch):
+    with a_loop(monkeypatch, 30) as loop:
+        made, one = Runner(), call(process=leases.lease.hold())
+        stream = opened(one)
+        made.holding.add(one.pk)
+        made.on.add(stream.pk)
+        loop.do(lambda: setattr(poller.poller(), "runner", made))
+        calls.cancel(stream.session, "1")
+        loop.do(lambda: poller.poller().heard([stream.pk + 1]))
+        loop.sleep(0.05)
+        assert not made.stopped
+        loop.do(lambda: poller.poller().heard([stream.pk]))
+        loop.until(lambda: made.stopped == [one.pk])
+
+
+def test_queries_are_as_many_for_one_stream_as_for_many(loop, runner):
+    one = call(process=leases.lease.hold())
+    opened(one)
+    Reader(loop, opened())
+    made = loop.do(poller.poller)
+    made._sweep = poller.PeriodicTimer(lambda: 60.0, at_once=False)
+    made._timing_out = poller.PeriodicTimer(lambda: 0.0)
+
+    def counted():
+        """Nobody else looks meanwhile, and nothing is known from the look before."""
+        task = loop.do(lambda: made._task)
+        loop.do(task.cancel)
+        loop.until(task.done)
+        made._totals = ([], ())
+        with queries() as done:
+            made._seen(made._bell.streams(), (), [one.pk])
+        return len(done())
+
+    few = counted()
+    for _ in range(30):
+        Reader(loop, opened())
+    assert counted() == few
+
+
+@pytest.mark.parametrize(("took", "worked", "cost"), [(0.3, 0.01, 1.2), (0.1, 0.01, 0.5)])
+def test_a_look_is_worth_what_it_takes_and_what_it_works(loop, monkeypatch, took, worked, cost):
+    made = loop.do(poller.poller)
+    clocks = {"perf_counter": iter((10.0, 10.0 + took)), "thread_time": iter((1.0, 1.0 + worked))}
+    for name, times in clocks.items():
+        monkeypatch.setattr(poller.time, name, times.__next__)
+    assert made._seen((), (), ()).cost == pytest.approx(cost)
+
+
+# With nobody to follow and nothing to work on.
+
+
+@pytest.mark.slow
+@pytest.mark.django_db(transaction=True)
+def test_who_looks_after_sessions_looks_after_those_of_the_dead(monkeypatch):
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 1.5)
+    processes.begin("dead")
+    opened(call(process="dead"))
+    with a_loop(monkeypatch) as loop:
+        runner = Runner()
+        loop.do(lambda: setattr(poller.poller(), "runner", runner))
+        (taken,) = loop.until(lambda: runner.taken)
+        assert taken.runs == 1 and is_running(loop)
+        loop.do(lambda: setattr(poller.poller(), "runner", None))
+        loop.until(lambda: not poller.poller.instances()[-1][1]._task)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_begins_to_read_ends_a_long_pause(monkeypatch):
+    with a_loop(monkeypatch) as loop:
+        loop.do(lambda: setattr(poller.poller(), "runner", Runner()))
+        loop.sleep(0.1)
+        stream = opened()
+        reader = Reader(loop, stream)
+        loop.sleep(0.05)
+        event_log.append(stream.pk, ["a"])  # as another process does
+        began = time.monotonic()
+        assert reader.until(1) and time.monotonic() - began < leases.LEASE_SECONDS / 6
+        loop.do(lambda: setattr(poller.poller(), "runner", None))
+
+
+# Looks that hang.
+
+
+def test_a_process_in_doubt_lets_go_though_a_look_hangs(loop, runner, monkeypatch):
+    one = call(process=leases.lease.hold())
+    opened(one)
+    runner.holding.add(one.pk)
+    go_on = threading.Event()
+    monkeypatch.setattr(calls, "cancelled_of", lambda *given: go_on.wait(10) and set())
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 0.4)
+    wake(loop)
+    try:
+        loop._runner.run(asyncio.sleep(0.1))  # a look hangs now
+        monkeypatch.setattr(type(leases.lease), "is_doubtful", True)
+
+        loop._runner.run(asyncio.sleep(0.2))
+        assert not go_on.is_set() and runner.stopped == [one.pk]
+    finally:
+        go_on.set()
+
+
+def test_a_process_that_is_taken_for_dead_takes_over_nothing(loop, runner):
+    mine = leases.lease.hold()
+    made = loop.do(poller.poller)
+    opened(call(process="dead"))
+    processes.end(mine)
+    assert made._orphans(mine) == [] and Call.objects.get().process == "dead"
+    assert leases.lease.hold() != mine

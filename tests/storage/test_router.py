@@ -1,0 +1,101 @@
+"""The router: the log in its own database and nothing else there, tokens with the users."""
+
+from __future__ import annotations
+
+import pytest
+from django.apps import apps
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.db import connections, router
+from django.utils.functional import SimpleLazyObject
+
+from django_mcp.models import Change, Session, Stream, Switch, Token
+from django_mcp.storage import change_log
+from django_mcp.storage.router import DeliveryRouter
+from tests.shop.models import Company
+
+from .rows import given
+
+LOG = sorted(
+    model._meta.model_name for model in apps.get_app_config("django_mcp").get_models()
+    if model not in (Token, Switch, Change)
+)  # fmt: skip
+
+
+ALIASES, CHANGES = ("default", "elsewhere", "shop"), "django_mcp_change"
+
+
+def test_the_log_goes_where_the_setting_says():
+    ours = DeliveryRouter()
+    with given(DATABASE="elsewhere"):
+        assert ours.db_for_read(Session) == ours.db_for_write(Stream) == "elsewhere"
+        assert ours.db_for_read(Token) is ours.db_for_write(User) is None
+    with given(DATABASE="default"):
+        assert ours.db_for_write(Session) == "default"
+
+
+def test_what_is_migrated_where():
+    ours = DeliveryRouter()
+    with given(DATABASE="elsewhere"):
+        for name in LOG:
+            assert ours.allow_migrate("elsewhere", "django_mcp", name) is True
+            assert ours.allow_migrate("default", "django_mcp", name) is False
+        assert ours.allow_migrate("elsewhere", "django_mcp", "token") is False
+        assert ours.allow_migrate("elsewhere", "django_mcp", "switch") is False
+        assert ours.allow_migrate("default", "django_mcp", "token") is None
+        assert ours.allow_migrate("default", "django_mcp", "switch") is None
+        assert ours.allow_migrate("elsewhere", "shop", "company") is False
+        assert ours.allow_migrate("elsewhere", "shop") is False
+        assert ours.allow_migrate("default", "shop", "company") is None
+        assert ours.allow_migrate("elsewhere", "django_mcp") is None
+    with given(DATABASE="default"):
+        assert ours.allow_migrate("default", "django_mcp", "session") is True
+        assert ours.allow_migrate("other", "django_mcp", "session") is False
+        assert ours.allow_migrate("default", "shop", "company") is None
+        assert ours.allow_migrate("default", "django_mcp", "token") is None
+
+
+def test_changes_are_where_rows_are_that_are_registered(monkeypatch):
+    ours = DeliveryRouter()
+    monkeypatch.setattr(change_log, "sources", [lambda: [Company]])
+    monkeypatch.setattr(router, "db_for_write", lambda model: "shop")
+    with given(DATABASE="elsewhere"):
+        migrated = {a: ours.allow_migrate(a, "django_mcp", "change") for a in ALIASES}
+    assert migrated == {"default": False, "elsewhere": True, "shop": True}
+
+
+def test_relations():
+    ours = DeliveryRouter()
+    assert ours.allow_relation(Stream(), Session()) is True
+    assert ours.allow_relation(Token(), User()) is None
+    assert ours.allow_relation(Session(), Company()) is None
+
+
+def test_a_user_who_is_not_loaded_yet_may_be_related_to():
+    """As ``request.user`` is, whose type says nothing of a model."""
+    lazy = SimpleLazyObject(User)
+    assert DeliveryRouter().allow_relation(lazy, Token()) is None
+    assert Token(user=lazy).user is lazy
+
+
+@pytest.mark.django_db
+def test_the_tables_are_there():
+    log, users = (set(_tables(router.db_for_write(model))) for model in (Session, User))
+    ours = {f"django_mcp_{name}" for name in LOG}
+    assert ours <= log and {"django_mcp_token", "django_mcp_switch"} <= users
+    if log != users:
+        assert log == ours | {CHANGES, "django_migrations", *_own_tables(log)}
+        assert not ours & users and CHANGES in users
+
+
+def _tables(alias: str) -> list[str]:
+    return connections[alias].introspection.table_names()
+
+
+def _own_tables(names: set[str]) -> set[str]:
+    return {name for name in names if name.startswith("sqlite_")}
+
+
+@pytest.mark.django_db
+def test_the_models_are_as_the_migrations_say():
+    call_command("makemigrations", "django_mcp", check=True, dry_run=True, verbosity=0)

@@ -1,0 +1,178 @@
+"""`python -m tools test-all [--only sqlite,browser] [--require postgres] [PYTEST ARGUMENTS]`.
+
+Run every test. The tests of what a database does run on each database; all others run on SQLite.
+A suite that cannot run is skipped, and the reason printed. It is a failure if `--require` names it
+or if CI=true; then a test that has to be skipped in it is a failure too. The exit code is 0 only
+if every suite passed.
+"""
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+from tools.databases import why_absent
+from tools.environment import ROOT
+from tools.run import module
+from tools.test import ENVIRON
+
+REPORT = ROOT / "build" / "tests.json"
+
+APART = ("browser", "clients", "conformance", "example_project", "fields")
+
+# What these test depends on the database: locks, transactions, types, the SQL of a queryset.
+ON_EVERY_DATABASE = (
+    "tests/admin",
+    "tests/bridges",
+    "tests/declarations/rows",
+    "tests/declarations/test_model_queries.py",
+    "tests/declarations/test_model_resources.py",
+    "tests/storage",
+    "tests/calls/test_asking.py",
+    "tests/calls/test_breaks.py",
+    "tests/calls/test_durable.py",
+    "tests/calls/test_hearing.py",
+    "tests/calls/test_members.py",
+    "tests/calls/test_once.py",
+    "tests/calls/test_outcomes.py",
+    "tests/calls/test_revocations.py",
+    "tests/calls/test_rounds.py",
+    "tests/calls/test_saves.py",
+    "tests/calls/test_standing.py",
+    "tests/calls/test_takeovers.py",
+    "tests/calls/test_telling.py",
+    "tests/calls/test_visibility.py",
+    "tests/models",
+    "tests/oauth/test_activity.py",
+    "tests/oauth/test_connections.py",
+    "tests/oauth/test_held.py",
+    "tests/oauth/test_issuing.py",
+    "tests/oauth/test_people.py",
+    "tests/oauth/test_register.py",
+    "tests/oauth/test_threats_resource.py",
+    "tests/oauth/test_threats_tokens.py",
+    "tests/oauth/test_verifier.py",
+    "tests/restarts/test_clients.py",
+    "tests/restarts/test_lines.py",
+    "tests/restarts/test_rights.py",
+    "tests/restarts/test_transactions.py",
+    "tests/test_tokens.py",
+    "tests/transports/http/test_resuming.py",
+    "tests/transports/http/test_sessions.py",
+    "--ignore=tests/storage/test_layers.py",
+)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One run of pytest, on one database."""
+
+    label: str
+    paths: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    database: str = "sqlite"
+
+
+# Two processes per core, because many of these tests wait for a process that they started.
+PARALLEL = ("-n", str(2 * (os.cpu_count() or 1)), "--dist", "loadscope", "--no-loadscope-reorder")
+ALONE = ("-n", "0")  # these start several programs at once themselves
+SUITES = {
+    "sqlite": Suite("SQLite", ("tests", *(f"--ignore=tests/{name}" for name in APART)), PARALLEL),
+    "example": Suite("Example project", ("tests/example_project",), PARALLEL),
+    "fields": Suite("Fields", ("tests/fields",), ALONE),
+    "fields-postgres": Suite("Fields Postgres", ("tests/fields",), ALONE, "postgres"),
+    "fields-mariadb": Suite("Fields MariaDB", ("tests/fields",), ALONE, "mariadb"),
+    "browser": Suite("Browser", ("tests/browser",), ALONE),
+    "clients": Suite("Clients", ("tests/clients",), ALONE),
+    "conformance": Suite("Conformance", ("tests/conformance",), ALONE),
+    "postgres": Suite("PostgreSQL", ON_EVERY_DATABASE, PARALLEL, "postgres"),
+    "mariadb": Suite("MariaDB", ON_EVERY_DATABASE, PARALLEL, "mariadb"),
+}
+
+
+@dataclass
+class Result:
+    """The outcome of a suite."""
+
+    label: str
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+    code: int = 0
+    absent: str = ""
+
+    def __str__(self) -> str:
+        if self.absent:
+            return f"{self.label:<16} {'FAILED' if self.code else 'skipped'}: {self.absent}"
+        counts = f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+        verdict = f"FAILED ({self.code})" if self.code else "ok"
+        return f"{self.label:<16} {counts:<40} {self.seconds:6.1f} s  {verdict}"
+
+
+def main(arguments: list[str]) -> int:
+    options, for_pytest = parse(arguments)
+    results = [run(name, name in options.require, for_pytest) for name in options.only or SUITES]
+    report(results)
+    return int(any(result.code for result in results))
+
+
+def parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    parser = argparse.ArgumentParser(prog="python -m tools test-all", allow_abbrev=False)
+    parser.add_argument("--require", type=suites, help="suites that must not be skipped")
+    parser.add_argument("--only", type=suites, default=[], help="suites to run")
+    options, for_pytest = parser.parse_known_args(arguments)
+    if options.require is None:
+        options.require = list(SUITES) if os.environ.get("CI") == "true" else []
+    return options, [argument for argument in for_pytest if argument != "--"]
+
+
+def suites(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if unknown := set(names) - set(SUITES):
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: not one of {', '.join(SUITES)}")
+    return names
+
+
+def run(name: str, required: bool, for_pytest: list[str]) -> Result:
+    suite = SUITES[name]
+    if suite.database != "sqlite" and (absent := why_absent(suite.database)):
+        return Result(suite.label, absent=absent, code=int(required))
+    print(f"\n=== {suite.label} ===", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        xml = Path(folder, "junit.xml")
+        environ = ENVIRON | {
+            "TEST_DATABASE": suite.database,
+            "TEST_EVERY_REVISION": "1",
+            "TESTS_REQUIRED": "1" if required else None,
+        }
+        # `-m ""` takes back the "not slow" of pyproject.toml.
+        arguments = ("-m", "", *suite.options, *suite.paths, *for_pytest, f"--junitxml={xml}")
+        began = time.monotonic()
+        code = module("pytest", *arguments, **environ)
+        seconds = time.monotonic() - began
+        return Result(suite.label, *counted(xml), seconds=seconds, code=code)
+
+
+def counted(xml: Path) -> tuple[int, int, int]:
+    """Return how many tests passed, failed and were skipped, from pytest's own report."""
+    if not xml.exists():
+        return 0, 0, 0
+    counts = next(ElementTree.parse(xml).iter("testsuite")).attrib
+    tests, skipped = int(counts["tests"]), int(counts["skipped"])
+    failed = int(counts["failures"]) + int(counts["errors"])
+    return tests - failed - skipped, failed, skipped
+
+
+def report(results: list[Result]) -> None:
+    REPORT.parent.mkdir(exist_ok=True)
+    REPORT.write_text(json.dumps([asdict(result) for result in results], indent=1))
+    totals = (
+        f"{sum(getattr(result, what) for result in results)} {what}"
+        for what in ("passed", "failed", "skipped")
+    )
+    print("\n" + "\n".join(map(str, results)) + f"\ntests: {', '.join(totals)}", flush=True)
