@@ -13,10 +13,12 @@ ROW = re.compile(r"^\| `([^`]+)` \|")
 
 def documented() -> dict[str, str]:
     """Each row of the page, by its package and field."""
-    found, package = {}, ""
-    for line in PAGE.read_text(encoding="utf-8").splitlines() if PAGE.exists() else ():
+    found: dict[str, str] = {}
+    package, is_in_table = "", False
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
         if heading := HEADING.match(line):
             package = heading[1]
-        elif row := ROW.match(line):
+        is_in_table = line == COLUMNS or (is_in_table and line.startswith("|"))
+        if is_in_table and (row := ROW.match(line)):
             found[f"{package}: {row[1]}"] = line
     return found

@@ -151,9 +151,12 @@ def test_whoever_cannot_tell_lets_nobody_in(monkeypatch, kind):
 @pytest.mark.django_db(transaction=True)
 def test_nobody_knows_before_the_table_is_there(monkeypatch):
     """Where nothing was migrated nothing can be off; where nobody can ask, nothing is known."""
+    # Django caches the table's name in each field. The copies are made before the name changes:
+    # after it, `get_col` would cache the wrong name, and undoing would restore that.
+    columns = [(field, field.get_col("no_such_table")) for field in Switch._meta.fields]
+    for field, column in columns:
+        monkeypatch.setitem(vars(field), "cached_col", column)
     monkeypatch.setattr(Switch._meta, "db_table", "no_such_table")
-    for field in Switch._meta.fields:  # Django caches the table in each field
-        monkeypatch.setitem(vars(field), "cached_col", field.get_col("no_such_table"))
     kill_switches.changed()
     kill_switches.look()
     assert not kill_switches.is_off("default", "tool:add")
