@@ -56,7 +56,7 @@ if os.environ.get("BENCHMARK_OAUTH"):
     OAUTH2_PROVIDER = dot_settings(str(DJANGO_MCP["URL"]))
     DJANGO_MCP |= {
         "VERIFIERS": [
-            "django_mcp.tokens.PersonalAccessTokens",
+            "django_mcp.verifiers.PersonalAccessTokens",
             "django_mcp.oauth.verifier.OAuthTokens",
         ],
         "OAUTH": {"REGISTRATION_RATE": None},

@@ -18,7 +18,7 @@ from oauth2_provider.models import get_access_token_model, get_application_model
 import django_mcp as mcp
 from benchmarks.wires import SECRET
 from django_mcp.oauth.models import ClientProfile, Source
-from django_mcp.protected.metadata import resource
+from django_mcp.verifiers.protected_resource import resource
 
 OTHERS = 1_000  # tokens of the same client, and people who have them
 

@@ -140,7 +140,7 @@ def check_issuers(**kwargs: Any) -> Sequence[CheckMessage]:
     given = getattr(django_settings, "DJANGO_MCP", None) or {}
     if not isinstance(given, dict) or not given.get("VERIFIERS"):
         return []
-    from .issuers.checks import messages
+    from .verifiers.checks import messages
 
     return messages()
 

@@ -40,7 +40,7 @@ DEFAULTS: dict[str, Any] = {
     # Dotted paths of context managers that take the request. They run around the project's code.
     "AROUND": [],
     # Dotted paths of ``TokenVerifier`` classes or objects, tried in this order.
-    "VERIFIERS": ["django_mcp.tokens.PersonalAccessTokens"],
+    "VERIFIERS": ["django_mcp.verifiers.PersonalAccessTokens"],
     # Scopes that clients may request. Clients are told to request the first one.
     "SCOPES": {"mcp": Scope("Use it with your permissions", covers=("*",))},
     # Settings of the embedded authorization server: see ``django_mcp.oauth.conf``.

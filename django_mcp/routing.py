@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .conf import project
 from .declarations.server import servers
-from .protected.bodies import is_limited, pass_on
+from .runtime.view_limits import is_limited, pass_on
 from .transports.http.consumer import MCPConsumer
 from .transports.http.request import Application
 from .transports.http.shutdown import draining

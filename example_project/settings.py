@@ -106,7 +106,7 @@ DJANGO_MCP = {
     "URL": URL,
     "DATABASE": "mcp",
     "VERIFIERS": [
-        "django_mcp.tokens.PersonalAccessTokens",
+        "django_mcp.verifiers.PersonalAccessTokens",
         "django_mcp.oauth.verifier.OAuthTokens",
     ],
 }

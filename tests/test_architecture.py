@@ -17,8 +17,9 @@ LEVELS: list[list[set[str]]] = [
     [{"protocol"}],
     [{"exceptions", "conf", "runtime", "auth"}],
     [{"declarations"}, {"models", "storage", "migrations"}],
-    [{"calls", "changes"}, {"protected"}],
-    [{"bridges"}, {"oauth", "tokens"}, {"issuers"}, {"transports"}],
+    [{"calls", "changes"}],
+    [{"verifiers"}],
+    [{"bridges"}, {"oauth"}, {"transports"}],
     [
         {
             "apps",

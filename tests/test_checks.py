@@ -107,7 +107,7 @@ def test_misspelled_attribute_of_a_verifier_is_an_error(name, words):
         {"AROUND": ("tests.test_checks.around",)},
         {"RATES": {"calls": "1/60", "log": None}},
         {"VERIFIERS": []},
-        {"VERIFIERS": ["django_mcp.tokens.PersonalAccessTokens", "tests.test_checks.Verifier"]},
+        {"VERIFIERS": ["django_mcp.verifiers.PersonalAccessTokens", "tests.test_checks.Verifier"]},
         {"VERIFIERS": ["tests.test_checks.VERIFIER"]},
         {"QUESTION_TIMEOUT": 0.5, "PAGE_SIZE": 1},
         DEFAULTS,

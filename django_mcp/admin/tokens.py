@@ -25,7 +25,7 @@ from django.utils.translation import ngettext
 
 from ..declarations.server import servers
 from ..models import Token
-from ..tokens import check_scopes, revoke, state
+from ..verifiers.personal_tokens import check_scopes, revoke, state
 from .log import ReadOnlyAdmin, is_superuser
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from ..declarations.request import Request
 from ..declarations.schema_summary import forms
 from ..declarations.server import Server, server_named, servers
 from ..exceptions import Misdeclared
-from ..tokens import check_scopes
+from ..verifiers.personal_tokens import check_scopes
 from ..web.clients import TOKEN
 
 PAIR = re.compile(r"(?P<name>[^=:]+)(?P<sign>:?=)(?P<text>.*)", re.S)

@@ -27,7 +27,7 @@ from oauth2_provider.oauth2_backends import OAuthLibCore
 from oauth2_provider.scopes import get_scopes_backend
 from oauthlib.oauth2.rfc6749 import errors
 
-from ..protected.metadata import PORTS, canonical, served
+from ..verifiers.protected_resource import PORTS, canonical, served
 from .client_registry import is_vouched_for
 from .conf import issuer, settings
 from .models import ClientProfile, Source

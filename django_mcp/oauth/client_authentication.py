@@ -45,7 +45,7 @@ from jwcrypto.jwk import JWK
 from jwcrypto.jws import JWS
 from oauth2_provider.cimd import CIMDError, _fetch_slot
 
-from ..protected.metadata import endpoint
+from ..verifiers.protected_resource import endpoint
 from . import client_metadata, registration_rates
 from .client_registry import KnownClients, profile
 from .conf import issuer

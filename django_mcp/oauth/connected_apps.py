@@ -39,8 +39,8 @@ from oauth2_provider.models import (
 from ..auth.scopes import offered
 from ..declarations.server import servers
 from ..models import Token
-from ..protected.metadata import canonical, resource, served
-from ..tokens import revoke
+from ..verifiers.personal_tokens import revoke
+from ..verifiers.protected_resource import canonical, resource, served
 from .authorization_request import SITE, ConsentClient, client, destination, in_words, plain
 from .authorize import guarded, sent_to_login, site
 from .client_registry import is_vouched_for

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from oauth2_provider.settings import oauth2_settings
 
-from ..protected.metadata import Document, endpoint, listed, published, served
+from ..verifiers.protected_resource import Document, endpoint, listed, published, served
 from .conf import SECRETS, issuer, settings
 from .scopes import default_scopes
 

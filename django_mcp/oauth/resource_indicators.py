@@ -23,7 +23,7 @@ from oauth2_provider.oauth2_validators import OAuth2Validator
 from oauthlib.oauth2.rfc6749 import errors
 
 from ..auth.scopes import offered
-from ..protected.metadata import canonical, served
+from ..verifiers.protected_resource import canonical, served
 from .conf import settings
 from .models import Source
 

@@ -34,7 +34,7 @@ from oauth2_provider.models import (
 from oauth2_provider.settings import oauth2_settings
 
 from ..changes import permission_changes
-from ..protected.metadata import served
+from ..verifiers.protected_resource import served
 from .models import Activity, ClientProfile, Consent, Source, TokenBinding
 from .resource_indicators import is_ours
 

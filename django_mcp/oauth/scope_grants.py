@@ -25,7 +25,7 @@ from oauth2_provider.models import (
 )
 
 from ..auth.scopes import broader, offered
-from ..protected.metadata import served
+from ..verifiers.protected_resource import served
 from .conf import settings
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import Any
 
 from django.urls import path, re_path, register_converter
 
-from ..protected.bodies import closes_connections, limits_body
-from ..protected.metadata import PATTERN, cors, protected_resource
+from ..runtime.view_limits import closes_connections, limits_body
+from ..verifiers.protected_resource import PATTERN, cors, protected_resource
 from . import metadata
 from .authorize import MCPAuthorizationView
 from .connected_apps import ConnectionsView

@@ -38,7 +38,7 @@ from oauth2_provider.settings import oauth2_settings
 from ..auth.last_used import LastUsedTimes
 from ..auth.principal import Auth, LookupVerifier, Principal, key_parts
 from ..auth.scopes import offered
-from ..protected.metadata import canonical, challenge, resource
+from ..verifiers.protected_resource import canonical, challenge, resource
 from . import upstream_accounts
 from .activity import uses as theirs
 from .conf import issuer, settings

@@ -60,7 +60,7 @@ from ..declarations.resources import Resource
 from ..declarations.schema_summary import PropertyLine, lines
 from ..declarations.server import address, sse_address
 from ..declarations.tools import Tool
-from ..protected.bodies import closes_connections
+from ..runtime.view_limits import closes_connections
 from .clients import is_open, signs_in, ways
 
 if TYPE_CHECKING:

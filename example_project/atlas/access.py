@@ -13,7 +13,7 @@ from django.utils import timezone
 
 import django_mcp as mcp
 from django_mcp.models import Token
-from django_mcp.tokens import PersonalAccessTokens
+from django_mcp.verifiers.personal_tokens import PersonalAccessTokens
 from example_project.secret import keep
 
 NAME = "the demonstration"

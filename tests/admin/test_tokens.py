@@ -15,9 +15,9 @@ from django.utils import timezone
 
 import django_mcp as mcp
 from django_mcp.models import Token
-from django_mcp.tokens import PersonalAccessTokens
+from django_mcp.verifiers.personal_tokens import PersonalAccessTokens
 
-from ..test_tokens import everything_stored
+from ..verifiers.test_personal_tokens import everything_stored
 
 pytestmark = pytest.mark.urls("tests.admin.urls")
 

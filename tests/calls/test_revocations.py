@@ -10,7 +10,7 @@ from django_mcp.calls import revocations as module
 from django_mcp.calls.revocations import revocations, revoked
 from django_mcp.models import Token
 from django_mcp.testing.environment import TestEnvironment
-from django_mcp.tokens import PersonalAccessTokens, revoke
+from django_mcp.verifiers.personal_tokens import PersonalAccessTokens, revoke
 
 pytestmark = pytest.mark.django_db
 

@@ -22,7 +22,7 @@ from django_mcp.changes import permission_changes
 from django_mcp.changes.change_set import members
 from django_mcp.models import Change, Token
 from django_mcp.storage.change_log import ANYTHING, ROW, declare, watched
-from django_mcp.tokens import revoke
+from django_mcp.verifiers.personal_tokens import revoke
 from tests.shop.models import Company
 
 ALIASES = sorted({"default", settings.DJANGO_MCP["DATABASE"]})

@@ -15,10 +15,11 @@ from django.test import override_settings
 from django_mcp.auth.principal import verifiers
 from django_mcp.checks import check_issuers, check_settings
 from django_mcp.exceptions import InsufficientScope
-from django_mcp.issuers import fetching, introspection, keys
-from django_mcp.protected.metadata import resource
-from tests.issuers.conftest import issuer as issuer
-from tests.issuers.issuer import Issuer
+from django_mcp.verifiers import fetching, introspection
+from django_mcp.verifiers import issuer_keys as keys
+from django_mcp.verifiers.protected_resource import resource
+from tests.verifiers.conftest import issuer as issuer
+from tests.verifiers.issuer import Issuer
 
 from .pages import ROOT, blocks, text
 
@@ -84,7 +85,7 @@ def test_people_are_made_when_they_first_come(project):
 
 
 async def test_who_is_there_twice_is_nobody(server, db):
-    from django_mcp.issuers import JWTTokens
+    from django_mcp.verifiers import JWTTokens
 
     people = get_user_model().objects
     for name in ("a", "b"):

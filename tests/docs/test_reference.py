@@ -109,7 +109,7 @@ def test_signatures_of_methods_are_those_of_the_code(entry):
 
 
 TESTING = "django_mcp.testing."
-VERIFIERS = ("django_mcp.issuers.JWTTokens", "django_mcp.issuers.IntrospectedTokens")
+VERIFIERS = ("django_mcp.verifiers.JWTTokens", "django_mcp.verifiers.IntrospectedTokens")
 # Where attributes are documented that a class has from another one.
 SHARED = {
     "django_mcp.ModelResource": ["django_mcp.Tool", "django_mcp.Resource"],

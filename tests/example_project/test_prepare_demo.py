@@ -7,7 +7,7 @@ from django.core.management import call_command
 from django.db import connection
 
 import django_mcp as mcp
-from django_mcp.tokens import PersonalAccessTokens
+from django_mcp.verifiers.personal_tokens import PersonalAccessTokens
 from example_project.atlas import access, passwords
 from example_project.atlas.models import Trip
 

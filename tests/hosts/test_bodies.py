@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from django_mcp.protected.bodies import MAX_SECONDS
+from django_mcp.runtime.view_limits import MAX_SECONDS
 from tests.oauth.site import APPLICATION, Site
 from tests.servers import Served
 

@@ -19,7 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 import django_mcp
 from django_mcp.declarations.server import Server
 from django_mcp.models import Token
-from django_mcp.tokens import SECRET, PersonalAccessTokens
+from django_mcp.verifiers.personal_tokens import SECRET, PersonalAccessTokens
 from django_mcp.web.clients import CLIENTS, PLACEHOLDER
 from tests.servers import Served, prepare
 from tests.servers import environment as served_environment

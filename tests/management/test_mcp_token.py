@@ -12,7 +12,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from django_mcp.models import Token
-from django_mcp.tokens import SECRET, PersonalAccessTokens
+from django_mcp.verifiers.personal_tokens import SECRET, PersonalAccessTokens
 from tests.spec.process import ROOT, command, environment
 
 

@@ -319,10 +319,10 @@ own = Own()
 @pytest.mark.parametrize(
     ("paths", "fine"),
     [
-        (["django_mcp.tokens.PersonalAccessTokens"], False),
+        (["django_mcp.verifiers.PersonalAccessTokens"], False),
         ([], False),
         (["nowhere.at_all"], False),
-        (["django_mcp.tokens.PersonalAccessTokens", checks.VERIFIER], True),
+        (["django_mcp.verifiers.PersonalAccessTokens", checks.VERIFIER], True),
         (["tests.oauth.test_checks.Own"], True),
         (["tests.oauth.test_checks.own"], True),
     ],
@@ -383,7 +383,9 @@ LOGINS = ["django.contrib.auth.middleware.LoginRequiredMiddleware", f"{__name__}
 def test_who_must_sign_in_is_no_client(name, monkeypatch):
     with override_settings(MIDDLEWARE=[*settings.MIDDLEWARE, "nowhere.at_all", name]):
         assert found() == []
-        monkeypatch.setattr("django_mcp.protected.metadata.protected_resource.login_required", True)
+        monkeypatch.setattr(
+            "django_mcp.verifiers.protected_resource.protected_resource.login_required", True
+        )
         assert found() == ["E031"]
         assert "oauth-protected-resource" in told(checks_of_urls.check_urls)
 

@@ -31,7 +31,7 @@ from django_mcp.oauth.connected_apps import MAX_SHOWN_ACTIVITIES, connections, o
 from django_mcp.oauth.models import Activity, ClientProfile, Consent
 from django_mcp.oauth.revocation import revoke_client
 from django_mcp.oauth.verifier import OAuthTokens
-from django_mcp.tokens import PersonalAccessTokens
+from django_mcp.verifiers.personal_tokens import PersonalAccessTokens
 from django_mcp.web import page as visitors
 from tests.servers import ROOT, environment
 

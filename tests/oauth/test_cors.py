@@ -7,7 +7,7 @@ from django.http import HttpResponse
 from django.test import RequestFactory
 from django.views.decorators.csrf import csrf_exempt
 
-from django_mcp.protected.metadata import cors
+from django_mcp.verifiers.protected_resource import cors
 
 from .test_metadata import AS, OIDC, PR
 

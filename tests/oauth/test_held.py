@@ -15,7 +15,7 @@ from oauth2_provider.models import get_access_token_model, get_grant_model
 import django_mcp as mcp
 from django_mcp.declarations.server import Server, default_server
 from django_mcp.oauth.scope_grants import MAX_READ_TOKENS, held, joined, new
-from django_mcp.protected.metadata import resource
+from django_mcp.verifiers.protected_resource import resource
 
 from . import tokens
 from .conftest import MCP, REDIRECT, VERIFIER

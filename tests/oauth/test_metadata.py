@@ -11,7 +11,7 @@ from django.urls import include, path, reverse
 
 from django_mcp.declarations.server import Server, default_server
 from django_mcp.oauth.conf import dot_settings
-from django_mcp.protected.metadata import resource_metadata_url
+from django_mcp.verifiers.protected_resource import resource_metadata_url
 from tests.storage.rows import given
 
 from .conftest import URL
@@ -312,6 +312,6 @@ def test_it_costs_no_query(web, billing):
 
 
 def test_whose_tokens_nobody_takes_has_no_document(web, billing):
-    with given(VERIFIERS=["django_mcp.tokens.PersonalAccessTokens"]):
+    with given(VERIFIERS=["django_mcp.verifiers.PersonalAccessTokens"]):
         missing(web, PR)
         missing(web, f"{PR}/mcp/billing")

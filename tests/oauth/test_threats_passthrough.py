@@ -19,7 +19,7 @@ import django_mcp as mcp
 from django_mcp.bridges.forms import FormTool
 from django_mcp.bridges.views import ViewTools
 from tests.http import HttpClient
-from tests.test_tokens import everything_stored
+from tests.verifiers.test_personal_tokens import everything_stored
 
 from .tokens import issued
 
@@ -163,7 +163,7 @@ READERS = {
     "transports/http/authentication.py": "who is calling",
     "transports/http/request.py": "which headers there may be once",
     "transports/http/security.py": "what a page may send",
-    "protected/metadata.py": "what a page may send",
+    "verifiers/protected_resource.py": "what a page may send",
     "issuers/fetching.py": "what the project itself is known by, to an issuer",
     "oauth/token_endpoint.py": "by which scheme a client showed its secret",
     "management/doctor/live.py": "a client",

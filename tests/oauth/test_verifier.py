@@ -21,8 +21,8 @@ from django_mcp.oauth import verifier
 from django_mcp.oauth import verifier as rows
 from django_mcp.oauth.models import ClientProfile
 from django_mcp.oauth.verifier import OAuthTokens
-from django_mcp.protected.metadata import resource
 from django_mcp.runtime import threads
+from django_mcp.verifiers.protected_resource import resource
 from tests.storage.rows import given
 
 from .tokens import application, issued, refresh

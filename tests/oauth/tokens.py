@@ -15,7 +15,7 @@ from oauth2_provider.models import (
     set_token_value,
 )
 
-from django_mcp.protected.metadata import resource
+from django_mcp.verifiers.protected_resource import resource
 
 HOUR = timedelta(hours=1)
 

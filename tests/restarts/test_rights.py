@@ -141,7 +141,8 @@ ENDS = {
     "deactivated": "u = User.objects.get(username={0!r}); u.is_active = False; u.save()",
     "deleted": "User.objects.get(username={0!r}).delete()",
     "token revoked": "t = Token.objects.get(user__username={0!r}); "
-    "from django_mcp.tokens import revoke; revoke(Token.objects.filter(pk=t.pk))",
+    "from django_mcp.verifiers.personal_tokens import revoke; "
+    "revoke(Token.objects.filter(pk=t.pk))",
     "token deleted": "Token.objects.get(user__username={0!r}).delete()",
 }
 

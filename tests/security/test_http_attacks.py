@@ -279,7 +279,7 @@ def test_a_listener_is_told_nothing_while_nobody_knows_who_it_is(
         def fail(*args):
             raise error
 
-        broken.setattr("django_mcp.tokens.PersonalAccessTokens.lookup", fail)
+        broken.setattr("django_mcp.verifiers.PersonalAccessTokens.lookup", fail)
         change(client, "ledger://1")
         client.sleep(0.1)
         assert told(talk) == []

@@ -14,9 +14,9 @@ import django_mcp as mcp
 from django_mcp.declarations import server as declared
 from django_mcp.models import Session, Token
 from django_mcp.storage.databases import rows
-from django_mcp.tokens import revoke
+from django_mcp.verifiers.personal_tokens import revoke
 from tests.http import HttpClient
-from tests.test_tokens import everything_stored
+from tests.verifiers.test_personal_tokens import everything_stored
 
 REVISIONS = ["2025-11-25", "2026-07-28"]
 ELSEWHERE = "mcp_" + "a" * 43

@@ -24,11 +24,11 @@ from django_mcp.models import DONE, Call, Event, Session, Stream, Token
 from django_mcp.routing import as_asgi
 from django_mcp.storage import retention, streams
 from django_mcp.storage.streams import states
-from django_mcp.tokens import revoke
 from django_mcp.transports.http import legacy_sse as transport
 from django_mcp.transports.http.request import Exchange
 from django_mcp.transports.http.shutdown import draining
 from django_mcp.transports.http.streams import pings
+from django_mcp.verifiers.personal_tokens import revoke
 from tests.announcing import Announcement, announce
 from tests.client import RpcError
 from tests.http import ELSEWHERE, HttpClient

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
-from django_mcp.tokens import SECRET
+from django_mcp.verifiers.personal_tokens import SECRET
 from django_mcp.web.clients import CLIENTS, HINT, PLACEHOLDER, client, shell
 
 URL, TOKEN = "https://shop.example/mcp", "mcp_" + "aB3-_x9" * 6 + "z"

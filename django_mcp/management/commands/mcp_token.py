@@ -16,7 +16,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from ...models import Token
-from ...tokens import SECRET, VALID, revoke, state
+from ...verifiers.personal_tokens import SECRET, VALID, revoke, state
 from ..arguments import UNMIGRATED, checked, named, unmigrated, user_named
 from ..output import table
 

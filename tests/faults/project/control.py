@@ -21,7 +21,7 @@ from django.urls import path
 from django.utils import timezone
 
 from django_mcp.models import Stream, Token
-from django_mcp.tokens import revoke
+from django_mcp.verifiers.personal_tokens import revoke
 
 from . import mcp, sabotage
 from .mcp import GATES

@@ -66,7 +66,7 @@ ROWS = (
     ),
     Mutation(
         "T10", "long bodies are not read",
-        (Edit("protected/bodies.py", "if len(body) > MAX_BYTES:", "if False:"),),
+        (Edit("runtime/view_limits.py", "if len(body) > MAX_BYTES:", "if False:"),),
         ("test_long_body_is_refused_before_it_is_read",),
     ),
     Mutation(

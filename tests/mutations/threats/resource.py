@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..mutation import Edit, Mutation
 
-VERIFIER, DOCUMENTS = "oauth/verifier.py", "protected/metadata.py"
+VERIFIER, DOCUMENTS = "oauth/verifier.py", "verifiers/protected_resource.py"
 CHALLENGES = "transports/http/security.py"
 CALLERS, GUARDS = "transports/http/authentication.py", "transports/http/security.py"
 SESSION = ("test_a_session_is_its_users_and_its_clients_alone",)
@@ -38,7 +38,7 @@ ROWS = (
     ),
     Mutation(
         "T5", "nobody's name and no query is in a name",
-        (Edit("protected/metadata.py",
+        (Edit("verifiers/protected_resource.py",
               'if not (scheme and host) or "@" in parts.netloc or parts.query or "#" in uri:',
               "if not (scheme and host):"),),
         ELSEWHERE,
@@ -189,7 +189,7 @@ ROWS = (
     ),
     Mutation(
         "T21", "no page is let in with credentials",
-        (Edit("protected/metadata.py", "    response.headers.pop(CREDENTIALS, None)\n",
+        (Edit("verifiers/protected_resource.py", "    response.headers.pop(CREDENTIALS, None)\n",
               '    response[CREDENTIALS] = "true"\n'),),
         ("test_pages_of_any_origin_may_get_tokens_without_credentials",),
     ),

@@ -6,6 +6,7 @@ from ..mutation import Edit, Mutation
 
 REDEEMING, REFRESHING = "oauth/authorization_codes.py", "oauth/refresh_tokens.py"
 TARGETS, VALIDATORS = "oauth/resource_indicators.py", "oauth/validators.py"
+PROTECTED = "verifiers/protected_resource.py"
 AT_ONCE = "test_a_code_is_redeemed_once_by_eight_at_once"
 
 ROWS = (
@@ -136,12 +137,12 @@ ROWS = (
     ),
     Mutation(
         "T6", "spellings of one name are one",
-        (Edit("protected/metadata.py", '{at}{parts.path.rstrip(\'/\')}"', '{at}{parts.path}"'),),
+        (Edit(PROTECTED, '{at}{parts.path.rstrip(\'/\')}"', '{at}{parts.path}"'),),
         ("test_spellings_of_one_name_are_one",),
     ),
     Mutation(
         "T6", "what is no URI is no error of ours",
-        (Edit("protected/metadata.py", "    except ValueError:", "    except ZeroDivisionError:"),),
+        (Edit(PROTECTED, "    except ValueError:", "    except ZeroDivisionError:"),),
         ("test_no_token_is_for_what_is_no_server_of_ours",),
         by="ValueError",
     ),

@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import jwt
 
-from tests.issuers.issuer import public, rsa_key, say
+from tests.verifiers.issuer import public, rsa_key, say
 
 CLIENT, SECRET = "shop", "s3cret-of-the-shop"
 JSON = dict[str, Any]

@@ -505,7 +505,7 @@ def use(settings):
     return used
 
 
-PERSONAL = "django_mcp.tokens.PersonalAccessTokens"
+PERSONAL = "django_mcp.verifiers.PersonalAccessTokens"
 
 
 def test_verifiers_are_asked_in_their_order(http, private, alice, secret, use):

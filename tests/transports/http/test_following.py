@@ -17,11 +17,11 @@ from django_mcp.protocol.revisions import LATEST
 from django_mcp.storage import calls
 from django_mcp.storage.jobs import surely
 from django_mcp.storage.leases import lease
-from django_mcp.tokens import revoke
 from django_mcp.transports.http import shutdown as ends
 from django_mcp.transports.http import streams
 from django_mcp.transports.http.authentication import until
 from django_mcp.transports.http.shutdown import draining
+from django_mcp.verifiers.personal_tokens import revoke
 from tests.announcing import Announcement, announce
 from tests.storage.rows import given
 

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 
 import django_mcp as mcp
 from django_mcp.auth.principal import LookupVerifier
-from django_mcp.tokens import PersonalAccessTokens
+from django_mcp.verifiers.personal_tokens import PersonalAccessTokens
 
 asked: list[tuple[str, str]] = []
 

@@ -16,19 +16,19 @@ from django.core.checks import CheckMessage, Error, Warning
 from django.urls import Resolver404, resolve
 
 from ..auth.principal import verifiers
-from ..protected.metadata import PATH, protected_resource
-from .issued import IssuedTokens
+from .external_tokens import ExternalTokens
+from .protected_resource import PATH, protected_resource
 
-HINT = 'path("", include("django_mcp.issuers.urls")), first in ROOT_URLCONF.'
+HINT = 'path("", include("django_mcp.verifiers.urls")), first in ROOT_URLCONF.'
 
 
 def messages() -> Sequence[CheckMessage]:
-    """Return the warnings and errors. Return none if no verifier is an ``IssuedTokens``."""
+    """Return the warnings and errors. Return none if no verifier is an ``ExternalTokens``."""
     try:
         asked = verifiers()
     except Exception:
         return []
-    if not any(isinstance(one, IssuedTokens) for one in asked):
+    if not any(isinstance(one, ExternalTokens) for one in asked):
         return []
     return [*_hidden(), *_shown_around(asked)]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from django_mcp.issuers import fetching
-from django_mcp.issuers.fetching import IssuerUnavailable, fetch, is_safe
+from django_mcp.verifiers import fetching
+from django_mcp.verifiers.fetching import IssuerUnavailable, fetch, is_safe
 
 from .issuer import Issuer, say
 

@@ -22,14 +22,14 @@ from django.db.models import QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from .auth.last_used import LastUsedTimes
-from .auth.principal import Auth, LookupVerifier, Principal, key_parts
-from .auth.scopes import NAME
-from .changes import permission_changes
-from .models import Token
+from ..auth.last_used import LastUsedTimes
+from ..auth.principal import Auth, LookupVerifier, Principal, key_parts
+from ..auth.scopes import NAME
+from ..changes import permission_changes
+from ..models import Token
 
 if TYPE_CHECKING:
-    from .declarations.server import Server
+    from ..declarations.server import Server
 
 SECRET = re.compile(r"mcp_[A-Za-z0-9_-]{43}")
 KEY = re.compile(r"token-([1-9][0-9]{0,17})")

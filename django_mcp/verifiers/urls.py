@@ -9,7 +9,7 @@ from typing import Any
 
 from django.urls import re_path
 
-from ..protected.metadata import PATTERN, protected_resource
+from .protected_resource import PATTERN, protected_resource
 
-app_name = "django_mcp_issuers"
+app_name = "django_mcp_verifiers"
 urlpatterns: list[Any] = [re_path(PATTERN, protected_resource, name="protected-resource")]

@@ -1,6 +1,6 @@
 """Claims of external issuers' tokens, and the base class of their verifiers.
 
-``IssuedTokens`` accepts a token only if it names this server or the configured audience, has the
+``ExternalTokens`` accepts a token only if it names this server or the configured audience, has the
 required scopes, and the project's function finds an active user for its claims. That function gets
 only verified claims. The reason of a rejection is logged, without the token, and not sent. The
 exception is a missing scope, which the response names.
@@ -32,9 +32,9 @@ from django.core.exceptions import (
 
 from ..auth.principal import Auth, Principal
 from ..exceptions import InsufficientScope
-from ..protected.metadata import canonical, challenge, resource
 from ..runtime import threads
 from .fetching import is_safe
+from .protected_resource import canonical, challenge, resource
 
 if TYPE_CHECKING:
     from ..declarations.server import Server
@@ -152,7 +152,7 @@ logger = logging.getLogger("django_mcp")
 FindUser = Callable[[dict[str, Any]], Any]
 
 
-class IssuedTokens:
+class ExternalTokens:
     """Base class of the ``TokenVerifier`` classes for tokens of one issuer."""
 
     def __init__(

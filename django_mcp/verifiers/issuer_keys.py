@@ -23,8 +23,8 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 
 from ..exceptions import Busy
+from .external_tokens import NoToken
 from .fetching import UNKNOWN, IssuerUnavailable, RunningRequests, fetch
-from .issued import NoToken
 
 try:
     import jwt

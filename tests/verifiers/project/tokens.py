@@ -4,7 +4,7 @@ import os
 
 from django.contrib.auth.models import User
 
-from django_mcp.issuers import IntrospectedTokens, JWTTokens
+from django_mcp.verifiers import IntrospectedTokens, JWTTokens
 
 
 def by_name(claims):

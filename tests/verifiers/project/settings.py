@@ -10,7 +10,7 @@ sys.modules.update(dict.fromkeys(("oauth2_provider", "oauthlib", "jwcrypto")))  
 
 SECRET_KEY = "only for the tests"
 ALLOWED_HOSTS = ["127.0.0.1"]
-ROOT_URLCONF = "tests.issuers.project.urls"
+ROOT_URLCONF = "tests.verifiers.project.urls"
 USE_TZ = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 DATABASES = {"default": sqlite(Path(os.environ["SERVED_FOLDER"]) / "db.sqlite3")}
@@ -18,7 +18,7 @@ INSTALLED_APPS = [
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django_mcp",
-    "tests.issuers.project",
+    "tests.verifiers.project",
 ]
 MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",

@@ -19,9 +19,10 @@ from django.core.exceptions import ImproperlyConfigured
 import django_mcp as mcp
 from django_mcp.auth.principal import ChallengingVerifier, IssuingVerifier
 from django_mcp.exceptions import Busy, InsufficientScope
-from django_mcp.issuers import JWTTokens, keys
-from django_mcp.issuers.keys import ALGORITHMS, read_key
-from django_mcp.protected.metadata import resource
+from django_mcp.verifiers import JWTTokens
+from django_mcp.verifiers import issuer_keys as keys
+from django_mcp.verifiers.issuer_keys import ALGORITHMS, read_key
+from django_mcp.verifiers.protected_resource import resource
 from tests.storage.rows import given
 
 from .issuer import HOUR, MAKE, Issuer, public, rsa_key, unsigned

@@ -11,13 +11,13 @@ from django.urls import include, path
 
 from django_mcp.auth import principal
 from django_mcp.checks import check_issuers, check_settings
-from django_mcp.issuers import IntrospectedTokens, JWTTokens
+from django_mcp.verifiers import IntrospectedTokens, JWTTokens
 from tests.servers import ROOT
 from tests.storage.rows import given
 
 NAME = "https://id.example"
-PERSONAL = "django_mcp.tokens.PersonalAccessTokens"
-HERE = "tests.issuers.test_checks"
+PERSONAL = "django_mcp.verifiers.PersonalAccessTokens"
+HERE = "tests.verifiers.test_checks"
 
 
 def nobody(claims):
@@ -29,7 +29,7 @@ ASKED = IntrospectedTokens(NAME, user=nobody, client_id="a", client_secret="b")
 
 
 class with_ours:
-    urlpatterns = [path("", include("django_mcp.issuers.urls"))]
+    urlpatterns = [path("", include("django_mcp.verifiers.urls"))]
 
 
 class with_oauth:
@@ -41,7 +41,7 @@ class with_nothing:
 
 
 class with_another:
-    urlpatterns = [path("<path:rest>", nobody), path("", include("django_mcp.issuers.urls"))]
+    urlpatterns = [path("<path:rest>", nobody), path("", include("django_mcp.verifiers.urls"))]
 
 
 def found(*verifiers, urls=with_ours):
@@ -92,7 +92,7 @@ sys.modules["jwt"] = None
 from django.core.exceptions import ImproperlyConfigured
 from django.conf import settings
 settings.configure()
-import django_mcp.issuers as issuers
+import django_mcp.verifiers as issuers
 assert issuers.IntrospectedTokens
 try:
     issuers.JWTTokens

@@ -21,9 +21,9 @@ from oauth2_provider.models import (
 
 from django_mcp.auth.principal import ChallengingVerifier, IssuingVerifier
 from django_mcp.exceptions import Busy
-from django_mcp.issuers import IntrospectedTokens, introspection
 from django_mcp.oauth.verifier import OAuthTokens
-from django_mcp.protected.metadata import resource
+from django_mcp.verifiers import IntrospectedTokens, introspection
+from django_mcp.verifiers.protected_resource import resource
 from tests.storage.rows import given
 
 from .issuer import CLIENT, HOUR, SECRET, say, unsigned
@@ -236,7 +236,7 @@ async def test_an_issuer_that_is_gone(issuer, introspected, server, aud):
 async def test_only_so_many_are_asked_about_at_once(
     issuer, introspected, server, alice, aud, monkeypatch
 ):
-    monkeypatch.setattr("django_mcp.issuers.fetching.MAX_CONCURRENT_REQUESTS", 3)
+    monkeypatch.setattr("django_mcp.verifiers.fetching.MAX_CONCURRENT_REQUESTS", 3)
     verifier = introspected()
     issuer.opaque(TOKEN, aud)
     issuer.gate.clear()
@@ -251,7 +251,7 @@ async def test_only_so_many_are_asked_about_at_once(
 
 
 async def test_nobody_waits_for_long(issuer, introspected, server, aud, monkeypatch):
-    monkeypatch.setattr("django_mcp.issuers.fetching.WAIT_SECONDS", 0.1)
+    monkeypatch.setattr("django_mcp.verifiers.fetching.WAIT_SECONDS", 0.1)
     verifier = introspected()
     issuer.gate.clear()
     with pytest.raises(Busy):

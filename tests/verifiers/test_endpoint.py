@@ -12,15 +12,15 @@ from django.test import override_settings
 from django.urls import include, path
 
 import django_mcp as mcp
-from django_mcp.issuers import keys
 from django_mcp.models import Token
 from django_mcp.oauth.verifier import OAuthTokens
-from django_mcp.protected.metadata import resource
-from django_mcp.tokens import PersonalAccessTokens
+from django_mcp.verifiers import issuer_keys as keys
+from django_mcp.verifiers.personal_tokens import PersonalAccessTokens
+from django_mcp.verifiers.protected_resource import resource
 from tests.http import HttpClient
 
 pytestmark = pytest.mark.django_db
-URLS = ["django_mcp.issuers.urls", "django_mcp.oauth.urls"]
+URLS = ["django_mcp.verifiers.urls", "django_mcp.oauth.urls"]
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
 
+from .external_tokens import Claims, ExternalTokens, FindUser, NoToken, checked, claims_of, expiry
 from .fetching import Discovery
-from .issued import Claims, FindUser, IssuedTokens, NoToken, checked, claims_of, expiry
-from .keys import ALGORITHMS, IssuerKeys, header_of, verified
+from .issuer_keys import ALGORITHMS, IssuerKeys, header_of, verified
 
 if TYPE_CHECKING:
     from ..declarations.server import Server
@@ -29,7 +29,7 @@ REQUIRED_BY_RFC9068 = (
 )  # RFC 9068, 2.2, besides the claims that every token must have
 
 
-class JWTTokens(IssuedTokens):
+class JWTTokens(ExternalTokens):
     """The ``TokenVerifier`` for JWT access tokens of one issuer.
 
     - ``issuer``: its identifier, exactly as in the ``iss`` claim of its tokens

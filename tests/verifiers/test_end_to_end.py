@@ -26,8 +26,8 @@ from .issuer import CLIENT, SECRET, Issuer
 
 pytestmark = pytest.mark.slow
 
-SETTINGS = "tests.issuers.project.settings"
-APPLICATION = "tests.issuers.project.asgi:application"
+SETTINGS = "tests.verifiers.project.settings"
+APPLICATION = "tests.verifiers.project.asgi:application"
 ALICE = "from django.contrib.auth.models import User; User.objects.create_user('alice')"
 SECOND = f"""
 from django.contrib.auth.models import User
@@ -107,7 +107,7 @@ async def refused(shop: Shop, token: str | None) -> httpx2.Response:
 
 async def test_a_client_with_a_token_of_another_issuer(tmp_path):
     with Issuer() as issuer:
-        shop = Shop(tmp_path, "tests.issuers.project.tokens.signed", ISSUER=issuer.name)
+        shop = Shop(tmp_path, "tests.verifiers.project.tokens.signed", ISSUER=issuer.name)
         assert "no issues" in shop.manage("check", "--fail-level", "WARNING")
         with shop.serve() as served:
             token = issuer.token(shop.endpoint)
@@ -129,8 +129,8 @@ async def test_another_django_is_asked_about_its_tokens(tmp_path):
     there.mkdir()
     here.mkdir()
     site = Site(there)
-    site.environ["DJANGO_SETTINGS_MODULE"] = "tests.issuers.elsewhere.settings"
-    shop = Shop(here, "tests.issuers.project.tokens.asked", INTROSPECTS=site.origin)
+    site.environ["DJANGO_SETTINGS_MODULE"] = "tests.verifiers.elsewhere.settings"
+    shop = Shop(here, "tests.verifiers.project.tokens.asked", INTROSPECTS=site.origin)
     site.run(SECOND.replace("RESOURCE", shop.endpoint))
     with site.serve(), shop.serve() as served:
         assert await whoami(shop.endpoint, "good") == "alice"

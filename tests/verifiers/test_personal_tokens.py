@@ -21,12 +21,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import django_mcp as mcp
-from django_mcp import tokens
 from django_mcp.auth import last_used as uses
 from django_mcp.exceptions import Busy
 from django_mcp.models import Token
 from django_mcp.runtime import threads
-from django_mcp.tokens import PersonalAccessTokens, check_scopes, revoke
+from django_mcp.verifiers import personal_tokens as tokens
+from django_mcp.verifiers.personal_tokens import PersonalAccessTokens, check_scopes, revoke
 
 VERIFIER = PersonalAccessTokens()
 SECOND = timedelta(seconds=1)

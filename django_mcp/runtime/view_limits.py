@@ -25,7 +25,7 @@ from django.db import connections
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.urls import resolve
 
-from ..runtime.environment import environment
+from .environment import environment
 
 View = Callable[..., HttpResponseBase]
 
@@ -63,7 +63,7 @@ def _in_transaction() -> bool:
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 MAX_BYTES = 65_536
 MAX_SECONDS = 10.0  # for the whole body
-NAMESPACES = {"django_mcp_oauth", "django_mcp_oauth_fallback", "django_mcp_issuers"}
+NAMESPACES = {"django_mcp_oauth", "django_mcp_oauth_fallback", "django_mcp_verifiers"}
 # Where views of these namespaces can be. The URLconf is asked only about such paths.
 FIRST_SEGMENTS, WELL_KNOWN = {"oauth", "authorize", "token", "register"}, "/.well-known/"
 TOO_LARGE = 413, f"The body has more than {MAX_BYTES} bytes."

@@ -25,8 +25,16 @@ from django.utils import timezone
 
 from ..exceptions import Busy
 from ..runtime import threads
+from .external_tokens import (
+    Claims,
+    ExternalTokens,
+    FindUser,
+    NoToken,
+    checked,
+    expiry,
+    is_of_others,
+)
 from .fetching import UNKNOWN, Discovery, IssuerUnavailable, RunningRequests, fetch
-from .issued import Claims, FindUser, IssuedTokens, NoToken, checked, expiry, is_of_others
 
 if TYPE_CHECKING:
     from ..declarations.server import Server
@@ -37,7 +45,7 @@ RECHECKED = timedelta(minutes=5)  # until open streams and calls have to be veri
 logger = logging.getLogger("django_mcp")
 
 
-class IntrospectedTokens(IssuedTokens):
+class IntrospectedTokens(ExternalTokens):
     """The ``TokenVerifier`` for tokens that are verified by introspection at one issuer.
 
     ``client_id`` and ``client_secret`` authenticate this project at the introspection endpoint.

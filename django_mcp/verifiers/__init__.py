@@ -1,0 +1,36 @@
+"""
+Token verifiers, for the setting ``VERIFIERS``, and the metadata that names their issuers.
+
+``PersonalAccessTokens`` verifies tokens of this site. ``JWTTokens`` and ``IntrospectedTokens``
+verify tokens of an external authorization server, such as Auth0, Entra, Keycloak or Okta. They need
+neither ``django_mcp.oauth`` nor django-oauth-toolkit: a project creates one object per issuer. Each
+class is imported when it is first used, so only projects with ``JWTTokens`` need its JWT library.
+
+``protected_resource`` publishes which issuers a server accepts (RFC 9728).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .introspection import IntrospectedTokens as IntrospectedTokens
+    from .jwt_tokens import JWTTokens as JWTTokens
+    from .personal_tokens import PersonalAccessTokens as PersonalAccessTokens
+
+_MODULES = {
+    "IntrospectedTokens": "introspection",
+    "JWTTokens": "jwt_tokens",
+    "PersonalAccessTokens": "personal_tokens",
+}
+
+__all__ = ["IntrospectedTokens", "JWTTokens", "PersonalAccessTokens"]
+
+
+if not TYPE_CHECKING:  # with __getattr__, type checkers would accept any name
+
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f".{_MODULES[name]}", __name__), name)

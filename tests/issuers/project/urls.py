@@ -1,3 +1,0 @@
-from django.urls import include, path
-
-urlpatterns = [path("", include("django_mcp.issuers.urls"))]
