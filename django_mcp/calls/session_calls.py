@@ -35,7 +35,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..auth.principal import anonymous
-from ..changes.feed import SessionState
+from ..changes.broadcaster import SessionState
 from ..conf import settings
 from ..declarations.request import NoNotifier
 from ..declarations.server import Server, server_named

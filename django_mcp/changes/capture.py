@@ -27,7 +27,7 @@ from ..runtime.environment import environment
 from ..storage import change_log
 from ..storage.change_log import ANYTHING, ROW, ROWS, STANDING, USER, NumberedChange, watched
 from ..storage.wakeups import ring_for_changes
-from .change_set import bulletin
+from .change_set import change_set_for
 from .subscriptions import is_heard, spread
 
 logger = logging.getLogger("django_mcp")
@@ -122,7 +122,7 @@ def tell_here(found: Iterable[tuple[str, Any]]) -> None:
         return
     said = [NumberedChange(0, kind, subject) for kind, subject in found]
     for server in servers():
-        if news := bulletin(server, said):
+        if news := change_set_for(server, said):
             # No query for the members of changed groups here: treat all users as concerned.
             news.users.update({"": None} if news.groups else {})
             spread(server.name, news)

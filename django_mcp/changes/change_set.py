@@ -1,8 +1,8 @@
 """
 Change sets: what changed, as far as the clients of one server may be notified of it.
 
-`bulletin` turns rows of the change log into a change set, without a query: a change names its rows,
-and the URIs of their resources follow from the keys. Each thing is in a change set once.
+`change_set_for` turns rows of the change log into a change set, without a query: a change names its
+rows, and the URIs of their resources follow from the keys. Each thing is in a change set once.
 
 A change of a group names the group alone, however many its members are. `resolved` finds those of
 the given users who are members, in queries of a limited size. If the query fails or there are too
@@ -65,7 +65,7 @@ def everything() -> ChangeSet:
     return ChangeSet(everything={"": None})
 
 
-def bulletin(server: Server, found: Iterable[NumberedChange]) -> ChangeSet:
+def change_set_for(server: Server, found: Iterable[NumberedChange]) -> ChangeSet:
     """Return the change set of these changes for the clients of ``server``."""
     made, by_label = ChangeSet(), resources(server)
     for one in found:

@@ -1,19 +1,15 @@
-"""Notify sessions of changes: one process claims a page of changes and writes the events.
+"""
+Follow the change logs: one task of each event loop reads them, and passes the changes on.
 
-A page is delivered once. The cursor moves in the transaction that writes the events
-(``storage.change_log.tell``). If a session has no stream, its notification is stored as a mark and
-sent when there is one. Several changes of one thing become one notification.
+``ChangeFeed`` reads the change log of each database after a cursor in memory. It passes each page
+once to its followers: the listeners that are connected to this process, and the permission checks
+of running calls. If changes may have been missed, followers receive ``everything``.
 
-``told`` finds the sessions of a change set. A session is notified of what it can see now or could
-see before. Visibility is queried once for each principal and host, however many sessions it has,
-and all users are loaded together.
+Sessions belong to no process, so their cursors are in the database. The feed tells the broadcaster
+how far the logs have come, and the broadcaster competes with other processes for the next page.
 
-``ChangeBroadcaster`` claims pages. Changes of what lists show have a cursor of their own for each
-database. All processes together handle these at most once in ``LISTING_INTERVAL_SECONDS``, and then
-up to ``MAX_PAGES_AT_ONCE`` pages at once.
-
-``SessionState`` is what methods may change in a session (``call_state.ClientSession``). A change is
-committed, and so valid in every process, before the method returns.
+Changes of what lists show are frequent and cost queries. The feed passes them on at most once in
+``LISTING_INTERVAL_SECONDS``.
 """
 
 from __future__ import annotations
@@ -21,681 +17,295 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Protocol
 
-from ..calls import listing
-from ..calls.execution import surrounded_job
-from ..calls.methods import capabilities
-from ..calls.session_callers import in_pages, load_all
-from ..calls.visibility import label_in, visible
-from ..declarations.request import Request
-from ..declarations.server import server_named, servers
+from ..declarations.server import servers
 from ..exceptions import Busy
-from ..models import Session
-from ..protocol.jsonrpc import Id, MethodNotFound, encode
-from ..protocol.revisions import REVISIONS, encode_notification
 from ..runtime import threads
-from ..runtime.environment import environment
 from ..runtime.runtime import Service
-from ..storage import change_log, sessions, streams
-from ..storage.change_log import (
-    ANYTHING,
-    INTERESTS_RENEWAL_SECONDS,
-    ChangeLogState,
-    ClaimedChanges,
-    NumberedChange,
-    Page,
-    VisibleUris,
-)
-from ..storage.databases import digest_of, one_transaction
-from ..storage.jobs import BROKEN, is_away, reconnecting, surely
-from ..storage.leases import lease
-from ..storage.poller import Tips, watch
-from ..storage.wakeups import StreamWakeup, doorbell, ring
-from . import api
-from .change_set import ChangeSet, bulletin, everything, resolved
-from .listeners import LISTING_INTERVAL_SECONDS, listed
-from .subscriptions import (
-    BUSY_RETRY_SECONDS,
-    LATER,
-    LISTS,
-    URIS_PER_CHECK,
-    start_listening,
-    stop_listening,
-)
-
-if TYPE_CHECKING:
-    from ..declarations.server import Server
+from ..storage import change_log, poller
+from ..storage.change_log import INTERESTS_RENEWAL_SECONDS, ChangeLogState, Page
+from ..storage.databases import LOCKS, codes
+from ..storage.jobs import BROKEN, reconnecting
+from ..storage.poller import COST_FACTOR
+from ..storage.wakeups import doorbell, line
+from .change_set import ChangeSet, change_set_for, everything
 
 logger = logging.getLogger("django_mcp")
-URI, PAGE = "uri:", "page:"  # prefixes of marks. Marks without one are names of lists.
-LOOKUP_CONCURRENCY = 4  # principals whose visibility is queried at the same time
-
-Owner = tuple[str, str, str]  # the key of a principal, the scopes of its token, and the host
-
-
-@dataclass
-class SessionNotifications:
-    """The notifications of one page of changes, as marks by session id.
-
-    ``saw`` has the new visibility of subscriptions: the id, whether visible, and the row.
-    ``turn`` is the name of the cursor. Visibility in lists is stored for each cursor.
-    """
-
-    turn: str = ""
-    marks: defaultdict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
-    saw: list[tuple[int, bool, str]] = field(default_factory=list)
-    by_session: dict[int, int] = field(default_factory=dict)  # the session of each subscription
-    pages: dict[str, list[int]] = field(default_factory=dict)  # sessions of each completed page
-    # What principals can see in lists, by the name of the snapshot, where it has changed.
-    seen: dict[str, VisibleUris] = field(default_factory=dict)
-
-
-@dataclass
-class AffectedPrincipal:
-    """The sessions and subscriptions of one principal at one host.
-
-    ``name`` is the key of its ``VisibilitySnapshot``, and ``living`` has the ids of its sessions.
-    """
-
-    name: str
-    user: str | None
-    scopes: list[str] | None
-    owner: str
-    host: str
-    subscriptions: list[sessions.SessionSubscription] = field(default_factory=list)
-    living: list[int] = field(default_factory=list)
-    before: Sequence[str] = field(default_factory=list)  # digests of what it could see in lists
-
-
-async def told(server: Server, news: ChangeSet, into: SessionNotifications) -> None:
-    """Add to ``into`` the notifications for the sessions of a server."""
-    concerned: dict[Owner, AffectedPrincipal] = {}
-    where = into.turn, server.name
-    everybody = await _living(server, news)
-    news = await resolved(news, (one.user for one in everybody))
-    for one in await _subscribed(server, news):
-        _of(concerned, one, where).subscriptions.append(one)
-    for living in everybody if _is_for_lists(news) else ():
-        _of(concerned, living, where).living.append(living.session)
-    for id in news.pages:
-        waiting = await surely(sessions.subscribers, server.name, listing.PREFIX + id)
-        into.pages[id] = waiting
-        for session in waiting:
-            into.marks[session].append(PAGE + id)
-    if concerned:
-        await _look_at_all(server, news, list(concerned.values()), into)
-
-
-def _of(
-    found: dict[Owner, AffectedPrincipal],
-    one: sessions.SessionSubscription | sessions.InitializedSession,
-    where: tuple[str, str],
-) -> AffectedPrincipal:
-    who = (one.owner, repr(one.scopes), one.host)
-    if who not in found:
-        name = digest_of(repr((where, who)))
-        found[who] = AffectedPrincipal(name, one.user, one.scopes, one.owner, one.host)
-    return found[who]
-
-
-async def _subscribed(server: Server, news: ChangeSet) -> list[sessions.SessionSubscription]:
-    if not (news.uris or news.places or news.models or news.users or news.everything):
-        return []
-    found: dict[int, sessions.SessionSubscription] = {}
-    for users in ([""],) if "" in news.users else list(in_pages(list(news.users))) or ([],):
-        some = await surely(
-            sessions.subscribed, server.name, list(news.uris), list(news.places),
-            list(news.models), users, every=bool(news.everything),
-        )  # fmt: skip
-        found.update((one.id, one) for one in some)
-    return [
-        one
-        for one in found.values()
-        if (_is_meant(one, news) or news.permits(one.user)) and not listing.is_page(one.uri)
-    ]
-
-
-def _is_meant(one: sessions.SessionSubscription, news: ChangeSet) -> bool:
-    """Whether the subscription's resource changed.
-
-    The query has found it, but a database may compare texts without case. So compare again.
-    """
-    return bool(
-        news.everything
-        or one.uri in news.uris
-        or (one.place in news.places)
-        or label_in(one.place) in news.models
-    )
-
-
-async def _living(server: Server, news: ChangeSet) -> list[sessions.InitializedSession]:
-    return await surely(sessions.owners, server.name) if _is_for_lists(news) else []
-
-
-def _is_for_lists(news: ChangeSet) -> bool:
-    return bool(news.lists or news.listed or news.users or news.groups or news.everything)
-
-
-# Visibility for each principal.
-
-
-async def _look_at_all(
-    server: Server,
-    news: ChangeSet,
-    concerned: Sequence[AffectedPrincipal],
-    into: SessionNotifications,
-) -> None:
-    wanted = {one.name: one for one in concerned}
-    users = await surely(load_all, wanted)
-    if news.listed:
-        await _recall([one for one in concerned if one.living])
-    # A change that concerns many principals must not take all threads of the pool from calls.
-    turns = asyncio.Semaphore(LOOKUP_CONCURRENCY)
-
-    async def one(each: AffectedPrincipal) -> None:
-        async with turns:
-            request = Request(users[each.name], server, host=each.host or None)
-            await _look_at(request, news, each, into)
-
-    await asyncio.gather(*map(one, concerned))
-
-
-async def _look_at(
-    request: Request, news: ChangeSet, each: AffectedPrincipal, into: SessionNotifications
-) -> None:
-    server = request.server
-    try:
-        seen = await _seen(request, _asked(each, news))
-    except Exception:
-        # The project's code failed. Send nothing about resources: it is unknown who may see them.
-        # The stored visibility stays as it was, for the next check.
-        logger.exception("Nobody knows who may see what changed")
-        _tell_lists(server, replace(news, listed={}), each, {}, into)
-    else:
-        _tell(each, news, seen, into)
-        _tell_lists(server, news, each, seen, into)
-
-
-async def _recall(those: Iterable[AffectedPrincipal]) -> None:
-    found = {one.name: one for one in those}
-    for name, uris in (await surely(change_log.of, found)).items():
-        found[name].before = uris
-
-
-def _asked(each: AffectedPrincipal, news: ChangeSet) -> list[str]:
-    asked = dict.fromkeys(one.uri for one in each.subscriptions)
-    return list(asked | (news.listed if each.living else {}))
-
-
-async def _seen(request: Request, uris: Sequence[str]) -> dict[str, str]:
-    """Return the visible ``uris`` with their rows. Retry while the database is down."""
-    seen: dict[str, str] = {}
-    for start in range(0, len(uris), URIS_PER_CHECK):
-        seen |= await _page(request, uris[start : start + URIS_PER_CHECK])
-    return seen
-
-
-async def _page(request: Request, uris: Sequence[str]) -> dict[str, str]:
-    while True:
-        try:
-            return await surrounded_job(request, lambda: visible(request, uris))
-        except Busy:
-            logger.debug("It is looked up later who may see what changed")
-        except BROKEN as error:
-            if not is_away(error):
-                raise
-            logger.warning(LATER, error)
-        await asyncio.sleep(BUSY_RETRY_SECONDS)
-
-
-def _tell(
-    each: AffectedPrincipal, news: ChangeSet, seen: dict[str, str], into: SessionNotifications
-) -> None:
-    """Add marks for subscriptions: changed and visible now or before, or visibility changed."""
-    for one in each.subscriptions:
-        if (one.uri in seen) != one.visible or (one.visible and _is_meant(one, news)):
-            into.marks[one.session].append(URI + one.uri)
-        now = (one.uri in seen, seen.get(one.uri, one.place))
-        if now != (one.visible, one.place):
-            into.saw.append((one.id, *now))
-            into.by_session[one.id] = one.session
-
-
-def _tell_lists(
-    server: Server,
-    news: ChangeSet,
-    each: AffectedPrincipal,
-    seen: dict[str, str],
-    into: SessionNotifications,
-) -> None:
-    lists = _lists(server, news, each, seen, into) if each.living else []
-    for session in each.living if lists else ():
-        into.marks[session] += lists
-
-
-def _lists(
-    server: Server,
-    news: ChangeSet,
-    each: AffectedPrincipal,
-    seen: dict[str, str],
-    into: SessionNotifications,
-) -> list[str]:
-    found = {name for name in LISTS if name in news.lists}
-    if news.everything or news.permits(each.user):
-        found.update(LISTS)
-    changed, kept = change_log.looked(each.before, news.listed, seen)
-    if changed:
-        found.add("resources")
-    if kept != each.before:
-        into.seen[each.name] = VisibleUris(each.owner, kept)
-    return [name for name in LISTS if name in found and name in capabilities(server)]
-
-
-# Messages.
-
-
-def messages_with_marks(revision: str, marks: Iterable[str]) -> list[tuple[str, str]]:
-    """Return the messages for a client of that revision, each with its mark."""
-    found = []
-    for mark in dict.fromkeys(marks):
-        message = encode_notification(REVISIONS[revision], *notification(mark))
-        if message is not None:
-            found.append((encode(message), mark))
-    return found
-
-
-def notification(mark: str) -> tuple[str, dict[str, str]]:
-    if mark.startswith(URI):
-        return "notifications/resources/updated", {"uri": mark.removeprefix(URI)}
-    if mark.startswith(PAGE):
-        return "notifications/elicitation/complete", {"elicitationId": mark.removeprefix(PAGE)}
-    return f"notifications/{mark}/list_changed", {}
-
-
-# Suffix of cursor names for changes of lists. Alone, the name of the row with the last time that
-# these were delivered (``change_log.may``).
-OF_LISTS = "?lists"
-MAX_PAGES_AT_ONCE = 20  # pages of changes of lists in one claim
-
-
-def begin() -> None:
-    """Create the missing cursors of each database at the last change.
-
-    If the last change is unknown, because the database cannot be reached, start before the first.
-    """
-    for alias, tip in change_log.each(change_log.tip).items():
-        last = change_log.START if tip is None else tip.last
-        change_log.begin(alias, last)
-        change_log.begin(alias + OF_LISTS, last)
-
-
-def alias_of(name: str) -> str:
-    return name.removesuffix(OF_LISTS)
-
-
-def is_of_lists(name: str) -> bool:
-    return name.endswith(OF_LISTS)
-
-
-def taken(
-    name: str, tip: ChangeLogState, every: float
-) -> tuple[ClaimedChanges | None, Page | None]:
-    """Claim the next page of a cursor. Return the claim and the page.
-
-    Return None and a page if there are no changes. Return None twice if another process has the
-    claim, or if the cursor is of lists and ``every`` seconds are not over.
-    """
-    found = change_log.begin(name, tip.last)
-    # A cursor beyond the last change means that a backup was restored. Read the tip again first:
-    # another process may have moved the cursor after ``tip`` was read.
-    if found.seq > tip.last and found.seq > change_log.tip(alias_of(name)).last:
-        change_log.put_back(found)
-        return None, None
-    if found.until <= found.seq >= tip.last:
-        return None, Page(tip.last, (), True)
-    if is_of_lists(name) and not change_log.may(OF_LISTS, every):
-        return None, None
-    page = _read(name, found.seq, tip.last)
-    turn = change_log.claim(found, page.until, lease.hold())
-    if turn is None:
-        return None, None
-    # A page that a dead process left keeps its end. The sessions that it has notified are skipped,
-    # and would miss the changes of a longer page.
-    return turn, page if turn.until == page.until else _read(name, turn.after, turn.until)
-
-
-def _read(name: str, seq: int, last: int) -> Page:
-    found: list[NumberedChange] = []
-    is_whole = True
-    for _ in range(MAX_PAGES_AT_ONCE if is_of_lists(name) else 1):
-        page = change_log.after(alias_of(name), seq, last)
-        found += page.changes
-        seq, is_whole = page.until, is_whole and page.is_whole
-        if seq >= last:
-            break
-    return Page(seq, found, is_whole)
-
-
-def news(server: Server, name: str, page: Page) -> ChangeSet:
-    """Return the part of a page's changes that this cursor delivers, for one server."""
-    found = bulletin(server, page.changes)
-    if is_of_lists(name):
-        return ChangeSet(listed=found.listed)
-    found.listed = {}
-    if not page.is_whole:  # changes were deleted before they were read
-        found.add(everything())
-    return found
-
-
-SESSIONS_PER_JOB = 50  # sessions notified in one transaction
-# Attempts per ``LISTING_INTERVAL_SECONDS`` while another process delivers changes of lists.
-LOOKS_PER_LISTING_INTERVAL = 4
-
-
-class LocalChanges:
-    """Notifies sessions of changes that only this process knows of, as without a change log.
-
-    ``hear`` may be called from any thread.
-    """
-
-    def __init__(self) -> None:
-        self.loop = asyncio.get_running_loop()
-        self._waiting: dict[str, ChangeSet] = defaultdict(ChangeSet)
-        self._telling: asyncio.Task[None] | None = None
-
-    def hear(self, server: str, news: ChangeSet) -> None:
-        with suppress(RuntimeError):  # the event loop is closed
-            self.loop.call_soon_threadsafe(self._heard, server, news)
-
-    def _heard(self, server: str, news: ChangeSet) -> None:
-        self._waiting[server].add(news)
-        if self._telling is None or self._telling.done():
-            self._telling = self.loop.create_task(self._tell())
-
-    async def _tell(self) -> None:
-        while self._waiting:
-            waiting, self._waiting = self._waiting, defaultdict(ChangeSet)
-            for name, news in waiting.items():
-                await self._tell_of(name, news)
-
-    async def _tell_of(self, name: str, news: ChangeSet) -> None:
-        try:
-            found = SessionNotifications()
-            await told(server_named(name), news, found)
-            for some in _chunks(found):
-                saw = [one for one in found.saw if found.by_session[one[0]] in some]
-                _ring(await surely(_announce, some, saw))
-            if found.seen:
-                await surely(change_log.keep, found.seen)
-            await _after(found)
-        except Busy:
-            self._waiting[name].add(news)
-            await asyncio.sleep(BUSY_RETRY_SECONDS)
-        except Exception:
-            logger.exception("Sessions were not told of changes")
-
-
-_news: LocalChanges | None = None
-
-
-def follow() -> None:
-    """Start to notify sessions of changes, in the running event loop."""
-    global _news
-    loop = asyncio.get_running_loop()
-    if _news is not None and _news.loop is not loop and _news.loop.is_closed():
-        stop_listening(_news)
-        _news = None
-    if _news is None:
-        _news = LocalChanges()
-        start_listening(_news)
-    if environment().has_background_services:
-        watch().begin(tellers())
-
-
-# Claims.
-
-
-class ChangeBroadcaster:
-    """Claims pages of changes and notifies sessions, in competition with other processes."""
-
-    is_wanted = True
-
-    def __init__(self) -> None:
-        self._known: dict[str, int] = {}  # last number that was delivered, by name of the cursor
-        # When lists are tried again, and when the interests were stored last (monotonic clock).
-        self._lists_at = self._said_at = 0.0
-        self._tried: dict[str, float] = {}  # last attempt, by name of the cursor of lists
-        self._task: asyncio.Task[None] | None = None
+LISTING_INTERVAL_SECONDS = 1.0  # at least, between two checks of what lists show
+# The pause between two polls if wake-ups work. A process that serves no clients, such as a command,
+# saves rows without sending wake-ups.
+POLL_INTERVAL_SECONDS = 0.3
+PERIODS_WITHOUT_WAKEUPS = 2  # periods of ``storage.poller`` between two polls if they do not work
+MAX_POLL_INTERVAL_SECONDS = 5.0  # the pause if polls fail or take long
+Tips = Mapping[str, ChangeLogState]  # the state of the change log, by the alias of its database
+
+
+class ChangeFollower(Protocol):
+    """A part of this process that receives the changes of the logs."""
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether it still follows the logs. If not, ``follow`` must be called again."""
+        ...
 
     @property
     def is_eager(self) -> bool:
-        """Whether a client is connected that waits for notifications."""
-        return bool(doorbell())
+        """Whether clients wait for what it receives, so that polls must be frequent."""
+        ...
 
-    async def follow(self, tips: Tips) -> bool:
-        """Start to deliver what is due, unless the last delivery is still running."""
-        await self._say_again()
-        is_free = self._task is None or self._task.done()
-        if is_free and (due := self._due(tips)):
-            self._task = asyncio.get_running_loop().create_task(self._tell(due, tips))
-        return False
+    @property
+    def models(self) -> Iterable[str]:
+        """The labels of the models that it follows, whose interests must be renewed."""
+        ...
 
-    def _due(self, tips: Tips) -> list[str]:
-        """Return the cursors with new changes, at most one of them of lists.
+    async def receive(self, server: str, changes: ChangeSet) -> None:
+        """Take the changes of one page, as far as they concern clients of ``server``."""
+        ...
 
-        For lists, the databases alternate: the one that was tried longest ago comes first.
+
+class SessionBroadcaster(Protocol):
+    """The part of this process that notifies sessions, with cursors in the database."""
+
+    @property
+    def is_eager(self) -> bool:
+        """Whether a client of a session is connected."""
+        ...
+
+    async def broadcast(self, tips: Tips) -> None:
+        """Start to notify sessions of the changes up to ``tips``. It must not wait for the end."""
+        ...
+
+
+class ChangeFeed:
+    """The task of one event loop that polls the change logs, and its cursors."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._followers: list[ChangeFollower] = []
+        self._broadcaster: SessionBroadcaster | None = None
+        self._holder = uuid.uuid4().hex  # whose interests these are
+        self._declared: dict[str, float] = {}  # models, and when the interest was stored
+        self._cursors: dict[str, int] = {}  # the last number read, by alias of the database
+        # Changes of lists that wait, by server, and when such changes were passed on last.
+        self._listed: defaultdict[str, ChangeSet] = defaultdict(ChangeSet)
+        self._listed_at = 0.0
+        # ``_reading``: two readers would deliver a page twice, or move the cursor back.
+        # ``_declaring``: the second of two followers must wait until the interest of the first is
+        # effective in all processes, and not only stored.
+        self._reading, self._declaring = asyncio.Lock(), asyncio.Lock()
+        self._catching_up: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_called = asyncio.Event()
+        self._took = 0.0  # how many seconds the last poll took
+        self._has_failed = False
+
+    # Followers.
+
+    def follow(self, follower: ChangeFollower) -> bool:
+        """Pass changes to ``follower`` as long as it is wanted. Return False if it follows already.
+
+        It may receive changes from before. Call ``catch_up`` before to prevent that.
         """
-        due = [one for one in tips if tips[one].last != self._known.get(one)]
-        lists = [
-            one + OF_LISTS for one in tips if self._known.get(one + OF_LISTS) != tips[one].last
-        ]
-        now = time.monotonic()
-        if lists and now >= self._lists_at and any(map(_lists_rows, servers())):
-            due.append(min(lists, key=lambda name: self._tried.get(name, 0.0)))
-            self._tried[due[-1]] = now
-        return due
+        is_new = follower not in self._followers
+        if is_new:
+            self._followers.append(follower)
+        self._start()
+        return is_new
 
-    async def _tell(self, due: Sequence[str], tips: Tips) -> None:
-        for name in due:
-            try:
-                await self._tell_page(name, tips[alias_of(name)])
-            except (change_log.ClaimLost, Busy):
-                logger.debug("Another process tells of %s, or it is told later", name)
-            except BROKEN as error:
-                logger.warning("Sessions are told of changes later: %s", error)
-                await asyncio.sleep(BUSY_RETRY_SECONDS)
-            except Exception:
-                logger.exception("Sessions were not told of changes")
-                await asyncio.sleep(BUSY_RETRY_SECONDS)
+    def broadcast(self, broadcaster: SessionBroadcaster) -> None:
+        """Call ``broadcaster`` after every poll from now on."""
+        self._broadcaster = broadcaster
+        self._start()
 
-    async def _tell_page(self, name: str, tip: ChangeLogState) -> None:
-        # Claims are held by the process. A second event loop would get the claim of the first.
-        if name in _told_here:
-            return
-        _told_here.add(name)
+    async def declare(self, models: Iterable[str]) -> None:
+        """Store an interest in models.
+
+        When this returns, all processes that save record their changes.
+        """
+        async with self._declaring:
+            if due := self._due(models):
+                now = time.monotonic()
+                wait = await threads.log.run(reconnecting, change_log.declare, self._holder, due)
+                change_log.watched.forget()
+                # Processes that save cache the interests. Until then they may record nothing.
+                await asyncio.sleep(wait)
+                self._declared.update(dict.fromkeys(due, now))
+
+    async def catch_up(self) -> None:
+        """Deliver all earlier changes to the present followers, before another one is added.
+
+        Callers at the same time share one read.
+        """
+        if self._catching_up is None:
+            self._catching_up = self._loop.create_task(self._catch_up())
+        # Several callers wait for this task. It must go on if one of them is cancelled.
+        await asyncio.shield(self._catching_up)
+
+    async def _catch_up(self) -> None:
+        async with self._reading:
+            # The tips are read next. A caller that arrives from now on needs another read.
+            self._catching_up = None
+            tips = await threads.changes.run(change_log.tips)
+            if not self._followers:
+                self._cursors = {alias: tip.last for alias, tip in tips.items()}
+            while await self._read(tips):
+                pass
+
+    async def _renew(self) -> None:
+        """Renew the interests in followed models, before they expire."""
+        if due := self._due({model for one in self._followers for model in one.models}):
+            await threads.log.run(reconnecting, change_log.declare, self._holder, due)
+            self._declared.update(dict.fromkeys(due, time.monotonic()))
+
+    def _due(self, models: Iterable[str]) -> list[str]:
+        """Return the models whose interest is not stored, or must be renewed."""
+        old = time.monotonic() - INTERESTS_RENEWAL_SECONDS
+        return sorted(model for model in models if self._declared.get(model, old) <= old)
+
+    # Polling.
+
+    def wake(self) -> None:
+        """Poll now, because a wake-up arrived."""
+        self._is_called.set()
+
+    def _start(self) -> None:
+        if self._task is None or self._task.done():
+            self._task = self._loop.create_task(self._run())
+            doorbell().follow_changes(self.wake)
+            poller.poller().wake()  # it receives the wake-ups from other processes
+
+    async def _run(self) -> None:
         try:
-            await self._take_turn(name, tip)
+            while self._followers or self._broadcaster:
+                await self._poll()
+                await self._pause()
+                self._leave()
         finally:
-            _told_here.discard(name)
+            doorbell().follow_changes(None)
+            poller.poller().rest()
 
-    async def _take_turn(self, name: str, tip: ChangeLogState) -> None:
-        turn, page = await threads.changes.run(
-            reconnecting, taken, name, tip, LISTING_INTERVAL_SECONDS
-        )
-        if is_of_lists(name) and (turn is not None or page is None):
-            self._lists_at = time.monotonic() + (
-                LISTING_INTERVAL_SECONDS
-                if turn
-                else LISTING_INTERVAL_SECONDS / LOOKS_PER_LISTING_INTERVAL
-            )
-        if turn is None:
-            self._known[name] = -1 if page is None else page.until
-            return
-        assert page is not None
-        found = SessionNotifications(name)
+    def _leave(self) -> None:
+        """Remove followers that are not wanted any more."""
+        left = [one for one in self._followers if one.is_wanted]
+        if self._followers and not left:  # the next follower must not read what nobody wanted
+            self._cursors.clear()
+            self._listed.clear()
+        self._followers = left
+
+    async def _pause(self) -> None:
+        pause = min(max(self._period(), COST_FACTOR * self._took), MAX_POLL_INTERVAL_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(MAX_POLL_INTERVAL_SECONDS if self._has_failed else pause):
+                await self._is_called.wait()
+
+    def _period(self) -> float:
+        is_eager = any(one.is_eager for one in self._followers)
+        if not (is_eager or (self._broadcaster is not None and self._broadcaster.is_eager)):
+            return poller.MAX_POLL_INTERVAL_SECONDS
+        if line().is_prompt:
+            return POLL_INTERVAL_SECONDS
+        return PERIODS_WITHOUT_WAKEUPS * poller.POLL_INTERVAL_SECONDS
+
+    async def _poll(self) -> None:
+        self._is_called.clear()
+        try:
+            tips = await threads.changes.run(reconnecting, self._tips)
+            if self._broadcaster is not None:
+                await self._broadcaster.broadcast(tips)
+            if self._followers:
+                await self._deliver(tips)
+            self._has_failed = False
+        except Busy:
+            logger.debug("Poll of the change logs postponed: all threads are busy")
+        except BROKEN as error:
+            if codes(error) & LOCKS:
+                logger.debug("Poll of the change logs postponed: a transaction holds a lock")
+                return
+            self._has_failed = True
+            logger.warning("Changes cannot be read: %s", error)
+        except Exception:
+            self._has_failed = True
+            logger.exception("Poll of the change logs failed")
+
+    def _tips(self) -> dict[str, ChangeLogState]:
+        began = time.perf_counter()
+        found = change_log.tips()
+        self._took = time.perf_counter() - began
+        if any(tip.waiting for tip in found.values()):
+            # There were more changes than one batch: poll again without a pause.
+            self._loop.call_soon_threadsafe(self.wake)
+        return found
+
+    # Delivery.
+
+    async def _deliver(self, tips: Tips) -> None:
+        await self._renew()
+        async with self._reading:
+            if await self._read(tips):
+                self.wake()
+        await self._deliver_lists()
+
+    async def _read(self, tips: Tips) -> bool:
+        """Deliver the next page of every database. Return whether there is more."""
+        more = False
+        for alias, tip in tips.items():
+            if (page := await self._page(alias, tip)) is None:
+                continue
+            self._cursors[alias] = page.until
+            more |= page.until < tip.last
+            await self._deliver_page(page)
+        return more
+
+    async def _page(self, alias: str, tip: ChangeLogState) -> Page | None:
+        """Return the next page of a database, or None if there are no changes.
+
+        The page of a database without a cursor is not whole: it could not be reached when the first
+        follower came, so it is unknown what was missed.
+        """
+        cursor = self._cursors.get(alias)
+        if cursor is None:
+            return Page(tip.last, (), False)
+        if tip.last == cursor:
+            return None
+        return await threads.changes.run(reconnecting, _page_after, alias, cursor, tip.last)
+
+    async def _deliver_page(self, page: Page) -> None:
         for server in servers():
-            if mine := news(server, name, page):
-                await told(server, mine, found)
-        await _tell_all(turn, found)
-        self._known[name] = turn.until
-        watch().wake()
+            changes = change_set_for(server, page.changes)
+            if not page.is_whole:
+                changes.add(everything())
+            if changes.listed:
+                self._listed[server.name].listed.update(changes.listed)
+                changes.listed = {}
+            await self._pass_on(server.name, changes)
 
-    async def _say_again(self) -> None:
-        """Renew the interest in models of lists and in announced changes."""
-        if time.monotonic() >= self._said_at + INTERESTS_RENEWAL_SECONDS or not self._said_at:
-            models = {ANYTHING}.union(*(listed(one) for one in servers() if not one.is_empty))
-            await threads.log.run(reconnecting, change_log.declare, change_log.LISTS, models)
-            if not self._said_at:
-                await threads.changes.run(reconnecting, _compare)
-            self._said_at = time.monotonic()
+    async def _deliver_lists(self) -> None:
+        now = time.monotonic()
+        if self._listed and now >= self._listed_at + LISTING_INTERVAL_SECONDS:
+            self._listed_at = now
+            waiting = dict(self._listed)
+            self._listed.clear()
+            for server, changes in waiting.items():
+                await self._pass_on(server, changes)
 
-
-tellers = Service(ChangeBroadcaster)
-_told_here: set[str] = set()  # cursors whose page an event loop of this process is delivering
-
-
-def _compare() -> None:
-    """Announce lists that differ from those of the deployment before this one."""
-    change_log.watched.forget()
-    for server in servers():
-        if not server.is_empty:
-            api.tell(server)
+    async def _pass_on(self, server: str, changes: ChangeSet) -> None:
+        for follower in list(self._followers) if changes else ():
+            await follower.receive(server, changes)
 
 
-def _lists_rows(server: Server) -> bool:
-    return not server.is_empty and bool(listed(server))
+change_feed = Service(ChangeFeed)
 
 
-async def _tell_all(turn: ClaimedChanges, found: SessionNotifications) -> None:
-    """Notify the sessions in the order of their ids, a few in each transaction.
+def _page_after(alias: str, cursor: int, last: int) -> Page:
+    """Return the page after ``cursor``. If a backup was restored, the page is not whole.
 
-    Skip those up to ``turn.told``: a process that died has notified them.
+    ``last`` may be older than the cursor, because the catching up of a new listener has read on.
     """
-    chunks = [some for some in _chunks(found) if max(some) > turn.told] or [{}]
-    for place, some in enumerate(chunks):
-        left = {session: marks for session, marks in some.items() if session > turn.told}
-        saw = [one for one in found.saw if found.by_session[one[0]] in left]
-        job = partial(_say, turn, left, saw, found.seen, over=place == len(chunks) - 1)
-        _ring(await surely(job, again=False))
-    await _after(found)
-
-
-def _say(
-    turn: ClaimedChanges, marks: Mapping[int, Sequence[str]], saw: change_log.Saw,
-    seen: Mapping[str, change_log.VisibleUris], *, over: bool, again: bool,
-) -> list[int]:  # fmt: skip
-    return change_log.tell(turn, _spoken(marks), saw, seen, over=over, again=again)
-
-
-@one_transaction
-def _announce(marks: Mapping[int, Sequence[str]], saw: change_log.Saw) -> list[int]:
-    sessions.saw(saw)
-    return streams.announce_here(_spoken(marks))
-
-
-def _spoken(marks: Mapping[int, Sequence[str]]) -> dict[int, list[tuple[str, str]]]:
-    found = sessions.revisions(list(marks))
-    return {id: messages_with_marks(revision, marks[id]) for id, revision in found.items()}
-
-
-def _chunks(found: SessionNotifications) -> Iterator[dict[int, list[str]]]:
-    ordered = sorted({*found.marks, *found.by_session.values()})
-    for start in range(0, len(ordered), SESSIONS_PER_JOB):
-        yield {one: found.marks.get(one, []) for one in ordered[start : start + SESSIONS_PER_JOB]}
-
-
-def _ring(taken: Iterable[int]) -> None:
-    ring(*(StreamWakeup(stream, changed=True) for stream in taken))
-
-
-async def _after(found: SessionNotifications) -> None:
-    for id, told in found.pages.items():
-        await surely(listing.forget, told, id)
-
-
-# Interests.
-
-
-async def interest(place: str) -> None:
-    """Store that sessions follow the model of this row.
-
-    When this returns, no later change of the row is missed: it waits until all processes that save
-    have read the interest.
-    """
-    if not environment().shares_database:  # changes of this process are delivered without a log
-        return
-    # Cursors first: a change that is recorded after the interest must come after the cursor.
-    await threads.changes.run(reconnecting, begin)
-    models = {ANYTHING, label_in(place)}
-    wait = await surely(change_log.declare, change_log.SESSIONS, models)
-    change_log.watched.forget()
-    # Processes that save cache the interests. Until their caches expire they record nothing.
-    await asyncio.sleep(wait)
-
-
-# Messages of sessions.
-
-
-def messages(revision: str, marks: Iterable[str]) -> list[str]:
-    """Return the notifications for ``marks``, the changes not yet sent, in a client's revision."""
-    return [text for text, _ in messages_with_marks(revision, marks)]
-
-
-def speaking(session: Session) -> Callable[[Sequence[str]], Sequence[str]]:
-    """Return ``messages`` for the revision of one session."""
-    return lambda marks: messages(session.revision, marks)
-
-
-def all_missed(server: Server, session: Session) -> list[str]:
-    """Return notifications for all lists and subscriptions. Queries the database.
-
-    For a client that missed an unknown number of notifications.
-    """
-    lists = [name for name in LISTS if name in capabilities(server)]
-    uris = [uri for uri in sessions.uris(session) if not listing.is_page(uri)]
-    return messages(session.revision, [*lists, *(URI + uri for uri in uris)])
-
-
-class SessionState:
-    """A session that methods can change. ``scopes`` are those of the request's token."""
-
-    def __init__(self, session: Session, scopes: list[str] | None = None) -> None:
-        self.session, self._scopes = session, scopes
-
-    def log_level(self) -> str | None:
-        return self.session.log_level
-
-    async def set_log_level(self, level: str) -> None:
-        await surely(sessions.set_log_level, self.session, level)
-
-    async def subscribe(self, uri: str, place: str) -> None:
-        await surely(sessions.subscribe, self.session, uri, place, self._scopes)
-        if place:
-            await interest(place)
-
-    async def unsubscribe(self, uri: str) -> None:
-        await surely(sessions.unsubscribe, self.session, uri)
-
-    async def listen(self, id: Id, wanted: dict[str, Any], places: Mapping[str, str]) -> None:
-        raise MethodNotFound("A session has no listens.")
-
-
-class NoSession:
-    """Stands for the session in requests before there is one. Its methods raise errors."""
-
-    async def set_log_level(self, level: str) -> None:
-        raise MethodNotFound("There is no session yet.")
-
-    async def subscribe(self, uri: str, place: str) -> None:
-        raise MethodNotFound("There is no session yet.")
-
-    async def listen(self, id: Id, wanted: dict[str, Any], places: Mapping[str, str]) -> None:
-        raise MethodNotFound("There is no session yet.")
-
-    unsubscribe = set_log_level
+    if last < cursor and (now := change_log.tip(alias).last) < cursor:
+        return Page(now, (), False)
+    return change_log.after(alias, cursor, max(cursor, last))

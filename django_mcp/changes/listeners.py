@@ -11,24 +11,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-import uuid
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from ..calls.revocations import renewed
 from ..calls.visibility import label_in, label_of
-from ..declarations.server import server_named
 from ..exceptions import Busy
 from ..runtime import threads
 from ..runtime.environment import environment
 from ..runtime.runtime import Service
 from ..storage import change_log
-from ..storage.change_log import ANYTHING, INTERESTS_RENEWAL_SECONDS, ChangeLogState, Page
+from ..storage.change_log import ANYTHING
 from ..storage.jobs import BROKEN, reconnecting
-from ..storage.poller import Tips, watch
-from .change_set import ChangeSet, bulletin, everything, resolved
+from .change_set import ChangeSet, resolved
+from .feed import change_feed
 from .subscriptions import BUSY_RETRY_SECONDS, SubscriptionFilter, tell_together
 
 if TYPE_CHECKING:
@@ -39,7 +36,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_mcp")
 LOOKUP_CONCURRENCY = 4  # principals whose visibility is queried at the same time
 ALONE = "Changes that other processes make are not told: %s"
-LISTING_INTERVAL_SECONDS = 1.0  # at least, between two checks of what lists show
 
 
 class ChangeListener(Protocol):
@@ -70,25 +66,15 @@ class ChangeListener(Protocol):
 
 
 class ListenerRegistry:
-    """The listeners of one event loop. It follows the change logs while there are any."""
+    """The listeners of one event loop, as a follower of the change feed."""
 
     def __init__(self) -> None:
-        self._holder = uuid.uuid4().hex
         # The listeners, with the models that each follows.
         self._ears: dict[ChangeListener, frozenset[str]] = {}
         self._wanted: Counter[str] = Counter()  # followed models, with the number of listeners
-        self._declared: dict[str, float] = {}  # models, and when the interest was stored
-        self._cursors: dict[str, int] = {}  # the last number read, by alias of the database
-        self._listed: dict[str, ChangeSet] = {}  # changes of lists that wait, by server
-        self._listed_at = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         # A change that concerns many principals must not take all threads of the pool from calls.
         self._turns = asyncio.Semaphore(LOOKUP_CONCURRENCY)
-        # ``_reading``: two readers would deliver a page twice, or move the cursor back.
-        # ``_declaring``: the second of two listeners must wait until the interest of the first is
-        # effective in all processes, and not only stored.
-        self._reading, self._declaring = asyncio.Lock(), asyncio.Lock()
-        self._catching: asyncio.Task[None] | None = None
 
     @property
     def is_wanted(self) -> bool:
@@ -97,6 +83,10 @@ class ListenerRegistry:
     @property
     def is_eager(self) -> bool:
         return any(ear.listening.is_eager for ear in self._ears)
+
+    @property
+    def models(self) -> Iterable[str]:
+        return list(self._wanted)
 
     # Listeners.
 
@@ -110,8 +100,9 @@ class ListenerRegistry:
         # The order matters: first the interest, so that changes are recorded, then the cursors,
         # then the listener. In another order it could miss a change or get one from before.
         wanted = {ANYTHING, *models, *(listed(ear.listening.server) if lists else ())}
+        feed = change_feed()
         try:
-            await self._declare(wanted)
+            await feed.declare(wanted)
         except Busy:
             raise
         except BROKEN:
@@ -122,112 +113,23 @@ class ListenerRegistry:
         except Exception as error:  # for example, no database is configured
             logger.warning(ALONE, error)
             return
-        await self._caught_up()
+        await feed.catch_up()
         # A stdio connection is admitted again with each subscription.
         before = self._ears.get(ear, frozenset())
         self._ears[ear] = before | wanted
         self._wanted.update(wanted - before)
-        watch().begin(self)
+        feed.follow(self)
 
     def dismiss(self, ear: ChangeListener) -> None:
         self._wanted -= Counter(self._ears.pop(ear, ()))
 
-    async def _declare(self, models: Iterable[str]) -> None:
-        async with self._declaring:
-            if fresh := self._due(sorted(models)):
-                await self._declare_all(fresh)
-
-    async def _declare_all(self, fresh: list[str]) -> None:
-        now = time.monotonic()
-        wait = await threads.log.run(reconnecting, change_log.declare, self._holder, fresh)
-        change_log.watched.forget()
-        # Processes that save cache the interests. Until their caches expire they record nothing.
-        await asyncio.sleep(wait)
-        self._declared.update(dict.fromkeys(fresh, now))
-
-    async def _say_again(self) -> None:
-        """Renew the interests in followed models, before they expire."""
-        if due := self._due(self._wanted):
-            await threads.log.run(reconnecting, change_log.declare, self._holder, due)
-            self._declared.update(dict.fromkeys(due, time.monotonic()))
-
-    def _due(self, models: Iterable[str]) -> list[str]:
-        """Return the models whose interest is not stored, or must be renewed."""
-        old = time.monotonic() - INTERESTS_RENEWAL_SECONDS
-        return [model for model in models if self._declared.get(model, old) <= old]
-
     # Changes.
 
-    async def follow(self, tips: Tips) -> bool:
-        """Read the next page of every database, and start to notify. Return if there is more."""
-        await self._say_again()
-        async with self._reading:
-            more = await self._read(tips)
-        self._tell_of_lists()
-        return more
-
-    async def _read(self, tips: Tips) -> bool:
-        more = False
-        for alias, tip in tips.items():
-            if (page := await self._page(alias, tip)) is None:
-                continue
-            self._cursors[alias] = page.until
-            more |= page.until < tip.last
-            await self._spread(page)
-        return more
-
-    async def _page(self, alias: str, tip: ChangeLogState) -> Page | None:
-        """Return the next page of a database, or None if there are no changes.
-
-        The page of a database without a cursor is not whole: it could not be reached when the first
-        listener came, so it is unknown what was missed.
-        """
-        cursor = self._cursors.get(alias)
-        if cursor is None:
-            return Page(tip.last, (), False)
-        if tip.last == cursor:
-            return None
-        return await threads.changes.run(reconnecting, _after, alias, cursor, tip.last)
-
-    async def _caught_up(self) -> None:
-        """Read all earlier changes for the present listeners, before a new one is added.
-
-        New listeners that arrive together share one read.
-        """
-        if self._catching is None:
-            self._catching = asyncio.get_running_loop().create_task(self._catch_up())
-        # Several listeners wait for this task. The disconnect of one must not cancel it.
-        await asyncio.shield(self._catching)
-
-    async def _catch_up(self) -> None:
-        async with self._reading:
-            # The tips are read next. A listener that arrives from now on needs another read.
-            self._catching = None
-            tips = await threads.changes.run(change_log.tips)
-            if not self._ears:
-                self._cursors = {alias: tip.last for alias, tip in tips.items()}
-            while await self._read(tips):
-                pass
-
-    async def _spread(self, page: Page) -> None:
-        for name in {ear.listening.server.name for ear in self._ears}:
-            news = bulletin(server_named(name), page.changes)
-            if not page.is_whole:
-                news.add(everything())
-            self._listed.setdefault(name, ChangeSet()).listed.update(news.listed)
-            news.listed = {}
-            users = [ear.listening.user for ear in self._ears]
-            self.tell(name, await resolved(news, users))
-
-    def _tell_of_lists(self) -> None:
-        if (
-            any(self._listed.values())
-            and time.monotonic() >= self._listed_at + LISTING_INTERVAL_SECONDS
-        ):
-            self._listed_at = time.monotonic()
-            waiting, self._listed = self._listed, {}
-            for name, news in waiting.items():
-                self.tell(name, news)
+    async def receive(self, server: str, changes: ChangeSet) -> None:
+        """Notify the listeners of a server."""
+        users = [one.listening.user for one in self._ears if one.listening.server.name == server]
+        if users:
+            self.tell(server, await resolved(changes, users))
 
     def tell(self, server: str, news: ChangeSet) -> None:
         theirs = [ear for ear in self._ears if ear.listening.server.name == server]
@@ -346,13 +248,3 @@ def listed(server: Server) -> set[str]:
         for model, theirs in server.catalog.models.items()
         if any(one.listed for one in theirs)
     }
-
-
-def _after(alias: str, cursor: int, last: int) -> Page:
-    """Return the page after ``cursor``. If a backup was restored, the page is not whole.
-
-    ``last`` may be older than the cursor, because the catching up of a new listener has read on.
-    """
-    if last < cursor and (now := change_log.tip(alias).last) < cursor:
-        return Page(now, (), False)
-    return change_log.after(alias, cursor, max(cursor, last))

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -23,17 +21,15 @@ from ..calls.call_state import StopFlag
 from ..calls.execution import surrounded
 from ..calls.revocations import renewed, revocations
 from ..declarations.request import NoNotifier
-from ..declarations.server import servers
 from ..exceptions import Busy
 from ..protocol.jsonrpc import InvalidParams
 from ..runtime import threads
 from ..runtime.environment import environment
 from ..runtime.runtime import Service
-from ..storage import change_log
-from ..storage.change_log import ANYTHING, INTERESTS_RENEWAL_SECONDS, ChangeLogState
+from ..storage.change_log import ANYTHING
 from ..storage.jobs import BROKEN, reconnecting
-from ..storage.poller import Tips, watch
-from .change_set import ChangeSet, bulletin, everything, resolved
+from .change_set import ChangeSet, everything, resolved
+from .feed import change_feed
 from .subscriptions import BUSY_RETRY_SECONDS, start_listening, stop_listening
 
 if TYPE_CHECKING:
@@ -43,24 +39,24 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_mcp")
 FOLLOW_AFTER_SECONDS = 0.25  # a call is followed after one to two of these intervals
 ERROR_RETRY_SECONDS = 1.0  # until a check that failed is repeated
+JOIN_RETRY_SECONDS = 5.0  # until an interest that could not be stored is stored again
 RECHECK_CONCURRENCY = 4  # checks at once, so that calls get threads meanwhile
 TURN = "rechecks"  # the owner of these jobs, which gets a share of the threads as a client does
 ENDED = "The call was ended: its caller may not make it any more."
 
 
 class PermissionRechecker:
-    """Checks the calls of one event loop. It follows the change logs while calls run long."""
+    """Checks the calls of one event loop. It follows the change feed while calls run long."""
 
     is_eager = True
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._holder = uuid.uuid4().hex
         # The running calls, and whether the timer has fired since they began.
         self._running: dict[CallRun, tuple[ActiveCall, bool]] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._cursors: dict[str, int] = {}  # the last number read, by alias of the database
-        self._said_at: float | None = None  # when the interest was stored last
+        self._has_joined = False  # whether all processes record changes of permissions
+        self._joining: asyncio.Task[None] | None = None
         self._news = ChangeSet()
         self._task: asyncio.Task[None] | None = None
 
@@ -95,61 +91,49 @@ class PermissionRechecker:
     # Changes.
 
     def attend(self) -> None:
-        """Start to follow the change logs, until no call or connection is open."""
+        """Start to follow changes of permissions, until no call or connection is open."""
         # Without background services, ``hear`` gets the changes of this process.
-        if environment().has_background_services:
-            watch().begin(self)
+        if environment().has_background_services and change_feed().follow(self):
+            self._has_joined = False
+            self._take(everything())
+            self._joining = self._loop.create_task(self._join())
+
+    async def _join(self) -> None:
+        """Have all processes record changes of permissions, and then check everything again.
+
+        What changed until then may be missing in the logs.
+        """
+        while self.is_wanted:
+            try:
+                await change_feed().declare((ANYTHING,))
+            except Busy:
+                logger.debug("Changes of permissions are followed later: all threads are busy")
+            except Exception as error:
+                logger.warning("Changes of permissions cannot be followed yet: %s", error)
+            else:
+                self._has_joined = True
+                self._take(everything())
+                return
+            await asyncio.sleep(JOIN_RETRY_SECONDS)
 
     @property
     def is_wanted(self) -> bool:
         return bool(self._running) or any(revocations().held())
+
+    @property
+    def models(self) -> Iterable[str]:
+        # The interest counts as stored by ``_join`` only, which waits until it is effective.
+        return (ANYTHING,) if self._has_joined else ()
+
+    async def receive(self, server: str, changes: ChangeSet) -> None:
+        """Take changes of permissions. They are the same for every server."""
+        self._take(changes)
 
     def hear(self, server: str, news: ChangeSet) -> None:
         """Take changes that only this process knows of. May be called from any thread."""
         if news.users or news.standing:
             with suppress(RuntimeError):  # the event loop is closed
                 self._loop.call_soon_threadsafe(self._take, news)
-
-    async def follow(self, tips: Tips) -> bool:
-        """Read the new changes of every database.
-
-        If some may have been missed, check all calls.
-        """
-        self._take(await self._interest())
-        for alias, tip in tips.items():
-            news = await self._read(alias, tip)
-            self._cursors[alias] = tip.last
-            self._take(news)
-        return False
-
-    async def _interest(self) -> ChangeSet:
-        """Store or renew the interest in changes of permissions.
-
-        Other processes record them only when they have read it. So return ``everything`` now, and
-        take it again when all have: what changed until then may be missing in the log.
-        """
-        now = time.monotonic()
-        if self._said_at is not None and now < self._said_at + INTERESTS_RENEWAL_SECONDS:
-            return ChangeSet()
-        wait = await threads.log.run(reconnecting, change_log.declare, self._holder, {ANYTHING})
-        change_log.watched.forget()
-        self._said_at = now
-        self._loop.call_later(wait, self._take, everything())
-        return everything()
-
-    async def _read(self, alias: str, tip: ChangeLogState) -> ChangeSet:
-        cursor = self._cursors.get(alias)
-        if cursor == tip.last:
-            return ChangeSet()
-        if cursor is None or cursor > tip.last:
-            return everything()
-        page = await threads.changes.run(reconnecting, change_log.after, alias, cursor, tip.last)
-        if not page.is_whole or page.until < tip.last:
-            return everything()
-        found = ChangeSet()
-        for server in servers()[:1]:  # changes of permissions concern all servers alike
-            found.add(bulletin(server, page.changes))
-        return found
 
     # Checks.
 

@@ -1,15 +1,14 @@
-"""Poll the database for what other processes did: new events, abandoned calls, changed rows.
+"""Poll the session database for what other processes did: new events, abandoned calls.
 
-Wake-up messages may be lost; polling guarantees delivery. Each event loop has two tasks:
-
-``Poller`` reads the state of all streams that are followed here with one query, 0.2 seconds after
-the last time, or 1 second if wake-ups from other processes work. The same look finds calls that
-were cancelled, questions that timed out, and calls of dead processes. A timer does what must happen
+Wake-up messages may be lost; polling guarantees delivery. Each event loop has one ``Poller``. It
+reads the state of all streams that are followed here with one query, 0.2 seconds after the last
+time, or 1 second if wake-ups from other processes work. The same poll finds calls that were
+cancelled, questions that timed out, and calls of dead processes. A timer does what must happen
 while the database is down: keep-alives, and stopping calls when the lease of this process is in
 doubt.
 
-``ChangePoller`` reads the change log of each database, with one query if nothing changed. It has a
-thread of its own, because a lock held by the project's transactions may block it.
+``changes.feed`` polls the change logs. It uses a thread of its own, because a lock that a
+transaction of the project holds may block it.
 """
 
 from __future__ import annotations
@@ -18,11 +17,10 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from ..conf import settings
 from ..exceptions import Busy
@@ -30,21 +28,19 @@ from ..models import Call
 from ..runtime import threads
 from ..runtime.environment import environment
 from ..runtime.runtime import Service
-from . import calls, change_log, databases, jobs, leases, retention, sessions, streams
+from . import calls, databases, jobs, leases, retention, sessions, streams
 from .calls import CallManager, Overdue
-from .change_log import ChangeLogState
-from .databases import LOCKS, codes
-from .jobs import BROKEN, reconnecting
+from .jobs import BROKEN
 from .leases import Observer, lease
 from .streams import StreamState
-from .wakeups import CHANGES_STREAM_ID, StreamWakeup, doorbell, line
+from .wakeups import StreamWakeup, doorbell, line
 
 logger = logging.getLogger("django_mcp")
 POLL_INTERVAL_SECONDS = 0.2  # seconds between two looks
 MAX_POLL_INTERVAL_SECONDS = 1.0  # seconds between two looks if wake-ups work or looks take long
 # The pause after a look is at least 50 times its CPU time, and 4 times its duration, up to
 # ``MAX_POLL_INTERVAL_SECONDS``, so that polling takes about a fiftieth of a CPU.
-WORKS, TAKES = 50, 4
+CPU_COST_FACTOR, COST_FACTOR = 50, 4
 OVERDUE_INTERVAL_SECONDS = 1.0  # seconds between two looks for questions that timed out
 LAST_SEEN_INTERVAL_SECONDS = (
     60.0  # seconds between two updates of ``last_seen`` of connected sessions
@@ -88,12 +84,6 @@ class PollResult:
     cost: float = 0.0  # seconds that the next pause must last in return
 
 
-class WakeupTarget(Protocol):
-    """The interface of ``ChangePoller`` that the poller wakes."""
-
-    def wake(self) -> None: ...
-
-
 class Poller:
     """The polling task of one event loop.
 
@@ -120,9 +110,6 @@ class Poller:
             at_once=False,
         )
         self._bell = doorbell()
-        self.watch: WakeupTarget | None = (
-            None  # the task that looks for changes of rows, if it runs
-        )
         self._known: dict[int, tuple[int, ...]] = {}  # how streams were at the last look
         self._totals: Totals = ([], ())
         self.is_in_doubt = False  # whether a claim may be committed that this process missed
@@ -186,8 +173,6 @@ class Poller:
     def heard(self, rung: Collection[int]) -> None:
         """Handle the stream ids of a wake-up from another process: look at their rows now."""
         self._bell.rung([StreamWakeup(stream, changed=True) for stream in rung])
-        if CHANGES_STREAM_ID in rung and self.watch is not None:
-            self.watch.wake()
         if self._runner is not None and not set(rung).isdisjoint(self._runner.streams()):
             self._called.set()
 
@@ -208,7 +193,7 @@ class Poller:
 
     @property
     def _is_wanted(self) -> bool:
-        attends = self._runner is not None or self.watch is not None
+        attends = self._runner is not None or self._bell.follows_changes
         return (attends and environment().has_background_services) or self._is_busy
 
     @property
@@ -366,7 +351,7 @@ class Poller:
         if (runner := self._runner) is not None:
             self._ask(runner, found, lease.hold(), held)
         took, work = time.perf_counter() - began, time.thread_time() - worked
-        found.cost = max(TAKES * took, WORKS * work)
+        found.cost = max(COST_FACTOR * took, CPU_COST_FACTOR * work)
         return found
 
     def _states(self, followed: list[int]) -> PollResult:
@@ -412,108 +397,3 @@ def _claims() -> int | None:
     """Return how many claims this process has begun, or None while one is under way."""
     known = [one for _, one in poller.instances()]
     return None if any(one._claims for one in known) else sum(one._claimed for one in known)
-
-
-# Seconds between two looks for changes if wake-ups work: a process that serves no clients, such as
-# a command, saves rows without sending wake-ups.
-UNRUNG = 0.3
-PERIODS_WITHOUT_WAKEUPS = 2  # periods of the poller between two looks if wake-ups do not work
-MAX_SLOW_INTERVAL_SECONDS = 5.0  # seconds between two looks if they fail or take long
-Tips = Mapping[str, ChangeLogState]  # the state of the change log, by the alias of its database
-
-
-class ChangeFollower(Protocol):
-    """The interface of what processes changes. It is called after every look."""
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether it still needs to be called."""
-        ...
-
-    @property
-    def is_eager(self) -> bool:
-        """Whether clients wait for what it finds, so that looks must be frequent."""
-        ...
-
-    async def follow(self, tips: Tips) -> bool:
-        """Process what follows its cursor. Return whether there is more to do at once."""
-        ...
-
-
-class ChangePoller:
-    """The task of one event loop that looks for changes and calls its followers."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._followers: list[ChangeFollower] = []
-        self._task: asyncio.Task[None] | None = None
-        self._called = asyncio.Event()
-        self._took = 0.0
-        self._is_lost = False
-
-    def begin(self, follower: ChangeFollower) -> None:
-        """Call ``follower`` after every look, as long as it is wanted."""
-        if follower not in self._followers:
-            self._followers.append(follower)
-        if self._task is None or self._task.done():
-            self._task = self._loop.create_task(self._run())
-            mine = poller()
-            mine.watch = self
-            mine.wake()
-
-    def wake(self) -> None:
-        """Look now, because a wake-up arrived."""
-        self._called.set()
-
-    async def _run(self) -> None:
-        try:
-            while self._followers:
-                await self._turn()
-                await self._nap()
-                self._followers = [one for one in self._followers if one.is_wanted]
-        finally:
-            poller().watch = None
-            poller().rest()
-
-    async def _nap(self) -> None:
-        pause = min(max(self._period(), TAKES * self._took), MAX_SLOW_INTERVAL_SECONDS)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(MAX_SLOW_INTERVAL_SECONDS if self._is_lost else pause):
-                await self._called.wait()
-
-    def _period(self) -> float:
-        if not any(one.is_eager for one in self._followers):
-            return MAX_POLL_INTERVAL_SECONDS
-        return UNRUNG if line().is_prompt else PERIODS_WITHOUT_WAKEUPS * POLL_INTERVAL_SECONDS
-
-    async def _turn(self) -> None:
-        self._called.clear()
-        try:
-            tips = await threads.changes.run(reconnecting, self._look)
-            for follower in list(self._followers):
-                if await follower.follow(tips):
-                    self._called.set()
-            self._is_lost = False
-        except Busy:
-            logger.debug("A look for changes is put off")
-        except BROKEN as error:
-            if codes(error) & LOCKS:
-                logger.debug("A transaction of the project's keeps a look for changes waiting")
-                return
-            self._is_lost = True
-            logger.warning("Changes cannot be read: %s", error)
-        except Exception:
-            self._is_lost = True
-            logger.exception("A look for changes failed")
-
-    def _look(self) -> dict[str, ChangeLogState]:
-        began = time.perf_counter()
-        found = change_log.tips()
-        self._took = time.perf_counter() - began
-        if any(tip.waiting for tip in found.values()):
-            # There were more changes than one batch: look again without a pause.
-            self._loop.call_soon_threadsafe(self.wake)
-        return found
-
-
-watch = Service(ChangePoller)

@@ -360,6 +360,7 @@ class StreamWakeups:
 
     def __init__(self) -> None:
         self._at: dict[int, tuple[WakeupListener, ...]] = {}
+        self._on_change: Callable[[], None] | None = None
         # Of the four threads for the log at most three read, so that one is free to write.
         self.looking = asyncio.Semaphore(3)
 
@@ -385,8 +386,18 @@ class StreamWakeups:
     def at(self, stream: int) -> tuple[WakeupListener, ...]:
         return self._at.get(stream, ())
 
+    @property
+    def follows_changes(self) -> bool:
+        return self._on_change is not None
+
+    def follow_changes(self, on_change: Callable[[], None] | None) -> None:
+        """Call ``on_change`` in this loop when rows of the project changed. None ends that."""
+        self._on_change = on_change
+
     def rung(self, rings: Sequence[StreamWakeup]) -> None:
         for ring in rings:
+            if ring.stream == CHANGES_STREAM_ID and self._on_change is not None:
+                self._on_change()
             for one in self.at(ring.stream):
                 one.hear(ring)
 
@@ -403,20 +414,12 @@ def ring(*rings: StreamWakeup) -> None:
     for loop, bell in doorbell.instances():
         if loop is here:
             bell.rung(rings)
-        elif bell:
+        elif bell or bell.follows_changes:
             with suppress(RuntimeError):  # the loop has been closed
                 loop.call_soon_threadsafe(bell.rung, rings)
     tell([ring.stream for ring in rings], here)
 
 
 def ring_for_changes() -> None:
-    """Wake the tasks that look for changes of rows, in all loops and processes.
-
-    May be called from any thread.
-    """
-    from .poller import watch
-
-    for loop, one in watch.instances():
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(one.wake)
+    """Wake the tasks that poll the change logs, in all loops and processes. Call it anywhere."""
     ring(StreamWakeup(CHANGES_STREAM_ID, changed=True))

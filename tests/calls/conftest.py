@@ -14,7 +14,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 from django.test.utils import CaptureQueriesContext
 
-from django_mcp.changes import feed, listeners
+from django_mcp.changes import feed
 from django_mcp.declarations.server import Server
 from django_mcp.models import Change
 from django_mcp.runtime import threads
@@ -95,7 +95,6 @@ def at_once(unwatched: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """What changes is told at once, and what is watched is asked every time."""
     monkeypatch.setattr(change_log, "INTERESTS_CACHE_SECONDS", 0.0)
     monkeypatch.setattr(change_log, "CACHE_MARGIN_SECONDS", 0.0)
-    monkeypatch.setattr(listeners, "LISTING_INTERVAL_SECONDS", 0.0)
     monkeypatch.setattr(feed, "LISTING_INTERVAL_SECONDS", 0.0)
     monkeypatch.setattr(poller, "MAX_POLL_INTERVAL_SECONDS", 0.02)
 

@@ -14,7 +14,8 @@ from django.contrib.auth.models import User
 import django_mcp as mcp
 from django_mcp.auth.principal import Auth, Principal
 from django_mcp.calls.visibility import place
-from django_mcp.changes import listeners, subscriptions
+from django_mcp.changes import feed, listeners, subscriptions
+from django_mcp.changes.feed import change_feed
 from django_mcp.changes.listeners import hearers
 from django_mcp.changes.subscriptions import SubscriptionFilter
 from django_mcp.models import Change, Interest
@@ -96,13 +97,13 @@ def place_at(row):
 def quiet(loop):
     """Everything that was committed is told."""
 
-    made = loop.do(hearers)
+    made, feed_ = loop.do(hearers), loop.do(change_feed)
 
     def rest() -> bool:
         tips = {alias: change_log.tip(alias) for alias in change_log.aliases()}
-        told = not made._tasks and not any(made._listed.values())
+        told = not made._tasks and not feed_._listed
         return told and all(
-            not tip.waiting and made._cursors.get(alias) == tip.last for alias, tip in tips.items()
+            not tip.waiting and feed_._cursors.get(alias) == tip.last for alias, tip in tips.items()
         )
 
     loop.until(lambda: elsewhere(rest), 60)
@@ -415,7 +416,7 @@ def test_it_goes_on_when_the_database_comes_back(loop, shop, people, ears, monke
     (mine,), (alice,) = people(1)
     row = Customer.objects.create(company=mine)
     one, broken, after = ears(alice, row), [unreachable()], change_log.after
-    monkeypatch.setattr("django_mcp.storage.poller.MAX_SLOW_INTERVAL_SECONDS", 0.05)
+    monkeypatch.setattr("django_mcp.changes.feed.MAX_POLL_INTERVAL_SECONDS", 0.05)
 
     def away(*of):
         if broken:
@@ -476,7 +477,7 @@ def test_a_verifier_that_fails_keeps_nobody_deaf(loop, shop, people, ears, monke
 def test_interest_is_said_again_before_it_is_forgotten(loop, shop, people, ears, monkeypatch):
     (mine,), (alice,) = people(1)
     ears(alice, Customer.objects.create(company=mine))
-    monkeypatch.setattr(listeners, "INTERESTS_RENEWAL_SECONDS", 0.0)
+    monkeypatch.setattr(feed, "INTERESTS_RENEWAL_SECONDS", 0.0)
     said = set(Interest.objects.values_list("at", flat=True))
     loop.until(lambda: elsewhere(lambda: said.isdisjoint(ats())))
 
@@ -501,7 +502,7 @@ def test_interest_that_nobody_has_any_more_is_not_said_again(loop, shop, people,
     gone = ears(alice, Warehouse.objects.create(name="x", capacity=1))
     loop.do(loop.do(hearers).dismiss, gone)
     Interest.objects.all().delete()
-    monkeypatch.setattr(listeners, "INTERESTS_RENEWAL_SECONDS", 0.0)
+    monkeypatch.setattr(feed, "INTERESTS_RENEWAL_SECONDS", 0.0)
     loop.until(lambda: elsewhere(ats))
     assert {*Interest.objects.values_list("model", flat=True)} == {"?", "shop.customer"}
 
@@ -515,7 +516,7 @@ def test_who_wants_to_know_of_more_wants_to_know_of_what_it_did_before(
     loop.begin(made.admit(one, {"shop.warehouse"}, lists=False))
     loop.until(lambda: made._wanted["shop.warehouse"])
     Interest.objects.all().delete()
-    monkeypatch.setattr(listeners, "INTERESTS_RENEWAL_SECONDS", 0.0)
+    monkeypatch.setattr(feed, "INTERESTS_RENEWAL_SECONDS", 0.0)
     loop.until(lambda: elsewhere(ats))
     models = {*Interest.objects.values_list("model", flat=True)}
     assert models == {"?", "shop.customer", "shop.warehouse"}

@@ -11,9 +11,9 @@ from hypothesis.extra.django import TestCase as HypothesisTestCase
 
 from django_mcp.auth.principal import Principal
 from django_mcp.calls.visibility import keys_of, place
-from django_mcp.changes import feed
-from django_mcp.changes.change_set import ChangeSet, bulletin
-from django_mcp.changes.feed import SessionNotifications
+from django_mcp.changes import broadcaster
+from django_mcp.changes.broadcaster import SessionNotifications
+from django_mcp.changes.change_set import ChangeSet, change_set_for
 from django_mcp.changes.subscriptions import SubscriptionFilter
 from django_mcp.declarations import server as declared
 from django_mcp.declarations.server import Server
@@ -110,7 +110,8 @@ class World:
     def page(self) -> tuple[ChangeSet, set[int]]:
         changed, self.changed = self.changed, []
         found = [NumberedChange(1, "row", keys) for keys in changed]
-        return bulletin(self.server, found), {int(keys["shop.customer"]["pk"]) for keys in changed}
+        keys = {int(keys["shop.customer"]["pk"]) for keys in changed}
+        return change_set_for(self.server, found), keys
 
 
 class Moving(HypothesisTestCase):
@@ -170,9 +171,9 @@ class Moving(HypothesisTestCase):
 
         async def tell(news: ChangeSet) -> None:
             found = SessionNotifications()
-            await feed.told(self.server, news, found)
+            await broadcaster.told(self.server, news, found)
             for session, marks in found.marks.items():
-                assert marks == [feed.URI + world.uri(numbers[session][1])]
+                assert marks == [broadcaster.URI + world.uri(numbers[session][1])]
                 said.append(numbers[session])
             await surely(sessions.saw, found.saw)
 

@@ -9,7 +9,7 @@ import pytest
 
 import django_mcp as mcp
 from django_mcp.calls import listing
-from django_mcp.changes import feed
+from django_mcp.changes import broadcaster
 from django_mcp.changes.change_set import ChangeSet
 from django_mcp.changes.subscriptions import spread
 from django_mcp.exceptions import Busy
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def loop(loop):
-    loop.do(feed.follow)
+    loop.do(broadcaster.follow)
     return loop
 
 
@@ -72,7 +72,7 @@ def desk(loop, server):
 
 def tell(desk, kind, subject) -> None:
     desk.loop.do(announce, Announcement(kind, subject, desk.server.name))
-    desk.loop.until(lambda: feed._news._telling is None or feed._news._telling.done())
+    desk.loop.until(lambda: broadcaster._news._telling is None or broadcaster._news._telling.done())
 
 
 def subscribe(desk, uri) -> None:
@@ -83,7 +83,7 @@ def subscribe(desk, uri) -> None:
 def seat(desk) -> Stream:
     """The session's stream of news."""
     session = desk.fresh()
-    return streams.open(session, standalone=True, words=feed.speaking(session))
+    return streams.open(session, standalone=True, words=broadcaster.speaking(session))
 
 
 def told(stream) -> list[str]:
@@ -135,7 +135,7 @@ def test_many_changes_of_one_list_are_one(desk):
             announce(Announcement("list_changed", "tools", desk.server.name))
 
     desk.loop.do(changes)
-    desk.loop.until(lambda: feed._news._telling.done())
+    desk.loop.until(lambda: broadcaster._news._telling.done())
     assert told(stream) == ["tools/list_changed"]
 
 
@@ -200,8 +200,8 @@ def test_a_user_who_may_no_longer_sign_in_sees_nothing(loop, server, alice, invo
 
 def test_one_look_for_all_sessions_of_a_user(loop, server, alice, invoice, monkeypatch):
     looks = []
-    visible = feed.visible
-    monkeypatch.setattr(feed, "visible", lambda *a: looks.append(1) or visible(*a))
+    visible = broadcaster.visible
+    monkeypatch.setattr(broadcaster, "visible", lambda *a: looks.append(1) or visible(*a))
     desks = [Desk(loop, server, alice) for _ in range(3)]
     for desk in desks:
         subscribe(desk, "invoice://A-1")
@@ -213,15 +213,15 @@ def test_one_look_for_all_sessions_of_a_user(loop, server, alice, invoice, monke
 
 def failing(monkeypatch, *errors):
     """The next looks at what is visible raise these."""
-    left, surrounded_job = list(errors), feed.surrounded_job
+    left, surrounded_job = list(errors), broadcaster.surrounded_job
 
     async def fails(*args):
         if left:
             raise left.pop(0)
         return await surrounded_job(*args)
 
-    monkeypatch.setattr(feed, "surrounded_job", fails)
-    monkeypatch.setattr(feed, "BUSY_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(broadcaster, "surrounded_job", fails)
+    monkeypatch.setattr(broadcaster, "BUSY_RETRY_SECONDS", 0.001)
 
 
 def test_what_cannot_be_looked_at_is_told_by_what_is_seen_at_last(
@@ -246,7 +246,7 @@ def test_a_list_that_changed_by_itself_is_told_whoever_sees_what(desk, monkeypat
     failing(monkeypatch, RuntimeError("a bug in get_queryset"))
     news_ = ChangeSet(uris={"note://a": None}, lists={"tools": None}, listed={"note://a": "a.note"})
     desk.loop.do(spread, desk.server.name, news_)
-    desk.loop.until(lambda: feed._news._telling is None or feed._news._telling.done())
+    desk.loop.until(lambda: broadcaster._news._telling is None or broadcaster._news._telling.done())
     assert told(stream) == ["tools/list_changed"] and "Nobody knows" in caplog.text
 
 
@@ -305,7 +305,7 @@ def test_a_page_that_an_error_names(loop, server, desk):
 def test_pages_are_no_resources(desk, monkeypatch):
     listing.expect(desk.session, ["x"])
     assert listing.is_page(*sessions.uris(desk.session))
-    assert feed.all_missed(desk.server, desk.fresh()) == [
+    assert broadcaster.all_missed(desk.server, desk.fresh()) == [
         json.dumps(
             {"jsonrpc": "2.0", "method": f"notifications/{name}/list_changed"},
             separators=(",", ":"),
@@ -326,15 +326,15 @@ def test_too_many_pages_disturb_nothing(desk, monkeypatch, caplog):
 
 
 def test_a_process_follows_once(loop):
-    first = feed._news
-    loop.do(feed.follow)
-    assert feed._news is first
+    first = broadcaster._news
+    loop.do(broadcaster.follow)
+    assert broadcaster._news is first
 
 
 def test_a_loop_that_ended_is_followed_by_another():
     async def followed():
-        feed.follow()
-        return feed._news
+        broadcaster.follow()
+        return broadcaster._news
 
     first, second = asyncio.run(followed()), asyncio.run(followed())
     assert first is not second

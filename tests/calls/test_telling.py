@@ -13,9 +13,10 @@ from django.db import OperationalError
 
 from django_mcp.auth.principal import Principal
 from django_mcp.calls.visibility import place
-from django_mcp.changes import feed
+from django_mcp.changes import broadcaster, feed
+from django_mcp.changes.broadcaster import ChangeBroadcaster, SessionNotifications, tellers
 from django_mcp.changes.change_set import ChangeSet
-from django_mcp.changes.feed import ChangeBroadcaster, SessionNotifications, tellers
+from django_mcp.changes.feed import change_feed
 from django_mcp.models import (
     BroadcastCursor,
     Event,
@@ -28,7 +29,6 @@ from django_mcp.protocol.jsonrpc import decode
 from django_mcp.storage import change_log, sessions, streams
 from django_mcp.storage.change_log import watched
 from django_mcp.storage.databases import digest_of
-from django_mcp.storage.poller import watch
 from tests.shop.models import Customer
 
 from ..storage.rows import elsewhere
@@ -49,7 +49,7 @@ class Client:
         self.stream = self.seat() if seated else None
 
     def seat(self):
-        words = feed.speaking(self.session)
+        words = broadcaster.speaking(self.session)
         return streams.open(self.session, standalone=True, words=words)
 
     def subscribe(self, row: Any) -> None:
@@ -97,12 +97,12 @@ def following(loop):
         import asyncio
 
         await asyncio.to_thread(in_thread)
-        feed.follow()
+        broadcaster.follow()
 
     def in_thread():
         from django.db import connections
 
-        feed.begin()
+        broadcaster.begin()
         connections.close_all()
 
     return begin
@@ -118,7 +118,7 @@ def quiet(loop):
         return told and all(
             not tip.waiting and done[name] == tip.last
             for alias, tip in tips.items()
-            for name in (alias, alias + feed.OF_LISTS)
+            for name in (alias, alias + broadcaster.OF_LISTS)
         )
 
     loop.until(lambda: elsewhere(rest), 60)
@@ -179,8 +179,8 @@ def test_what_was_seen_in_lists_is_known_to_whoever_has_the_turn(loop, shop, peo
     deleted = ChangeSet(listed={uri_of(row): "shop.customer"})
     Customer.objects.filter(pk=row.pk)._raw_delete("default")  # nothing tells of it yet
     for _ in range(2):
-        found = SessionNotifications("default" + feed.OF_LISTS)
-        loop.run(feed.told(shop, deleted, found))
+        found = SessionNotifications("default" + broadcaster.OF_LISTS)
+        loop.run(broadcaster.told(shop, deleted, found))
         assert found.marks == {one.session.pk: ["resources"]}
     change_log.record("default", (change_log.ROW, {"shop.customer": {"pk": str(row.pk)}}))
     quiet(loop)
@@ -191,8 +191,8 @@ def test_what_was_seen_in_lists_is_known_to_whoever_has_the_turn(loop, shop, peo
 def test_a_turn_that_breaks_off_forgets_nothing_of_the_lists(
     loop, shop, people, following, monkeypatch
 ):
-    monkeypatch.setattr(feed, "SESSIONS_PER_JOB", 2)
-    monkeypatch.setattr(feed, "BUSY_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(broadcaster, "SESSIONS_PER_JOB", 2)
+    monkeypatch.setattr(broadcaster, "BUSY_RETRY_SECONDS", 0.01)
     (mine, _), (alice, _) = people()
     clients = [Client(shop, alice) for _ in range(5)]
     following()
@@ -202,7 +202,7 @@ def test_a_turn_that_breaks_off_forgets_nothing_of_the_lists(
     tell, calls = change_log.tell, []
 
     def fails(turn, *args, **options):
-        calls.extend([turn.name] if turn.name.endswith(feed.OF_LISTS) else [])
+        calls.extend([turn.name] if turn.name.endswith(broadcaster.OF_LISTS) else [])
         if len(calls) in (1, 3):
             calls.append("")
             raise change_log.ClaimLost
@@ -218,7 +218,7 @@ def test_what_lists_lag_behind_is_told_at_once(loop, shop, people, following, mo
     monkeypatch.setattr(change_log, "CHANGES_PER_NUMBER", 2)
     (mine, _), (alice, bob) = people()
     one, two = Client(shop, alice), Client(shop, bob)
-    feed.begin()
+    broadcaster.begin()
     wanting_lists()
     for number in range(20):
         Customer.objects.create(company=mine, name=str(number))
@@ -240,7 +240,7 @@ def test_lists_are_told_so_often_by_all_processes_together(
     monkeypatch.setattr(feed, "LISTING_INTERVAL_SECONDS", 3600.0)
     row.save()
     other = loop.do(ChangeBroadcaster)
-    loop.do(lambda: watch().begin(other))
+    loop.do(lambda: change_feed().broadcast(other))
     loop.until(lambda: other._tried and other._task.done())
     loop.until(lambda: elsewhere(lambda: one.told.count(uri_of(row)) == 2))
     assert one.told.count("resources/list_changed") == 1
@@ -290,8 +290,8 @@ def test_one_who_was_deactivated_is_told_of_what_they_saw_and_then_nothing(
 
 @pytest.mark.parametrize("broken", [1, 2, 3])
 def test_a_turn_that_breaks_off_is_gone_on_with(loop, shop, people, following, monkeypatch, broken):
-    monkeypatch.setattr(feed, "SESSIONS_PER_JOB", 2)
-    monkeypatch.setattr(feed, "BUSY_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(broadcaster, "SESSIONS_PER_JOB", 2)
+    monkeypatch.setattr(broadcaster, "BUSY_RETRY_SECONDS", 0.01)
     (mine, _), (alice, _) = people()
     row = Customer.objects.create(company=mine)
     clients = [Client(shop, alice) for _ in range(6)]
@@ -335,7 +335,7 @@ def test_who_lags_behind_what_is_forgotten(loop, subscriber, following):
     from django_mcp.models import Change
 
     row, one = subscriber
-    feed.begin()
+    broadcaster.begin()
     row.save()
     change_log.numbered("default")
     Change.objects.using("default").filter(pk=change_log.FLOOR).update(seq=10_000)
@@ -348,7 +348,7 @@ def test_who_lags_behind_what_is_forgotten(loop, subscriber, following):
 def test_a_database_that_was_put_back(loop, subscriber, following):
     """It was at a number that was told of before: what is different now, nobody knows."""
     row, one = subscriber
-    feed.begin()
+    broadcaster.begin()
     BroadcastCursor.objects.filter(name__startswith="default").update(seq=10_000, until=10_000)
     following()
     quiet(loop)
@@ -376,7 +376,7 @@ def test_one_look_for_each_principal(loop, shop, people, following):
         client.subscribe(rows[number // 20])
     following()
     quiet(loop)
-    with counted() as found, over(feed.is_of_lists) as told:
+    with counted() as found, over(broadcaster.is_of_lists) as told:
         for row in rows:
             row.save()
         quiet(loop)
@@ -437,7 +437,7 @@ def test_subscribing_takes_effect_in_every_process(loop, shop, people):
     (mine, _), (alice, _) = people()
     row = Customer.objects.create(company=mine)
     one = Client(shop, alice)
-    loop.run(feed.interest(place("shop.customer", str(row.pk))))
+    loop.run(broadcaster.interest(place("shop.customer", str(row.pk))))
     held = set(Interest.objects.filter(holder="").values_list("model", flat=True))
     assert held == {"?", "shop.customer"} and BroadcastCursor.objects.count() >= 2
     assert one.told == [] and not Subscription.objects.exists() and Session.objects.exists()

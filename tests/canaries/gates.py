@@ -141,7 +141,7 @@ GATES: dict[str, list[Patch]] = {
     "what subscribers may see": [
         ("django_mcp.calls.methods", "visible", seen_by_everybody),
         ("django_mcp.changes.subscriptions", "visible", seen_by_everybody),
-        ("django_mcp.changes.feed", "visible", seen_by_everybody),
+        ("django_mcp.changes.broadcaster", "visible", seen_by_everybody),
     ],
     "lists of what they may see": [
         (SubscriptionFilter, "_saw_listed", lambda self, news, seen: bool(news.listed))

@@ -10,6 +10,7 @@ import uuid
 from collections import Counter
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest

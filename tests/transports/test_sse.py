@@ -17,7 +17,7 @@ from django.utils import timezone
 
 import django_mcp as mcp
 from django_mcp.calls.revocations import revocations
-from django_mcp.changes import feed
+from django_mcp.changes import broadcaster
 from django_mcp.declarations import server as declared
 from django_mcp.exceptions import Busy
 from django_mcp.models import DONE, Call, Event, Session, Stream, Token
@@ -724,4 +724,4 @@ async def drained(grace: float) -> None:
 
 
 def test_news_follow(client):
-    assert feed._news is not None
+    assert broadcaster._news is not None

@@ -23,7 +23,7 @@ from urllib.parse import parse_qs, quote
 from ...calls.session_call import connection_of
 from ...calls.session_callers import SessionCaller, covers
 from ...calls.session_calls import docket
-from ...changes import feed
+from ...changes import broadcaster
 from ...conf import project
 from ...protocol import http_rules
 from ...protocol import sse as events
@@ -196,7 +196,7 @@ def _taken(session: Session, principal: Principal, after: int) -> StreamPosition
         raise sessions.SessionEnded
     if after > before.last or not all(covers(principal, one) for one in calls.scopes(stream)):
         return None
-    state = streams.take(session, stream, feed.speaking(session))
+    state = streams.take(session, stream, broadcaster.speaking(session))
     if state is None:
         raise sessions.SessionEnded
     return StreamPosition(stream, state.reader, after, is_over=after + 1 < state.first)

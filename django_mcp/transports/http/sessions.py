@@ -20,8 +20,8 @@ from ...calls.runner import CallRunner
 from ...calls.session_call import connection_of
 from ...calls.session_callers import SessionCaller
 from ...calls.session_calls import docket
-from ...changes import feed
-from ...changes.feed import NoSession
+from ...changes import broadcaster
+from ...changes.broadcaster import NoSession
 from ...exceptions import Busy
 from ...protocol import http_rules
 from ...protocol.connection import Connection
@@ -152,7 +152,7 @@ def attend() -> None:
     A process that is shutting down only finishes the calls that it has begun.
     """
     docket().is_ending |= draining().ending
-    feed.follow()
+    broadcaster.follow()
 
 
 def _session(exchange: Exchange) -> Session:

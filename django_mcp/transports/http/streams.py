@@ -39,7 +39,7 @@ from ...auth.principal import anonymous
 from ...calls.session_call import connection_of
 from ...calls.session_callers import covers
 from ...calls.session_calls import answer, docket
-from ...changes import feed
+from ...changes import broadcaster
 from ...conf import settings
 from ...protocol import sse
 from ...protocol.jsonrpc import Id, InternalError, encode
@@ -417,9 +417,9 @@ def may_hear(session: Session, principal: Principal) -> bool:
 def _anew(
     server: Server, session: Session, nonce: str, *, missed: bool = False, again: bool = False
 ) -> StreamPosition:
-    told = feed.all_missed(server, session) if missed else []
+    told = broadcaster.all_missed(server, session) if missed else []
     stream = streams.open(
-        session, standalone=True, messages=told, words=feed.speaking(session), nonce=nonce,
+        session, standalone=True, messages=told, words=broadcaster.speaking(session), nonce=nonce,
         again=again,
     )  # fmt: skip
     return StreamPosition(stream.pk, has_news=True)
@@ -460,7 +460,7 @@ def _found(session: Session, principal: Principal, event_id: str) -> StreamPosit
         return None
     if before.standalone and not may_hear(session, principal):
         raise sessions.SessionEnded
-    state = streams.take(session, stream, feed.speaking(session))
+    state = streams.take(session, stream, broadcaster.speaking(session))
     if state is None:
         return None
     is_over = bool(state.closed and after >= state.last)

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 import django_mcp as mcp
 from django_mcp.auth.networks import SITE_BITS, network_digest
-from django_mcp.changes import feed
+from django_mcp.changes import broadcaster
 from django_mcp.exceptions import Busy
 from django_mcp.models import Call, Event, Session, Stream, Token
 from django_mcp.runtime import threads
@@ -521,7 +521,7 @@ def test_news_that_could_not_be_begun_are_told_to_who_comes_next(newest, monkeyp
 def test_whose_process_died_before_it_was_told_hears_it_from_another(newest):
     changed(newest, "tools")
     newest.sleep(0.1)
-    words = feed.speaking(session := Session.objects.get())
+    words = broadcaster.speaking(session := Session.objects.get())
     streams.open(session, standalone=True, words=words, nonce="a")
     talk = listening(newest)
     talk.until(lambda: talk.messages)
