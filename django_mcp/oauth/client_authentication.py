@@ -29,43 +29,43 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from django.contrib.auth.hashers import identify_hasher
 from django.core.cache import cache
 from django.utils.crypto import constant_time_compare, salted_hmac
-from jwcrypto.common import JWException, base64url_decode
-from jwcrypto.jwk import JWK
-from jwcrypto.jws import JWS
 from oauth2_provider.cimd import CIMDError, _fetch_slot
 
+from ..verifiers.jose import (
+    CLOCK_SKEW_SECONDS,
+    MAX_KEYS,
+    MAX_KEYS_PER_SIGNATURE,
+    InvalidJWT,
+    fits,
+    is_signed,
+    is_time,
+    read_key,
+    read_unverified,
+)
 from ..verifiers.protected_resource import endpoint
 from . import client_metadata, registration_rates
 from .client_registry import KnownClients, profile
-from .conf import issuer
+from .conf import ASSERTION_ALGORITHMS, issuer
 from .fetching import fetch_slot, fetcher
 
+if TYPE_CHECKING:
+    from jwcrypto.jwk import JWK
+
 MAX_KEYS_DOCUMENT_BYTES = 65_536  # bytes of a document
-MAX_KEYS = 64  # keys of a document that are read
-MAX_KEYS_PER_SIGNATURE = 4  # keys that one signature is verified with
 KEYS_REFRESH_SECONDS = 3600  # maximum seconds for which keys are used without a new fetch
 KEYS_MAX_AGE_SECONDS = 86_400  # use of old keys, if they cannot be fetched
 FETCH_INTERVAL_SECONDS = 60  # seconds between two fetches
-BITS = range(2048, 8193)  # size of an RSA modulus
-# The accepted algorithms, and the members that their keys must have.
-ALGORITHMS: dict[str, dict[str, str]] = {
-    "RS256": {"kty": "RSA"},
-    "PS256": {"kty": "RSA"},
-    "ES256": {"kty": "EC", "crv": "P-256"},
-    "EdDSA": {"kty": "OKP", "crv": "Ed25519"},
-}
-PUBLIC = ("kty", "kid", "n", "e", "crv", "x", "y")
 logger = logging.getLogger("django_mcp")
 # One fetch per URI: threads that need the same keys wait for it. URIs share locks by their hash.
 _locks = [threading.Lock() for _ in range(64)]
@@ -76,8 +76,8 @@ def matching(
 ) -> list[JWK]:
     """Return the keys at ``uri`` that fit a signature; maybe none. May fetch them, and block.
 
-    ``algorithm`` is a key of ``ALGORITHMS``. Clients that a user has authorized have fetch slots of
-    their own.
+    ``algorithm`` is one of ``ASSERTION_ALGORITHMS``. Clients that a user has authorized have fetch
+    slots of their own.
     """
     keys = _keys(uri, was_authorized=was_authorized)
     if found := _fitting(keys, algorithm, kid):
@@ -87,34 +87,9 @@ def matching(
 
 
 def _fitting(keys: list[Any], algorithm: str, kid: str | None) -> list[JWK]:
-    fit = (key for key in keys if isinstance(key, dict) and _fits(key, algorithm, kid))
-    read = (_read(key) for key in fit)
-    return [key for key in read if key is not None][:MAX_KEYS_PER_SIGNATURE]
-
-
-def _fits(key: dict[str, Any], algorithm: str, kid: str | None) -> bool:
-    return (
-        all(key.get(name) == value for name, value in ALGORITHMS[algorithm].items())
-        and key.get("use") in (None, "sig")
-        and key.get("alg") in (None, algorithm)
-        and (kid is None or key.get("kid") == kid)
-    )
-
-
-def _read(key: dict[str, Any]) -> JWK | None:
-    """Return the public key; None if it is invalid, weak, or so big that it is slow to use."""
-    try:
-        if key["kty"] == "RSA" and not _is_decent(key):
-            return None
-        return JWK(**{name: key[name] for name in PUBLIC if name in key})
-    except Exception as error:  # libraries raise many types for invalid numbers
-        logger.info("A client's key cannot be read: %s", type(error).__name__)
-        return None
-
-
-def _is_decent(key: dict[str, Any]) -> bool:
-    modulus = int.from_bytes(base64url_decode(key["n"]), "big")
-    return modulus.bit_length() in BITS and len(key["e"]) <= 6
+    fit = (key for key in keys if isinstance(key, dict) and fits(key, algorithm, kid))
+    read = [read_key(key) for key in islice(fit, MAX_KEYS_PER_SIGNATURE)]
+    return [key for key in read if key is not None]
 
 
 # Fetching keys, and the cache.
@@ -149,7 +124,7 @@ def _fetch(uri: str, place: str) -> None:
     try:
         document, seconds = fetcher().retrieve(uri, MAX_KEYS_DOCUMENT_BYTES)
     except CIMDError as error:
-        logger.info("The keys at %r cannot be had: %s", uri, error)
+        logger.info("Keys of a client unavailable: jwks_uri=%r error=%s", uri, error)
         return
     keys = document.get("keys")
     found = keys[:MAX_KEYS] if isinstance(keys, list) else []
@@ -163,11 +138,9 @@ def _fetch(uri: str, place: str) -> None:
 TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 SENT = {"client_assertion", "client_assertion_type"}
 MAX_ASSERTION_LENGTH = 8192  # characters
-MAX_ID_LENGTH = 255  # characters of a jti, or of a kid
+MAX_ID_LENGTH = 255  # characters of a jti
 MAX_LIFETIME_SECONDS = 600  # maximum seconds from now to the expiry
-CLOCK_SKEW_SECONDS = 30  # seconds by which clocks may differ
 TOKEN_PATHS = ("oauth/token", "token")
-COMPACT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 
 
 class AssertionRejected(Exception):
@@ -252,29 +225,18 @@ def read(text: str) -> Assertion:
 
     Raise ``AssertionRejected``.
     """
-    if len(text) > MAX_ASSERTION_LENGTH or not COMPACT.fullmatch(text):
-        raise AssertionRejected("it is no JWT")
-    header, claims = (_part(part) for part in text.split(".")[:2])
-    if header.get("alg") not in list(ALGORITHMS) or "crit" in header:
-        raise AssertionRejected("it is signed in a way that is not taken")
+    if len(text) > MAX_ASSERTION_LENGTH:
+        raise AssertionRejected("it is too long")
+    try:
+        header, claims = read_unverified(text)
+    except InvalidJWT as error:
+        raise AssertionRejected(str(error)) from None
+    if header.get("alg") not in ASSERTION_ALGORITHMS:
+        raise AssertionRejected("its signature algorithm is not accepted")
     for check in CLAIMS:
         if reason := check(claims, time.time()):
             raise AssertionRejected(reason)
     return Assertion(text, header, claims)
-
-
-def _part(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(base64url_decode(text), parse_constant=_no_number)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise AssertionRejected("it is no JWT")
-    return found
-
-
-def _no_number(name: str) -> None:
-    raise ValueError(name)
 
 
 def _about(claims: dict[str, Any], now: float) -> str | None:
@@ -292,7 +254,7 @@ def _addressed(claims: dict[str, Any], now: float) -> str | None:
 
 def _timely(claims: dict[str, Any], now: float) -> str | None:
     ends, begins, made = claims.get("exp"), claims.get("nbf", now), claims.get("iat", now)
-    if not (_is_time(ends) and _is_time(begins) and _is_time(made)):
+    if not (is_time(ends) and is_time(begins) and is_time(made)):
         return "it has no times"
     if not now - CLOCK_SKEW_SECONDS < ends <= now + MAX_LIFETIME_SECONDS + CLOCK_SKEW_SECONDS:
         return "it has expired, or is good for too long"
@@ -302,10 +264,6 @@ def _timely(claims: dict[str, Any], now: float) -> str | None:
     ):
         return "it is old, or of the future"
     return None
-
-
-def _is_time(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _once(claims: dict[str, Any], now: float) -> str | None:
@@ -327,25 +285,13 @@ def verify(found: Assertion, request: Any) -> None:
     client's ``jti``.
     """
     known, kid = profile(request), found.header.get("kid")
-    if kid is not None and not (isinstance(kid, str) and len(kid) <= MAX_ID_LENGTH):
-        raise AssertionRejected("its key has no name")
     assert known is not None
     was_authorized = known.last_authorized is not None
     its = matching(known.jwks_uri, found.algorithm, kid, was_authorized=was_authorized)
-    if not any(_is_signed(found, key) for key in its):
-        raise AssertionRejected("it is signed by nobody who is known")
+    if not is_signed(found.text, its, found.algorithm):
+        raise AssertionRejected("no key of the client has signed it")
     if not _is_first(found):
-        raise AssertionRejected("it was used before")
-
-
-def _is_signed(found: Assertion, key: Any) -> bool:
-    signed = JWS()
-    signed.allowed_algs = [found.algorithm]
-    try:
-        signed.deserialize(found.text, key)
-    except (JWException, ValueError, TypeError):
-        return False
-    return bool(signed.is_valid)
+        raise AssertionRejected("its jti was used before")
 
 
 def _is_first(found: Assertion) -> bool:

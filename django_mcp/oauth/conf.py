@@ -45,6 +45,8 @@ BEHAVIOUR = (
     "TOKEN_STORAGE",
 )
 SECRETS = ["none", "client_secret_post", "client_secret_basic", "private_key_jwt"]
+# Algorithms of ``private_key_jwt`` (RFC 7523). HMAC is missing, because there is no shared secret.
+ASSERTION_ALGORITHMS = ["RS256", "PS256", "ES256", "EdDSA"]
 
 
 class OAuthSettings:

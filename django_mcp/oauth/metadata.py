@@ -10,7 +10,7 @@ from __future__ import annotations
 from oauth2_provider.settings import oauth2_settings
 
 from ..verifiers.protected_resource import Document, endpoint, listed, published, served
-from .conf import SECRETS, issuer, settings
+from .conf import ASSERTION_ALGORITHMS, SECRETS, issuer, settings
 from .scopes import default_scopes
 
 # Paths below the issuer, by the member of the document.
@@ -20,8 +20,6 @@ ENDPOINTS = {
     "revocation_endpoint": "oauth/revoke",
 }
 REGISTRATION = {"registration_endpoint": "oauth/register"}
-# Algorithms of ``private_key_jwt`` (RFC 7523). HMAC is missing, because there is no shared secret.
-SIGNATURES = ["RS256", "PS256", "ES256", "EdDSA"]
 
 
 def authorization_server_metadata() -> Document:
@@ -57,7 +55,7 @@ def _scopes() -> list[str]:
 def _authentication(at: str) -> Document:
     return {
         f"{at}_auth_methods_supported": SECRETS,
-        f"{at}_auth_signing_alg_values_supported": SIGNATURES,
+        f"{at}_auth_signing_alg_values_supported": ASSERTION_ALGORITHMS,
     }
 
 

@@ -186,7 +186,7 @@ class ExternalTokens:
             read = await self._read(token)
             return None if read is None else await self._principal(*read, server)
         except NoToken as reason:
-            logger.info("A token of %s was refused: %s", self.issuer, reason)
+            logger.info("Token rejected: issuer=%s reason=%s", self.issuer, reason)
             return None
 
     async def _read(self, token: str) -> tuple[dict[str, Any], datetime] | None:
@@ -223,7 +223,7 @@ class ExternalTokens:
     def _check_scopes(self, claims: Claims) -> None:
         """Raise ``InsufficientScope`` with the scopes to request (RFC 6750, 3.1)."""
         if not self.scopes <= scopes(claims):
-            logger.info("A token of %s was refused: it lacks a scope", self.issuer)
+            logger.info("Token rejected: issuer=%s reason=a scope is missing", self.issuer)
             raise InsufficientScope(self.asked or sorted(self.scopes))
 
     def _found(self, claims: dict[str, Any]) -> Any:

@@ -109,7 +109,9 @@ class IntrospectedTokens(ExternalTokens):
         try:
             return await self._flights.run(digest, lambda: self._ask(token, digest))
         except IssuerUnavailable as error:
-            logger.warning("%s does not tell of tokens: %s", self.issuer, error)
+            logger.warning(
+                "Token introspection unavailable: issuer=%s error=%s", self.issuer, error
+            )
             raise Busy(UNKNOWN) from None
 
     def _ask(self, token: str, digest: str) -> dict[str, Any]:

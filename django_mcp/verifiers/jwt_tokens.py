@@ -3,23 +3,45 @@ Verification of JWT access tokens of an external issuer, by its public keys (RFC
 
 Tokens that are no JWT of this issuer are left to other verifiers, without a signature check. The
 issuer is not asked about each token, so a revoked token stays valid until it expires.
+
+``IssuerKeys`` caches the issuer's keys in this process. It fetches them at most once in
+``FETCH_INTERVAL_SECONDS`` seconds, however many unknown key ids tokens name. If the issuer does not
+respond, the last keys are used for ``MAX_KEY_AGE_SECONDS`` seconds. After that, ``Busy`` is raised
+and no token is accepted.
 """
 
 from __future__ import annotations
 
+import logging
+import math
+import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
 
+from ..exceptions import Busy
 from .external_tokens import Claims, ExternalTokens, FindUser, NoToken, checked, claims_of, expiry
-from .fetching import Discovery
-from .issuer_keys import ALGORITHMS, IssuerKeys, header_of, verified
+from .fetching import UNKNOWN, Discovery, IssuerUnavailable, RunningRequests, fetch
+from .jose import (
+    ALGORITHMS,
+    MAX_KEYS,
+    InvalidJWT,
+    check_times,
+    fits,
+    is_signed,
+    read_key,
+    read_unverified,
+)
 
 if TYPE_CHECKING:
+    from jwcrypto.jwk import JWK
+
     from ..declarations.server import Server
 
+logger = logging.getLogger("django_mcp")
 ACCESS = {"at+jwt", "application/at+jwt"}  # RFC 9068, 2.1
 PLAIN = {"jwt", "application/jwt", ""}
 REQUIRED_BY_RFC9068 = (
@@ -70,19 +92,20 @@ class JWTTokens(ExternalTokens):
         return verified, expiry(verified)
 
     async def _verified(self, token: str) -> dict[str, Any]:
-        header = header_of(token)
+        try:
+            header, claims = read_unverified(token)
+            check_times(claims)
+        except InvalidJWT as reason:
+            raise NoToken(str(reason)) from None
         algorithm, kind = header.get("alg"), str(header.get("typ") or "").lower()
         if algorithm not in self.algorithms:
-            raise NoToken("it is signed in a way that is not taken")
+            raise NoToken("its signature algorithm is not accepted")
         if kind not in (ACCESS if self.at_jwt else ACCESS | PLAIN):
-            raise NoToken("it is no access token")
-        error = NoToken("no key of the issuer fits")
-        for key in await self._keys.matching(algorithm, header.get("kid")):
-            try:
-                return verified(token, key, algorithm, self.issuer)
-            except NoToken as reason:
-                error = reason
-        raise error
+            raise NoToken("its header names another type of token")
+        keys = await self._keys.matching(algorithm, header.get("kid"))
+        if not is_signed(token, keys, algorithm):
+            raise NoToken("no key of the issuer has signed it")
+        return claims
 
     def _wrong(self, claims: Claims, server: Server) -> str | None:
         if self.at_jwt and not all(claims.get(name) for name in REQUIRED_BY_RFC9068):
@@ -108,3 +131,76 @@ def _place(issuer: str, jwks_uri: str | None) -> Callable[[], str]:
         return lambda: discovery.endpoint("jwks_uri")
     given = checked(jwks_uri, "jwks_uri")
     return lambda: given
+
+
+# Keys of an issuer.
+
+
+REFRESH_AFTER_SECONDS = 600.0  # seconds after which keys are fetched again
+MAX_KEY_AGE_SECONDS = 14_400.0  # seconds for which old keys are used if they cannot be fetched
+FETCH_INTERVAL_SECONDS = 10.0  # seconds between two fetches
+
+
+class IssuerKeys:
+    """The cached keys of ``issuer``.
+
+    ``place`` returns their URL. It is called in a thread and may raise ``IssuerUnavailable``.
+    """
+
+    def __init__(self, issuer: str, place: Callable[[], str]) -> None:
+        self.issuer, self._place = issuer, place
+        self._flights: RunningRequests[None] = RunningRequests()
+        # Each JWK with its public key, and the monotonic time of the fetch.
+        self._known: tuple[list[tuple[dict[str, Any], JWK]], float] = ([], -math.inf)
+        self._tried = -math.inf  # monotonic time of the last attempt
+
+    async def matching(self, algorithm: str, kid: str | None) -> list[JWK]:
+        """Return the keys that fit a signature; maybe none. Raise ``Busy`` if that is not known.
+
+        Fetch the keys if they are old or none fits. If an old key fits and the last fetch failed,
+        do not wait for the new fetch.
+        """
+        found = self._fitting(algorithm, kid)
+        if not found or self._age() > REFRESH_AFTER_SECONDS:
+            await self._look(patient=not (found and self._is_away()))
+            found = self._fitting(algorithm, kid)
+        if not found and self._age() > FETCH_INTERVAL_SECONDS:
+            raise Busy(UNKNOWN)
+        return found
+
+    def _is_away(self) -> bool:
+        """Whether the last fetch failed."""
+        return self._tried > self._known[1]
+
+    def _age(self) -> float:
+        return time.monotonic() - self._known[1]
+
+    def _fitting(self, algorithm: str, kid: str | None) -> list[JWK]:
+        known = self._known[0] if self._age() <= MAX_KEY_AGE_SECONDS else []
+        return [key for jwk, key in known if fits(jwk, algorithm, kid)]
+
+    async def _look(self, *, patient: bool) -> None:
+        """Fetch the keys, unless that was tried less than ``FETCH_INTERVAL_SECONDS`` seconds ago.
+
+        Wait for the result only if ``patient``.
+        """
+        if time.monotonic() - self._tried < FETCH_INTERVAL_SECONDS:
+            return
+        with suppress(Busy):
+            if patient:
+                await self._flights.run("keys", self._fetch)
+            else:
+                self._flights.begin("keys", self._fetch)
+
+    def _fetch(self) -> None:
+        try:
+            found = fetch(self._place()).get("keys")
+            if not isinstance(found, list):
+                raise IssuerUnavailable("it has no keys")
+        except IssuerUnavailable as error:
+            logger.warning("Keys of an issuer unavailable: issuer=%s error=%s", self.issuer, error)
+            self._tried = time.monotonic()
+        else:
+            read = [(jwk, key) for jwk in found[:MAX_KEYS] if (key := read_key(jwk))]
+            self._tried = time.monotonic()
+            self._known = (read, self._tried)

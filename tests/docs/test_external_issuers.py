@@ -16,7 +16,7 @@ from django_mcp.auth.principal import verifiers
 from django_mcp.checks import check_issuers, check_settings
 from django_mcp.exceptions import InsufficientScope
 from django_mcp.verifiers import fetching, introspection
-from django_mcp.verifiers import issuer_keys as keys
+from django_mcp.verifiers import jwt_tokens as keys
 from django_mcp.verifiers.protected_resource import resource
 from tests.verifiers.conftest import issuer as issuer
 from tests.verifiers.issuer import Issuer

@@ -10,11 +10,13 @@ import uuid
 from collections import Counter
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 from django.contrib.auth import get_user_model
 from django.core.cache import cache
+from django.core.cache.backends.locmem import LocMemCache
 from django.core.management import call_command
 from django.db import connection, connections
 from django.test import Client, override_settings
@@ -1202,10 +1204,17 @@ def test_a_wrong_signature_uses_up_no_jti(web, chatgpt, alice, rsa):
     assert redeem(web, alice, assertion(rsa, jti="mine")) == 200
 
 
+class CacheWithoutAdd(LocMemCache):
+    """A cache that stores keys and no uses of assertions, as one that is full."""
+
+    def add(self, *args: Any, **kwargs: Any) -> bool:
+        return True
+
+
 def test_without_a_cache_that_keeps_nothing_is_proven(web, chatgpt, alice, rsa):
     """private_key_jwt: where a replay could not be seen, nobody is let in."""
-    dummy = {"default": {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}}
-    with override_settings(CACHES=dummy):
+    backend = f"{__name__}.{CacheWithoutAdd.__name__}"
+    with override_settings(CACHES={"default": {"BACKEND": backend}}):
         assert redeem(web, alice, assertion(rsa)) == 401
 
 

@@ -10,7 +10,7 @@ from django.contrib.auth import get_user_model
 
 from django_mcp.auth import principal
 from django_mcp.verifiers import IntrospectedTokens, JWTTokens
-from django_mcp.verifiers import issuer_keys as the_keys
+from django_mcp.verifiers import jwt_tokens as the_keys
 from tests.storage.rows import given
 
 from .issuer import CLIENT, SECRET, Issuer

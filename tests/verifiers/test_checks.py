@@ -88,7 +88,7 @@ def test_what_is_unsafe_is_told_by_its_words(monkeypatch):
 
 WITHOUT = """
 import sys
-sys.modules["jwt"] = None
+sys.modules["jwcrypto"] = None
 from django.core.exceptions import ImproperlyConfigured
 from django.conf import settings
 settings.configure()
@@ -102,8 +102,9 @@ except ImproperlyConfigured as error:
 
 
 @pytest.mark.slow
-def test_without_pyjwt_it_is_said_what_to_install():
+def test_without_jwcrypto_it_is_said_what_to_install():
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    assert done.stdout == 'PyJWT is not installed: pip install "django-modelcontext[jwt]"\n', done
+    told = 'jwcrypto is not installed: pip install "django-modelcontext[jwt]"\n'
+    assert done.stdout == told, done

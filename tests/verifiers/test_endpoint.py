@@ -14,7 +14,7 @@ from django.urls import include, path
 import django_mcp as mcp
 from django_mcp.models import Token
 from django_mcp.oauth.verifier import OAuthTokens
-from django_mcp.verifiers import issuer_keys as keys
+from django_mcp.verifiers import jwt_tokens as keys
 from django_mcp.verifiers.personal_tokens import PersonalAccessTokens
 from django_mcp.verifiers.protected_resource import resource
 from tests.http import HttpClient
