@@ -1,21 +1,22 @@
-"""One thing that changed, told to whoever listens in this process."""
+"""Changes that are announced in this process, to its clients and to a test."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal, Protocol, TypeVar
+from unittest import mock
 
 from django_mcp.changes.change_set import ChangeSet
-from django_mcp.changes.subscriptions import (
-    SubscriptionListener,
-    spread,
-    start_listening,
-    stop_listening,
-)
+from django_mcp.changes.feed import deliver_here
 
-T = TypeVar("T", bound=SubscriptionListener)
+
+class Ear(Protocol):
+    def hear(self, server: str, news: ChangeSet) -> None: ...
+
+
+T = TypeVar("T", bound=Ear)
 _WHERE = {"updated": "uris", "list_changed": "lists", "elicitation_complete": "pages"}
 
 
@@ -33,14 +34,19 @@ class Announcement:
 
 
 def announce(announcement: Announcement) -> None:
-    spread(announcement.server, announcement.bulletin)
+    deliver_here(announcement.server, announcement.bulletin)
 
 
 @contextmanager
 def listening(ear: T) -> Iterator[T]:
-    """It hears what is told in this process, until the block ends."""
-    start_listening(ear)
-    try:
+    """Show ``ear`` what the project's code announces in this process, until the block ends."""
+
+    def deliver(server: str, changes: ChangeSet) -> None:
+        ear.hear(server, changes)
+        deliver_here(server, changes)
+
+    with (
+        mock.patch("django_mcp.changes.capture.has_clients", return_value=True),
+        mock.patch("django_mcp.changes.capture.deliver_here", deliver),
+    ):
         yield ear
-    finally:
-        stop_listening(ear)

@@ -23,7 +23,6 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -65,8 +64,6 @@ from .subscriptions import (
     LATER,
     LISTS,
     URIS_PER_CHECK,
-    start_listening,
-    stop_listening,
 )
 
 if TYPE_CHECKING:
@@ -398,64 +395,12 @@ SESSIONS_PER_JOB = 50  # sessions notified in one transaction
 LOOKS_PER_LISTING_INTERVAL = 4
 
 
-class LocalChanges:
-    """Notifies sessions of changes that only this process knows of, as without a change log.
-
-    ``hear`` may be called from any thread.
-    """
-
-    def __init__(self) -> None:
-        self.loop = asyncio.get_running_loop()
-        self._waiting: dict[str, ChangeSet] = defaultdict(ChangeSet)
-        self._telling: asyncio.Task[None] | None = None
-
-    def hear(self, server: str, news: ChangeSet) -> None:
-        with suppress(RuntimeError):  # the event loop is closed
-            self.loop.call_soon_threadsafe(self._heard, server, news)
-
-    def _heard(self, server: str, news: ChangeSet) -> None:
-        self._waiting[server].add(news)
-        if self._telling is None or self._telling.done():
-            self._telling = self.loop.create_task(self._tell())
-
-    async def _tell(self) -> None:
-        while self._waiting:
-            waiting, self._waiting = self._waiting, defaultdict(ChangeSet)
-            for name, news in waiting.items():
-                await self._tell_of(name, news)
-
-    async def _tell_of(self, name: str, news: ChangeSet) -> None:
-        try:
-            found = SessionNotifications()
-            await told(server_named(name), news, found)
-            for some in _chunks(found):
-                saw = [one for one in found.saw if found.by_session[one[0]] in some]
-                _ring(await surely(_announce, some, saw))
-            if found.seen:
-                await surely(change_log.keep, found.seen)
-            await _after(found)
-        except Busy:
-            self._waiting[name].add(news)
-            await asyncio.sleep(BUSY_RETRY_SECONDS)
-        except Exception:
-            logger.exception("Sessions were not told of changes")
-
-
-_news: LocalChanges | None = None
-
-
-def follow() -> None:
+def start() -> None:
     """Start to notify sessions of changes, in the running event loop."""
-    global _news
-    loop = asyncio.get_running_loop()
-    if _news is not None and _news.loop is not loop and _news.loop.is_closed():
-        stop_listening(_news)
-        _news = None
-    if _news is None:
-        _news = LocalChanges()
-        start_listening(_news)
+    feed_here = change_feed()
+    feed_here.broadcaster = tellers()
     if environment().has_background_services:
-        change_feed().broadcast(tellers())
+        feed_here.start()
 
 
 # Claims.
@@ -470,6 +415,9 @@ class ChangeBroadcaster:
         self._lists_at = self._said_at = 0.0
         self._tried: dict[str, float] = {}  # last attempt, by name of the cursor of lists
         self._task: asyncio.Task[None] | None = None
+        # Changes that only this process knows of, by server, and the task that delivers them.
+        self._local: defaultdict[str, ChangeSet] = defaultdict(ChangeSet)
+        self._local_task: asyncio.Task[None] | None = None
 
     @property
     def is_eager(self) -> bool:
@@ -552,6 +500,24 @@ class ChangeBroadcaster:
                 await threads.changes.run(reconnecting, _compare)
             self._said_at = time.monotonic()
 
+    # Changes without a log.
+
+    def receive_local(self, server: str, changes: ChangeSet) -> None:
+        self._local[server].add(changes)
+        if self._local_task is None or self._local_task.done():
+            self._local_task = asyncio.get_running_loop().create_task(self._tell_local())
+
+    async def _tell_local(self) -> None:
+        while self._local:
+            server, changes = self._local.popitem()
+            try:
+                await _tell_without_claim(server, changes)
+            except Busy:
+                self._local[server].add(changes)
+                await asyncio.sleep(BUSY_RETRY_SECONDS)
+            except Exception:
+                logger.exception("Sessions were not told of changes")
+
 
 tellers = Service(ChangeBroadcaster)
 _told_here: set[str] = set()  # cursors whose page an event loop of this process is delivering
@@ -580,6 +546,17 @@ async def _tell_all(turn: ClaimedChanges, found: SessionNotifications) -> None:
         saw = [one for one in found.saw if found.by_session[one[0]] in left]
         job = partial(_say, turn, left, saw, found.seen, over=place == len(chunks) - 1)
         _ring(await surely(job, again=False))
+    await _after(found)
+
+
+async def _tell_without_claim(server: str, changes: ChangeSet) -> None:
+    found = SessionNotifications()
+    await told(server_named(server), changes, found)
+    for some in _chunks(found):
+        saw = [one for one in found.saw if found.by_session[one[0]] in some]
+        _ring(await surely(_announce, some, saw))
+    if found.seen:
+        await surely(change_log.keep, found.seen)
     await _after(found)
 
 

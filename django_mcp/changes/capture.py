@@ -28,7 +28,7 @@ from ..storage import change_log
 from ..storage.change_log import ANYTHING, ROW, ROWS, STANDING, USER, NumberedChange, watched
 from ..storage.wakeups import ring_for_changes
 from .change_set import change_set_for
-from .subscriptions import is_heard, spread
+from .feed import deliver_here, has_clients
 
 logger = logging.getLogger("django_mcp")
 # Changes recorded in one transaction. Further ones are recorded as "any row of the model". All of
@@ -118,14 +118,14 @@ def _changed(
 
 def tell_here(found: Iterable[tuple[str, Any]]) -> None:
     """Notify the clients of this process only."""
-    if not is_heard():
+    if not has_clients():
         return
     said = [NumberedChange(0, kind, subject) for kind, subject in found]
     for server in servers():
         if news := change_set_for(server, said):
             # No query for the members of changed groups here: treat all users as concerned.
             news.users.update({"": None} if news.groups else {})
-            spread(server.name, news)
+            deliver_here(server.name, news)
 
 
 def write(using: str, *found: tuple[str, Any], models: Iterable[str] = ()) -> None:
@@ -166,7 +166,7 @@ def say_with(using: str, *found: tuple[str, Any]) -> None:
 def is_wanted(using: str) -> bool:
     """Whether there is a follower of announced changes now, in any process."""
     if not environment().is_shared(connections[using]) or not watched.is_possible:
-        return is_heard()
+        return has_clients()
     return watched([ANYTHING])
 
 

@@ -8,6 +8,9 @@ of running calls. If changes may have been missed, followers receive ``everythin
 Sessions belong to no process, so their cursors are in the database. The feed tells the broadcaster
 how far the logs have come, and the broadcaster competes with other processes for the next page.
 
+Changes that only this process knows of, as in a test's transaction, do not pass through a log.
+``deliver_here`` passes them on at once.
+
 Changes of what lists show are frequent and cost queries. The feed passes them on at most once in
 ``LISTING_INTERVAL_SECONDS``.
 """
@@ -21,6 +24,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 from ..declarations.server import servers
@@ -45,7 +49,15 @@ MAX_POLL_INTERVAL_SECONDS = 5.0  # the pause if polls fail or take long
 Tips = Mapping[str, ChangeLogState]  # the state of the change log, by the alias of its database
 
 
-class ChangeFollower(Protocol):
+class LocalFollower(Protocol):
+    """A part of this process that receives the changes that only this process knows of."""
+
+    def receive_local(self, server: str, changes: ChangeSet) -> None:
+        """Take changes for clients of ``server``. It must not block."""
+        ...
+
+
+class ChangeFollower(LocalFollower, Protocol):
     """A part of this process that receives the changes of the logs."""
 
     @property
@@ -68,7 +80,7 @@ class ChangeFollower(Protocol):
         ...
 
 
-class SessionBroadcaster(Protocol):
+class SessionBroadcaster(LocalFollower, Protocol):
     """The part of this process that notifies sessions, with cursors in the database."""
 
     @property
@@ -87,7 +99,8 @@ class ChangeFeed:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._followers: list[ChangeFollower] = []
-        self._broadcaster: SessionBroadcaster | None = None
+        self.local_followers: list[LocalFollower] = []  # those that have clients now
+        self.broadcaster: SessionBroadcaster | None = None  # set if sessions are served here
         self._holder = uuid.uuid4().hex  # whose interests these are
         self._declared: dict[str, float] = {}  # models, and when the interest was stored
         self._cursors: dict[str, int] = {}  # the last number read, by alias of the database
@@ -114,13 +127,17 @@ class ChangeFeed:
         is_new = follower not in self._followers
         if is_new:
             self._followers.append(follower)
-        self._start()
+        self.start()
         return is_new
 
-    def broadcast(self, broadcaster: SessionBroadcaster) -> None:
-        """Call ``broadcaster`` after every poll from now on."""
-        self._broadcaster = broadcaster
-        self._start()
+    def follow_local(self, follower: LocalFollower) -> None:
+        """Pass the changes that only this process knows of to ``follower``."""
+        if follower not in self.local_followers:
+            self.local_followers.append(follower)
+
+    def leave_local(self, follower: LocalFollower) -> None:
+        if follower in self.local_followers:
+            self.local_followers.remove(follower)
 
     async def declare(self, models: Iterable[str]) -> None:
         """Store an interest in models.
@@ -173,7 +190,8 @@ class ChangeFeed:
         """Poll now, because a wake-up arrived."""
         self._is_called.set()
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Start to poll, if there is a follower or a broadcaster."""
         if self._task is None or self._task.done():
             self._task = self._loop.create_task(self._run())
             doorbell().follow_changes(self.wake)
@@ -181,7 +199,7 @@ class ChangeFeed:
 
     async def _run(self) -> None:
         try:
-            while self._followers or self._broadcaster:
+            while self._followers or self.broadcaster:
                 await self._poll()
                 await self._pause()
                 self._leave()
@@ -205,7 +223,7 @@ class ChangeFeed:
 
     def _period(self) -> float:
         is_eager = any(one.is_eager for one in self._followers)
-        if not (is_eager or (self._broadcaster is not None and self._broadcaster.is_eager)):
+        if not (is_eager or (self.broadcaster is not None and self.broadcaster.is_eager)):
             return poller.MAX_POLL_INTERVAL_SECONDS
         if line().is_prompt:
             return POLL_INTERVAL_SECONDS
@@ -215,8 +233,8 @@ class ChangeFeed:
         self._is_called.clear()
         try:
             tips = await threads.changes.run(reconnecting, self._tips)
-            if self._broadcaster is not None:
-                await self._broadcaster.broadcast(tips)
+            if self.broadcaster is not None:
+                await self.broadcaster.broadcast(tips)
             if self._followers:
                 await self._deliver(tips)
             self._has_failed = False
@@ -297,8 +315,34 @@ class ChangeFeed:
         for follower in list(self._followers) if changes else ():
             await follower.receive(server, changes)
 
+    def deliver_local(self, server: str, changes: ChangeSet, *, to_sessions: bool) -> None:
+        those = [*self.local_followers]
+        if to_sessions and self.broadcaster is not None:
+            those.append(self.broadcaster)
+        for follower in those:
+            try:
+                follower.receive_local(server, changes)
+            except Exception:  # the others must receive the changes all the same
+                logger.exception("Changes were not delivered to %s", type(follower).__name__)
+
 
 change_feed = Service(ChangeFeed)
+
+
+def has_clients() -> bool:
+    """Whether anything in this process receives changes. May be called from any thread."""
+    return any(feed.local_followers or feed.broadcaster for _, feed in change_feed.instances())
+
+
+def deliver_here(server: str, changes: ChangeSet) -> None:
+    """Deliver changes that only this process knows of. May be called from any thread."""
+    # Sessions belong to no event loop. One broadcaster must notify them, and not each of several.
+    to_sessions = True
+    for loop, feed in change_feed.instances():
+        deliver = partial(feed.deliver_local, server, changes, to_sessions=to_sessions)
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(deliver)
+            to_sessions = to_sessions and feed.broadcaster is None
 
 
 def _page_after(alias: str, cursor: int, last: int) -> Page:

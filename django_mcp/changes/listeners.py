@@ -78,7 +78,7 @@ class ListenerRegistry:
 
     @property
     def is_wanted(self) -> bool:
-        return bool(self._ears)
+        return bool(self._wanted)
 
     @property
     def is_eager(self) -> bool:
@@ -90,8 +90,13 @@ class ListenerRegistry:
 
     # Listeners.
 
+    def add(self, ear: ChangeListener) -> None:
+        """Add a listener for the changes that only this process knows of."""
+        self._ears.setdefault(ear, frozenset())
+        change_feed().follow_local(self)
+
     async def admit(self, ear: ChangeListener, models: Collection[str], lists: bool) -> None:
-        """Add a listener. When this returns, it misses no change that is committed from then on.
+        """Have an added listener follow the logs. From then on it misses no committed change.
 
         Without a table of changes, or without a database, it gets only changes of this process.
         """
@@ -122,6 +127,8 @@ class ListenerRegistry:
 
     def dismiss(self, ear: ChangeListener) -> None:
         self._wanted -= Counter(self._ears.pop(ear, ()))
+        if not self._ears:
+            change_feed().leave_local(self)
 
     # Changes.
 
@@ -130,6 +137,9 @@ class ListenerRegistry:
         users = [one.listening.user for one in self._ears if one.listening.server.name == server]
         if users:
             self.tell(server, await resolved(changes, users))
+
+    def receive_local(self, server: str, changes: ChangeSet) -> None:
+        self.tell(server, changes)
 
     def tell(self, server: str, news: ChangeSet) -> None:
         theirs = [ear for ear in self._ears if ear.listening.server.name == server]

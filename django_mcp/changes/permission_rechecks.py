@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,7 @@ from ..storage.change_log import ANYTHING
 from ..storage.jobs import BROKEN, reconnecting
 from .change_set import ChangeSet, everything, resolved
 from .feed import change_feed
-from .subscriptions import BUSY_RETRY_SECONDS, start_listening, stop_listening
+from .subscriptions import BUSY_RETRY_SECONDS
 
 if TYPE_CHECKING:
     from ..calls.call_state import ActiveCall, CallRun
@@ -70,7 +70,7 @@ class PermissionRechecker:
         """
         self._running[run] = active, False
         if self._timer is None:
-            start_listening(self)
+            change_feed().follow_local(self)
             self._timer = self._loop.call_later(FOLLOW_AFTER_SECONDS, self._beat)
         try:
             yield
@@ -86,13 +86,12 @@ class PermissionRechecker:
         if self._running:
             self._timer = self._loop.call_later(FOLLOW_AFTER_SECONDS, self._beat)
         else:
-            stop_listening(self)
+            change_feed().leave_local(self)
 
     # Changes.
 
     def attend(self) -> None:
         """Start to follow changes of permissions, until no call or connection is open."""
-        # Without background services, ``hear`` gets the changes of this process.
         if environment().has_background_services and change_feed().follow(self):
             self._has_joined = False
             self._take(everything())
@@ -129,11 +128,8 @@ class PermissionRechecker:
         """Take changes of permissions. They are the same for every server."""
         self._take(changes)
 
-    def hear(self, server: str, news: ChangeSet) -> None:
-        """Take changes that only this process knows of. May be called from any thread."""
-        if news.users or news.standing:
-            with suppress(RuntimeError):  # the event loop is closed
-                self._loop.call_soon_threadsafe(self._take, news)
+    def receive_local(self, server: str, changes: ChangeSet) -> None:
+        self._take(changes)
 
     # Checks.
 

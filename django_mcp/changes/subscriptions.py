@@ -1,7 +1,5 @@
-"""Subscriptions of clients that are connected to this process, and the notifications for them.
-
-``spread`` passes a change set to all listeners of this process. A change set contains only the
-names of what changed, and no field values.
+"""
+Subscriptions of clients that are connected to this process, and the notifications for them.
 
 ``SubscriptionFilter`` has what one connected client asked for, by ``resources/subscribe`` or
 ``subscriptions/listen``. The client is notified of a resource if it can see it now or could see it
@@ -15,12 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
-import weakref
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ..calls.execution import surrounded_job
 from ..calls.methods import capabilities
@@ -40,46 +36,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_mcp")
 LISTS = ("tools", "prompts", "resources")
-
-
-class SubscriptionListener(Protocol):
-    """Receives the changes that this process announces to itself only."""
-
-    def hear(self, server: str, news: ChangeSet) -> None:
-        """Take a change set. It may be called from any thread, and must not block."""
-        ...
-
-
-_listeners: weakref.WeakSet[SubscriptionListener] = weakref.WeakSet()
-# Threads that save iterate over the set while event loops change it.
-_lock = threading.Lock()
-
-
-def start_listening(listener: SubscriptionListener) -> None:
-    with _lock:
-        _listeners.add(listener)
-
-
-def stop_listening(listener: SubscriptionListener) -> None:
-    with _lock:
-        _listeners.discard(listener)
-
-
-def is_heard() -> bool:
-    return bool(_listeners)
-
-
-def spread(server: str, news: ChangeSet) -> None:
-    """Pass a change set to every listener of this process. May be called from any thread."""
-    with _lock:
-        listeners = list(_listeners)
-    for listener in listeners:
-        try:
-            listener.hear(server, news)
-        except Exception:  # it must not fail the project's code that saves or announces
-            logger.exception("%s did not hear an announcement", listener)
-
-
 SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 FILTERS = {
     "tools": "toolsListChanged",

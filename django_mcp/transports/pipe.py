@@ -14,7 +14,6 @@ Nothing is stored in the database, because the process is the session.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
@@ -26,9 +25,8 @@ from ..calls.methods import lacks
 from ..calls.rate_limits import UNCOUNTED
 from ..calls.runner import CallRunner
 from ..calls.visibility import label_in
-from ..changes.change_set import ChangeSet
 from ..changes.listeners import hearers, interest
-from ..changes.subscriptions import SubscriptionFilter, start_listening, stop_listening
+from ..changes.subscriptions import SubscriptionFilter
 from ..conf import settings
 from ..protocol.connection import Connection, Phase
 from ..protocol.events import Answered, Cancelled, ClientCall, Event, Notice
@@ -80,7 +78,7 @@ class Conversation:
             server, self.connection, self._who, self, self._questions, self._log_level, host=host
         )
         self.listening = SubscriptionFilter(server, self.connection, self._who, send, host)
-        start_listening(self)
+        hearers().add(self)
 
     # Receiving.
 
@@ -229,18 +227,6 @@ class Conversation:
         except Exception:
             logger.warning("Changes of lists are told by this process alone", exc_info=True)
 
-    def hear(self, server: str, news: ChangeSet) -> None:
-        """Pass a change set on to the loop. Called from any thread."""
-        if server == self.server.name:
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._heard, news)
-
-    def _heard(self, news: ChangeSet) -> None:
-        for id in news.pages:
-            self.complete(id)
-        if self.listening.take(news):
-            self._spawn(self.listening.tell())
-
     def complete(self, id: str) -> None:
         """Notify the client that the page of a URL elicitation is completed."""
         if id in self._questions.elicitations:
@@ -266,7 +252,6 @@ class Conversation:
 
         Code that is blocked in a thread cannot be stopped; it is left running.
         """
-        stop_listening(self)
         hearers().dismiss(self)
         self.connection.close()
         await _ending([self._active[id].task for id in self.listening.end()])

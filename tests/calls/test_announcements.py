@@ -1,85 +1,97 @@
-"""Announcements: named, told after the commit, to whoever listens."""
+"""Changes that only this process knows of: delivered at once, to whatever follows in any loop."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
-import weakref
 
-import pytest
-
-from django_mcp.changes import subscriptions
+from django_mcp.changes import feed
 from django_mcp.changes.change_set import ChangeSet
-from django_mcp.changes.subscriptions import start_listening, stop_listening
-from tests.announcing import Announcement, announce, listening
+from django_mcp.changes.feed import change_feed, deliver_here, has_clients
+from tests.announcing import Announcement, announce
+
+CHANGE = Announcement("updated", "shop://x", "shop")
 
 
-class Ear:
+class Follower:
     def __init__(self) -> None:
-        self.heard: list[Announcement] = []
+        self.received: list[Announcement] = []
 
-    def hear(self, server: str, news: ChangeSet) -> None:
-        self.heard += [Announcement("updated", uri, server) for uri in news.uris]
-
-
-@pytest.fixture
-def ear():
-    with listening(Ear()) as made:
-        yield made
+    def receive_local(self, server: str, changes: ChangeSet) -> None:
+        self.received += [Announcement("updated", uri, server) for uri in changes.uris]
 
 
-# Listening.
+class Broadcaster(Follower):
+    is_eager = False
+
+    async def broadcast(self, tips: feed.Tips) -> None:
+        raise AssertionError("nothing is polled")
 
 
-def test_everybody_who_listens_hears(ear):
-    other = Ear()
-    start_listening(other)
-    start_listening(other)  # once
-    news = Announcement("updated", "shop://x", "shop")
-    announce(news)
-    stop_listening(other)
-    stop_listening(other)
-    announce(news)
-    assert ear.heard == [news, news] and other.heard == [news]
+async def test_every_follower_receives_changes_until_it_leaves():
+    one, other, here = Follower(), Follower(), change_feed()
+    for follower in (one, other, other):  # the second time has no effect
+        here.follow_local(follower)
+    announce(CHANGE)
+    await asyncio.sleep(0)
+    for _ in range(2):
+        here.leave_local(other)
+    announce(CHANGE)
+    await asyncio.sleep(0)
+    assert one.received == [CHANGE, CHANGE] and other.received == [CHANGE]
 
 
-def test_who_is_gone_is_not_kept(ear):
-    gone = Ear()
-    start_listening(gone)
-    assert {gone, ear} <= set(subscriptions._listeners)
-    seen = weakref.ref(gone)
-    del gone
-    assert seen() is None and ear in subscriptions._listeners
+async def test_there_are_clients_while_there_are_followers():
+    one, here = Follower(), change_feed()
+    assert not here.local_followers
+    here.follow_local(one)
+    assert has_clients()
+    here.leave_local(one)
+    assert not here.local_followers
 
 
-def test_one_who_fails_keeps_nobody_from_hearing(ear, caplog):
-    class Deaf(Ear):
-        def hear(self, server: str, news: ChangeSet) -> None:
-            raise RuntimeError("deaf")
+async def test_a_follower_that_fails_does_not_affect_the_others(caplog):
+    class Failing(Follower):
+        def receive_local(self, server: str, changes: ChangeSet) -> None:
+            raise RuntimeError("a bug")
 
-    deaf, other = Deaf(), Ear()
-    start_listening(deaf)
-    start_listening(other)
-    announce(Announcement("updated", "shop://x", "shop"))
-    assert len(ear.heard) == len(other.heard) == 1 and "did not hear" in caplog.text
-    stop_listening(deaf)
+    one = Follower()
+    for follower in (Failing(), one):
+        change_feed().follow_local(follower)
+    announce(CHANGE)
+    await asyncio.sleep(0)
+    assert one.received == [CHANGE] and "not delivered to Failing" in caplog.text
 
 
-def test_listeners_come_and_go_while_others_are_told():
-    go, problems = threading.Event(), []
+async def test_changes_from_a_thread_arrive_in_the_loop():
+    one = Follower()
+    change_feed().follow_local(one)
+    await asyncio.to_thread(deliver_here, "shop", CHANGE.bulletin)
+    await asyncio.sleep(0)
+    assert one.received == [CHANGE]
 
-    def come_and_go() -> None:
-        try:
-            while not go.is_set():
-                start_listening(Ear())
-        except Exception as error:
-            problems.append(error)
 
-    threads = [threading.Thread(target=come_and_go) for _ in range(3)]
+def test_the_broadcaster_of_one_loop_alone_receives_changes():
+    """Sessions belong to no loop: two broadcasters would notify them twice."""
+    ready, end = threading.Barrier(3, timeout=30), threading.Event()
+    followers = [Follower() for _ in range(2)]
+    broadcasters = [Broadcaster() for _ in range(2)]
+
+    async def serve(number: int) -> None:
+        here = change_feed()
+        here.follow_local(followers[number])
+        here.broadcaster = broadcasters[number]
+        ready.wait()
+        await asyncio.to_thread(end.wait, 30)
+        await asyncio.sleep(0)
+
+    threads = [threading.Thread(target=lambda n=n: asyncio.run(serve(n))) for n in range(2)]
     for thread in threads:
         thread.start()
-    for _ in range(300):
-        announce(Announcement("updated", "shop://x", "shop"))
-    go.set()
+    ready.wait()
+    announce(CHANGE)
+    end.set()
     for thread in threads:
         thread.join()
-    assert problems == []
+    assert [one.received for one in followers] == [[CHANGE], [CHANGE]]
+    assert sum(len(one.received) for one in broadcasters) == 1

@@ -12,6 +12,7 @@ from django.contrib.auth.models import AnonymousUser
 import django_mcp as mcp
 from django_mcp.auth.principal import Principal
 from django_mcp.changes import subscriptions
+from django_mcp.changes.listeners import hearers
 from django_mcp.changes.subscriptions import SubscriptionFilter
 from django_mcp.exceptions import Busy
 from django_mcp.protocol.connection import Connection, Phase, State
@@ -50,8 +51,8 @@ def rest(client):
 
     async def quiet():
         await asyncio.sleep(0)
-        while client.conversation._tasks - calls():
-            await asyncio.wait(client.conversation._tasks - calls())
+        while tasks := hearers()._tasks | (client.conversation._tasks - calls()):
+            await asyncio.wait(tasks)
         await asyncio.sleep(0)
 
     def calls():
@@ -273,7 +274,7 @@ def test_what_changes_while_it_is_being_told_is_told_again(subscribed, shop, ali
     def sending(message):
         send(message)
         if len(told(client)) < 1 and message.get("method") == "notifications/resources/updated":
-            client.conversation._heard(Announcement("updated", "invoice://A-1", shop.name).bulletin)
+            hearers().tell(shop.name, Announcement("updated", "invoice://A-1", shop.name).bulletin)
             client._take(message)
 
     client.conversation.listening._send = sending

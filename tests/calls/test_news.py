@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import pytest
@@ -11,7 +10,7 @@ import django_mcp as mcp
 from django_mcp.calls import listing
 from django_mcp.changes import broadcaster
 from django_mcp.changes.change_set import ChangeSet
-from django_mcp.changes.subscriptions import spread
+from django_mcp.changes.feed import deliver_here
 from django_mcp.exceptions import Busy
 from django_mcp.models import Event, Session, Stream, Subscription
 from django_mcp.protocol.jsonrpc import decode
@@ -28,7 +27,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def loop(loop):
-    loop.do(broadcaster.follow)
+    loop.do(broadcaster.start)
     return loop
 
 
@@ -70,9 +69,15 @@ def desk(loop, server):
     return Desk(loop, server)
 
 
+def notified(desk) -> None:
+    """Wait until sessions were notified of what was announced."""
+    here = desk.loop.do(broadcaster.tellers)
+    desk.loop.until(lambda: here._local_task is None or here._local_task.done())
+
+
 def tell(desk, kind, subject) -> None:
     desk.loop.do(announce, Announcement(kind, subject, desk.server.name))
-    desk.loop.until(lambda: broadcaster._news._telling is None or broadcaster._news._telling.done())
+    notified(desk)
 
 
 def subscribe(desk, uri) -> None:
@@ -135,7 +140,7 @@ def test_many_changes_of_one_list_are_one(desk):
             announce(Announcement("list_changed", "tools", desk.server.name))
 
     desk.loop.do(changes)
-    desk.loop.until(lambda: broadcaster._news._telling.done())
+    notified(desk)
     assert told(stream) == ["tools/list_changed"]
 
 
@@ -245,8 +250,8 @@ def test_a_list_that_changed_by_itself_is_told_whoever_sees_what(desk, monkeypat
     stream = seat(desk)
     failing(monkeypatch, RuntimeError("a bug in get_queryset"))
     news_ = ChangeSet(uris={"note://a": None}, lists={"tools": None}, listed={"note://a": "a.note"})
-    desk.loop.do(spread, desk.server.name, news_)
-    desk.loop.until(lambda: broadcaster._news._telling is None or broadcaster._news._telling.done())
+    desk.loop.do(deliver_here, desk.server.name, news_)
+    notified(desk)
     assert told(stream) == ["tools/list_changed"] and "Nobody knows" in caplog.text
 
 
@@ -320,21 +325,3 @@ def test_too_many_pages_disturb_nothing(desk, monkeypatch, caplog):
     assert Subscription.objects.count() == 1 and "waits for too many" in caplog.text
     sessions.end(desk.session)
     listing.expect(desk.session, ["z"])
-
-
-# Following.
-
-
-def test_a_process_follows_once(loop):
-    first = broadcaster._news
-    loop.do(broadcaster.follow)
-    assert broadcaster._news is first
-
-
-def test_a_loop_that_ended_is_followed_by_another():
-    async def followed():
-        broadcaster.follow()
-        return broadcaster._news
-
-    first, second = asyncio.run(followed()), asyncio.run(followed())
-    assert first is not second

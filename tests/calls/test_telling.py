@@ -97,7 +97,7 @@ def following(loop):
         import asyncio
 
         await asyncio.to_thread(in_thread)
-        broadcaster.follow()
+        broadcaster.start()
 
     def in_thread():
         from django.db import connections
@@ -240,7 +240,7 @@ def test_lists_are_told_so_often_by_all_processes_together(
     monkeypatch.setattr(feed, "LISTING_INTERVAL_SECONDS", 3600.0)
     row.save()
     other = loop.do(ChangeBroadcaster)
-    loop.do(lambda: change_feed().broadcast(other))
+    loop.do(lambda: setattr(change_feed(), "broadcaster", other))
     loop.until(lambda: other._tried and other._task.done())
     loop.until(lambda: elsewhere(lambda: one.told.count(uri_of(row)) == 2))
     assert one.told.count("resources/list_changed") == 1

@@ -13,7 +13,7 @@ from typing import Any
 from unittest import mock
 
 from django_mcp.changes.change_set import ChangeSet
-from django_mcp.changes.subscriptions import spread
+from django_mcp.changes.feed import deliver_here
 from tests.announcing import Announcement, announce
 
 from .world import BELL
@@ -24,7 +24,7 @@ _held: dict[str, ChangeSet] = {}
 @contextmanager
 def held() -> Iterator[None]:
     """Keep what is saved until it is ``told``."""
-    with mock.patch("django_mcp.changes.capture.spread", _keep):
+    with mock.patch("django_mcp.changes.capture.deliver_here", _keep):
         try:
             yield
         finally:
@@ -40,7 +40,7 @@ def tell(client: Any) -> None:
 
     The first bell may be told together with what is before it, in any order; not so the second.
     """
-    spread(client.server.name, _held.pop(client.server.name, ChangeSet()))
+    deliver_here(client.server.name, _held.pop(client.server.name, ChangeSet()))
     for _ in range(2):
         told = len(client.notes)
         announce(Announcement("updated", BELL, client.server.name))

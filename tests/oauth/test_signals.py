@@ -114,7 +114,7 @@ def test_of_a_user_whose_password_is_not_loaded_it_is_asked():
 def test_comparing_costs_no_query_where_nothing_is_to_compare(
     alice, django_assert_num_queries, monkeypatch
 ):
-    monkeypatch.setattr(capture, "is_heard", lambda: False)  # no client of another test's
+    monkeypatch.setattr(capture, "has_clients", lambda: False)  # no client of another test's
     user = fresh()
     with django_assert_num_queries(1):
         user.save(update_fields=["last_login"])

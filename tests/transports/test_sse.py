@@ -17,7 +17,7 @@ from django.utils import timezone
 
 import django_mcp as mcp
 from django_mcp.calls.revocations import revocations
-from django_mcp.changes import broadcaster
+from django_mcp.changes.feed import change_feed
 from django_mcp.declarations import server as declared
 from django_mcp.exceptions import Busy
 from django_mcp.models import DONE, Call, Event, Session, Stream, Token
@@ -723,5 +723,5 @@ async def drained(grace: float) -> None:
     await draining().finish(grace)
 
 
-def test_news_follow(client):
-    assert broadcaster._news is not None
+def test_sessions_are_notified_by_the_process_that_serves_them(client):
+    assert any(feed.broadcaster for loop, feed in change_feed.instances() if loop is client.loop)

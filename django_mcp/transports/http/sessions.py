@@ -152,7 +152,7 @@ def attend() -> None:
     A process that is shutting down only finishes the calls that it has begun.
     """
     docket().is_ending |= draining().ending
-    broadcaster.follow()
+    broadcaster.start()
 
 
 def _session(exchange: Exchange) -> Session:

@@ -12,8 +12,8 @@ from django.db import models
 from django.db.models import ProtectedError
 
 import django_mcp as mcp
-from django_mcp.changes import subscriptions
 from django_mcp.declarations.schemas import problem
+from tests.announcing import listening
 from tests.client import RpcError
 from tests.declarations.world import asked, right
 from tests.shop.models import Company, Customer, Invoice, LedgerLine, Tag
@@ -240,11 +240,10 @@ def test_subscribers_are_told(bills, invoice):
         def hear(self, server, news):
             heard.extend(news.uris)
 
-    ear, client = Ear(), bills()
-    subscriptions.start_listening(ear)
-    data(client.call("update_invoice", invoice=invoice.pk, total="99"))
-    client.failure("update_invoice", invoice=invoice.pk, total="9.999")
-    subscriptions.stop_listening(ear)
+    client = bills()
+    with listening(Ear()):
+        data(client.call("update_invoice", invoice=invoice.pk, total="99"))
+        client.failure("update_invoice", invoice=invoice.pk, total="9.999")
     assert heard.count(f"model://shop/invoice/{invoice.pk}") == 1
 
 

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 import django_mcp as mcp
-from django_mcp.changes.permission_rechecks import PermissionRechecker
-from django_mcp.changes.subscriptions import _listeners
+from django_mcp.changes.listeners import hearers
 from django_mcp.runtime import thread_pools, threads
 from tests.client import PREFIX
 from tests.http import BOTH
@@ -577,19 +576,15 @@ def test_a_listen_is_acknowledged_and_then_told(
     assert len(talk.messages) == 3
 
 
-def listeners():
-    """Those of listens: what looks at rights is one of each loop, and goes with it."""
-    return {one for one in _listeners if not isinstance(one, PermissionRechecker)}
-
-
 def test_who_no_longer_listens_is_forgotten(http, server, work):
-    client, before = http(server=server), set(_listeners)
+    client = http(server=server)
     talks = [listening(client, toolsListChanged=True) for _ in range(5)]
-    assert len(listeners() - before) == 5
+    ((_, registry),) = [one for one in hearers.instances() if one[1]._ears]
+    assert len(registry._ears) == 5
     for talk in talks:
         talk.leave()
         talk.wait()
-    assert listeners() <= before
+    assert not registry._ears
 
 
 def test_a_quiet_listen_shows_that_it_lives(http, server, work, settings):
