@@ -126,7 +126,7 @@ def test_the_surroundings_are_those_of_a_call(explain, alice, server, settings):
 
     around.seen.clear()
     assert "says yes" in explain("alice", "--server", server.name)
-    assert len(around.seen) == 1 and len(around.seen[0].within) == 2
+    assert len(around.seen) == 1 and len(around.seen[0].within) == 1
 
 
 @pytest.mark.parametrize(
