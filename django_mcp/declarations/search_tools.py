@@ -61,7 +61,7 @@ class ModelRowsDeclaration(Declaration):
 
     @property
     def is_free(self) -> bool:
-        return self._resource.is_free
+        return False
 
     def _decide_permission(self, request: Request) -> Decision:
         return self._resource._decide(request)
@@ -97,6 +97,10 @@ class SearchTool(ModelRowsDeclaration, Tool):
         how = "text and fields" if resource.search_fields else "fields"
         yield f"Find {resource.model._meta.verbose_name_plural} by {how}, page by page."
         yield f"Each has {', '.join(resource.fields)}."
+
+    @property
+    def is_free(self) -> bool:
+        return self._resource.is_free
 
     def resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
         self._targets = dict(self._found_targets(catalog))
