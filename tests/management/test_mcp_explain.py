@@ -167,7 +167,7 @@ def test_help_shows_examples(quiet):
     done = run(quiet, "mcp_explain", "--help")
     assert done.returncode == 0
     assert "  manage.py mcp_explain" in done.stdout.replace("-c mcp", "manage.py mcp")
-    assert "every gate between alice and the row" in done.stdout
+    assert "every condition for alice to read the row" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 90
 
 
