@@ -19,7 +19,7 @@ from typing import Any, TypeGuard, TypeVar
 from django.db import InterfaceError, InternalError, OperationalError
 
 from ..conf import settings
-from ..exceptions import Busy
+from ..exceptions import Busy, LeaseDoubtful
 from ..runtime import outages, threads
 from ..runtime.environment import environment
 from ..runtime.thread_pools import Outcome
@@ -76,6 +76,8 @@ async def surely(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
                 raise
             if is_break(error):
                 outages.note_break(error, settings.DATABASE)
+            elif isinstance(error, LeaseDoubtful):  # a consequence of an outage
+                logger.debug("The lease is in doubt; a job of the session database is tried again")
             else:
                 logger.warning("The session database is busy, and is tried again: %s", error)
             counts.breaks += 1

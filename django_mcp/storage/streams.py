@@ -118,7 +118,7 @@ def open(
         if opened := _opened(session, calls, nonce):
             return opened
     _admit(session.pk)  # it locks the session: of two workers one sees the other's calls
-    if randrange(CHECKED_ONE_IN) == 0:
+    if randrange(CHECKED_ONE_IN) < max(1, len(calls)):  # a batch brings as many responses
         _forget_oldest(session.pk)
     if missed := _missed(session.pk, words) if standalone else ():
         _told(session.pk, closed=True)

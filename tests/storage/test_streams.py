@@ -176,6 +176,8 @@ def test_byte_budget_is_checked_at_some_openings_and_those_are_not_foreseeable(m
     monkeypatch.setattr(streams, "randrange", lambda below: 7)
     streams.open(made)
     assert looked == [made.pk]
+    streams.open(made, calls=[call(id) for id in range(8)])  # the more calls, the more often
+    assert looked == [made.pk] * 2
 
 
 # Standalone streams.
