@@ -16,6 +16,7 @@ from django.core.exceptions import ImproperlyConfigured, ValidationError
 
 from ..conf import settings
 from ..exceptions import InvalidArguments, ToolError
+from ..protocol.content import text_or_bytes
 from ..protocol.jsonrpc import ResourceNotFound
 from ..protocol.uri_template import Template
 from .arguments import Arguments
@@ -262,13 +263,7 @@ class FileResource(ModelRowsDeclaration, Resource):
 
 def _data(file: Any, mime_type: str) -> str | bytes:
     """The text of a text file in UTF-8, the bytes of any other."""
-    data = _bytes(file)
-    if not mime_type.startswith("text/"):
-        return data
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return data
+    return text_or_bytes(_bytes(file), mime_type)
 
 
 def _bytes(file: Any) -> bytes:

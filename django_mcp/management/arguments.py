@@ -196,7 +196,10 @@ UNMIGRATED = (OperationalError, ProgrammingError)  # raised for tables that do n
 
 def add_server(parser: CommandParser) -> None:
     parser.add_argument(
-        "--server", metavar="NAME", default="default", help="the server (default: default)"
+        "--server",
+        metavar="NAME",
+        default="default",
+        help="of the server, if not the default one",
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from django.core.exceptions import FieldError
 from django.db.models import Q
 
-from .columns import FINITE, JSON, KINDS, ColumnType, kind_of
+from .columns import FINITE, JSON, KINDS, ColumnType, is_stable, kind_of, unstable
 from .entries import Column, Related, entry_of
 from .field_types import field_type
 from .keys import ModelClass, key_schema, parse_key
@@ -65,6 +65,8 @@ def filters_of(model: ModelClass, name: str) -> list[Filter]:
     kind = kind_of(entry.path.field)
     if kind is None or field_type(entry.path.field) is not None:
         raise FieldError(f"{name!r} is a {type(entry.path.field).__name__}: no filter for that.")
+    if not is_stable(entry.path.field):
+        raise FieldError(unstable(name))
     return list(_key_filters(entry) if entry.target else _value_filters(entry, kind))
 
 

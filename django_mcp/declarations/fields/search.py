@@ -18,7 +18,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils.text import smart_split, unescape_string_literal
 
-from .columns import JSON, kind_of
+from .columns import JSON, is_stable, kind_of, unstable
 from .filters import Filter, filters_of
 from .keys import ModelClass, Path, follow, parse_key
 from .keyset import MAX_CHUNK, Keyset
@@ -245,7 +245,10 @@ def _is_text(path: Path | None) -> bool:
 
 def _not_text(model: ModelClass, name: str) -> Iterator[str]:
     try:
-        if not _is_text(follow(model, name)):
+        path = follow(model, name)
+        if not _is_text(path):
             yield f"search_fields: {name!r} is not a text."
+        elif not is_stable(path.field):
+            yield f"search_fields: {unstable(name)}"
     except FieldError as error:
         yield f"search_fields: {error}"
