@@ -274,7 +274,12 @@ def test_blank_column_without_null_and_default_is_required(server, sets_it):
                 self.count = self.count or 1
                 super().save(*args, **options)
 
-    attributes = {"fields": ["count", "name", "day", "rank"], "search_fields": ["name"]}
+    attributes = {
+        "permission": "shop.view_place",
+        "fields": ["count", "name", "day", "rank"],
+        "search_fields": ["name"],
+        "operation_permissions": dict.fromkeys(["create", "update"], "shop.change_place"),
+    }
     server.register(Setting, type("Settings", (Rows,), attributes))
     schema = right(server).tools["create_setting"].arguments.schema
     assert schema.get("required", []) == ([] if sets_it else ["count"])
