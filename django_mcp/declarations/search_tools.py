@@ -122,6 +122,14 @@ class SearchTool(ModelRowsDeclaration, Tool):
             schema["properties"][name] = _with_uris(schema["properties"][name])
         return schema
 
+    def definition(self) -> dict[str, Any]:
+        """The definition, without an output schema that says no more than the description."""
+        shown = super().definition()
+        row = shown["outputSchema"]["properties"]["results"]["items"]
+        if "properties" not in row:
+            del shown["outputSchema"]
+        return shown
+
     def _output_schema(self) -> dict[str, Any]:
         """The page, and of its rows what their names in the description do not say.
 
@@ -197,7 +205,7 @@ class SearchTool(ModelRowsDeclaration, Tool):
 def _with_uris(prop: dict[str, Any]) -> dict[str, Any]:
     """The schema of a filter by key, which takes a URI, too."""
     if prop["type"] == "array":
-        return prop | {"items": or_uri(prop["items"])}
+        return prop | {"items": or_uri(prop["items"]), "description": "Keys or URIs."}
     about = {name: prop[name] for name in ("title", "description") if name in prop}
     about["description"] = about["description"].replace("Key of", "Key or URI of", 1)
     return or_uri(prop) | about

@@ -152,7 +152,7 @@ class Input:
         schema = TYPED.get(self.field.get_internal_type(), kind.schema)
         if choices:
             blank = [""] if self.field.blank and kind.schema["type"] == "string" else []
-            return {"type": kind.schema["type"], "enum": [*choices, *blank]}
+            return {"enum": [*choices, *blank]}
         return schema | limits(self.field, schema["type"])
 
     def default(self) -> JSON:

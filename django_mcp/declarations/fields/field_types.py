@@ -168,6 +168,8 @@ def is_managed(field: Any) -> bool:
 def or_null(schema: Mapping[str, Any]) -> JSON:
     """`schema`, or null."""
     kinds = schema.get("type")
+    if kinds is None and "enum" in schema:
+        return {**schema, "enum": [*schema["enum"], None]}
     if "anyOf" in schema or "description" in schema or kinds is None:
         return {"anyOf": [*schema.get("anyOf", [schema]), {"type": "null"}]}
     kinds = kinds if isinstance(kinds, list) else [kinds]

@@ -24,8 +24,8 @@ from .values import choices_of
 _TRUTH = KINDS["BooleanField"]
 MAX_FILTER_VALUES = 100
 MAX_FILTER_LENGTH = 1000
+# Limits are not in the schemas: a value beyond one is refused with words that name it.
 _AS_ARGUMENT: Mapping[str, JSON] = {
-    KINDS["TextField"].word: {"type": "string", "maxLength": MAX_FILTER_LENGTH},
     KINDS["DecimalField"].word: {
         "type": ["string", "number"],
         "pattern": FINITE,
@@ -142,7 +142,7 @@ def _asks_related(model: ModelClass, entry: Related, each: Filter) -> Callable[[
 
 
 def _many(schema: JSON) -> JSON:
-    return {"type": "array", "items": schema, "maxItems": MAX_FILTER_VALUES}
+    return {"type": "array", "items": schema}
 
 
 def _brief(schema: JSON) -> JSON:
@@ -150,7 +150,7 @@ def _brief(schema: JSON) -> JSON:
 
     Models know what Django's lookups mean, and read each schema in every list of tools.
     """
-    return {name: value for name, value in schema.items() if name not in ("format", "pattern")}
+    return {name: value for name, value in schema.items() if name != "pattern"}
 
 
 def _accepted(kind: ColumnType) -> JSON:

@@ -93,12 +93,11 @@ class Search:
         if not self.search_fields:
             return {}
         words = f'Words or "phrases" to find in {", ".join(self.search_fields)}.'
-        return {"query": {"type": "string", "maxLength": MAX_QUERY_LENGTH, "description": words}}
+        return {"query": {"type": "string", "description": words}}
 
     def _page_schema(self) -> JSON:
         limit = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT}
-        next_page = "next_cursor of the page before."
-        cursor = {"type": "string", "description": next_page}
+        cursor = {"type": "string", "description": "next_cursor"}
         return self._ordering_schema() | {"limit": limit, "cursor": cursor}
 
     def _ordering_schema(self) -> JSON:
@@ -106,7 +105,7 @@ class Search:
             return {}
         about = f"By default {', '.join(self.ordering)}."
         names = list(self.orderings)
-        return {"ordering": {"type": "string", "enum": names, "description": about}}
+        return {"ordering": {"enum": names, "description": about}}
 
     def apply(
         self, queryset: models.QuerySet[M], arguments: Mapping[str, Any]
