@@ -1,9 +1,8 @@
 """
 Who may use what on a server, and which rule decides, for commands and the admin.
 
-Whether something may be used is decided by the same effective permission as for clients. The reason
-is given in addition. It distinguishes hidden from missing things, so it is for people who run the
-server, never for clients.
+The decision is the one that clients get. Its reason distinguishes hidden from missing things, so it
+is for people who run the server, never for clients.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from ..auth.principal import Auth
-from ..declarations.permissions import decision, effective
+from ..declarations.permissions import decide
 
 if TYPE_CHECKING:
     from ..declarations.declaration import Declaration
@@ -26,7 +25,7 @@ SECTIONS = ("tools", "resources", "templates", "prompts")
 
 
 @dataclass(frozen=True)
-class Verdict:
+class AccessReportRow:
     """Whether one declaration may be used, and why."""
 
     kind: str
@@ -38,7 +37,7 @@ class Verdict:
     origin: str
 
 
-def as_client(scopes: Collection[str]) -> Auth | None:
+def client_auth(scopes: Collection[str]) -> Auth | None:
     """Return the token of a client with these scopes, or None without scopes.
 
     It counts as a client of an authorization server, which could request more scopes.
@@ -46,14 +45,17 @@ def as_client(scopes: Collection[str]) -> Auth | None:
     return Auth(frozenset(scopes), application=_SOME) if scopes else None
 
 
-def declared(server: Server) -> Iterator[tuple[str, Declaration]]:
+def declarations_of(server: Server) -> Iterator[tuple[str, Declaration]]:
     for kind in SECTIONS:
         yield from ((kind, thing) for thing in getattr(server.catalog, kind).values())
 
 
-def verdicts(things: Iterable[tuple[str, Declaration]], request: Request) -> list[Verdict]:
+def access_report(
+    things: Iterable[tuple[str, Declaration]], request: Request
+) -> list[AccessReportRow]:
+    """Return one row for each declaration, decided for the request's principal."""
     return [
-        Verdict(
+        AccessReportRow(
             kind,
             thing.name,
             *_decided(thing, request),
@@ -68,7 +70,8 @@ def verdicts(things: Iterable[tuple[str, Declaration]], request: Request) -> lis
 def _decided(thing: Declaration, request: Request) -> tuple[bool, str]:
     """Return the decision and its reason. The project's code may raise in either."""
     try:
-        return effective(thing, request).may_use, decision(thing, request).words
+        decision = decide(thing, request)
+        return decision.allowed, decision.reason
     except Exception as error:
         failed = f"{type(error).__name__}: {error}"
         return False, f"{thing.rule} fails, and with it every list: {failed}"
