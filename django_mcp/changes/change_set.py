@@ -145,7 +145,9 @@ async def resolved(news: ChangeSet, users: Iterable[str | None]) -> ChangeSet:
     try:
         found = await threads.lookups.run(reconnecting, members, list(news.groups), keys)
     except Exception as error:
-        logger.warning("Nobody can tell whom a change of a group concerns: %s", error)
+        logger.warning(
+            "Members of changed groups cannot be read, so all users are checked: %s", error
+        )
         found = {""}
     return replace(news, users=news.users | dict.fromkeys(found), groups={})
 

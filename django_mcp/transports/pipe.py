@@ -25,8 +25,7 @@ from ..calls.methods import lacks
 from ..calls.rate_limits import UNCOUNTED
 from ..calls.runner import CallRunner
 from ..calls.visibility import label_in
-from ..changes.listeners import hearers, interest
-from ..changes.subscriptions import SubscriptionFilter
+from ..changes.subscriptions import SubscriptionFilter, followed_models, listener_registry
 from ..conf import settings
 from ..protocol.connection import Connection, Phase
 from ..protocol.events import Answered, Cancelled, ClientCall, Event, Notice
@@ -78,7 +77,7 @@ class Conversation:
             server, self.connection, self._who, self, self._questions, self._log_level, host=host
         )
         self.listening = SubscriptionFilter(server, self.connection, self._who, send, host)
-        hearers().add(self)
+        listener_registry().add(self)
 
     # Receiving.
 
@@ -187,7 +186,7 @@ class Conversation:
     async def _who(self) -> Principal:
         """Return the client's current principal."""
         principal = await self._principal()
-        self.listening.recognise(principal)
+        self.listening.set_principal(principal)
         return principal
 
     # What methods may change about the session.
@@ -196,25 +195,25 @@ class Conversation:
         self._level = level
 
     async def subscribe(self, uri: str, place: str) -> None:
-        await hearers().admit(self, {label_in(place)} if place else set(), lists=True)
+        await listener_registry().follow(self, {label_in(place)} if place else set(), lists=True)
         self.listening.subscribe(uri, place)
 
     async def unsubscribe(self, uri: str) -> None:
         self.listening.unsubscribe(uri)
 
     async def listen(self, id: Id, wanted: dict[str, Any], places: Mapping[str, str]) -> None:
-        models, lists = interest(wanted, places)
-        await hearers().admit(self, models, lists=lists)
+        models, lists = followed_models(wanted, places)
+        await listener_registry().follow(self, models, lists=lists)
         await self.listening.listen(id, wanted, places)
 
-    # What a listener of ``changes.listeners`` implements.
+    # What a listener of ``changes.subscriptions`` implements.
 
     principal = None
 
     def renew(self, principal: Principal) -> None:
         """Do nothing: ``principal`` is awaited for every use."""
 
-    async def is_welcome(self) -> bool:
+    async def is_token_valid(self) -> bool:
         return True
 
     def end(self) -> None:
@@ -223,7 +222,7 @@ class Conversation:
     async def _attend(self) -> None:
         """Listen for changes of lists: every client is notified of them after the handshake."""
         try:
-            await hearers().admit(self, set(), lists=True)
+            await listener_registry().follow(self, set(), lists=True)
         except Exception:
             logger.warning("Changes of lists are told by this process alone", exc_info=True)
 
@@ -252,7 +251,7 @@ class Conversation:
 
         Code that is blocked in a thread cannot be stopped; it is left running.
         """
-        hearers().dismiss(self)
+        listener_registry().remove(self)
         self.connection.close()
         await _ending([self._active[id].task for id in self.listening.end()])
         for active in list(self._active.values()):

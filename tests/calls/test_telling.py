@@ -14,7 +14,7 @@ from django.db import OperationalError
 from django_mcp.auth.principal import Principal
 from django_mcp.calls.visibility import place
 from django_mcp.changes import broadcaster, feed
-from django_mcp.changes.broadcaster import ChangeBroadcaster, SessionNotifications, tellers
+from django_mcp.changes.broadcaster import ChangeBroadcaster, SessionNotifications
 from django_mcp.changes.change_set import ChangeSet
 from django_mcp.changes.feed import change_feed
 from django_mcp.models import (
@@ -49,7 +49,7 @@ class Client:
         self.stream = self.seat() if seated else None
 
     def seat(self):
-        words = broadcaster.speaking(self.session)
+        words = broadcaster.encoder_of(self.session)
         return streams.open(self.session, standalone=True, words=words)
 
     def subscribe(self, row: Any) -> None:
@@ -102,14 +102,14 @@ def following(loop):
     def in_thread():
         from django.db import connections
 
-        broadcaster.begin()
+        broadcaster.create_cursors()
         connections.close_all()
 
     return begin
 
 
 def quiet(loop):
-    made = loop.do(tellers)
+    made = loop.do(broadcaster.broadcaster)
 
     def rest() -> bool:
         tips = {alias: change_log.tip(alias) for alias in change_log.aliases()}
@@ -180,7 +180,7 @@ def test_what_was_seen_in_lists_is_known_to_whoever_has_the_turn(loop, shop, peo
     Customer.objects.filter(pk=row.pk)._raw_delete("default")  # nothing tells of it yet
     for _ in range(2):
         found = SessionNotifications("default" + broadcaster.OF_LISTS)
-        loop.run(broadcaster.told(shop, deleted, found))
+        loop.run(broadcaster.add_notifications(shop, deleted, found))
         assert found.marks == {one.session.pk: ["resources"]}
     change_log.record("default", (change_log.ROW, {"shop.customer": {"pk": str(row.pk)}}))
     quiet(loop)
@@ -199,7 +199,7 @@ def test_a_turn_that_breaks_off_forgets_nothing_of_the_lists(
     wanting_lists()
     row = Customer.objects.create(company=mine)
     quiet(loop)
-    tell, calls = change_log.tell, []
+    tell, calls = change_log.deliver, []
 
     def fails(turn, *args, **options):
         calls.extend([turn.name] if turn.name.endswith(broadcaster.OF_LISTS) else [])
@@ -208,7 +208,7 @@ def test_a_turn_that_breaks_off_forgets_nothing_of_the_lists(
             raise change_log.ClaimLost
         return tell(turn, *args, **options)
 
-    monkeypatch.setattr(change_log, "tell", fails)
+    monkeypatch.setattr(change_log, "deliver", fails)
     row.delete()
     quiet(loop)
     assert [client.told for client in clients] == [["resources/list_changed"] * 2] * 5
@@ -218,7 +218,7 @@ def test_what_lists_lag_behind_is_told_at_once(loop, shop, people, following, mo
     monkeypatch.setattr(change_log, "CHANGES_PER_NUMBER", 2)
     (mine, _), (alice, bob) = people()
     one, two = Client(shop, alice), Client(shop, bob)
-    broadcaster.begin()
+    broadcaster.create_cursors()
     wanting_lists()
     for number in range(20):
         Customer.objects.create(company=mine, name=str(number))
@@ -298,7 +298,7 @@ def test_a_turn_that_breaks_off_is_gone_on_with(loop, shop, people, following, m
     for client in clients:
         client.subscribe(row)
     following()
-    tell, calls = change_log.tell, []
+    tell, calls = change_log.deliver, []
 
     def fails(*args, **options):
         calls.append(1)
@@ -306,7 +306,7 @@ def test_a_turn_that_breaks_off_is_gone_on_with(loop, shop, people, following, m
             raise RuntimeError("killed")
         return tell(*args, **options)
 
-    monkeypatch.setattr(change_log, "tell", fails)
+    monkeypatch.setattr(change_log, "deliver", fails)
     row.save()
     quiet(loop)
     assert len(calls) > 3
@@ -316,7 +316,7 @@ def test_a_turn_that_breaks_off_is_gone_on_with(loop, shop, people, following, m
 def test_a_commit_that_came_through_all_the_same(loop, subscriber, following, monkeypatch):
     row, one = subscriber
     following()
-    tell, lost = change_log.tell, [1]
+    tell, lost = change_log.deliver, [1]
 
     def breaks(*args, **options):
         found = tell(*args, **options)
@@ -325,7 +325,7 @@ def test_a_commit_that_came_through_all_the_same(loop, subscriber, following, mo
             raise OperationalError("server closed the connection unexpectedly")
         return found
 
-    monkeypatch.setattr(change_log, "tell", breaks)
+    monkeypatch.setattr(change_log, "deliver", breaks)
     row.save()
     quiet(loop)
     assert not lost and one.told.count(uri_of(row)) == 1
@@ -335,7 +335,7 @@ def test_who_lags_behind_what_is_forgotten(loop, subscriber, following):
     from django_mcp.models import Change
 
     row, one = subscriber
-    broadcaster.begin()
+    broadcaster.create_cursors()
     row.save()
     change_log.numbered("default")
     Change.objects.using("default").filter(pk=change_log.FLOOR).update(seq=10_000)
@@ -348,7 +348,7 @@ def test_who_lags_behind_what_is_forgotten(loop, subscriber, following):
 def test_a_database_that_was_put_back(loop, subscriber, following):
     """It was at a number that was told of before: what is different now, nobody knows."""
     row, one = subscriber
-    broadcaster.begin()
+    broadcaster.create_cursors()
     BroadcastCursor.objects.filter(name__startswith="default").update(seq=10_000, until=10_000)
     following()
     quiet(loop)
@@ -389,7 +389,7 @@ def test_one_look_for_each_principal(loop, shop, people, following):
 def over(of: Callable[[str], bool]) -> Iterator[list[str]]:
     """The turns with such names that are told to the end."""
     found: list[str] = []
-    tell = change_log.tell
+    tell = change_log.deliver
 
     def noted(turn: Any, *args: Any, **options: Any) -> Any:
         made = tell(turn, *args, **options)
@@ -397,7 +397,7 @@ def over(of: Callable[[str], bool]) -> Iterator[list[str]]:
         return made
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(change_log, "tell", noted)
+        patch.setattr(change_log, "deliver", noted)
         yield found
 
 
@@ -437,7 +437,7 @@ def test_subscribing_takes_effect_in_every_process(loop, shop, people):
     (mine, _), (alice, _) = people()
     row = Customer.objects.create(company=mine)
     one = Client(shop, alice)
-    loop.run(broadcaster.interest(place("shop.customer", str(row.pk))))
+    loop.run(broadcaster.declare_interest(place("shop.customer", str(row.pk))))
     held = set(Interest.objects.filter(holder="").values_list("model", flat=True))
     assert held == {"?", "shop.customer"} and BroadcastCursor.objects.count() >= 2
     assert one.told == [] and not Subscription.objects.exists() and Session.objects.exists()

@@ -196,7 +196,7 @@ def _taken(session: Session, principal: Principal, after: int) -> StreamPosition
         raise sessions.SessionEnded
     if after > before.last or not all(covers(principal, one) for one in calls.scopes(stream)):
         return None
-    state = streams.take(session, stream, broadcaster.speaking(session))
+    state = streams.take(session, stream, broadcaster.encoder_of(session))
     if state is None:
         raise sessions.SessionEnded
     return StreamPosition(stream, state.reader, after, is_over=after + 1 < state.first)

@@ -417,9 +417,9 @@ def may_hear(session: Session, principal: Principal) -> bool:
 def _anew(
     server: Server, session: Session, nonce: str, *, missed: bool = False, again: bool = False
 ) -> StreamPosition:
-    told = broadcaster.all_missed(server, session) if missed else []
+    told = broadcaster.all_notifications(server, session) if missed else []
     stream = streams.open(
-        session, standalone=True, messages=told, words=broadcaster.speaking(session), nonce=nonce,
+        session, standalone=True, messages=told, words=broadcaster.encoder_of(session), nonce=nonce,
         again=again,
     )  # fmt: skip
     return StreamPosition(stream.pk, has_news=True)
@@ -460,7 +460,7 @@ def _found(session: Session, principal: Principal, event_id: str) -> StreamPosit
         return None
     if before.standalone and not may_hear(session, principal):
         raise sessions.SessionEnded
-    state = streams.take(session, stream, broadcaster.speaking(session))
+    state = streams.take(session, stream, broadcaster.encoder_of(session))
     if state is None:
         return None
     is_over = bool(state.closed and after >= state.last)
