@@ -23,7 +23,6 @@ LEVELS: list[list[set[str]]] = [
     [
         {
             "apps",
-            "receivers",
             "routing",
             "checks",
             "admin",
