@@ -25,6 +25,7 @@ from ..calls.methods import lacks
 from ..calls.rate_limits import UNCOUNTED
 from ..calls.runner import CallRunner
 from ..calls.visibility import label_in
+from ..changes.permission_rechecks import rechecks
 from ..changes.subscriptions import SubscriptionFilter, followed_models, listener_registry
 from ..conf import settings
 from ..protocol.connection import Connection, Phase
@@ -78,6 +79,7 @@ class Conversation:
         )
         self.listening = SubscriptionFilter(server, self.connection, self._who, send, host)
         listener_registry().add(self)
+        rechecks()  # ends calls whose caller loses a permission
 
     # Receiving.
 

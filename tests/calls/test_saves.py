@@ -136,7 +136,7 @@ def test_signals_without_a_sender_have_no_receiver_of_ours():
 @pytest.mark.slow
 def test_one_that_nobody_wants_to_know_of_costs_a_look_a_second(exposed, monkeypatch):
     exposed(Tag)
-    looks, look = [], change_log.look
+    looks, look = [], change_log.followed_models
     monkeypatch.setattr(change_log, "followed_models", lambda: looks.append(1) or look())
     tag = Tag(label="x")
     assert statements(lambda: tag.save(force_insert=True)) == ["INSERT"]
