@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tools.environment import ROOT
+from tools import ROOT
 
 DATA = ROOT / "example_project" / "atlas" / "data"
 SMALLEST = 500  # the package's fullest list: places of 500 people or more, and seats of government

@@ -6,7 +6,7 @@ is measured depends on what else the machine does; options are handed on to each
 
 from typing import NamedTuple
 
-from tools.run import module
+from tools.processes import module
 
 UNMET = 3  # the exit code of a benchmark that was done, and did not reach its figures
 

@@ -16,9 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import IO, NamedTuple
 
-from tools.environment import ROOT
-from tools.run import run, run_into
-from tools.servers import OWN
+from tools import ROOT
+from tools.database_servers import OWN
+from tools.processes import run, run_into
 
 REPORT = ROOT / "build" / "tests.json"
 

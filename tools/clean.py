@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.environment import ROOT
+from tools import ROOT
 
 MADE = (
     ".hypothesis",

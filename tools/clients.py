@@ -9,8 +9,8 @@ import subprocess
 import venv
 from pathlib import Path
 
-from tools.environment import ROOT
-from tools.run import run
+from tools import ROOT
+from tools.processes import run
 
 OLD_CLIENT = ROOT / ".venv-mcp1"
 WANTED = "mcp>=1.25,<2"

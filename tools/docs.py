@@ -7,8 +7,8 @@ is asked for: that needs the internet, and sites that are up.
 
 import argparse
 
-from tools.environment import ROOT
-from tools.run import module
+from tools import ROOT
+from tools.processes import module
 
 SOURCE, PAGES = ROOT / "docs", ROOT / "build" / "docs"
 STRICT = ("-W", "-n", "-q", "-E", "--keep-going", "-d", str(ROOT / "build" / "doctrees"))

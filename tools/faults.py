@@ -9,8 +9,8 @@ runs; `--faults 2000` goes on until so many have struck; `--mutants` serves by w
 purpose, and is good if that was noticed each time.
 """
 
-from tools.run import module
-from tools.servers import program
+from tools.database_servers import program
+from tools.processes import module
 
 # Programs, and Debian's packages that bring them.
 ALWAYS = {"nginx": "nginx-light", "faketime": "faketime"}

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
-from tools.environment import ROOT
+from tools import ROOT
 
 SOURCES, PICTURES = ROOT / "docs" / "flows", ROOT / "docs" / "images"
 WIDTH, SIDE, TOP, LINE, GAP = 760, 88, 62, 17, 13

@@ -22,8 +22,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tools import pages, serving, wheels
-from tools.environment import ROOT
+from tools import ROOT, pages, serving, wheels
 from tools.terminal import Failed, Running, Terminal, ended
 
 
@@ -59,7 +58,7 @@ def main(arguments: list[str]) -> int:
     )
     options = parser.parse_args(arguments)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        serving.heed_ctrl_c()
+        serving.accept_ctrl_c()
     if options.keep:
         options.keep.mkdir()
         return typed(SCRIPTS[options.script], options.keep)

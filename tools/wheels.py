@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from tools.environment import ROOT
+from tools import ROOT
 
 PROJECT = "django-modelcontext"
 
