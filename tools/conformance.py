@@ -1,10 +1,10 @@
-"""`python -m tools conformance`: the official conformance suite against the server made for it.
+"""`python -m tools conformance`: run the official conformance suite against the test server.
 
     python -m tools conformance [--sets 2025-11-25,authorization] [--server daphne] [--url URL]
 
-The rule: standard library alone. The server (tests/conformance) is a process of its own on a free
-port, with databases of its own; nothing is left behind but the results, in build/conformance. The
-exit code is 0 only if every required scenario of every set passed (tools/conformance_results.py).
+The server (tests/conformance) runs in its own process, on a free port and with temporary databases.
+Results are written to build/conformance. The exit code is 0 only if all required scenarios of all
+sets pass (tools/conformance_results.py). This module uses only the standard library.
 """
 
 import argparse

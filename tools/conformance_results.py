@@ -1,8 +1,8 @@
-"""What the official conformance suite asks of a server, and what came of it, scenario by scenario.
+"""Required scenarios of the official conformance suite, and their results.
 
-The rule: what counts is what the suite wrote into its `checks.json` files, never what it printed.
-A scenario passes if it ran, if something in it succeeded that is its own, and if nothing in it
-failed, warned or was skipped. No failure is expected, and none is excused.
+Results are read from the suite's `checks.json` files, not from its output. A scenario passes if it
+ran, at least one of its own checks succeeded, and no check failed, warned or was skipped. There is
+no list of expected failures.
 """
 
 import json

@@ -1,8 +1,8 @@
-"""The official conformance suite: installed below build/, and run against a server.
+"""Install the official conformance suite below build/ and run it against a server.
 
-The rule: standard library alone; the versions are those of the lock file in tests/conformance.
-The suite needs a Node that is newer than many systems have: on Linux for x86-64 the lock file
-brings one, elsewhere it is the `node` on the PATH.
+The lock file in tests/conformance pins the versions. The suite needs a newer Node than many systems
+have. On Linux for x86-64 the lock file installs one, elsewhere `node` on the PATH is used. This
+module uses only the standard library.
 """
 
 import hashlib

@@ -1,11 +1,10 @@
-"""`python -m tools demo`: the example project, from nothing to a server to connect to.
+"""`python -m tools demo`: prepare and serve the example project.
 
     python -m tools demo [--port N] [--largest N]
     python -m tools demo --stdio [--interactive]
     python -m tools demo --check
 
-The rule: it asks nothing, so that it runs where nobody sits at a keyboard; and it may be run
-again, when what is there is kept.
+It never prompts, so it runs without a terminal. Running it again keeps existing data.
 """
 
 import argparse

@@ -1,8 +1,7 @@
-"""`python -m tools docs [--external]`: the documentation as pages to read, in build/docs.
+"""`python -m tools docs [--external]`: build the documentation as HTML in build/docs.
 
-The rule: what Sphinx warns of is a mistake - a link within the pages that leads nowhere, a page
-that no other lists, a name of which there are two. Links to other sites are followed only where it
-is asked for: that needs the internet, and sites that are up.
+Warnings of Sphinx are errors: broken internal links, pages in no table of contents, duplicate
+labels. External links are checked only with --external, which needs internet access.
 """
 
 import argparse
