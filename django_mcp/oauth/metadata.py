@@ -11,7 +11,7 @@ from oauth2_provider.settings import oauth2_settings
 
 from ..verifiers.protected_resource import Document, endpoint, listed, published, served
 from .conf import ASSERTION_ALGORITHMS, SECRETS, issuer, settings
-from .scopes import default_scopes
+from .scope_grants import default_scopes
 
 # Paths below the issuer, by the member of the document.
 ENDPOINTS = {
