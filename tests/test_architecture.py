@@ -17,7 +17,8 @@ LEVELS: list[list[set[str]]] = [
     [{"protocol"}],
     [{"exceptions", "conf", "runtime", "auth"}],
     [{"declarations"}, {"models", "storage", "migrations"}],
-    [{"calls", "changes"}],
+    [{"calls"}],
+    [{"changes"}],
     [{"verifiers"}],
     [{"bridges"}, {"oauth"}, {"transports"}],
     [

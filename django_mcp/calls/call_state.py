@@ -3,6 +3,8 @@
 ``ActiveCall`` is a call from its arrival to its response. Its messages precede the response, and a
 cancelled call sends nothing more, from whatever thread.
 
+``RunningCalls`` has the runs of one event loop.
+
 ``CallRun`` has everything that a method needs for one run. Each run has a new request, checks
 permissions and binds objects again. Only the answers of the client are kept from earlier runs.
 """
@@ -19,11 +21,19 @@ from ..declarations.request import CallNotifier, KnownAnswers, Request
 from ..protocol.capabilities import offered
 from ..protocol.events import ClientCall
 from ..protocol.headers import Mirrored
-from ..protocol.jsonrpc import ProtocolError
+from ..protocol.jsonrpc import MethodNotFound, ProtocolError
+from ..runtime import threads
+from ..runtime.environment import environment
+from ..runtime.runtime import Service
+from ..storage import change_log, sessions
+from ..storage.change_log import ANYTHING
+from ..storage.jobs import reconnecting, surely
+from .visibility import label_in
 
 if TYPE_CHECKING:
     from ..auth.principal import Principal
     from ..declarations.server import Server
+    from ..models import Session
     from ..protocol.jsonrpc import JSON, Id
     from .execution import Invocation
 
@@ -131,6 +141,65 @@ class ClientSession(Protocol):
         ...
 
 
+class SessionState:
+    """A session that methods can change. ``scopes`` are those of the request's token.
+
+    A change is committed, and so valid in every process, before the method returns.
+    """
+
+    def __init__(self, session: Session, scopes: list[str] | None = None) -> None:
+        self.session, self._scopes = session, scopes
+
+    def log_level(self) -> str | None:
+        return self.session.log_level
+
+    async def set_log_level(self, level: str) -> None:
+        await surely(sessions.set_log_level, self.session, level)
+
+    async def subscribe(self, uri: str, place: str) -> None:
+        await surely(sessions.subscribe, self.session, uri, place, self._scopes)
+        if place:
+            await follow_model(place)
+
+    async def unsubscribe(self, uri: str) -> None:
+        await surely(sessions.unsubscribe, self.session, uri)
+
+    async def listen(self, id: Id, wanted: dict[str, Any], places: Mapping[str, str]) -> None:
+        raise MethodNotFound("A session has no listens.")
+
+
+class NoSession:
+    """Stands for the session in requests before there is one. Its methods raise errors."""
+
+    async def set_log_level(self, level: str) -> None:
+        raise MethodNotFound("There is no session yet.")
+
+    async def subscribe(self, uri: str, place: str) -> None:
+        raise MethodNotFound("There is no session yet.")
+
+    async def listen(self, id: Id, wanted: dict[str, Any], places: Mapping[str, str]) -> None:
+        raise MethodNotFound("There is no session yet.")
+
+    unsubscribe = set_log_level
+
+
+async def follow_model(place: str) -> None:
+    """Store that sessions follow the model of this row.
+
+    When this returns, no later change of the row is missed: it waits until all processes that save
+    have read the interest.
+    """
+    if not environment().shares_database:  # changes of this process are delivered without a log
+        return
+    # Cursors first: a change that is recorded after the interest must come after the cursor.
+    await threads.changes.run(reconnecting, change_log.create_cursors)
+    models = {ANYTHING, label_in(place)}
+    wait = await surely(change_log.declare, change_log.SESSIONS, models)
+    change_log.watched.forget()
+    # Processes that save cache the interests. Until their caches expire they record nothing.
+    await asyncio.sleep(wait)
+
+
 @dataclass(eq=False)
 class CallRun:
     """One run of ``call``, on ``server``, as ``principal``."""
@@ -173,3 +242,70 @@ class CallRun:
         # The client chooses the name. ``repr`` escapes line breaks, which would forge log lines.
         shown = repr(str(target)[:200])[1:-1]
         return f"{self.call.method} {shown}".strip()
+
+
+LONG_CALL_SECONDS = 0.25  # a call counts as long after one to two of these intervals
+
+
+class RunObserver(Protocol):
+    """Ends running calls whose caller has lost a permission."""
+
+    def begin(self) -> None:
+        """Handle that a call runs, and none did before."""
+        ...
+
+    def attend(self) -> None:
+        """Handle that a call runs for longer than ``LONG_CALL_SECONDS``."""
+        ...
+
+    def rest(self) -> None:
+        """Handle that no call runs any more. This comes up to ``LONG_CALL_SECONDS`` late."""
+        ...
+
+
+class RunningCalls:
+    """The calls that run in one event loop.
+
+    Most calls are short. So that they cost two dict operations, one timer finds the long ones.
+    """
+
+    def __init__(self) -> None:
+        self.observer: RunObserver | None = None
+        # The value says whether the timer has fired since the run began.
+        self._runs: dict[CallRun, tuple[ActiveCall, bool]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._runs)
+
+    def runs(self) -> dict[CallRun, ActiveCall]:
+        return {run: active for run, (active, _) in self._runs.items()}
+
+    def add(self, run: CallRun, active: ActiveCall) -> None:
+        """Register a run. Also of a public declaration: an administrator may switch it off."""
+        self._runs[run] = active, False
+        if self._timer is None and self.observer is not None:
+            self.observer.begin()
+            self._start_timer()
+
+    def discard(self, run: CallRun) -> None:
+        self._runs.pop(run, None)
+
+    def _start_timer(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(LONG_CALL_SECONDS, self._find_long)
+
+    def _find_long(self) -> None:
+        self._timer, observer = None, self.observer
+        assert observer is not None  # ``add`` starts the timer only for an observer
+        for run, (active, lasts) in list(self._runs.items()):
+            if lasts:
+                observer.attend()
+            self._runs[run] = active, True
+        if self._runs:
+            self._start_timer()
+        else:
+            observer.rest()
+
+
+running_calls = Service(RunningCalls)

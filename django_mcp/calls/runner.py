@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from ..changes.permission_rechecks import rechecks
 from ..declarations.request import KnownAnswers
 from ..exceptions import Busy, CallParked, InputRequired, OnceNeeded, RunEnded, Stopped, ToolError
 from ..protocol.connection import Connection
@@ -31,7 +30,7 @@ from ..protocol.jsonrpc import (
 from ..protocol.revisions import Revision
 from ..runtime.outages import note_break
 from ..storage.jobs import break_behind
-from .call_state import ActiveCall, CallRun, ClientSession, Conclusion
+from .call_state import ActiveCall, CallRun, ClientSession, Conclusion, running_calls
 from .errors import failure, is_bug
 from .execution import UNKNOWN, DatabaseBroke, Retries
 from .interaction import Asking, Interaction, purpose, resumed, sealed
@@ -139,7 +138,7 @@ class CallRunner:
         call, answers = active.call, rounds.answers(active.call)
         named, retries = dict(answers.named), Retries(self._was_rolled_back)
         saying, conclude = self._saying(active, principal, rounds), self._conclusion(call)
-        goes_on = self._goes_on()
+        goes_on, running = self._goes_on(), running_calls()
         while True:
             if rounds.may_return or rounds.has_steps:
                 answers.remembered = await self.memory.recall(rounds.id)
@@ -149,8 +148,11 @@ class CallRunner:
                 self.host, self.mirrored, conclude, goes_on,
             )  # fmt: skip
             try:
-                with rechecks().over(run, active):
+                running.add(run, active)
+                try:
                     return await dispatch(run)
+                finally:
+                    running.discard(run)
             except RunEnded as unwound:
                 rounds.high_water, goes_on, named = saying.high_water, True, {}
                 asking = await self._unwound(unwound, run, rounds)

@@ -35,7 +35,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..auth.principal import anonymous
-from ..changes.broadcaster import SessionState
 from ..conf import settings
 from ..declarations.request import NoNotifier
 from ..declarations.server import Server, server_named
@@ -66,7 +65,7 @@ from ..storage.leases import lease
 from ..storage.poller import poller
 from ..storage.wakeups import StreamWakeup, doorbell, ring
 from . import listing, session_call
-from .call_state import ActiveCall, CallRun, Conclusion
+from .call_state import ActiveCall, CallRun, Conclusion, SessionState
 from .execution import surrounded_job
 from .interaction import Asking, Interaction, WrittenQuestion, understood, written
 from .rate_limits import UNCOUNTED

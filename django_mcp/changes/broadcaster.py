@@ -11,9 +11,6 @@ and all users are loaded together.
 ``ChangeBroadcaster`` claims pages. Changes of what lists show have a cursor of their own for each
 database. All processes together handle these at most once in ``LISTING_INTERVAL_SECONDS``, and then
 up to ``MAX_PAGES_AT_ONCE`` pages at once.
-
-``SessionState`` is what methods may change in a session (``call_state.ClientSession``). A change is
-committed, and so valid in every process, before the method returns.
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..calls import listing
 from ..calls.execution import surrounded_job
@@ -36,7 +33,7 @@ from ..declarations.request import Request
 from ..declarations.server import server_named, servers
 from ..exceptions import Busy
 from ..models import Session
-from ..protocol.jsonrpc import Id, MethodNotFound, encode
+from ..protocol.jsonrpc import encode
 from ..protocol.revisions import REVISIONS, encode_notification
 from ..runtime import threads
 from ..runtime.environment import environment
@@ -315,29 +312,15 @@ def notification(mark: str) -> tuple[str, dict[str, str]]:
     return f"notifications/{mark}/list_changed", {}
 
 
-# Suffix of cursor names for changes of lists. Alone, the name of the row with the last time that
-# these were delivered (``change_log.may``).
-OF_LISTS = "?lists"
 MAX_PAGES_AT_ONCE = 20  # pages of changes of lists in one claim
 
 
-def begin() -> None:
-    """Create the missing cursors of each database at the last change.
-
-    If the last change is unknown, because the database cannot be reached, start before the first.
-    """
-    for alias, tip in change_log.each(change_log.tip).items():
-        last = change_log.START if tip is None else tip.last
-        change_log.begin(alias, last)
-        change_log.begin(alias + OF_LISTS, last)
-
-
 def alias_of(name: str) -> str:
-    return name.removesuffix(OF_LISTS)
+    return name.removesuffix(change_log.OF_LISTS)
 
 
 def is_of_lists(name: str) -> bool:
-    return name.endswith(OF_LISTS)
+    return name.endswith(change_log.OF_LISTS)
 
 
 def taken(
@@ -356,7 +339,7 @@ def taken(
         return None, None
     if found.until <= found.seq >= tip.last:
         return None, Page(tip.last, (), True)
-    if is_of_lists(name) and not change_log.may(OF_LISTS, every):
+    if is_of_lists(name) and not change_log.may(change_log.OF_LISTS, every):
         return None, None
     page = _read(name, found.seq, tip.last)
     turn = change_log.claim(found, page.until, lease.hold())
@@ -438,7 +421,9 @@ class ChangeBroadcaster:
         """
         due = [one for one in tips if tips[one].last != self._known.get(one)]
         lists = [
-            one + OF_LISTS for one in tips if self._known.get(one + OF_LISTS) != tips[one].last
+            one + change_log.OF_LISTS
+            for one in tips
+            if self._known.get(one + change_log.OF_LISTS) != tips[one].last
         ]
         now = time.monotonic()
         if lists and now >= self._lists_at and any(map(_lists_rows, servers())):
@@ -593,26 +578,6 @@ async def _after(found: SessionNotifications) -> None:
         await surely(listing.forget, told, id)
 
 
-# Interests.
-
-
-async def interest(place: str) -> None:
-    """Store that sessions follow the model of this row.
-
-    When this returns, no later change of the row is missed: it waits until all processes that save
-    have read the interest.
-    """
-    if not environment().shares_database:  # changes of this process are delivered without a log
-        return
-    # Cursors first: a change that is recorded after the interest must come after the cursor.
-    await threads.changes.run(reconnecting, begin)
-    models = {ANYTHING, label_in(place)}
-    wait = await surely(change_log.declare, change_log.SESSIONS, models)
-    change_log.watched.forget()
-    # Processes that save cache the interests. Until their caches expire they record nothing.
-    await asyncio.sleep(wait)
-
-
 # Messages of sessions.
 
 
@@ -634,42 +599,3 @@ def all_missed(server: Server, session: Session) -> list[str]:
     lists = [name for name in LISTS if name in capabilities(server)]
     uris = [uri for uri in sessions.uris(session) if not listing.is_page(uri)]
     return messages(session.revision, [*lists, *(URI + uri for uri in uris)])
-
-
-class SessionState:
-    """A session that methods can change. ``scopes`` are those of the request's token."""
-
-    def __init__(self, session: Session, scopes: list[str] | None = None) -> None:
-        self.session, self._scopes = session, scopes
-
-    def log_level(self) -> str | None:
-        return self.session.log_level
-
-    async def set_log_level(self, level: str) -> None:
-        await surely(sessions.set_log_level, self.session, level)
-
-    async def subscribe(self, uri: str, place: str) -> None:
-        await surely(sessions.subscribe, self.session, uri, place, self._scopes)
-        if place:
-            await interest(place)
-
-    async def unsubscribe(self, uri: str) -> None:
-        await surely(sessions.unsubscribe, self.session, uri)
-
-    async def listen(self, id: Id, wanted: dict[str, Any], places: Mapping[str, str]) -> None:
-        raise MethodNotFound("A session has no listens.")
-
-
-class NoSession:
-    """Stands for the session in requests before there is one. Its methods raise errors."""
-
-    async def set_log_level(self, level: str) -> None:
-        raise MethodNotFound("There is no session yet.")
-
-    async def subscribe(self, uri: str, place: str) -> None:
-        raise MethodNotFound("There is no session yet.")
-
-    async def listen(self, id: Id, wanted: dict[str, Any], places: Mapping[str, str]) -> None:
-        raise MethodNotFound("There is no session yet.")
-
-    unsubscribe = set_log_level

@@ -3,21 +3,20 @@ Check the permissions of running calls again when permissions change, in every p
 
 A call that its caller may no longer make ends with the error that a new call would get. So does a
 call whose token was revoked or whose user was deactivated. The check uses a reloaded user and runs
-inside ``AROUND``, as a call does. Only calls that run longer than ``FOLLOW_AFTER_SECONDS`` are
-checked, because shorter ones end before a check could.
+inside ``AROUND``, as a call does. Only calls that run longer than ``LONG_CALL_SECONDS`` of
+``call_state`` are checked, because shorter ones end before a check could.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..auth.principal import Principal
-from ..calls.call_state import StopFlag
+from ..calls.call_state import StopFlag, running_calls
 from ..calls.execution import surrounded
 from ..calls.revocations import renewed, revocations
 from ..declarations.request import NoNotifier
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from ..declarations.request import Request
 
 logger = logging.getLogger("django_mcp")
-FOLLOW_AFTER_SECONDS = 0.25  # a call is followed after one to two of these intervals
 ERROR_RETRY_SECONDS = 1.0  # until a check that failed is repeated
 JOIN_RETRY_SECONDS = 5.0  # until an interest that could not be stored is stored again
 RECHECK_CONCURRENCY = 4  # checks at once, so that calls get threads meanwhile
@@ -52,43 +50,21 @@ class PermissionRechecker:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        # The running calls, and whether the timer has fired since they began.
-        self._running: dict[CallRun, tuple[ActiveCall, bool]] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._running = running_calls()
+        self._running.observer = self
         self._has_joined = False  # whether all processes record changes of permissions
         self._joining: asyncio.Task[None] | None = None
         self._news = ChangeSet()
         self._task: asyncio.Task[None] | None = None
 
-    # Running calls.
+    # Running calls (``call_state.RunObserver``).
 
-    @contextmanager
-    def over(self, run: CallRun, active: ActiveCall) -> Iterator[None]:
-        """Register a run for the length of the block.
+    def begin(self) -> None:
+        """Take changes that only this process knows of."""
+        change_feed().follow_local(self)
 
-        Calls of public declarations too: an administrator may switch these off.
-        """
-        self._running[run] = active, False
-        if self._timer is None:
-            change_feed().follow_local(self)
-            self._timer = self._loop.call_later(FOLLOW_AFTER_SECONDS, self._beat)
-        try:
-            yield
-        finally:
-            self._running.pop(run, None)
-
-    def _beat(self) -> None:
-        self._timer = None
-        for run, (active, lasts) in list(self._running.items()):
-            if lasts:
-                self.attend()
-            self._running[run] = active, True
-        if self._running:
-            self._timer = self._loop.call_later(FOLLOW_AFTER_SECONDS, self._beat)
-        else:
-            change_feed().leave_local(self)
-
-    # Changes.
+    def rest(self) -> None:
+        change_feed().leave_local(self)
 
     def attend(self) -> None:
         """Start to follow changes of permissions, until no call or connection is open."""
@@ -114,6 +90,8 @@ class PermissionRechecker:
                 self._take(everything())
                 return
             await asyncio.sleep(JOIN_RETRY_SECONDS)
+
+    # Changes.
 
     @property
     def is_wanted(self) -> bool:
@@ -160,7 +138,7 @@ class PermissionRechecker:
     async def _look_at(self, news: ChangeSet) -> None:
         """End what belongs to revoked tokens, then check the calls of concerned users."""
         await revocations().look()
-        running = {run: active for run, (active, _) in self._running.items()}
+        running = self._running.runs()
         news = await resolved(news, (str(run.principal.user.pk) for run in running))
         concerned = {run: one for run, one in running.items() if _is_concerned(run, news)}
         if not concerned:

@@ -385,6 +385,22 @@ def begin(name: str, seq: int) -> BroadcastCursor:
     return rows(BroadcastCursor).get_or_create(name=name, defaults={"seq": seq, "until": seq})[0]
 
 
+# Suffix of cursor names for changes of lists. Alone, the name of the row with the last time that
+# these were delivered (``may``).
+OF_LISTS = "?lists"
+
+
+def create_cursors() -> None:
+    """Create the missing cursors of each database at the last change.
+
+    If the last change is unknown, because the database cannot be reached, start before the first.
+    """
+    for alias, state in each(tip).items():
+        last = START if state is None else state.last
+        begin(alias, last)
+        begin(alias + OF_LISTS, last)
+
+
 def has_changed(name: str, digest: str) -> bool:
     """Store a digest under a name. Return whether another digest was stored before."""
     _, is_new = rows(BroadcastCursor).get_or_create(name=name, defaults={"holder": digest})

@@ -26,6 +26,7 @@ from ..calls.rate_limits import UNCOUNTED
 from ..calls.runner import CallRunner
 from ..calls.visibility import label_in
 from ..changes.listeners import hearers, interest
+from ..changes.permission_rechecks import rechecks
 from ..changes.subscriptions import SubscriptionFilter
 from ..conf import settings
 from ..protocol.connection import Connection, Phase
@@ -79,6 +80,7 @@ class Conversation:
         )
         self.listening = SubscriptionFilter(server, self.connection, self._who, send, host)
         hearers().add(self)
+        rechecks()  # ends calls whose caller loses a permission
 
     # Receiving.
 

@@ -12,6 +12,7 @@ from django.contrib.auth.models import User
 from django.db import OperationalError
 
 from django_mcp.auth.principal import Principal
+from django_mcp.calls.call_state import follow_model
 from django_mcp.calls.visibility import place
 from django_mcp.changes import broadcaster, feed
 from django_mcp.changes.broadcaster import ChangeBroadcaster, SessionNotifications, tellers
@@ -102,7 +103,7 @@ def following(loop):
     def in_thread():
         from django.db import connections
 
-        broadcaster.begin()
+        change_log.create_cursors()
         connections.close_all()
 
     return begin
@@ -118,7 +119,7 @@ def quiet(loop):
         return told and all(
             not tip.waiting and done[name] == tip.last
             for alias, tip in tips.items()
-            for name in (alias, alias + broadcaster.OF_LISTS)
+            for name in (alias, alias + change_log.OF_LISTS)
         )
 
     loop.until(lambda: elsewhere(rest), 60)
@@ -179,7 +180,7 @@ def test_what_was_seen_in_lists_is_known_to_whoever_has_the_turn(loop, shop, peo
     deleted = ChangeSet(listed={uri_of(row): "shop.customer"})
     Customer.objects.filter(pk=row.pk)._raw_delete("default")  # nothing tells of it yet
     for _ in range(2):
-        found = SessionNotifications("default" + broadcaster.OF_LISTS)
+        found = SessionNotifications("default" + change_log.OF_LISTS)
         loop.run(broadcaster.told(shop, deleted, found))
         assert found.marks == {one.session.pk: ["resources"]}
     change_log.record("default", (change_log.ROW, {"shop.customer": {"pk": str(row.pk)}}))
@@ -202,7 +203,7 @@ def test_a_turn_that_breaks_off_forgets_nothing_of_the_lists(
     tell, calls = change_log.tell, []
 
     def fails(turn, *args, **options):
-        calls.extend([turn.name] if turn.name.endswith(broadcaster.OF_LISTS) else [])
+        calls.extend([turn.name] if turn.name.endswith(change_log.OF_LISTS) else [])
         if len(calls) in (1, 3):
             calls.append("")
             raise change_log.ClaimLost
@@ -218,7 +219,7 @@ def test_what_lists_lag_behind_is_told_at_once(loop, shop, people, following, mo
     monkeypatch.setattr(change_log, "CHANGES_PER_NUMBER", 2)
     (mine, _), (alice, bob) = people()
     one, two = Client(shop, alice), Client(shop, bob)
-    broadcaster.begin()
+    change_log.create_cursors()
     wanting_lists()
     for number in range(20):
         Customer.objects.create(company=mine, name=str(number))
@@ -335,7 +336,7 @@ def test_who_lags_behind_what_is_forgotten(loop, subscriber, following):
     from django_mcp.models import Change
 
     row, one = subscriber
-    broadcaster.begin()
+    change_log.create_cursors()
     row.save()
     change_log.numbered("default")
     Change.objects.using("default").filter(pk=change_log.FLOOR).update(seq=10_000)
@@ -348,7 +349,7 @@ def test_who_lags_behind_what_is_forgotten(loop, subscriber, following):
 def test_a_database_that_was_put_back(loop, subscriber, following):
     """It was at a number that was told of before: what is different now, nobody knows."""
     row, one = subscriber
-    broadcaster.begin()
+    change_log.create_cursors()
     BroadcastCursor.objects.filter(name__startswith="default").update(seq=10_000, until=10_000)
     following()
     quiet(loop)
@@ -437,7 +438,7 @@ def test_subscribing_takes_effect_in_every_process(loop, shop, people):
     (mine, _), (alice, _) = people()
     row = Customer.objects.create(company=mine)
     one = Client(shop, alice)
-    loop.run(broadcaster.interest(place("shop.customer", str(row.pk))))
+    loop.run(follow_model(place("shop.customer", str(row.pk))))
     held = set(Interest.objects.filter(holder="").values_list("model", flat=True))
     assert held == {"?", "shop.customer"} and BroadcastCursor.objects.count() >= 2
     assert one.told == [] and not Subscription.objects.exists() and Session.objects.exists()

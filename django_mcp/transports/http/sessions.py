@@ -15,13 +15,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ...calls.call_state import ActiveCall
+from ...calls.call_state import ActiveCall, NoSession
 from ...calls.runner import CallRunner
 from ...calls.session_call import connection_of
 from ...calls.session_callers import SessionCaller
 from ...calls.session_calls import docket
 from ...changes import broadcaster
-from ...changes.broadcaster import NoSession
 from ...exceptions import Busy
 from ...protocol import http_rules
 from ...protocol.connection import Connection

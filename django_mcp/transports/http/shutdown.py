@@ -24,6 +24,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from ...calls.revocations import revocations
+from ...changes.permission_rechecks import rechecks
 from ...protocol.jsonrpc import Id, InternalError, Overloaded
 from ...runtime.runtime import Service
 from .request import CLOSE, RequestRejected
@@ -81,6 +82,7 @@ class OpenRequests:
         self._until = math.inf  # the time of the loop until which calls may finish
         self._changed = asyncio.Event()
         revocations().sources.append(lambda: self.open)
+        rechecks()  # from the first request on, it ends calls whose caller loses a permission
         hear(self)
 
     @contextlib.contextmanager
