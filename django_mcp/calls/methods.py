@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from django.http import Http404
 
 from ..declarations.completions import completion
-from ..declarations.permissions import effective
+from ..declarations.permissions import decide
 from ..declarations.resources import Resource
 from ..exceptions import Busy, InsufficientScope, InvalidArguments, ToolError
 from ..protocol.headers import check_parameters
@@ -368,7 +368,8 @@ async def _unseen(run: CallRun, uri: str) -> Exception:
     narrow = [one for one, _ in run.server.catalog.at(uri) if one.lacking(run.request)]
 
     def needed() -> tuple[str, ...]:
-        return next((found for one in narrow if (found := effective(one, run.request).needed)), ())
+        missing = (decide(one, run.request).missing_scopes for one in narrow)
+        return next(filter(None, missing), ())
 
     asked = await with_database(run, needed) if narrow else ()
     return InsufficientScope(asked) if asked else ResourceNotFound(uri)

@@ -68,7 +68,7 @@ class SessionCall:
     is_decided: bool = False  # its tool is committing: a cancel comes too late
     is_plain: bool = False  # it is decided, and is answered without a row
     is_committed: bool = False  # its response is in the database
-    is_duplicate: bool = False  # rejected, because another call has its request id
+    is_refused: bool = False  # it cannot be stored, and has not begun
     is_full: bool = False  # its stream has no room for more messages
     count: int = 0  # messages it has sent
     size: int = 0  # their characters

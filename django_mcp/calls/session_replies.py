@@ -15,7 +15,6 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Collection
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -40,7 +39,7 @@ from ..storage.jobs import surely
 from ..storage.leases import lease
 from ..storage.poller import poller
 from ..storage.sessions import SessionEnded
-from ..storage.streams import DuplicateRequest
+from ..storage.streams import DuplicateRequest, RequestRefused
 from ..storage.wakeups import StreamWakeup, ring
 from . import listing, session_call, session_calls
 from .session_call import SessionCall
@@ -49,7 +48,7 @@ from .session_callers import SessionCaller
 if TYPE_CHECKING:
     from .session_calls import SessionCallManager
 
-DUPLICATE = "A request of this id is being worked on."
+DUPLICATE = str(DuplicateRequest(()))
 logger = logging.getLogger("django_mcp")
 
 
@@ -232,7 +231,7 @@ class PostResponse:
     async def _write_down(self, messages: list[str]) -> None:
         """Store the calls without a response, and the responses of the others.
 
-        Repeat without the calls whose request id is in use. Raise ``SessionEnded`` or ``Busy``.
+        Repeat without those that are refused. Raise ``SessionEnded`` or ``Busy``.
         """
         while True:
             left = [kept for kept in self.kept if not kept.is_done]
@@ -241,21 +240,21 @@ class PostResponse:
                 stream = await surely(
                     self._insert, calls, messages, self.texts, uuid.uuid4().hex, again=False
                 )
-            except DuplicateRequest as duplicate:
-                self._refuse(duplicate.ids)
+            except RequestRefused as refused:
+                self._refuse(refused)
                 if not self.is_single and all(kept.is_done for kept in self.kept):
-                    raise Busy(DUPLICATE) from None  # no stream: plain JSON has the errors
+                    raise Busy(str(refused)) from None  # no stream: plain JSON has the errors
             else:
                 self._enter(left, calls, stream)
                 return
 
-    def _refuse(self, ids: Collection[str]) -> None:
-        """Respond to the calls with these request ids by an error. They have not begun."""
+    def _refuse(self, refused: RequestRefused) -> None:
+        """Respond to the refused calls with an error."""
         for kept in self.kept:
-            if json.dumps(kept.active.call.id) in ids and not kept.is_done:
-                error = InvalidRequest(DUPLICATE)
+            if json.dumps(kept.active.call.id) in refused.ids and not kept.is_done:
+                error = InvalidRequest(str(refused))
                 kept.response = self.connection.error(kept.active.call, error)
-                kept.is_duplicate = kept.is_done = True
+                kept.is_refused = kept.is_done = True
 
     def _taken(self) -> list[str]:
         with self._lock:
@@ -268,7 +267,7 @@ class PostResponse:
         """Insert the rows and return the id of the stream. Runs in a thread of the pool ``log``.
 
         ``nonce`` and ``again`` let a retry after an unknown commit find what the first attempt
-        stored. Raise ``SessionEnded``, ``Busy`` or ``DuplicateRequest``.
+        stored. Raise ``SessionEnded``, ``Busy`` or a ``RequestRefused``.
         """
         process = lease.hold()
         if self._created is None:  # a retry finds the calls of the first attempt by this time
