@@ -214,7 +214,7 @@ def _arguments(run: CallRun, values: type = object) -> dict[str, Any]:
 
 
 def _limit(run: CallRun, kind: str) -> None:
-    seconds = rate_limits.wait(kind, run.principal.key, run.server.name)
+    seconds = rate_limits.wait(kind, *run.principal.limit_keys, run.server.name)
     if not seconds:
         return
     words = f"Too many {kind}. Try again in {math.ceil(seconds)} s."
