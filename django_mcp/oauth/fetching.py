@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import http.client
 import ipaddress
-import json
 import re
 import socket
 import ssl
@@ -25,7 +24,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -38,6 +37,7 @@ from oauth2_provider.cimd import (
 )
 from oauth2_provider.settings import oauth2_settings
 
+from ..verifiers.fetching import FetchError, fetch_json
 from .client_metadata import NETLOC
 
 MAX_PER_HOST = 3
@@ -92,8 +92,6 @@ SPECIAL = tuple(
         ("192.0.0.0/24", "192.88.99.0/24", "2001::/23", "2002::/16", "3fff::/20"),
     )
 )
-JSON = re.compile(r"application/(?:[a-z0-9!#$&^_.-]+\+)?json")
-HEADERS = {"Accept": "application/json, application/*+json", "Connection": "close"}
 
 
 class DocumentFetcher(SafeMetadataFetcher):  # type: ignore[misc]
@@ -118,6 +116,8 @@ class DocumentFetcher(SafeMetadataFetcher):  # type: ignore[misc]
                 break
             try:
                 return self._get(parts, address, ends, longest)
+            except FetchError as failure:
+                raise CIMDError(str(failure)) from failure
             except (OSError, http.client.HTTPException, ValueError) as failure:
                 error = failure
         raise CIMDError(f"the document could not be fetched: {error!r}")
@@ -139,17 +139,17 @@ class DocumentFetcher(SafeMetadataFetcher):  # type: ignore[misc]
     def _get(
         self, parts: SplitResult, address: str, ends: float, longest: int
     ) -> tuple[dict[str, Any], int]:
-        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        left = max(ends - time.monotonic(), 0.001)
-        raw = self.connect(address, parts.port or 443, left)
-        # Connect to the checked address, but verify the certificate for the host name.
-        context, host = ssl.create_default_context(), parts.hostname
-        connection = http.client.HTTPConnection(parts.netloc)
-        with closing(raw), _on_time(raw, ends), closing(connection):
-            connection.sock = context.wrap_socket(raw.dup(), server_hostname=host)
-            connection.request("GET", path, headers={"Host": parts.netloc, **HEADERS})
-            with connection.getresponse() as response:
-                return _read(response, longest)
+        """Fetch from the address that was checked, with the certificate of the host name."""
+
+        def connect(_: tuple[str, int], seconds: float) -> socket.socket:
+            return self.connect(address, parts.port or 443, seconds)
+
+        path = parts.path + (f"?{parts.query}" if parts.query else "")
+        # A new context at each call: tests and subclasses may replace the trusted certificates.
+        context = ssl.create_default_context()
+        connection = http.client.HTTPSConnection(parts.hostname or "", parts.port, context=context)
+        found, headers = fetch_json(connection, path, connect=connect, ends=ends, max_bytes=longest)
+        return found, _effective_max_age(headers.get("Cache-Control"))
 
 
 def _is_usual(found: str) -> bool:
@@ -183,48 +183,6 @@ def checked(url: str) -> SplitResult:
     if dots & set(parts.path.lower().split("/")):
         raise CIMDError("the URL's path goes nowhere but down")
     return parts
-
-
-@contextmanager
-def _on_time(connected: socket.socket, ends: float) -> Iterator[None]:
-    """Shut the socket down at ``ends``. A socket's own timeout restarts with every byte."""
-    timer = threading.Timer(max(ends - time.monotonic(), 0), _cut, [connected])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        timer.join()
-
-
-def _cut(connected: socket.socket) -> None:
-    try:
-        connected.shutdown(socket.SHUT_RDWR)
-    except OSError:  # the other side has closed it already
-        return
-
-
-def _read(response: http.client.HTTPResponse, longest: int) -> tuple[dict[str, Any], int]:
-    if response.status != 200:
-        raise CIMDError(f"the document was answered by {response.status}")
-    media_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    if not JSON.fullmatch(media_type):
-        raise CIMDError("the document is not sent as JSON")
-    body = response.read(longest + 1)
-    if len(body) > longest:
-        raise CIMDError(f"the document has more than {longest} bytes")
-    return _parsed(body), _effective_max_age(response.headers.get("Cache-Control"))
-
-
-def _parsed(body: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise CIMDError("the document is no JSON") from error
-    if not isinstance(found, dict):
-        raise CIMDError("the document is no JSON object")
-    return found
 
 
 def fetcher() -> DocumentFetcher:

@@ -1,8 +1,12 @@
-"""HTTP requests to an issuer, its metadata, and deduplication of concurrent requests.
+"""HTTP requests for JSON documents, metadata of issuers, and deduplication of concurrent requests.
+
+``fetch_json`` is the one place at which this package sends an HTTP request. Redirects are not
+followed, and long responses are rejected. One deadline covers the TLS handshake, the head and the
+body, however slowly they arrive. The caller decides which addresses the connection may use: URLs
+that a client names need more care than URLs in the project's settings.
 
 ``fetch`` gets a JSON object from a URL of the project's settings or of the issuer's metadata. It
-uses https, or http to this machine. Redirects and long responses are rejected. One timeout covers
-the whole request, however slowly data arrives. Errors contain nothing that was sent or received.
+uses https, or http to this machine. Errors contain nothing that was sent or received.
 
 ``Discovery`` finds endpoints in the issuer's metadata (RFC 8414; OpenID Discovery). A document that
 names another issuer is rejected.
@@ -15,6 +19,7 @@ means that a token cannot be verified now. It does not mean that the token is in
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import re
 import socket
@@ -22,22 +27,12 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
-from functools import cache, partial
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from contextlib import ExitStack, closing, contextmanager
+from functools import cache
+from http.client import HTTPConnection, HTTPException, HTTPMessage, HTTPResponse, HTTPSConnection
 from typing import Any, Generic, TypeVar
-from urllib.error import HTTPError
-from urllib.parse import urlencode, urlsplit
-from urllib.request import (
-    HTTPDefaultErrorHandler,
-    HTTPErrorProcessor,
-    HTTPHandler,
-    HTTPSHandler,
-    OpenerDirector,
-    ProxyHandler,
-    Request,
-    getproxies,
-)
+from urllib.parse import SplitResult, unquote, urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from ..exceptions import Busy
 from ..runtime import threads
@@ -45,18 +40,110 @@ from ..runtime.runtime import Service
 from ..runtime.thread_pools import Outcome
 
 TIMEOUT_SECONDS = 5.0
+MIN_TIMEOUT_SECONDS = 0.001  # a socket timeout of 0 would mean a non-blocking socket
 MAX_DOCUMENT_BYTES = 262_144  # bytes
 CHUNK_BYTES = 16_384  # bytes
 MAX_URL_LENGTH = 1_000  # characters
 URL = re.compile(r"https?://[A-Za-z0-9._~:/?\[\]!$&'()*+,;=%-]+")  # no "@": no user information
 JSON = re.compile(r"application/(?:[a-z0-9!#$&^_.-]+\+)?json")
 # Some issuers reject the User-Agent of Python's library.
-HEADERS = {"Accept": "application/json, application/*+json", "User-Agent": "django-modelcontext"}
+HEADERS = {
+    "Accept": "application/json, application/*+json",
+    "Connection": "close",
+    "User-Agent": "django-modelcontext",
+}
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
+# Connects to a host and port within a number of seconds.
+Connect = Callable[[tuple[str, int], float], socket.socket]
 
 
-class IssuerUnavailable(Exception):
-    """An issuer did not give a usable response. The message is for the log, without secrets."""
+class FetchError(Exception):
+    """There is no usable response. The message is for the log, and contains no secrets."""
+
+
+def fetch_json(
+    connection: HTTPConnection,
+    target: str,
+    *,
+    connect: Connect,
+    ends: float,
+    max_bytes: int,
+    form: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> tuple[dict[str, Any], HTTPMessage]:
+    """Return the JSON object at a path, and the headers of the response. Blocks until ``ends``.
+
+    It is a GET, or a POST of ``form``. ``ends`` is a monotonic time. ``connect`` decides which
+    address the connection uses; the certificate is verified for the connection's host.
+
+    Raise ``FetchError`` for a response that cannot be used, and ``OSError``, ``HTTPException`` or
+    ``ValueError`` if there is none.
+    """
+    with ExitStack() as stack:
+
+        def connect_in_time(address: tuple[str, int], *_: Any) -> socket.socket:
+            made = connect(address, max(ends - time.monotonic(), MIN_TIMEOUT_SECONDS))
+            stack.enter_context(_shut_down_at(ends, made))
+            return made
+
+        connection._create_connection = connect_in_time  # type: ignore[attr-defined]
+        stack.enter_context(closing(connection))
+        body = None if form is None else urlencode(form)
+        typed = {} if form is None else {"Content-Type": "application/x-www-form-urlencoded"}
+        method, sent = ("GET" if form is None else "POST"), {**HEADERS, **typed, **(headers or {})}
+        connection.request(method, target, body, sent)
+        response = stack.enter_context(connection.getresponse())
+        return _read(response, ends, max_bytes), response.headers
+
+
+@contextmanager
+def _shut_down_at(ends: float, connected: socket.socket) -> Iterator[None]:
+    """Shut a connection down at ``ends``, if the block has not ended before.
+
+    The timeout of a socket is not enough, because it restarts with every byte. The duplicate of the
+    socket stays usable when ``ssl`` takes the original over for the handshake.
+    """
+    with closing(connected.dup()) as line:
+        timer = threading.Timer(max(ends - time.monotonic(), 0), _shut_down, [line])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()  # the descriptor may be another connection's once it is closed
+
+
+def _shut_down(line: socket.socket) -> None:
+    try:
+        line.shutdown(socket.SHUT_RDWR)
+    except OSError:  # the other side has closed it already
+        return
+
+
+def _read(response: HTTPResponse, ends: float, max_bytes: int) -> dict[str, Any]:
+    if response.status != 200:
+        raise FetchError(f"the response has status {response.status}")
+    media_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    if not JSON.fullmatch(media_type):
+        raise FetchError("the response is not JSON")
+    body = b""
+    while piece := response.read1(CHUNK_BYTES):
+        body += piece
+        if len(body) > max_bytes:
+            raise FetchError(f"the response has more than {max_bytes} bytes")
+    if time.monotonic() >= ends:
+        raise FetchError("the response did not arrive in time")
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise FetchError("the response is not a JSON object")
+    return found
+
+
+# URLs of the project's settings, and of issuers' metadata.
 
 
 def is_safe(url: Any) -> bool:
@@ -74,119 +161,50 @@ def is_safe(url: Any) -> bool:
 def fetch(
     url: str, form: Mapping[str, str] | None = None, authorization: str = ""
 ) -> dict[str, Any]:
-    """Return the JSON object at a URL, by GET, or by POST of ``form``. Raise ``IssuerUnavailable``.
+    """Return the JSON object at a URL, by GET, or by POST of ``form``. Raise ``FetchError``.
 
     ``authorization`` is the header's value. It is sent only with a form. The call blocks.
     """
     if not is_safe(url):
-        raise IssuerUnavailable("there is no safe way to its URL")
-    data = None if form is None else urlencode(form).encode()
-    request = Request(url, data, HEADERS | ({"Authorization": authorization} if form else {}))
-    ends = time.monotonic() + TIMEOUT_SECONDS
+        raise FetchError("its URL is not https")
+    parts = urlsplit(url)
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
-        with (
-            _on_time() as opener,
-            closing(opener.open(request, timeout=TIMEOUT_SECONDS)) as response,
-        ):
-            return _read(response, ends)
-    except HTTPError as error:
-        error.close()
-        raise IssuerUnavailable(f"it answers by {error.code}") from None
+        found, _ = fetch_json(
+            _connection(parts), target, connect=socket.create_connection,
+            ends=time.monotonic() + TIMEOUT_SECONDS, max_bytes=MAX_DOCUMENT_BYTES,
+            form=form, headers={"Authorization": authorization} if form else {},
+        )  # fmt: skip
     except (OSError, HTTPException, ValueError) as error:
-        why = getattr(error, "reason", "")
-        raise IssuerUnavailable(f"{type(error).__name__} {why}".strip()) from None
-
-
-def _read(response: Any, ends: float) -> dict[str, Any]:
-    media_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    if response.status != 200 or not JSON.fullmatch(media_type):
-        raise IssuerUnavailable("it does not answer by JSON")
-    body = b""
-    while piece := response.read1(CHUNK_BYTES):
-        body += piece
-        if len(body) > MAX_DOCUMENT_BYTES:
-            raise IssuerUnavailable(f"it answers by more than {MAX_DOCUMENT_BYTES} bytes")
-        if time.monotonic() >= ends:
-            raise IssuerUnavailable(f"it takes more than {TIMEOUT_SECONDS} seconds")
-    return _parsed(body)
-
-
-def _parsed(body: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise IssuerUnavailable("it answers by no JSON object")
+        # Not the text of other errors: it may quote the response.
+        why = getattr(error, "strerror", None) or ""
+        raise FetchError(f"{type(error).__name__} {why}".strip()) from None
     return found
 
 
-# Connections. The opener has no handlers for redirects and for schemes other than http and https.
+def _connection(parts: SplitResult) -> HTTPConnection:
+    """Return the connection to a URL's host, through the https proxy of the environment if any."""
+    host, port = parts.hostname or "", parts.port
+    if parts.scheme == "http":
+        return HTTPConnection(host, port)
+    proxy = None if host in LOOPBACK or proxy_bypass(host) else getproxies().get("https")
+    if not proxy:
+        return HTTPSConnection(host, port, context=_tls())
+    via = urlsplit(proxy if "://" in proxy else f"//{proxy}")
+    connection = HTTPSConnection(via.hostname or "", via.port, context=_tls())
+    connection.set_tunnel(host, port, _proxy_authorization(via))
+    return connection
 
 
-@contextmanager
-def _on_time() -> Iterator[OpenerDirector]:
-    """Yield an opener whose connections are shut down after ``TIMEOUT_SECONDS``.
-
-    The timeout of a socket is not enough, because it restarts with every byte.
-    """
-    lines: list[HTTPConnection] = []
-    timer = threading.Timer(TIMEOUT_SECONDS, _cut, [lines])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield _opener(lines)
-    finally:
-        timer.cancel()
-
-
-def _cut(lines: list[HTTPConnection]) -> None:
-    for line in lines:
-        try:
-            if line.sock is not None:
-                line.sock.shutdown(socket.SHUT_RDWR)
-        except OSError:  # the other side has closed it already
-            continue
-
-
-def _opener(lines: list[HTTPConnection]) -> OpenerDirector:
-    opener = OpenerDirector()
-    proxies = {scheme: url for scheme, url in getproxies().items() if scheme == "https"}
-    for handler in (ProxyHandler(proxies), _Plain(lines), _Secure(lines),
-                    HTTPErrorProcessor(), HTTPDefaultErrorHandler()):  # fmt: skip
-        opener.add_handler(handler)
-    return opener
-
-
-class _Plain(HTTPHandler):
-    def __init__(self, lines: list[HTTPConnection]) -> None:
-        super().__init__()
-        self._lines = lines
-
-    def http_open(self, req: Request) -> HTTPResponse:
-        return self.do_open(_noted(HTTPConnection, self._lines), req)
-
-
-class _Secure(HTTPSHandler):
-    def __init__(self, lines: list[HTTPConnection]) -> None:
-        super().__init__(context=_trusted())
-        self._lines = lines
-
-    def https_open(self, req: Request) -> HTTPResponse:
-        made = partial(HTTPSConnection, context=_trusted())
-        return self.do_open(_noted(made, self._lines), req)
-
-
-def _noted(make: Callable[..., HTTPConnection], lines: list[HTTPConnection]) -> Any:
-    def made(host: str, **options: Any) -> HTTPConnection:
-        lines.append(make(host, **options))
-        return lines[-1]
-
-    return made
+def _proxy_authorization(via: SplitResult) -> dict[str, str]:
+    if via.username is None:
+        return {}
+    both = f"{unquote(via.username)}:{unquote(via.password or '')}"
+    return {"Proxy-Authorization": f"Basic {base64.b64encode(both.encode()).decode()}"}
 
 
 @cache
-def _trusted() -> ssl.SSLContext:
+def _tls() -> ssl.SSLContext:
     """Return the TLS context. It is cached, because loading the system's certificates is slow."""
     return ssl.create_default_context()
 
@@ -202,10 +220,10 @@ class Discovery:
         self._kept: tuple[dict[str, Any], float] | None = None
 
     def endpoint(self, member: str) -> str:
-        """Return the URL of a member of the metadata, or raise ``IssuerUnavailable``."""
+        """Return the URL of a member of the metadata, or raise ``FetchError``."""
         found = self._document().get(member)
         if not isinstance(found, str) or not is_safe(found):
-            raise IssuerUnavailable(f"its metadata has no {member} that is safe")
+            raise FetchError(f"its metadata has no {member} that is safe")
         return found
 
     def _document(self) -> dict[str, Any]:
@@ -215,16 +233,16 @@ class Discovery:
         return kept[0]
 
     def _fetched(self) -> dict[str, Any]:
-        error = IssuerUnavailable("it has no metadata")
+        error = FetchError("it has no metadata")
         for place in _places(self.issuer):
             try:
                 document = fetch(place)
-            except IssuerUnavailable as failure:
+            except FetchError as failure:
                 error = failure
                 continue
             if document.get("issuer") == self.issuer:
                 return document
-            error = IssuerUnavailable("its metadata is another issuer's")
+            error = FetchError("its metadata is another issuer's")
         raise error
 
 

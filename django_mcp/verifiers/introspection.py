@@ -34,7 +34,7 @@ from .external_tokens import (
     expiry,
     is_of_others,
 )
-from .fetching import UNKNOWN, Discovery, IssuerUnavailable, RunningRequests, fetch
+from .fetching import UNKNOWN, Discovery, FetchError, RunningRequests, fetch
 
 if TYPE_CHECKING:
     from ..declarations.server import Server
@@ -108,10 +108,8 @@ class IntrospectedTokens(ExternalTokens):
             return kept
         try:
             return await self._flights.run(digest, lambda: self._ask(token, digest))
-        except IssuerUnavailable as error:
-            logger.warning(
-                "Token introspection unavailable: issuer=%s error=%s", self.issuer, error
-            )
+        except FetchError as error:
+            logger.warning("Token introspection failed: issuer=%s error=%s", self.issuer, error)
             raise Busy(UNKNOWN) from None
 
     def _ask(self, token: str, digest: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from ..exceptions import Busy
 from .external_tokens import Claims, ExternalTokens, FindUser, NoToken, checked, claims_of, expiry
-from .fetching import UNKNOWN, Discovery, IssuerUnavailable, RunningRequests, fetch
+from .fetching import UNKNOWN, Discovery, FetchError, RunningRequests, fetch
 from .jose import (
     ALGORITHMS,
     MAX_KEYS,
@@ -144,7 +144,7 @@ FETCH_INTERVAL_SECONDS = 10.0  # seconds between two fetches
 class IssuerKeys:
     """The cached keys of ``issuer``.
 
-    ``place`` returns their URL. It is called in a thread and may raise ``IssuerUnavailable``.
+    ``place`` returns their URL. It is called in a thread and may raise ``FetchError``.
     """
 
     def __init__(self, issuer: str, place: Callable[[], str]) -> None:
@@ -196,8 +196,8 @@ class IssuerKeys:
         try:
             found = fetch(self._place()).get("keys")
             if not isinstance(found, list):
-                raise IssuerUnavailable("it has no keys")
-        except IssuerUnavailable as error:
+                raise FetchError("it has no keys")
+        except FetchError as error:
             logger.warning("Keys of an issuer unavailable: issuer=%s error=%s", self.issuer, error)
             self._tried = time.monotonic()
         else:

@@ -164,7 +164,7 @@ READERS = {
     "transports/http/request.py": "which headers there may be once",
     "transports/http/security.py": "what a page may send",
     "verifiers/protected_resource.py": "what a page may send",
-    "issuers/fetching.py": "what the project itself is known by, to an issuer",
+    "verifiers/fetching.py": "what the project itself is known by, to an issuer",
     "oauth/token_endpoint.py": "by which scheme a client showed its secret",
     "management/doctor/live.py": "a client",
     "testing/http.py": "a client",

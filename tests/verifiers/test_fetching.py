@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from django_mcp.verifiers import fetching
-from django_mcp.verifiers.fetching import IssuerUnavailable, fetch, is_safe
+from django_mcp.verifiers.fetching import FetchError, fetch, is_safe
 
 from .issuer import Issuer, say
 
@@ -34,12 +34,12 @@ def test_what_is_safe(url):
 def test_what_is_not(url):
     assert not is_safe(url)
     if isinstance(url, str):
-        with pytest.raises(IssuerUnavailable):
+        with pytest.raises(FetchError):
             fetch(url)
 
 
 def refused(url: str, **options: Any) -> str:
-    with pytest.raises(IssuerUnavailable) as raised:
+    with pytest.raises(FetchError) as raised:
         fetch(url, **options)
     assert raised.value.__cause__ is None and SECRET not in str(raised.value)
     return str(raised.value)
@@ -53,20 +53,20 @@ def test_what_is_redirected_is_not_followed(issuer):
     issuer.behave = lambda handler, path: say(handler, 302, {}, Location=f"{issuer.name}/keys")
     url = f"{issuer.name}/x"
     options = {"form": {"token": SECRET}, "authorization": f"Basic {SECRET}"}
-    assert refused(url, **options) == refused(url) == "it answers by 302"
+    assert refused(url, **options) == refused(url) == "the response has status 302"
     assert set(issuer.asked) == {"/x"}
 
 
 def test_what_is_long(issuer, monkeypatch):
     monkeypatch.setattr(fetching, "MAX_DOCUMENT_BYTES", 1000)
     issuer.behave = lambda handler, path: say(handler, 200, {"a": "b" * 2000})
-    assert refused(issuer.name) == "it answers by more than 1000 bytes"
+    assert refused(issuer.name) == "the response has more than 1000 bytes"
 
 
 @pytest.mark.parametrize("body", [b"", b"[", b"[]", b"7", b"\xff", b"[" * 100_000], ids=repr)
 def test_what_is_no_object(issuer, body):
     issuer.behave = lambda handler, path: say(handler, 200, body)
-    assert refused(issuer.name) == "it answers by no JSON object"
+    assert refused(issuer.name) == "the response is not a JSON object"
 
 
 def test_who_is_not_there(issuer):

@@ -431,7 +431,7 @@ async def test_metadata_of_another_issuer_is_nobodys(issuer, tokens, server, ali
     issuer.metadata["issuer"] = "https://other.example"
     with pytest.raises(Busy):
         await tokens().verify(issuer.token(aud), server)
-    assert issuer.asked[KEYS] == 0 and "it answers by 404" in caplog.text
+    assert issuer.asked[KEYS] == 0 and "the response has status 404" in caplog.text
 
 
 async def test_keys_that_are_elsewhere_unsafely(issuer, tokens, server, alice, aud, caplog):
