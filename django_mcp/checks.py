@@ -298,7 +298,7 @@ def _small_pool(alias: str) -> Iterator[CheckMessage]:
 
 
 def _small_packets(alias: str) -> Iterator[CheckMessage]:
-    """Warn if MariaDB's ``max_allowed_packet`` is below the largest result.
+    """Warn if MariaDB's ``max_allowed_packet`` is below the largest result or request.
 
     Escaping may double each character.
     """
@@ -308,13 +308,20 @@ def _small_packets(alias: str) -> Iterator[CheckMessage]:
         most = packet_size()
     except DatabaseError:  # the database cannot be reached from here
         return
-    if most is not None and most < (needed := 2 * int(settings.RESULT_SIZE) + 65_536):
-        message = (
-            f"The database {alias!r} takes {most:,} bytes at once, and an answer of RESULT_SIZE "
-            f"may need {needed:,}: larger answers end in an error."
-        )
-        hint = f"Set max_allowed_packet = 64M on the server, or RESULT_SIZE = {most // 2 - 65_536}."
-        yield Warning(message, hint=hint, id="django_mcp.W159")
+    if most is None:
+        return
+    limits = {
+        "RESULT_SIZE": int(settings.RESULT_SIZE),
+        "DATA_UPLOAD_MAX_MEMORY_SIZE": django_settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0,
+    }
+    for name, size in limits.items():
+        if most < (needed := 2 * size + 65_536):
+            message = (
+                f"The database {alias!r} takes {most:,} bytes at once, and a message of {name} "
+                f"may need {needed:,}: larger ones end in an error."
+            )
+            hint = f"Set max_allowed_packet = 64M on the server, or {name} = {most // 2 - 65_536}."
+            yield Warning(message, hint=hint, id="django_mcp.W159")
 
 
 def _threads_of(alias: str) -> int:

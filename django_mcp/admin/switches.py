@@ -26,7 +26,7 @@ from ..auth.scopes import offered
 from ..calls.execution import surrounded
 from ..declarations.request import Request
 from ..declarations.server import Server, server_named, servers
-from ..management.verdicts import Verdict, as_client, declared, verdicts
+from ..management.access_report import AccessReportRow, access_report, client_auth, declarations_of
 from ..models import Switch
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def things() -> Iterator[tuple[str, list[tuple[str, Any]]]]:
     """Yield what can be switched off, by server, as pairs of a form value and a label."""
     for server in declaring():
         whole = [(f"{server.name}|", _("everything"))]
-        marks = dict.fromkeys(thing.mark for _kind, thing in declared(server))
+        marks = dict.fromkeys(thing.mark for _kind, thing in declarations_of(server))
         yield server.public_name, whole + [(f"{server.name}|{mark}", mark) for mark in marks]
 
 
@@ -119,22 +119,24 @@ class SwitchAdmin(ModelAdmin):
         """Show what one user may do on a server with a token of these scopes, and why."""
         if not self.may_decide(request):
             raise PermissionDenied
-        form = AskedForm(request.GET or None, by=request.user)
-        found = form.verdicts() if form.is_bound and form.is_valid() else None
+        form = AccessReportForm(request.GET or None, by=request.user)
+        found = form.access_report() if form.is_bound and form.is_valid() else None
         context = self.admin_site.each_context(request)
         context |= {"title": _("Who may do what"), "opts": self.opts, "form": form}
-        context["verdicts"] = found
+        context["access_report"] = found
         return render(request, "django_mcp/admin/decisions.html", context)
 
 
-class AskedForm(forms.Form):
+class AccessReportForm(forms.Form):
     """The form of the decisions page: a user, a server and scopes."""
 
-    user = forms.CharField(label=_("User"), required=False, help_text=_("Empty: nobody."))
+    user = forms.CharField(
+        label=_("User"), required=False, help_text=_("Leave empty for anonymous clients.")
+    )
     server = forms.ChoiceField(label=_("Server"))
     scopes = forms.MultipleChoiceField(
         label=_("Scopes"), required=False, widget=forms.CheckboxSelectMultiple,
-        help_text=_("Of the client's token; none: it is not narrowed."),
+        help_text=_("Scopes of the client's token. Without scopes, the token is not limited."),
     )  # fmt: skip
 
     def __init__(self, *args: Any, by: Any, **kwargs: Any) -> None:
@@ -153,14 +155,14 @@ class AskedForm(forms.Form):
         if found is None:
             raise forms.ValidationError(_("There is no such user."))
         if getattr(found, "is_superuser", False) and not getattr(self._by, "is_superuser", False):
-            raise forms.ValidationError(_("Superusers are told of by superusers alone."))
+            raise forms.ValidationError(_("Only superusers may see what a superuser may do."))
         return found
 
-    def verdicts(self) -> list[Verdict]:
-        """Return a verdict for every declaration, as the server decides at this moment."""
+    def access_report(self) -> list[AccessReportRow]:
+        """Return a row for every declaration, as the server decides at this moment."""
         given = self.cleaned_data
         user, server = given["user"], server_named(given["server"])
-        principal = anonymous() if user is None else Principal(user, as_client(given["scopes"]))
+        principal = anonymous() if user is None else Principal(user, client_auth(given["scopes"]))
         asked = Request(principal, server)
         with surrounded(asked):
-            return verdicts(declared(server), asked)
+            return access_report(declarations_of(server), asked)

@@ -346,10 +346,10 @@ class SessionCallManager:
                 if reply.is_single or await self._is_admitted(kept, server, host):
                     await reply.opened()
             except Busy as error:
-                if kept.is_duplicate:
+                if kept.is_refused:
                     return kept.response
                 return reply.connection.error(kept.active.call, overloaded(str(error)))
-            if kept.is_duplicate:
+            if kept.is_refused:
                 return kept.response
         return await serving.response(kept.active, kept.rounds)
 

@@ -59,7 +59,7 @@ from ..storage.jobs import surely
 from ..storage.leases import lease
 from ..storage.poller import poller
 from ..storage.sessions import SessionEnded
-from ..storage.streams import DuplicateRequest
+from ..storage.streams import DuplicateRequest, RequestRefused
 from ..storage.wakeups import StreamWakeup, ring
 from . import listing
 from .call_state import ActiveCall
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from .session_calls import SessionCallManager
 
 logger = logging.getLogger("django_mcp")
-DUPLICATE = "A request of this id is being worked on."
+DUPLICATE = str(DuplicateRequest(()))
 CALL_TOO_MUCH = "The call says more than its client can be told."
 
 
@@ -96,7 +96,7 @@ class SessionCall:
     is_decided: bool = False  # its tool is committing: a cancel comes too late
     is_plain: bool = False  # it is decided, and is answered without a row
     is_committed: bool = False  # its response is in the database
-    is_duplicate: bool = False  # rejected, because another call has its request id
+    is_refused: bool = False  # it cannot be stored, and has not begun
     is_full: bool = False  # its stream has no room for more messages
     count: int = 0  # messages it has sent
     size: int = 0  # their characters
@@ -492,7 +492,7 @@ class PostResponse:
     async def _write_down(self, messages: list[str]) -> None:
         """Store the calls without a response, and the responses of the others.
 
-        Repeat without the calls whose request id is in use. Raise ``SessionEnded`` or ``Busy``.
+        Repeat without those that are refused. Raise ``SessionEnded`` or ``Busy``.
         """
         while True:
             left = [kept for kept in self.kept if not kept.is_done]
@@ -501,21 +501,21 @@ class PostResponse:
                 stream = await surely(
                     self._insert, calls, messages, self.texts, uuid.uuid4().hex, again=False
                 )
-            except DuplicateRequest as duplicate:
-                self._refuse(duplicate.ids)
+            except RequestRefused as refused:
+                self._refuse(refused)
                 if not self.is_single and all(kept.is_done for kept in self.kept):
-                    raise Busy(DUPLICATE) from None  # no stream: plain JSON has the errors
+                    raise Busy(str(refused)) from None  # no stream: plain JSON has the errors
             else:
                 self._enter(left, calls, stream)
                 return
 
-    def _refuse(self, ids: Collection[str]) -> None:
-        """Respond to the calls with these request ids by an error. They have not begun."""
+    def _refuse(self, refused: RequestRefused) -> None:
+        """Respond to the refused calls with an error."""
         for kept in self.kept:
-            if json.dumps(kept.active.call.id) in ids and not kept.is_done:
-                error = InvalidRequest(DUPLICATE)
+            if json.dumps(kept.active.call.id) in refused.ids and not kept.is_done:
+                error = InvalidRequest(str(refused))
                 kept.response = self.connection.error(kept.active.call, error)
-                kept.is_duplicate = kept.is_done = True
+                kept.is_refused = kept.is_done = True
 
     def _taken(self) -> list[str]:
         with self._lock:
@@ -528,7 +528,7 @@ class PostResponse:
         """Insert the rows and return the id of the stream. Runs in a thread of the pool ``log``.
 
         ``nonce`` and ``again`` let a retry after an unknown commit find what the first attempt
-        stored. Raise ``SessionEnded``, ``Busy`` or ``DuplicateRequest``.
+        stored. Raise ``SessionEnded``, ``Busy`` or a ``RequestRefused``.
         """
         process = lease.hold()
         if self._created is None:  # a retry finds the calls of the first attempt by this time

@@ -187,8 +187,8 @@ READERS = {
 
 
 EMPTY = (
-    "The server {name!r} declares nothing. What is exposed is declared in the mcp.py of an app: "
-    "'manage.py startmcp APP' writes one."
+    "The server {name!r} has no declarations. Declare models and tools in the mcp.py of an app: "
+    "'manage.py startmcp APP' generates one."
 )
 
 UNMIGRATED = (OperationalError, ProgrammingError)  # raised for tables that do not exist
@@ -196,7 +196,10 @@ UNMIGRATED = (OperationalError, ProgrammingError)  # raised for tables that do n
 
 def add_server(parser: CommandParser) -> None:
     parser.add_argument(
-        "--server", metavar="NAME", default="default", help="the server (default: default)"
+        "--server",
+        metavar="NAME",
+        default="default",
+        help="name of the MCP server (default: default)",
     )
 
 
@@ -208,7 +211,7 @@ def add_user(parser: CommandParser, told: str) -> None:
 def add_scopes(parser: CommandParser) -> None:
     parser.add_argument(
         "--scope", metavar="SCOPE", action="append", default=[],
-        help="a scope, as of an access token; may be repeated (default: without any token)",
+        help="scope of the access token; may be repeated (default: no token)",
     )  # fmt: skip
 
 
@@ -216,7 +219,7 @@ def served(name: str) -> Server:
     """Return the server of that name, with declarations and no errors. Raise ``CommandError``."""
     if named(name).is_empty:
         found = ", ".join(one.public_name for one in servers() if not one.is_empty)
-        hint = f" Or name another server, by --server: {found}." if found else ""
+        hint = f" Or choose another server with --server: {found}." if found else ""
         raise CommandError(EMPTY.format(name=named(name).public_name) + hint)
     return resolved(name)
 
@@ -227,7 +230,9 @@ def resolved(name: str) -> Server:
     try:
         server.ready()
     except Misdeclared as error:
-        raise CommandError(f"What is declared cannot be served:\n{error}") from None
+        raise CommandError(
+            f"The server cannot start because of its declarations:\n{error}"
+        ) from None
     return server
 
 
@@ -247,9 +252,7 @@ def user_named(name: str) -> Any:
     try:
         return model._default_manager.get_by_natural_key(name)
     except model.DoesNotExist:
-        hint = (
-            f"A user goes by their {model.USERNAME_FIELD}; 'manage.py createsuperuser' makes one."
-        )
+        hint = f"Give the user's {model.USERNAME_FIELD}."
         raise CommandError(f"There is no user {name!r}. {hint}") from None
     except UNMIGRATED as error:
         raise unmigrated(error) from error
@@ -259,11 +262,11 @@ def principal(name: str | None, scopes: Sequence[str] = ()) -> Principal:
     """Return the principal, anonymous without a name. Raise ``CommandError`` for inactive users."""
     if name is None:
         if scopes:
-            raise CommandError("--scope narrows what a user may do: say --user too.", returncode=2)
+            raise CommandError("--scope limits what a user may do. Add --user.", returncode=2)
         return anonymous()
     user = user_named(name)
     if not user.is_active:
-        raise CommandError(f"{name!r} is not active, and may use nothing but what is PUBLIC.")
+        raise CommandError(f"{name!r} is inactive, and may use only what is PUBLIC.")
     return Principal(user, auth(scopes))
 
 
@@ -284,15 +287,15 @@ def checked(scopes: Sequence[str]) -> Sequence[str]:
 def token(text: str | None) -> str | None:
     """Return the given access token. Raise ``CommandError``, which does not contain it."""
     if text is not None and not TOKEN.fullmatch(text):
-        raise CommandError("The token is letters, digits and ._~+/- alone.")
+        raise CommandError("An access token may contain only letters, digits and ._~+/-.")
     return text
 
 
 def unmigrated(error: DatabaseError) -> CommandError:
     """Return the error for tables that probably do not exist yet."""
-    return CommandError(f"{error}\nHas 'manage.py migrate' been run?")
+    return CommandError(f"{error}\nRun 'manage.py migrate' if you have not.")
 
 
-def asking(principal: Principal, server: Server) -> Request:
+def local_request(principal: Principal, server: Server) -> Request:
     """Return a request of the principal that no client sent."""
     return Request(principal, server)

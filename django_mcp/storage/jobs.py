@@ -135,10 +135,15 @@ def is_away(error: Exception) -> bool:
     if not isinstance(error, BROKEN) or outages.alias_of(error) is None:
         return False  # not raised by a database connection of Django
     found = codes(error)
+    if found & WRONG:
+        return False  # MariaDB closes the connection too, but another one would not help
     if found & TEMPORARY:
         return True
-    if state := getattr(error.__cause__, "sqlstate", None):
-        return state.startswith(AWAY) and state != CANCELED and state not in OF_STATEMENTS
+    state = getattr(error.__cause__, "sqlstate", None)
+    # Drivers of MariaDB have this attribute too, with coarser classes: 08 is a statement that is
+    # too long. Their errors have a number, which decides below.
+    if state and not any(isinstance(one, int) for one in found):
+        return bool(state.startswith(AWAY) and state not in {CANCELED, *OF_STATEMENTS})
     # SQLite opens some of its files with the first statement.
     if any(isinstance(one, str) and one.startswith("SQLITE_CANTOPEN") for one in found):
         return True

@@ -13,6 +13,7 @@ beyond the limits are refused before they are stored, and ``retention`` deletes 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from random import randrange
@@ -26,7 +27,19 @@ from ..exceptions import Busy
 from ..models import DONE, ENDLESS, Ask, Call, Event, Session, Stream
 from . import databases, sessions
 from .databases import digest_of, erase, one_transaction, rows
-from .event_log import FULL, EventAddress, append_here, begin, entry, insert, most_bytes, size_of
+from .event_log import (
+    FULL,
+    ROW_SIZE,
+    STATEMENT_SIZE,
+    EventAddress,
+    append_here,
+    begin,
+    entry,
+    insert,
+    most_bytes,
+    packet_size,
+    size_of,
+)
 from .sessions import MAX_SUBSCRIPTIONS_PER_SESSION, SessionEnded, lock
 
 KEPT = timedelta(hours=1)  # how long events can be replayed after a stream was closed
@@ -53,12 +66,20 @@ class StreamState(NamedTuple):
     released: int
 
 
-class DuplicateRequest(Exception):
-    """Requests of these ids are being worked on, maybe by another worker."""
+class RequestRefused(Exception):
+    """Requests that cannot be stored. They have not begun; each is answered with an error."""
 
     def __init__(self, ids: Collection[str]) -> None:
         super().__init__(self.__doc__)
         self.ids = frozenset(ids)  # as JSON
+
+
+class DuplicateRequest(RequestRefused):
+    """A request with this id was received before in this session. Use another id."""
+
+
+class RequestTooLarge(RequestRefused):
+    """The arguments are larger than the server's database takes at once. Send less."""
 
 
 # Opening.
@@ -88,9 +109,9 @@ def open(
     streams that may not have been sent, and with ``words(marks)``, the notifications for what
     changed while there was no stream.
 
-    ``unbegun`` are request ids that no running call may have. Use ``again=True`` with the same
-    ``nonce`` to repeat it after an unknown commit: there will be one stream. Raise
-    ``SessionEnded``, ``Busy`` or ``DuplicateRequest``.
+    ``unbegun`` are the request ids of calls that have not begun: no other call may have them. Use
+    ``again=True`` with the same ``nonce`` to repeat it after an unknown commit: there will be one
+    stream. Raise ``SessionEnded``, ``Busy``, or a ``RequestRefused``.
     """
     if again:
         lock(session.pk)  # the first attempt may not have been committed yet
@@ -207,10 +228,12 @@ def bury(session_id: int, calls: Sequence[Call], unbegun: Collection[str]) -> in
     """Apply cancels that were stored before their calls. Return how many calls they cancel.
 
     A call is ``created`` when its request was received, by the clock of the database. Raise
-    ``DuplicateRequest`` if a running call has a request id of ``unbegun``. The caller holds the
-    lock of the session: if two workers store the same request, the second sees the call of the
-    first.
+    ``DuplicateRequest`` if a call of the session has or had a request id of ``unbegun``: a client
+    that sent a request twice must not make it run twice. Raise ``RequestTooLarge`` if the database
+    does not take one. The caller holds the lock of the session: if two workers store the same
+    request, the second sees the call of the first.
     """
+    _check_sizes(calls, unbegun)
     for call in calls:
         call.request_digest = digest_of(call.request_id)
     wanted = {call.request_digest for call in calls}
@@ -219,7 +242,7 @@ def bury(session_id: int, calls: Sequence[Call], unbegun: Collection[str]) -> in
     theirs = rows(Call).filter(session=session_id, request_digest__in=wanted)
     early = theirs.filter(stream=None)
     columns = ("request_digest", "request_id", "created", "stream")
-    same = list(theirs.filter(Q(stream=None) | ~Q(state=DONE)).values_list(*columns))
+    same = list(theirs.values_list(*columns))
     if twins := {id for _, id, _, stream in same if stream is not None}.intersection(unbegun):
         raise DuplicateRequest(twins)
     found = {digest: created for digest, _, created, stream in same if stream is None}
@@ -233,6 +256,27 @@ def bury(session_id: int, calls: Sequence[Call], unbegun: Collection[str]) -> in
         if call.cancelled:
             call.state, call.params, call.meta = DONE, {}, {}
     return sum(call.cancelled for call in calls)
+
+
+def _check_sizes(calls: Sequence[Call], unbegun: Collection[str]) -> None:
+    """Refuse calls whose INSERT MariaDB would not accept.
+
+    It closes the connection then. That would look like an outage, and be retried for a minute.
+    """
+    most = packet_size()
+    if most is None:
+        return
+    large = {call.request_id for call in calls if _statement_size(call) > most}
+    if refused := large.intersection(unbegun):
+        raise RequestTooLarge(refused)
+    if large:  # they have begun, and are answered without being stored
+        raise Busy("The request is too large to be stored.")
+
+
+def _statement_size(call: Call) -> int:
+    """Return how many bytes the INSERT of a call needs. Escaping at most doubles a text."""
+    texts = json.dumps([call.request_id, call.params, call.meta, call.scopes])
+    return 2 * len(texts) + STATEMENT_SIZE + 4 * ROW_SIZE
 
 
 def enter(session_id: int, stream_id: int, calls: Sequence[Call]) -> None:
@@ -491,7 +535,7 @@ def enter_only_stream(
     """Store calls of an HTTP+SSE session and append ``responses``. Return the session's stream.
 
     A call that was cancelled before is marked as ``cancelled``. Use ``again=True`` to repeat it
-    after an unknown commit. Raise ``SessionEnded``, ``DuplicateRequest``, or ``Busy`` if there is
+    after an unknown commit. Raise ``SessionEnded``, a ``RequestRefused``, or ``Busy`` if there is
     no room.
     """
     lock(session.pk)  # the first attempt may not have been committed yet

@@ -169,7 +169,7 @@ def _check(name: str, token: str | None = None) -> None:
     if not NAME.fullmatch(name):
         raise ValueError(f"{name!r} is no name for a server: 1 to 64 letters, digits, _ and -.")
     if token and not TOKEN.fullmatch(token):
-        raise ValueError("An access token is letters, digits and ._~+/- alone.")
+        raise ValueError("An access token may contain only letters, digits and ._~+/-.")
 
 
 def shell(command: Sequence[str]) -> str:

@@ -23,7 +23,7 @@ def form(answer):
 
 
 def row_of(answer, name):
-    (found,) = (one for one in answer.context["verdicts"] if one.name == name)
+    (found,) = (one for one in answer.context["access_report"] if one.name == name)
     return found
 
 
@@ -126,14 +126,14 @@ def test_nobody_is_nobody(staff):
 def test_who_is_not_there_is_told(staff):
     client = staff("view_switch", "view_user")
     answer = client.get(DECISIONS, {"user": "mallory", "server": "default"})
-    assert "There is no such user" in answer.text and answer.context["verdicts"] is None
+    assert "There is no such user" in answer.text and answer.context["access_report"] is None
 
 
 def test_superusers_are_told_of_by_superusers_alone(staff, root):
     User.objects.create_superuser("boss")
     asked = {"user": "boss", "server": "default"}
     answer = staff("view_switch", "view_user").get(DECISIONS, asked)
-    assert answer.context["verdicts"] is None and "superusers alone" in answer.text
+    assert answer.context["access_report"] is None and "Only superusers" in answer.text
     assert row_of(root.get(DECISIONS, asked), "refund").allowed
 
 

@@ -7,14 +7,14 @@ import json
 from contextlib import suppress
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, connection
 
 import django_mcp as mcp
 from django_mcp.calls.execution import beside
 from django_mcp.calls.session_calls import docket
 from django_mcp.calls.session_output import PostResponse
 from django_mcp.models import DONE, PARKED, RUNNING, Ask, Call, Event, Session, Step, Stream
-from django_mcp.storage import calls, event_writer, leases, poller, sessions, streams
+from django_mcp.storage import calls, event_log, event_writer, leases, poller, sessions, streams
 from django_mcp.storage import leases as processes
 from django_mcp.storage.stream_reader import StreamEnd
 
@@ -646,25 +646,34 @@ def at_another_worker(session, message, **changes):
     Call.objects.filter(pk=made.pk).update(**changes)
 
 
-@pytest.mark.parametrize("state", [RUNNING, PARKED])
-def test_durable_request_whose_id_another_worker_works_on_is_refused(desk, runs, gate, state):
+@pytest.mark.parametrize("state", [RUNNING, PARKED, DONE])
+def test_durable_request_whose_id_another_worker_has_or_had_is_refused(desk, runs, gate, state):
     processes.begin("another")
     message = desk.call("wait")
     at_another_worker(desk.fresh(), message, state=state)
     desk.server.durable = True
     reply = desk.post(message)
     (response,) = reply.responses
-    assert response["error"]["message"] == "A request of this id is being worked on."
+    assert response["error"]["message"] == (
+        "A request with this id was received before in this session. Use another id."
+    )
     assert reply.stream is None and runs == [] and Call.objects.count() == 1
     assert Session.objects.get().streams == 1
 
 
-def test_durable_request_whose_id_is_free_again_is_accepted(desk, runs, gate):
-    gate.set()
-    message = desk.call("wait")
-    at_another_worker(desk.fresh(), message, state=DONE)
-    desk.server.durable = True
-    assert text(desk.streamed(message).all()[-1]) == "waited"
+def test_durable_request_that_is_sent_again_after_its_response_does_not_run_again(desk, runs):
+    message = desk.call("kept")
+    assert text(desk.streamed(message).all()[-1]) == "kept"
+    (response,) = desk.post(message).responses
+    assert response["error"]["code"] == -32600 and runs == ["tools/call"]
+
+
+@pytest.mark.skipif(connection.vendor != "mysql", reason="MariaDB limits a statement")
+def test_durable_request_that_the_database_does_not_take_is_refused(desk, runs, monkeypatch):
+    monkeypatch.setitem(event_log._packets, "default", 2_000)
+    (response,) = desk.post(desk.call("kept", note="x" * 1_000)).responses
+    assert response["error"]["code"] == -32600 and "Send less." in response["error"]["message"]
+    assert runs == [] and Call.objects.count() == 0
 
 
 def test_other_requests_of_a_batch_are_answered_beside_one_that_is_refused(

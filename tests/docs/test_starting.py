@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.apps import apps
 
-from django_mcp.management.drafts import draft
+from django_mcp.management.starter_file import generate_starter_file
 
 from .pages import ROOT, blocks
 
@@ -13,7 +13,7 @@ PAGE = ROOT / "docs/how-to/starting.md"
 
 def test_the_page_shows_what_is_written_for_the_shop(server):
     (shown,) = blocks(PAGE, "python")
-    written = draft(apps.get_app_config("shop")).text
+    written = generate_starter_file(apps.get_app_config("shop")).text
     first = "\n".join(line for line in shown.splitlines() if "#" not in line or "Not shown" in line)
     start = first.index("@mcp.register(Invoice)")
     assert first[start:].strip() in written

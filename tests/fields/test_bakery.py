@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 
 import django_mcp as mcp
 from django_mcp.declarations.server import Server
-from django_mcp.management.drafts import draft
+from django_mcp.management.starter_file import generate_starter_file
 from django_mcp.testing import Client
 
 from .packages import PACKAGES, is_installed
@@ -30,7 +30,7 @@ SWITCHED_OFF = re.compile(
 def switched_on(label: str) -> str:
     """The draft for an app, with every commented line of code uncommented."""
     config = apps.get_app_config(label)
-    text = SWITCHED_OFF.sub("    ", draft(config).text)
+    text = SWITCHED_OFF.sub("    ", generate_starter_file(config).text)
     return text.replace("from .", f"from {config.name}.").replace(
         "mcp.register(", "server.register("
     )

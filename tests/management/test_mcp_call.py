@@ -58,7 +58,7 @@ def test_only_json_is_on_stdout_where_the_result_is_data(call, invoice):
 def test_it_acts_as_the_user(call, invoice, bob):
     out, err = call("refund", "invoice=A-1", "reason=broken", "amount=2.50", "--user", "alice")
     assert json.loads(out) == {"number": "A-1", "amount": "2.5", "reason": "broken"}
-    assert err == "refund acts for real; --dry-run would roll back what it writes.\n"
+    assert err == "Changes of refund will be saved. Use --dry-run to roll them back.\n"
     assert statuses() == {("A-1", "draft")}
     told = str(refused("refund", "invoice=A-1", "reason=x", "amount=1", "--user", "bob"))
     assert told == "There is no tool 'refund' for this user. See mcp_explain."
@@ -260,7 +260,7 @@ def test_what_cannot_be_rolled_back_is_not_run(db, server):
         (("add", "a=1", "--answer", "x"), "write --answer KEY=VALUE", 2),
         (("add", "a=1", "--revision", "2020-01-01"), "There is no revision '2020-01-01'", 1),
         (("add", "a=1", "--user", "nobody"), "There is no user 'nobody'", 1),
-        (("add", "a=1", "--scope", "x"), "say --user too", 2),
+        (("add", "a=1", "--scope", "x"), "Add --user", 2),
         (("add", "a=1", "--server", "nonsense"), "there are: tests", 1),
     ],
 )
@@ -269,9 +269,9 @@ def test_what_is_wrong_has_a_hint(db, arguments, words, code):
     assert words in str(error) and error.returncode == code
 
 
-def test_who_is_not_active_calls_nothing(db):
+def test_inactive_user_cannot_call_a_tool(db):
     User.objects.create_user("gone", is_active=False)
-    assert "'gone' is not active" in str(refused("add", "a=1", "--user", "gone"))
+    assert "'gone' is inactive" in str(refused("add", "a=1", "--user", "gone"))
 
 
 def test_a_server_without_tools(db, server):
@@ -322,7 +322,7 @@ def test_stdin_is_no_terminal_and_json(atlas):
 @pytest.mark.slow
 def test_help_shows_examples(quiet):
     done = run(quiet, "mcp_call", "--help")
-    assert done.returncode == 0 and "It acts for real" in done.stdout
+    assert done.returncode == 0 and "Unless --dry-run is given" in done.stdout
     assert "--dry-run" in done.stdout and "refund invoice=A-1" in done.stdout
 
 

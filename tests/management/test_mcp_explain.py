@@ -92,7 +92,7 @@ def test_as_json(explain, invoice):
 def test_who_is_not_active_is_nobody(explain, alice):
     User.objects.create_superuser("gone", is_active=False)
     out = explain("gone", "refund")
-    assert out.startswith("gone is not active, and so is nobody.\ngone may not use refund")
+    assert out.startswith("gone is inactive, so requests are anonymous.\ngone may not use refund")
 
 
 def test_a_scope_is_a_tokens(explain, alice, server):
@@ -132,7 +132,7 @@ def test_the_surroundings_are_those_of_a_call(explain, alice, server, settings):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("nobody at all",), "There is no user 'nobody at all'. A user goes by their username"),
+        (("nobody at all",), "There is no user 'nobody at all'. Give the user's username"),
         (("alice", "refnd"), "tests has no 'refnd'. Did you mean refund or reminder?"),
         (("alice", "zzzz"), "Without a name: everything."),
         (("alice", "nothing://here"), "Nothing of tests is at nothing://here. There are: shop:"),
@@ -151,7 +151,7 @@ def test_somebody_must_be_named(alice):
 
 def test_an_empty_server_and_a_broken_one(alice, server):
     assert "startmcp APP" in str(refused("alice", "--server", server.name))
-    assert "by --server: tests" in str(refused("alice", "--server", server.name))
+    assert "with --server: tests" in str(refused("alice", "--server", server.name))
 
     @mcp.register(Invoice, server=server)
     class Invoices(mcp.ModelResource):
@@ -167,15 +167,15 @@ def test_help_shows_examples(quiet):
     done = run(quiet, "mcp_explain", "--help")
     assert done.returncode == 0
     assert "  manage.py mcp_explain" in done.stdout.replace("-c mcp", "manage.py mcp")
-    assert "every gate between alice and the row" in done.stdout
+    assert "each permission check between alice and the row" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 90
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["zz"], 1, "declares nothing"),
-        ([], 2, "Name a user"),
+        (["zz"], 1, "has no declarations"),
+        ([], 2, "Give a user"),
         (["--format", "xml", "zz"], 2, "invalid choice"),
     ],
 )

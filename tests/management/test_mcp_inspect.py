@@ -184,7 +184,7 @@ def test_a_snapshot_of_a_user_is_the_kits(inspect, alice, tmp_path, monkeypatch)
         (("--user", "nobody"), "There is no user 'nobody'", 1),
         (("--server", "nonsense"), "there are: tests", 1),
         (("--format", "json", "nonsense"), "There is no 'nonsense'", 1),
-        (("--scope", "read"), "say --user", 2),
+        (("--scope", "read"), "Add --user", 2),
         (("refund", "--check", "x"), "leave NAME out", 2),
         (("--check", "/no/such/file"), "'--output /no/such/file' writes it", 2),
         (("--output", "/no/such/file"), "/no/such/file: No such file", 1),
@@ -202,10 +202,10 @@ def test_a_list_is_no_snapshot(db, tmp_path):
     assert "is no snapshot" in str(refused("--check", file))
 
 
-def test_who_is_not_active_may_use_nothing(bob):
+def test_inactive_user_may_use_nothing(bob):
     bob.is_active = False
     bob.save()
-    assert "'bob' is not active" in str(refused("--user", "bob"))
+    assert "'bob' is inactive" in str(refused("--user", "bob"))
 
 
 def test_mistakes_are_shown(db, server):
@@ -218,7 +218,7 @@ def test_mistakes_are_shown(db, server):
 
 
 def test_an_empty_server_is_told_where_to_begin(db, server):
-    assert "'manage.py startmcp APP' writes one" in str(refused("--server", server.name))
+    assert "'manage.py startmcp APP' generates one" in str(refused("--server", server.name))
 
 
 # Processes.

@@ -13,8 +13,8 @@ from django.apps import apps
 from django.core.management import CommandError, call_command
 
 from django_mcp.declarations.server import default_server
-from django_mcp.management import drafts
-from django_mcp.management.drafts import draft
+from django_mcp.management import starter_file
+from django_mcp.management.starter_file import generate_starter_file
 from django_mcp.testing import Client
 from tests.spec.process import ROOT
 
@@ -258,7 +258,7 @@ def test_it_is_formatted(project, label):
 
 
 def test_the_models_of_the_shop(server, alice):
-    text = draft(apps.get_app_config("shop")).text
+    text = generate_starter_file(apps.get_app_config("shop")).text
     alone = text.replace("from .", "from tests.shop.").replace("mcp.register(", "server.register(")
     exec(compile(alone, "mcp.py", "exec"), {"server": server})
     assert server.check() == []
@@ -271,9 +271,10 @@ def test_the_models_of_the_shop(server, alice):
 ATLAS = """
 from django.apps import apps
 from django_mcp.declarations.server import Server
-from django_mcp.management.drafts import draft
+from django_mcp.management.starter_file import generate_starter_file
 server = Server("another")
-text = draft(apps.get_app_config("atlas")).text.replace("from .", "from example_project.atlas.")
+text = generate_starter_file(apps.get_app_config("atlas")).text
+text = text.replace("from .", "from example_project.atlas.")
 exec(text.replace("mcp.register", "server.register"), {"server": server})
 print(server.check(), sorted(server.catalog.templates)[0])
 """
@@ -361,7 +362,7 @@ def test_views_are_named_where_they_only_show(project):
 @pytest.mark.parametrize("post", [[], ["a:c"]])
 def test_functions_are_ready_and_switched_off(post):
     """One may write whatever the method, and ask nobody: that is for somebody to look at."""
-    views = object.__new__(drafts.Views)
+    views = object.__new__(starter_file.Views)
     views.app, views.get, views.perhaps = apps.get_app_config("shop"), [], ["a:b"]
     views.post, views.names = post, ["a:b", *post]
     (text,) = views.text()
@@ -372,8 +373,8 @@ def test_functions_are_ready_and_switched_off(post):
 
 
 def test_without_what_reads_pages_they_are_ready_and_switched_off(monkeypatch, settings):
-    monkeypatch.setattr(drafts, "find_spec", lambda name: None)
-    views = object.__new__(drafts.Views)
+    monkeypatch.setattr(starter_file, "find_spec", lambda name: None)
+    views = object.__new__(starter_file.Views)
     views.app, views.get, views.perhaps = apps.get_app_config("shop"), ["a:b"], []
     views.post, views.names = ["a:c"], ["a:b", "a:c"]
     (text,) = views.text()
@@ -394,7 +395,7 @@ def test_what_is_there_is_not_overwritten(project):
     path.write_text("mine = 1\n")
     try:
         done = manage(project, "startmcp", "empty")
-        assert done.returncode == 1 and "--force overwrites it" in done.stderr
+        assert done.returncode == 1 and "Use --force to overwrite it" in done.stderr
         assert path.read_text() == "mine = 1\n"
         done = manage(project, "startmcp", "empty", "--force")
         assert done.returncode == 0 and path.read_text() == before
@@ -411,7 +412,7 @@ def test_what_is_shown_is_alone_on_stdout_and_nothing_is_written(project):
 
 def test_nothing_is_written_into_an_installed_package(capsys):
     package = Path(apps.get_app_config("auth").path)
-    with pytest.raises(CommandError, match="installed package: --print"):
+    with pytest.raises(CommandError, match="installed package. Use --print"):
         call_command("startmcp", "auth", "--force")
     assert not (package / "mcp.py").exists()
     call_command("startmcp", "django.contrib.auth", "--print")
@@ -421,6 +422,6 @@ def test_nothing_is_written_into_an_installed_package(capsys):
 
 
 def test_an_app_that_is_not_there_is_told_with_those_that_are():
-    with pytest.raises(CommandError, match="no app 'nonsense'.*the project's own: .*shop"):
+    with pytest.raises(CommandError, match="no app 'nonsense'.*Apps of this project: .*shop"):
         call_command("startmcp", "nonsense")
     assert default_server.name == "default"

@@ -77,6 +77,13 @@ def coded(code, error=OperationalError):
     return made
 
 
+def with_sqlstate(error, state):
+    """As some drivers of MariaDB raise it."""
+    error.__cause__ = Exception()
+    vars(error.__cause__)["sqlstate"] = state
+    return error
+
+
 @pytest.mark.parametrize("code", ["54000", 1153])
 async def test_what_is_more_than_the_log_can_take_is_not_tried_again(code):
     with pytest.raises(OperationalError):
@@ -101,6 +108,8 @@ async def test_what_is_more_than_the_log_can_take_is_not_tried_again(code):
         (coded("08006"), True),
         (coded("57014"), False),  # it takes longer than the project allows
         (coded("25P02", InternalError), False),
+        (coded(1153), False),  # a statement that is too long, and the connection is closed
+        (with_sqlstate(OperationalError(1153, "words"), "08S01"), False),
     ],
 )
 def test_what_is_away_and_what_was_wrong(error, away):

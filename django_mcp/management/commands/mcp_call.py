@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ...auth.principal import Principal
     from ...declarations.server import Server
     from ...testing import AsyncClient, Result
-    from ..asking import Asking
+    from ..terminal_questions import TerminalQuestions
 
 JSON = dict[str, Any]
 NO_TIMEOUT_SECONDS = 86_400  # timeout in seconds: a person presses Ctrl-C instead
@@ -39,36 +39,46 @@ BINARY = {"image": "data", "audio": "data", "resource": "blob"}
 
 class Command(HelpfulCommand):
     help = (
-        "Call one tool as a user, with that user's permissions. It acts for real: what the tool\n"
-        "writes is written. Texts are read as the types of the tool's arguments: see\n"
-        "'mcp_inspect TOOL'."
+        "Call one tool as a user, with that user's permissions. Unless --dry-run is given, the\n"
+        "tool's changes are saved. Values are converted to the types of the tool's arguments,\n"
+        "which 'mcp_inspect TOOL' lists."
     )
     examples = [
         ("search_invoice query=paper limit=5 --user alice", "texts and numbers"),
-        ("plan_trip title=North cities=1 cities=2 --user alice", "a list: repeat it"),
-        ("""order 'items:=[{"id": 7}]' --user alice""", "JSON, as it is"),
-        ("order --json @order.json --user alice", "all of it from a file; - is stdin"),
-        ("refund invoice=A-1 reason=broken --user alice --answer answer=yes", "a question"),
-        ("refund invoice=A-1 reason=broken --user alice --dry-run", "and nothing is written"),
-        ("draw_map country=FR --output map.png", "an image, by nobody in particular"),
+        ("plan_trip title=North cities=1 cities=2 --user alice", "a list: repeat the argument"),
+        ("""order 'items:=[{"id": 7}]' --user alice""", "an argument as JSON"),
+        ("order --json @order.json --user alice", "all arguments from a file; - is stdin"),
+        ("refund invoice=A-1 reason=broken --user alice --answer answer=yes", "answer a question"),
+        ("refund invoice=A-1 reason=broken --user alice --dry-run", "roll back all changes"),
+        ("draw_map country=FR --output map.png", "save an image; call anonymously"),
     ]
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("tool", metavar="TOOL", help="its name")
-        parser.add_argument("arguments", metavar="KEY=VALUE", nargs="*", help="its arguments")
-        people.add_user(parser, "whom it is called by (default: nobody; only PUBLIC tools)")
+        parser.add_argument("tool", metavar="TOOL", help="name of the tool")
+        parser.add_argument(
+            "arguments", metavar="KEY=VALUE", nargs="*", help="arguments of the tool"
+        )
+        people.add_user(
+            parser, "user who calls the tool (default: anonymous, which allows only PUBLIC tools)"
+        )
         people.add_server(parser)
         parser.add_argument("--json", metavar="JSON", help="arguments as JSON, @FILE or - (stdin)")
-        parser.add_argument("--revision", metavar="DATE", help="of the protocol (default: newest)")
+        parser.add_argument(
+            "--revision", metavar="DATE", help="protocol revision (default: newest)"
+        )
         parser.add_argument(
             "--answer", metavar="KEY=VALUE", action="append", default=[],
-            help="the answer to a question of the tool, by the name of its field",
+            help="answer to a question of the tool: name of the form field, and value",
         )  # fmt: skip
-        parser.add_argument("--yes", action="store_true", help="say yes to yes-or-no questions")
-        parser.add_argument("--no-input", action="store_true", help="ask nothing at the terminal")
-        parser.add_argument("--dry-run", action="store_true", help="roll back what it writes")
+        parser.add_argument(
+            "--yes", action="store_true", help="answer yes to all yes-or-no questions"
+        )
+        parser.add_argument("--no-input", action="store_true", help="never prompt at the terminal")
+        parser.add_argument("--dry-run", action="store_true", help="roll back what the tool writes")
         parser.add_argument("--format", choices=["text", "json"], default="text")
-        parser.add_argument("--output", metavar="FILE", type=Path, help="save the result there")
+        parser.add_argument(
+            "--output", metavar="FILE", type=Path, help="save the result in this file"
+        )
 
     def handle(self, *args: Any, tool: str, **options: Any) -> None:
         server = people.served(options["server"])
@@ -97,11 +107,15 @@ class Command(HelpfulCommand):
             raise CommandError(str(getattr(error, "message", error))) from None
 
     def _options(self, principal: Principal, options: JSON) -> JSON:
-        asking = self._asking(options)
-        answers = {"elicit": asking.elicit, "visit": asking.visit, "roots": [Path.cwd().as_uri()]}
+        questions = self._questions(options)
+        answers = {
+            "elicit": questions.elicit,
+            "visit": questions.visit,
+            "roots": [Path.cwd().as_uri()],
+        }
         can: JSON = {"elicitation": {"form": {}, "url": {}}, "roots": {}}
-        if asking.asks:  # a person can write what a language model would
-            answers, can = answers | {"sample": asking.sample}, can | {"sampling": {}}
+        if questions.asks:  # a person can write what a language model would
+            answers, can = answers | {"sample": questions.sample}, can | {"sampling": {}}
         given = {
             "scopes": None if principal.auth is None else principal.auth.scopes,
             "capabilities": can, "answers": answers, "seconds": NO_TIMEOUT_SECONDS,
@@ -110,11 +124,13 @@ class Command(HelpfulCommand):
         }  # fmt: skip
         return given | ({"revision": options["revision"]} if options["revision"] else {})
 
-    def _asking(self, options: JSON) -> Asking:
-        from ..asking import Asking
+    def _questions(self, options: JSON) -> TerminalQuestions:
+        from ..terminal_questions import TerminalQuestions
 
         asks = sys.stdin.isatty() and not options["no_input"] and options["json"] != "-"
-        return Asking(sys.stdin, self._prompt, options["answer"], agrees=options["yes"], asks=asks)
+        return TerminalQuestions(
+            sys.stdin, self._prompt, options["answer"], agrees=options["yes"], asks=asks
+        )
 
     def _prompt(self, text: str) -> None:
         self.stderr.write(text, str, ending="")
@@ -127,7 +143,7 @@ class Command(HelpfulCommand):
         tool = server.catalog.tools[name]
         if not dry_run:
             if not tool.read_only:
-                self.note(f"{name} acts for real; --dry-run would roll back what it writes.")
+                self.note(f"Changes of {name} will be saved. Use --dry-run to roll them back.")
             yield
             return
         if tool.is_async or not (tool.read_only or tool.atomic):

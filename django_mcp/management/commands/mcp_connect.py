@@ -42,16 +42,16 @@ COMMAND_TIMEOUT_SECONDS = 60  # timeout of a client's own command
 SCOPE = ("--scope", "user")
 PAIRS = (
     (
-        ("--http", "it asks a server that runs (the default)"),
-        ("--stdio", "it starts this project itself"),
+        ("--http", "the client sends requests to a running server (default)"),
+        ("--stdio", "the client starts the server itself"),
     ),
     (
-        ("--print", "show what to paste (the default)"),
-        ("--write", "put it into the client's configuration"),
+        ("--print", "print the configuration (default)"),
+        ("--write", "write the client's configuration file"),
     ),
     (
-        ("--global", "in the configuration of your own (the default)"),
-        ("--project", "in that of this folder, for all who work in it"),
+        ("--global", "use your user configuration (default)"),
+        ("--project", "use the configuration of the current folder"),
     ),
 )
 
@@ -91,12 +91,18 @@ class ServerEntry:
 class Command(HelpfulCommand):
     help = (
         "Show what a client needs to connect to this project, or write it into the client's own "
-        "configuration. Without CLIENT: the clients that are known."
+        "configuration. Without CLIENT, list the supported clients."
     )
     examples = [
         ("cursor", "what to paste, and where"),
-        ("cursor --user alice --new-token --write", "make a token and write Cursor's own file"),
-        ("claude-desktop --stdio --user alice --write", "let the client start this project"),
+        (
+            "cursor --user alice --new-token --write",
+            "create a token and write Cursor's configuration file",
+        ),
+        (
+            "claude-desktop --stdio --user alice --write",
+            "let the client start the server over stdio",
+        ),
     ]
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -106,17 +112,23 @@ class Command(HelpfulCommand):
             for option, told in pair:
                 either.add_argument(option, action="store_true", help=told)
         parser.add_argument(
-            "--user", metavar="NAME", help="whom it acts for, with --stdio or --new-token"
+            "--user",
+            metavar="NAME",
+            help="user that the client acts as, with --stdio or --new-token",
         )
         secret = parser.add_mutually_exclusive_group()
         secret.add_argument(
-            "--token", metavar="TOKEN", help="the access token it sends; - reads it from stdin"
+            "--token",
+            metavar="TOKEN",
+            help="access token that the client sends; - reads it from stdin",
         )
         secret.add_argument(
-            "--new-token", action="store_true", help="make an access token for --user"
+            "--new-token", action="store_true", help="create an access token for --user"
         )
         people.add_server(parser)
-        parser.add_argument("--name", metavar="NAME", help="what the client calls it")
+        parser.add_argument(
+            "--name", metavar="NAME", help="name of the server in the client's configuration"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["client"] is None:

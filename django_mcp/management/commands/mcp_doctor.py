@@ -31,31 +31,31 @@ MARKS = {"ok": "ok", "note": "-", "problem": "PROBLEM", "warning": "warning"}
 
 class Command(HelpfulCommand):
     help = (
-        "Look for what keeps clients away: the checks, what is installed, the databases, and a "
-        "server that runs, which it asks as each kind of client would. Exit code 1 if there is "
-        "a problem."
+        "Find out why clients cannot connect. Run the checks, test installed packages and "
+        "databases, and send a running server the requests of each kind of client. The exit "
+        "code is 1 if there is a problem."
     )
     examples = [
-        ("", "this project, and its server if it runs"),
-        ("https://shop.example/mcp --token mcp_...", "what clients meet at that address"),
-        ("--format json", "for a program to read"),
+        ("", "check this project, and its server if it is running"),
+        ("https://shop.example/mcp --token mcp_...", "check the server at this URL"),
+        ("--format json", "write JSON for other programs"),
     ]
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "url", metavar="URL", nargs="?", help="of a server that runs (default: the project's)"
+            "url", metavar="URL", nargs="?", help="URL of a running server (default: the project's)"
         )
         arguments.add_server(parser)
         parser.add_argument(
             "--token", metavar="TOKEN",
-            help=f"an access token to look further with (default: the variable {VARIABLE})",
+            help=f"access token for the requests (default: environment variable {VARIABLE})",
         )  # fmt: skip
         parser.add_argument(
-            "--user", metavar="NAME", help="whom to ask as, where no server need run"
+            "--user", metavar="NAME", help="user for the checks that need no running server"
         )
         parser.add_argument(
             "--seconds", metavar="N", type=seconds, default=DEFAULT_TIMEOUT_SECONDS,
-            help=f"how long to wait for an answer (default: {DEFAULT_TIMEOUT_SECONDS:g})",
+            help=f"timeout of a response in seconds (default: {DEFAULT_TIMEOUT_SECONDS:g})",
         )  # fmt: skip
         parser.add_argument("--format", choices=("text", "json"), default="text")
 

@@ -16,8 +16,8 @@ from django.core.management.base import CommandError, CommandParser
 from ...auth.principal import Principal, anonymous
 from ...calls.execution import surrounded
 from .. import arguments
+from ..access_report import AccessReportRow, access_report, client_auth, declarations_of
 from ..output import HelpfulCommand, near
-from ..verdicts import Verdict, as_client, declared, verdicts
 
 if TYPE_CHECKING:
     from ...declarations.declaration import Declaration
@@ -27,25 +27,24 @@ if TYPE_CHECKING:
     from ...declarations.resources import Resource
     from ...declarations.server import Server
 
-FOR_DEVELOPERS = "It tells hidden from missing, as clients are never told."
-
 
 class Command(HelpfulCommand):
     help = (
-        "Tell which rule decides what a user may use of a server: everything, one thing by\n"
-        f"its name, or what is at a URI. {FOR_DEVELOPERS}"
+        "Explain which rule allows or denies a user each declaration of a server, one\n"
+        "declaration by its name, or one URI. The output distinguishes hidden from missing\n"
+        "rows, which clients cannot."
     )
     examples = [
-        ("alice", "everything that is declared, and whether alice may use it"),
-        ("alice refund", "the one tool, resource or prompt of this name"),
-        ("alice invoice://A-1", "every gate between alice and the row"),
+        ("alice", "each declaration, and whether alice may use it"),
+        ("alice refund", "the tool, resource or prompt with this name"),
+        ("alice invoice://A-1", "each permission check between alice and the row"),
         ("--nobody", "a client without a user"),
     ]
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("user", metavar="USER", nargs="?", help="whom to explain it for")
-        parser.add_argument("name", metavar="NAME", nargs="?", help="a name or URI; default: all")
-        parser.add_argument("--nobody", action="store_true", help="for who is not signed in")
+        parser.add_argument("user", metavar="USER", nargs="?", help="name of the user")
+        parser.add_argument("name", metavar="NAME", nargs="?", help="name or URI (default: all)")
+        parser.add_argument("--nobody", action="store_true", help="explain for anonymous clients")
         arguments.add_scopes(parser)
         arguments.add_server(parser)
         parser.add_argument("--format", choices=["table", "json"], default="table")
@@ -54,14 +53,14 @@ class Command(HelpfulCommand):
         self, *args: Any, user: str | None, name: str | None, nobody: bool, **options: Any
     ) -> None:
         if nobody and name is not None:
-            raise CommandError("Name a user or say --nobody, not both.", returncode=2)
+            raise CommandError("Give either a user or --nobody, not both.", returncode=2)
         if nobody:
             user, name = None, user
         elif user is None:
-            raise CommandError("Name a user, or say --nobody.", returncode=2)
+            raise CommandError("Give a user, or --nobody for anonymous clients.", returncode=2)
         server = arguments.served(options["server"])
         who, principal = _who(user, options["scope"])
-        explained = _explained(arguments.asking(principal, server), server, name)
+        explained = _explained(arguments.local_request(principal, server), server, name)
         shown = {"user": user, "active": _is_active(who), "server": server.name, **explained}
         show: Callable[..., None] = self._json if options["format"] == "json" else self._tables
         show(shown)
@@ -72,11 +71,11 @@ class Command(HelpfulCommand):
     def _tables(self, shown: dict[str, Any]) -> None:
         who = shown["user"] or "nobody"
         if not shown["active"]:
-            self.stdout.write(self.style.WARNING(f"{who} is not active, and so is nobody."))
+            self.stdout.write(self.style.WARNING(f"{who} is inactive, so requests are anonymous."))
         if "uri" in shown:
             self._show_uri(who, shown)
             return
-        found: list[Verdict] = shown["things"]
+        found: list[AccessReportRow] = shown["things"]
         if "name" in shown:
             self._show_each(who, found)
             return
@@ -87,8 +86,8 @@ class Command(HelpfulCommand):
             rows = [(_word(one.allowed), one.name, one.reason) for one in found if one.kind == kind]
             self.write_table(rows, self._coloured)
 
-    def _show_each(self, who: str, verdicts: list[Verdict]) -> None:
-        for one in verdicts:
+    def _show_each(self, who: str, rows: list[AccessReportRow]) -> None:
+        for one in rows:
             may = "may" if one.allowed else "may not"
             self.stdout.write(f"{who} {may} use {one.name}, one of the {one.kind}.")
             told = [
@@ -100,8 +99,8 @@ class Command(HelpfulCommand):
             self.write_table(told)
 
     def _show_uri(self, who: str, shown: dict[str, Any]) -> None:
-        verdict = "may" if shown["allowed"] else "may not"
-        self.stdout.write(f"{who} {verdict} read {shown['uri']}.")
+        may = "may" if shown["allowed"] else "may not"
+        self.stdout.write(f"{who} {may} read {shown['uri']}.")
         for way in shown["ways"]:
             self.stdout.write(self.style.MIGRATE_HEADING(f"\n{way['resource']}"))
             gates = [(_word(gate.allows), gate.words) for gate in way["gates"]]
@@ -123,7 +122,7 @@ def _who(name: str | None, scopes: list[str]) -> tuple[Any, Principal]:
     if name is None:
         return None, anonymous()
     user = arguments.user_named(name)
-    return user, Principal(user, as_client(arguments.checked(scopes)))
+    return user, Principal(user, client_auth(arguments.checked(scopes)))
 
 
 def _is_active(user: Any) -> bool:
@@ -135,12 +134,12 @@ def _explained(request: Request, server: Server, name: str | None) -> dict[str, 
         if name is not None and ":" in name:
             return _at(request, server, name)
         if name is not None:
-            return {"name": name, "things": verdicts(_named(server, name), request)}
-        return {"things": verdicts(declared(server), request)}
+            return {"name": name, "things": access_report(_named(server, name), request)}
+        return {"things": access_report(declarations_of(server), request)}
 
 
 def _named(server: Server, name: str) -> list[tuple[str, Declaration]]:
-    things = [*declared(server)]
+    things = [*declarations_of(server)]
     found = [(kind, thing) for kind, thing in things if thing.name == name]
     if not found:
         hint = near(name, [thing.name for _, thing in things]) or " Without a name: everything."

@@ -28,32 +28,39 @@ KINDS = ("tools", "resources", "templates", "prompts")
 
 class Command(HelpfulCommand):
     help = (
-        "Show what a server exposes: everything that is declared or, with --user, what that\n"
-        "user may use. A snapshot is a file to keep beside the code: --check compares."
+        "Show what a server exposes: all declarations or, with --user, those that the user\n"
+        "may use. Keep a snapshot file in version control, and compare it in CI with --check."
     )
     examples = [
-        ("", "every tool, resource and prompt, and the permission it asks for"),
-        ("refund", "one of them, with its arguments in words"),
+        ("", "every tool, resource and prompt, and the permission that it requires"),
+        ("refund", "one declaration, with its arguments"),
         ("--user alice", "what alice may use"),
-        ("--output mcp.json", "write a snapshot of all that is exposed"),
-        ("--check mcp.json", "in CI: exit with 1, and words, if something is exposed otherwise"),
+        ("--output mcp.json", "write a snapshot of all declarations"),
+        (
+            "--check mcp.json",
+            "in CI: list differences from the snapshot; exit code 1 if there are any",
+        ),
     ]
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("name", metavar="NAME", nargs="?", help="one thing, by name or URI")
-        arguments.add_user(parser, "what this user may use; without, everything declared")
+        parser.add_argument(
+            "name", metavar="NAME", nargs="?", help="name or URI of one declaration"
+        )
+        arguments.add_user(parser, "show only what this user may use (default: all declarations)")
         arguments.add_server(parser)
         parser.add_argument(
             "--format", choices=["table", "json", "snapshot"],
-            help="json: as the protocol's lists have it (default: table)",
+            help="json: the items of the protocol's list results (default: table)",
         )  # fmt: skip
-        parser.add_argument("--output", metavar="FILE", type=Path, help="write a snapshot there")
+        parser.add_argument(
+            "--output", metavar="FILE", type=Path, help="write a snapshot to this file"
+        )
         parser.add_argument("--check", metavar="FILE", type=Path, help="compare with a snapshot")
 
     def handle(self, *args: Any, name: str | None, user: str | None, **options: Any) -> None:
         principal = None if user is None else arguments.principal(user, options["scope"])
         if user is None and options["scope"]:
-            raise CommandError("--scope narrows what a user may do: say --user.", returncode=2)
+            raise CommandError("--scope limits what a user may do. Add --user.", returncode=2)
         server = arguments.served(options["server"])
         if options["output"] or options["check"]:
             if name is not None:
@@ -138,7 +145,9 @@ class Command(HelpfulCommand):
 def _things(server: Server, principal: Principal | None) -> Things:
     from ...calls.listing import usable
 
-    where = server.catalog if principal is None else usable(arguments.asking(principal, server))
+    where = (
+        server.catalog if principal is None else usable(arguments.local_request(principal, server))
+    )
     found = {kind: getattr(where, kind) for kind in KINDS}
     return {
         kind: list(things.values() if isinstance(things, dict) else things)

@@ -22,9 +22,9 @@ LABELS = {
 
 class Command(BaseCommand):
     help = (
-        "Forget what is over: what ended streams said, sessions that were idle for "
-        "SESSION_LIFETIME, and what they left. What is open or under way is left alone. The "
-        "processes that serve do the same now and then; it never holds them up."
+        "Delete events of closed streams, sessions that were idle for SESSION_LIFETIME, and "
+        "their rows. Open streams and running calls are kept. Worker processes do the same "
+        "periodically, and can serve requests while this command runs."
     )
     requires_system_checks: list[str] = []
 
@@ -32,7 +32,7 @@ class Command(BaseCommand):
         try:
             counts = prune()
         except (OperationalError, ProgrammingError) as error:
-            hint = "Has 'manage.py migrate' been run, with --database for DJANGO_MCP['DATABASE']?"
+            hint = "Run 'manage.py migrate', with --database for DJANGO_MCP['DATABASE']."
             raise CommandError(f"{error}\n{hint}") from error
         for kind, count in counts.items():
             self.stdout.write(f"{LABELS[kind]}: {count}")

@@ -18,7 +18,7 @@ from ..arguments import add_server, resolved
 class Command(BaseCommand):
     help = (
         "Serve the project to one MCP client over stdin and stdout, as a user and with that "
-        "user's permissions. Clients start this themselves; stdout carries nothing but MCP."
+        "user's permissions. MCP clients start this command. stdout contains only MCP messages."
     )
     requires_system_checks: list[str] = []
 
@@ -26,7 +26,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--user",
             metavar="NAME",
-            help="the user the client acts as; without, only PUBLIC things",
+            help="user that the client acts as (default: anonymous, only PUBLIC declarations)",
         )
         add_server(parser)
 
@@ -54,7 +54,9 @@ class Command(BaseCommand):
         server = resolved(name)
         if server.is_empty:
             others = ", ".join(one.name for one in servers() if not one.is_empty) or "none"
-            message = f"The server {name!r} declares nothing; those that do: {others}."
+            message = (
+                f"The server {name!r} has no declarations. Servers with declarations: {others}."
+            )
             self.stderr.write(self.style.WARNING(message))
         return server
 

@@ -33,47 +33,50 @@ def lifetime(text: str) -> int:
 
 
 def create_options(parser: CommandParser) -> None:
-    parser.add_argument("--user", metavar="NAME", required=True, help="whom it acts for")
+    parser.add_argument("--user", metavar="NAME", required=True, help="user that the token acts as")
     parser.add_argument(
-        "--name", metavar="LABEL", required=True, help="what it is for, such as 'my laptop'"
+        "--name", metavar="LABEL", required=True, help="purpose, such as 'my laptop'"
     )
     parser.add_argument(
         "--scope", metavar="SCOPE", nargs="+", action="extend", default=[],
-        help="what it is good for, of what its user may do; none: for all of that",
+        help="scopes that limit the token (default: everything that the user may do)",
     )  # fmt: skip
     parser.add_argument(
         "--days", metavar="N", type=lifetime, default=DEFAULT_DAYS,
-        help=f"days until it expires (default: {DEFAULT_DAYS}); 0: never",
+        help=f"days until the token expires, 0 for never (default: {DEFAULT_DAYS})",
     )  # fmt: skip
     parser.add_argument(
-        "--server", metavar="NAME", help="the one server it is for (default: all servers)"
+        "--server", metavar="NAME", help="server that accepts the token (default: all servers)"
     )
 
 
 def list_options(parser: CommandParser) -> None:
-    parser.add_argument("--user", metavar="NAME", help="those of one user")
-    parser.add_argument("--all", action="store_true", help="expired and revoked ones too")
+    parser.add_argument("--user", metavar="NAME", help="only tokens of this user")
+    parser.add_argument("--all", action="store_true", help="include expired and revoked tokens")
 
 
 def revoke_options(parser: CommandParser) -> None:
     parser.add_argument(
         "tokens", metavar="TOKEN", nargs="*",
-        help="an ID of the list, or a token itself, as where it was found",
+        help="ID from the list, or the token itself",
     )  # fmt: skip
-    parser.add_argument("--user", metavar="NAME", help="every token of this user")
+    parser.add_argument("--user", metavar="NAME", help="revoke all tokens of this user")
 
 
 ACTIONS: dict[str, tuple[str, Callable[[CommandParser], None]]] = {
-    "create": ("make a token and print it to stdout, this once", create_options),
-    "list": ("list the tokens that are valid, without their secrets", list_options),
-    "revoke": ("end tokens, at once and for good", revoke_options),
+    "create": (
+        "create a token and print it to stdout, where it is shown only once",
+        create_options,
+    ),
+    "list": ("list valid tokens, without their secrets", list_options),
+    "revoke": ("revoke tokens immediately and permanently", revoke_options),
 }
 
 
 class Command(BaseCommand):
     help = (
-        "Make, list and revoke personal access tokens. With one a program acts over HTTP as a "
-        "user, with that user's permissions: it sends the header 'Authorization: Bearer TOKEN'."
+        "Create, list and revoke personal access tokens. A program that sends the header "
+        "'Authorization: Bearer TOKEN' acts as the token's user, with that user's permissions."
     )
     requires_system_checks: list[str] = []  # a token must be revocable even if checks fail
 

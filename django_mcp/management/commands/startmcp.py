@@ -14,46 +14,46 @@ from typing import Any
 from django.apps import AppConfig, apps
 from django.core.management.base import CommandError, CommandParser
 
-from ..drafts import Draft, draft
 from ..output import HelpfulCommand
+from ..starter_file import StarterFile, generate_starter_file
 
 NEXT = """\
-Read it: whatever it names can be seen by who may view it in the admin. Then:
-  manage.py check                          finds what is wrong with it
-  manage.py mcp_inspect --user NAME        shows what a user is shown
-  manage.py mcp_connect CLIENT             connects a client to it"""
+Review the file. Users who may view a model in the admin can read the fields that it lists. Then:
+  manage.py check                          checks the file
+  manage.py mcp_inspect --user NAME        shows what a user may use
+  manage.py mcp_connect CLIENT             connects a client"""
 
 
 class Command(HelpfulCommand):
     help = (
-        "Write an mcp.py for an app, from its models and views: a start, which shows little and "
-        "writes nothing."
+        "Generate an mcp.py for an app from its models and views. It exposes few fields, and "
+        "nothing that writes."
     )
     examples = [
         ("billing", "write mcp.py beside the models of billing"),
-        ("billing --print", "show it, and write nothing"),
+        ("billing --print", "print the file to stdout instead"),
     ]
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("app", metavar="APP", help="the label of an app, such as billing")
-        parser.add_argument("--force", action="store_true", help="overwrite an mcp.py")
-        parser.add_argument("--print", action="store_true", help="show it, and write nothing")
+        parser.add_argument("app", metavar="APP", help="label of the app, such as billing")
+        parser.add_argument("--force", action="store_true", help="overwrite an existing mcp.py")
+        parser.add_argument("--print", action="store_true", help="print the file to stdout instead")
 
     def handle(self, *args: Any, **options: Any) -> None:
         app = app_named(options["app"])
         if options["print"]:
-            self.stdout.write(draft(app, inside=is_own(app)).text, ending="")
+            self.stdout.write(generate_starter_file(app, inside=is_own(app)).text, ending="")
             return
         path = Path(app.path) / "mcp.py"
         check(app, path, options["force"])
-        made = draft(app)
+        made = generate_starter_file(app)
         try:
             path.write_text(made.text, encoding="utf-8")
         except OSError as error:
             raise CommandError(f"{path}: {error.strerror}") from None
         self._tell(path, made)
 
-    def _tell(self, path: Path, made: Draft) -> None:
+    def _tell(self, path: Path, made: StarterFile) -> None:
         self.note(f"Written: {path}", self.style.SUCCESS)
         if made.shown:
             self.note(f"Models: {', '.join(made.shown)}")
@@ -71,7 +71,7 @@ def app_named(label: str) -> AppConfig:
             return app
     own = sorted(app.label for app in apps.get_app_configs() if is_own(app))
     raise CommandError(
-        f"There is no app {label!r} in INSTALLED_APPS; the project's own: {', '.join(own)}."
+        f"There is no app {label!r} in INSTALLED_APPS. Apps of this project: {', '.join(own)}."
     )
 
 
@@ -86,7 +86,9 @@ def check(app: AppConfig, path: Path, force: bool) -> None:
     """Raise ``CommandError`` if nothing should be written."""
     if not is_own(app):
         raise CommandError(
-            f"{app.label} is an installed package: --print shows what an app of yours may take."
+            f"{app.label} is an installed package. Use --print, and copy the output to your app."
         )
     if not force and (path.exists() or path.with_suffix("").is_dir()):
-        raise CommandError(f"{path} is there already. --force overwrites it, --print shows one.")
+        raise CommandError(
+            f"{path} exists already. Use --force to overwrite it, or --print to see the new file."
+        )

@@ -210,7 +210,9 @@ def declared(server: Server, user: Any) -> Findings:
         yield problem(told, "manage.py check")
         return
     if server.is_empty:
-        yield note(f"The server {server.public_name!r} declares nothing.", "manage.py startmcp APP")
+        yield note(
+            f"The server {server.public_name!r} has no declarations.", "manage.py startmcp APP"
+        )
         return
     counts = {}
     for revision in REVISIONS:

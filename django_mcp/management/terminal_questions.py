@@ -24,11 +24,11 @@ from .output import printable
 JSON = dict[str, Any]
 
 
-class Ended(Exception):
+class InputEnded(Exception):
     """The user ended the input (Ctrl-D)."""
 
 
-class Asking:
+class TerminalQuestions:
     """Answer questions from ``given``, which are ``KEY=VALUE`` texts, or by prompting.
 
     Prompts go to ``write``. ``agrees`` answers yes to every yes-or-no question. ``asks`` is whether
@@ -77,7 +77,7 @@ class Asking:
     def _asked(self, ask: Any) -> Any:
         try:
             return ask()
-        except Ended:
+        except InputEnded:
             self._say("")
             return DECLINE
         except KeyboardInterrupt:
@@ -140,7 +140,7 @@ class Asking:
             self._write(printable(told) + " ")
             line = self._reading.readline()
         if not line:
-            raise Ended
+            raise InputEnded
         return line.strip()
 
 

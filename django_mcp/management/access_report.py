@@ -26,7 +26,7 @@ SECTIONS = ("tools", "resources", "templates", "prompts")
 
 
 @dataclass(frozen=True)
-class Verdict:
+class AccessReportRow:
     """Whether one declaration may be used, and why."""
 
     kind: str
@@ -38,7 +38,7 @@ class Verdict:
     origin: str
 
 
-def as_client(scopes: Collection[str]) -> Auth | None:
+def client_auth(scopes: Collection[str]) -> Auth | None:
     """Return the token of a client with these scopes, or None without scopes.
 
     It counts as a client of an authorization server, which could request more scopes.
@@ -46,14 +46,17 @@ def as_client(scopes: Collection[str]) -> Auth | None:
     return Auth(frozenset(scopes), application=_SOME) if scopes else None
 
 
-def declared(server: Server) -> Iterator[tuple[str, Declaration]]:
+def declarations_of(server: Server) -> Iterator[tuple[str, Declaration]]:
     for kind in SECTIONS:
         yield from ((kind, thing) for thing in getattr(server.catalog, kind).values())
 
 
-def verdicts(things: Iterable[tuple[str, Declaration]], request: Request) -> list[Verdict]:
+def access_report(
+    things: Iterable[tuple[str, Declaration]], request: Request
+) -> list[AccessReportRow]:
+    """Return one row for each declaration, decided for the request's principal."""
     return [
-        Verdict(
+        AccessReportRow(
             kind,
             thing.name,
             *_decided(thing, request),

@@ -8,7 +8,7 @@ import io
 import pytest
 from django.core.management import CommandError
 
-from django_mcp.management.asking import Asking
+from django_mcp.management.terminal_questions import TerminalQuestions
 from django_mcp.testing.questions import CANCEL, DECLINE
 
 SIZES = [{"const": "s", "title": "Small"}, {"const": "m", "title": "Medium"}]
@@ -32,10 +32,10 @@ class Terminal:
     def __init__(self, *lines, given=(), agrees=False, asks=True):
         self.shown = io.StringIO()
         typed = io.StringIO("".join(f"{line}\n" for line in lines))
-        self.asking = Asking(typed, self.shown.write, given, agrees=agrees, asks=asks)
+        self.questions = TerminalQuestions(typed, self.shown.write, given, agrees=agrees, asks=asks)
 
     def __getattr__(self, name):
-        return lambda *arguments: asyncio.run(getattr(self.asking, name)(*arguments))
+        return lambda *arguments: asyncio.run(getattr(self.questions, name)(*arguments))
 
 
 def test_a_form_field_by_field():
@@ -87,7 +87,7 @@ def test_an_interrupt_cancels(monkeypatch):
     def interrupted():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(one.asking._reading, "readline", interrupted, raising=False)
+    monkeypatch.setattr(one.questions._reading, "readline", interrupted, raising=False)
     assert one.elicit("Sure?", ONE) is CANCEL
 
 

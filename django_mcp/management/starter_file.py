@@ -42,7 +42,7 @@ MAX_SEARCH_FIELDS = 4
 
 
 @dataclass(frozen=True)
-class Draft:
+class StarterFile:
     """The generated text, and what it contains, for the command's output."""
 
     text: str
@@ -51,7 +51,7 @@ class Draft:
     views: list[str] = field(default_factory=list)
 
 
-def draft(app: AppConfig, *, inside: bool = True) -> Draft:
+def generate_starter_file(app: AppConfig, *, inside: bool = True) -> StarterFile:
     """Return an ``mcp.py`` for ``app``. With ``inside``, it is a module of the app's package."""
     found = [ResourceSketch(model, app) for model in app.get_models()]
     sketches = [one for one in found if not one.why_not]
@@ -64,7 +64,7 @@ def draft(app: AppConfig, *, inside: bool = True) -> Draft:
     imported = _imports(app, models_shown, views, inside) if parts else [NOTHING]
     head = "\n\n".join([_docstring(app), *imported])
     text = "\n\n\n".join([head, *parts, *_omitted(left_out)])
-    return Draft(f"{text}\n", [one.__name__ for one in models_shown], left_out, views.names)
+    return StarterFile(f"{text}\n", [one.__name__ for one in models_shown], left_out, views.names)
 
 
 def _docstring(app: AppConfig) -> str:
