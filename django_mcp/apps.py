@@ -65,6 +65,7 @@ class SimpleMCPConfig(AppConfig):
             check_deployment,
             check_issuers,
             check_settings,
+            check_urls,
         )
         from .declarations.model_extensions import derivations
 
@@ -74,6 +75,7 @@ class SimpleMCPConfig(AppConfig):
         checks.register(check_issuers, "django_mcp")
         checks.register(check_changes, checks.Tags.database)
         checks.register(check_declarations, "django_mcp")
+        checks.register(check_urls, checks.Tags.urls)
         kill_switches.source[:] = [switched_off]
         # override_settings(INSTALLED_APPS=...) runs ready() again
         if operations_of not in derivations:

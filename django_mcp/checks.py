@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from django.conf import settings as django_settings
 from django.core.checks import CheckMessage, Error, Info, Warning
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections, router
+from django.urls import Resolver404, resolve
 from django.utils.module_loading import import_string
 
 from .auth import scopes
@@ -405,3 +406,35 @@ def _about(server: Server) -> Iterator[CheckMessage]:
         from .declarations.model_checks import unreachable
 
         yield from unreachable(server.catalog)
+
+
+def check_urls(**kwargs: Any) -> Sequence[CheckMessage]:
+    """Warn about views of the project at the path of a server: ``mount`` never passes them on."""
+    from .declarations.server import servers
+
+    if not getattr(django_settings, "ROOT_URLCONF", None):
+        return []
+    served = [server for server in servers() if not server.is_empty]
+    return [
+        message
+        for server in served
+        for place in server.paths
+        if place
+        for message in _hidden_view(server, place)
+    ]
+
+
+def _hidden_view(server: Server, place: str) -> Iterator[CheckMessage]:
+    for path in (f"/{place}", f"/{place}/"):
+        try:
+            found = resolve(path)
+        except Resolver404:
+            continue
+        # A route with parameters serves other paths as well: the project may mean only these.
+        if not found.args and not found.kwargs:
+            message = (
+                f"The view {found._func_path} at {path} is hidden by the server {server.name!r}."
+            )
+            hint = f"Move the view, or the server: mcp.Server({server.name!r}, path=...)."
+            yield Warning(message, hint=hint, id="django_mcp.W101")
+            return

@@ -12,10 +12,17 @@ from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from django.db import connections
 from django.test import override_settings
+from django.urls import path as route
 
 import django_mcp
 from django_mcp.auth.principal import LookupVerifier, TokenVerifier
-from django_mcp.checks import check_declarations, check_delivery, check_deployment, check_settings
+from django_mcp.checks import (
+    check_declarations,
+    check_delivery,
+    check_deployment,
+    check_settings,
+    check_urls,
+)
 from django_mcp.conf import DEFAULTS
 from django_mcp.storage import event_log
 
@@ -489,3 +496,31 @@ def test_a_database_that_lacks_changes(monkeypatch):
     assert "--database default django_mcp --fake 0001; then" in warning.hint
     monkeypatch.setattr(change_log, "aliases", set)
     assert check_changes(databases=["default"]) == []
+
+
+# URLs.
+
+
+def page(request):
+    """A view of the project."""
+
+
+class urls_at_a_server:
+    urlpatterns = [route("mcp-here/", page), route("<path:rest>", page)]
+
+
+class urls_beside_a_server:
+    urlpatterns = [route("mcp-here/more/", page), route("<slug:name>/", page)]
+
+
+@pytest.mark.parametrize(("urls", "found"), [(urls_at_a_server, 1), (urls_beside_a_server, 0)])
+def test_view_at_the_path_of_a_server_is_a_warning(server, urls, found):
+    server.path = "mcp-here"
+    with override_settings(ROOT_URLCONF=urls):
+        assert check_urls() == []  # the server has no declarations, so it is not served
+        server.tool(lambda request: "", name="tool")
+        messages = check_urls()
+    assert [message.id for message in messages] == ["django_mcp.W101"] * found
+    assert all(
+        "test_checks.page at /mcp-here/" in message.msg and message.hint for message in messages
+    )

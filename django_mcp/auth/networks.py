@@ -24,6 +24,11 @@ def network_digest(remote: str, ipv6_bits: int, purpose: str) -> str:
     return made.hexdigest()[:HALF_DIGEST_LENGTH]
 
 
+def client_network(remote: str) -> str:
+    """Return the digest that limits of anonymous clients use, for sessions, calls and listens."""
+    return network_digest(remote, SITE_BITS, "client.network")
+
+
 def _network(remote: str, bits: int) -> str:
     try:
         address = ipaddress.ip_address(remote.partition("%")[0])

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+ANONYMOUS = "anonymous"
 MAX_KEY_LENGTH = 255  # characters that a column of every database can hold and index
 
 
@@ -48,11 +49,12 @@ class Principal:
     """The user that a call acts as, and the token that came with the call.
 
     ``user`` is a loaded user or an ``AnonymousUser``. ``auth`` is None without a token, as over
-    stdio.
+    stdio. ``network`` is the digest of an anonymous client's network, for limits only.
     """
 
     user: Any
     auth: Auth | None = None
+    network: str = ""
 
     def __post_init__(self) -> None:
         """Replace an inactive user by an ``AnonymousUser``, for the project's code as well."""
@@ -61,7 +63,7 @@ class Principal:
 
     @property
     def key(self) -> str:
-        """A stable key for sessions, sealed state and rate limits; "" if anonymous.
+        """A stable key for sessions and sealed state; "" if anonymous.
 
         It differs between users, and between the applications or tokens of one user.
         """
@@ -70,6 +72,15 @@ class Principal:
         if self.is_authenticated:
             return _name(self.user.pk, *grant)
         return _name(*grant) if any(grant) else ""
+
+    @property
+    def limit_keys(self) -> tuple[str, ...]:
+        """The keys by which limits count this caller, each within the one before.
+
+        Anonymous clients count together, and also by network. Otherwise one of them could use up
+        the limits of all others.
+        """
+        return (self.key,) if self.key else (ANONYMOUS, self.network)
 
     @property
     def is_authenticated(self) -> bool:
@@ -228,9 +239,9 @@ def _name(*parts: Any) -> str:
     return hashlib.sha256(name.encode()).hexdigest()
 
 
-def anonymous() -> Principal:
+def anonymous(network: str = "") -> Principal:
     """Return the principal of requests without a token, which may use only what is public."""
-    return Principal(_nobody())
+    return Principal(_nobody(), network=network)
 
 
 def _nobody() -> Any:

@@ -52,29 +52,34 @@ class SessionCaller:
     """Returns the principal of the next run when it is awaited.
 
     ``user`` is the user's primary key as text, or None for an anonymous client. ``owner`` is
-    ``Principal.key``, by which the application of the token is found, or "".
+    ``Principal.key``, by which the application of the token is found, or "". ``network`` is that of
+    an anonymous client.
     """
 
     def __init__(
-        self, user: str | None, auth: Auth | None, first: Principal | None = None, owner: str = ""
-    ) -> None:
+        self, user: str | None, auth: Auth | None, first: Principal | None = None, owner: str = "",
+        network: str = "",
+    ) -> None:  # fmt: skip
         self.user, self.auth, self._first, self._owner = user, auth, first, owner
+        self._network = network
 
     @classmethod
     def of(cls, principal: Principal) -> SessionCaller:
         """Return the caller for the principal of a request."""
         user = str(principal.user.pk) if principal.is_authenticated else None
-        return cls(user, principal.auth, principal)
+        return cls(user, principal.auth, principal, network=principal.network)
 
     @classmethod
     def named(cls, session: Session, call: CallRow) -> SessionCaller:
         """Return the caller for a call's row."""
-        return cls.kept(call.user, call.scopes, session.owner)
+        return cls.kept(call.user, call.scopes, session.owner, session.network)
 
     @classmethod
-    def kept(cls, user: str | None, scopes: Collection[str] | None, owner: str) -> SessionCaller:
+    def kept(
+        cls, user: str | None, scopes: Collection[str] | None, owner: str, network: str = ""
+    ) -> SessionCaller:
         """Return the caller for values from rows."""
-        return cls(user, _auth(scopes, owner), owner=owner)
+        return cls(user, _auth(scopes, owner), owner=owner, network=network)
 
     @property
     def scopes(self) -> list[str] | None:
@@ -90,7 +95,7 @@ class SessionCaller:
         """Return the principal of the next run. Retry while the database is down."""
         if self._first is None and self.user is not None:
             self._first = await surely(load, self.user, self.auth, self._owner)
-        return self._first or anonymous()
+        return self._first or anonymous(self._network)
 
 
 def covers(principal: Principal, scopes: Collection[str] | None) -> bool:

@@ -21,7 +21,7 @@ from django.http import Http404
 from django.utils.functional import Promise
 
 from ..declarations.elicitation import Elicit
-from ..declarations.permissions import effective
+from ..declarations.permissions import Decision, decide
 from ..exceptions import (
     Busy,
     InsufficientScope,
@@ -150,24 +150,24 @@ def _sentence(words: str) -> str:
 
 def check(thing: Declaration, request: Request, unknown: Exception) -> None:
     """Raise ``unknown`` or ``InsufficientScope`` if the caller may not use ``thing``."""
-    found = effective(thing, request)
-    if found.may_use:
+    decision = decide(thing, request)
+    if decision.allowed:
         return
-    if found.needed:
-        raise InsufficientScope(found.needed)
-    tell_why(thing, request)
+    if decision.missing_scopes:
+        raise InsufficientScope(decision.missing_scopes)
+    _log_refusal(thing, request, decision)
     raise unknown
 
 
-def tell_why(thing: Declaration, request: Request) -> None:
+def _log_refusal(thing: Declaration, request: Request, decision: Decision) -> None:
     """Under DEBUG, log why ``request``'s user may not use ``thing``. May query the database."""
     # Not in production: the additional queries take time, by which a caller could tell a forbidden
     # declaration from a missing one.
     if not django_settings.DEBUG:
         return
     try:
-        words = thing.reason(request).words
-    except Exception as error:  # the project's permission code, which is called a second time
-        words = f"asked again, it fails: {type(error).__name__}: {error}"
+        words = decision.reason
+    except Exception as error:  # backends of the project may raise
+        words = f"the reason is not known: {type(error).__name__}: {error}"
     who = request.user if request.principal.is_authenticated else "nobody"
     logger.warning("%s is not there for %s: %s", thing, who, words)

@@ -126,7 +126,7 @@ class Retries:
             if run.stop.is_set():
                 raise Stopped()
             try:
-                await threads.tools.run_for(run.principal.key, lambda: _connect(alias))
+                await threads.tools.run_for(run.principal.limit_keys, lambda: _connect(alias))
                 return True
             except Busy:
                 continue
@@ -194,7 +194,9 @@ async def perform(run: CallRun, work: Invocation) -> dict[str, Any]:
 async def _performed(run: CallRun, work: Invocation) -> dict[str, Any]:
     if work.thing.is_async:
         return await _in_loop(run, work)
-    return await _in_turn(run.principal.key, partial(_in_thread, run, work), waits=run.goes_on)
+    return await _in_turn(
+        run.principal.limit_keys, partial(_in_thread, run, work), waits=run.goes_on
+    )
 
 
 async def with_database(run: CallRun, function: Callable[[], T]) -> T:
@@ -213,10 +215,10 @@ async def surrounded_job(request: Request, function: Callable[[], T], *, waits: 
         with surrounded(request):
             return function()
 
-    return await _in_turn(request.principal.key, job, waits=waits)
+    return await _in_turn(request.principal.limit_keys, job, waits=waits)
 
 
-async def _in_turn(owner: str, job: Callable[[], T], *, waits: bool) -> T:
+async def _in_turn(owners: tuple[str, ...], job: Callable[[], T], *, waits: bool) -> T:
     """Run ``job`` in a thread of the pool ``tools``.
 
     Raise ``Busy`` if its queue is full. With ``waits``, retry then: a call that has run before must
@@ -231,7 +233,7 @@ async def _in_turn(owner: str, job: Callable[[], T], *, waits: bool) -> T:
 
     while True:
         try:
-            return await threads.tools.run_for(owner, marked)
+            return await threads.tools.run_for(owners, marked)
         except Busy:
             if begun or not waits:  # the job's own code may raise Busy: do not run it twice
                 raise

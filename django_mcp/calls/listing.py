@@ -27,7 +27,7 @@ from ..conf import settings
 from ..declarations.cursors import opened, seal
 from ..declarations.declaration import Declaration
 from ..declarations.model_resources import ModelResource
-from ..declarations.permissions import effective
+from ..declarations.permissions import decide
 from ..declarations.prompts import Prompt
 from ..declarations.resources import Resource
 from ..declarations.tools import Tool
@@ -117,7 +117,7 @@ def _filled(sections: Sequence[Section], start: Any, limit: int) -> tuple[list[J
 
 def _declared(run: CallRun, things: Iterable[Declaration], show: Callable[[Any], JSON]) -> Section:
     listed = list(things)
-    allowed = [thing for thing in listed if effective(thing, run.request).is_known]
+    allowed = [thing for thing in listed if decide(thing, run.request).is_listed]
 
     def page(after: Any, limit: int) -> tuple[list[JSON], Any]:
         first = _resume(listed, allowed, after)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from django.http import Http404
 
 from ..declarations.completions import completion
-from ..declarations.permissions import effective
+from ..declarations.permissions import decide
 from ..declarations.resources import Resource
 from ..exceptions import Busy, InsufficientScope, InvalidArguments, ToolError
 from ..protocol.headers import check_parameters
@@ -214,7 +214,7 @@ def _arguments(run: CallRun, values: type = object) -> dict[str, Any]:
 
 
 def _limit(run: CallRun, kind: str) -> None:
-    seconds = rate_limits.wait(kind, run.principal.key, run.server.name)
+    seconds = rate_limits.wait(kind, *run.principal.limit_keys, run.server.name)
     if not seconds:
         return
     words = f"Too many {kind}. Try again in {math.ceil(seconds)} s."
@@ -368,7 +368,8 @@ async def _unseen(run: CallRun, uri: str) -> Exception:
     narrow = [one for one, _ in run.server.catalog.at(uri) if one.lacking(run.request)]
 
     def needed() -> tuple[str, ...]:
-        return next((found for one in narrow if (found := effective(one, run.request).needed)), ())
+        missing = (decide(one, run.request).missing_scopes for one in narrow)
+        return next(filter(None, missing), ())
 
     asked = await with_database(run, needed) if narrow else ()
     return InsufficientScope(asked) if asked else ResourceNotFound(uri)

@@ -1,9 +1,10 @@
 """
 Rate limits for calls, completions, log messages and progress.
 
-A token bucket for each principal, server and kind, in the memory of this process. The defaults stop
-a runaway loop, not a busy agent. The specification requires limits: "Servers MUST rate limit tool
-invocations" (server/tools), and completion (server/utilities/completion).
+A token bucket for each principal, server and kind, in the memory of this process. Anonymous clients
+have one for each network. The defaults stop a runaway loop, not a busy agent. The specification
+requires limits: "Servers MUST rate limit tool invocations" (server/tools), and completion
+(server/utilities/completion).
 """
 
 from __future__ import annotations

@@ -218,7 +218,7 @@ class CallRunner:
         return False
 
     def _saying(self, active: ActiveCall, principal: Principal, rounds: Interaction) -> CallOutput:
-        call, owner = active.call, (principal.key, self.server.name)
+        call, owner = active.call, (*principal.limit_keys, self.server.name)
         level = self.log_level if call.revision.handshake else lambda: call.log_level
         return CallOutput(
             call, owner, active.say, level, rounds.high_water, active.release, self._is_behind

@@ -20,10 +20,9 @@ from django.core.checks import CheckMessage, Error, Warning
 
 from ..auth import kill_switches, scopes
 from . import permissions
-from . import permissions as reasons
 from .attribute_checks import did_you_mean, unknown_attributes, wrong_types
 from .content import Icon, json_problem, meta_problem
-from .permissions import AUTHENTICATED, PUBLIC, Permission, RuleDecision
+from .permissions import AUTHENTICATED, PUBLIC, Decision, Permission
 
 if TYPE_CHECKING:
     from django.utils.functional import Promise
@@ -110,22 +109,31 @@ class Declaration:
 
     def has_permission(self, request: Request) -> bool:
         """Whether ``request``'s user may know of and use this; default ``permission``."""
-        return permissions.allows(self.permission, request)
+        return self._decide_declared(request).allowed
 
     def admits(self, request: Request) -> bool:
         """Whether ``request``'s user may use this, and its token is good for it."""
-        return not self.lacking(request) and self.allows(request)
+        # As permissions.decide, without the permission check where scopes already refuse.
+        return not self.lacking(request) and self._decide(request).allowed
 
-    def allows(self, request: Request) -> bool:
-        """``has_permission``, and never somebody anonymous where it is not written PUBLIC.
-
-        And nobody what an administrator has switched off.
-        """
+    def _decide(self, request: Request) -> Decision:
+        """Decide by kill switches and the user's permissions, not by the token's scopes."""
         if kill_switches.is_off(request.server.name, self.mark):
-            return False
+            return permissions.switched_off(self.mark)
+        return self._decide_permission(request)
+
+    def _decide_permission(self, request: Request) -> Decision:
+        # A project's has_permission() may be true for anybody. Only PUBLIC admits anonymous users.
         if self.permission is not PUBLIC and not request.principal.is_authenticated:
-            return False
-        return permissions.truth(self.has_permission(request))
+            return permissions.ANONYMOUS
+        if self._permission_is_declared:
+            return self._decide_declared(request)
+        method = permissions.method_of(self, "has_permission")
+        return permissions.decided_by(method, self.has_permission(request))
+
+    def _decide_declared(self, request: Request) -> Decision:
+        """Decide as ``has_permission`` does unless the project overrides it."""
+        return permissions.decide_permission(self.permission, request)
 
     def lacking(self, request: Request) -> tuple[str, ...]:
         """What of ``scopes`` the request's token is not good for; nothing where it has none."""
@@ -162,14 +170,10 @@ class Declaration:
         """Other things that whoever uses this must be allowed to use."""
         return ()
 
-    def reason(self, request: Request) -> RuleDecision:
-        """Which rule makes ``allows`` answer as it does: for the developer, never for a client."""
-        return reasons.reason_of(self, request)
-
     @property
     def rule(self) -> str:
         """What it asks of its users, in words for the developer."""
-        return reasons.rule_of(self)
+        return permissions.rule_of(self)
 
     @property
     def is_public(self) -> bool:
@@ -270,7 +274,7 @@ class Declaration:
         """Where it was written, for messages."""
         source: Any = self._function or type(self)
         source = source if hasattr(source, "__qualname__") else type(source)
-        return reasons.path(source)
+        return permissions.path(source)
 
 
 def icon_problem(icon: Any) -> str | None:

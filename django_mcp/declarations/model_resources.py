@@ -20,7 +20,6 @@ from django.db import models, router
 
 from ..protocol.jsonrpc import ResourceNotFound
 from . import permissions
-from . import permissions as reasons
 from .arguments import Arguments
 from .bindings import is_model
 from .declaration import Declaration, prose
@@ -30,7 +29,7 @@ from .fields.search import Search
 from .fields.whitelist import FieldSet
 from .model_checks import REQUIRED, field_problems, operation_problems, permission_problems
 from .model_extensions import derivations
-from .permissions import PUBLIC, Permission, RuleDecision
+from .permissions import Decision, Permission
 from .resources import Resource
 from .schema_summary import key_description
 
@@ -171,11 +170,13 @@ class ModelResource(RowKeys):
         """What a list calls a row; default the model's name and the row's key."""
         return f"{self.verbose_name} {key_text(row, self.lookup)}"
 
-    def has_permission(self, request: Request) -> bool:
+    def _decide_declared(self, request: Request) -> Decision:
         if self.states_permission:
-            return super().has_permission(request)
-        has = request.user.has_perm
-        return request.principal.is_authenticated and any(map(has, self._to_view))
+            return super()._decide_declared(request)
+        # A backend may grant permissions to anonymous users. They get what is PUBLIC, no more.
+        if not request.principal.is_authenticated:
+            return permissions.ANONYMOUS
+        return permissions.decide_codenames(self._to_view, request)
 
     @property
     def _to_view(self) -> list[str]:
@@ -186,18 +187,14 @@ class ModelResource(RowKeys):
     def _codenames(self) -> tuple[str, ...]:
         return super()._codenames() if self.states_permission else (self._to_view[0],)
 
-    def reason(self, request: Request) -> RuleDecision:
-        if self._asks_django and request.principal.is_authenticated:
-            return reasons.codenames(self._to_view, request)
-        return super().reason(request)
-
     @property
     def rule(self) -> str:
         return " or ".join(self._to_view) if self._asks_django else super().rule
 
     @property
     def _asks_django(self) -> bool:
-        return not self.states_permission and not self.overrides("has_permission")
+        """Whether Django's permissions to view the model decide."""
+        return not self.states_permission and self._permission_is_declared
 
     def has_object_permission(self, request: Request, obj: Any, operation: str) -> bool:
         """Whether ``obj`` may be read and bound: ``operation`` is "view", in tools that write too.
@@ -211,7 +208,10 @@ class ModelResource(RowKeys):
 
     def has_operation_permission(self, request: Request, operation: str) -> bool:
         """Whether ``request``'s user may "create", "update" or "delete" rows that they may view."""
-        return permissions.allows(self.operation_permission(operation), request)
+        return self._decide_operation(request, operation).allowed
+
+    def _decide_operation(self, request: Request, operation: str) -> Decision:
+        return permissions.decide_permission(self.operation_permission(operation), request)
 
     def has_cascade_permission(self, request: Request, model: type[models.Model]) -> bool:
         """Whether rows of ``model`` may go along with a row that is deleted, as in the admin."""
@@ -374,16 +374,8 @@ class ModelResource(RowKeys):
         return self.permission is not REQUIRED
 
     @property
-    def is_public(self) -> bool:
-        return self.permission is PUBLIC and not self.overrides("has_permission")
-
-    @property
     def is_free(self) -> bool:
-        return self.states_permission and not self.overrides("has_permission") and super().is_free
-
-    @property
-    def _permission_is_declared(self) -> bool:
-        return not self.overrides("has_permission")
+        return self.states_permission and super().is_free
 
     def overrides(self, method: str) -> bool:
         """Whether the project wrote this method itself."""

@@ -1,20 +1,13 @@
-"""Who may use a thing: one rule, meaning the same everywhere.
+"""
+Permissions of declarations, and ``decide``, which answers every question about them.
 
-Rule: what states nothing needs an authenticated user; public is always written
-out; a user that is not active may do nothing. A permission is a codename, a
-function of the request, ``AUTHENTICATED`` or ``PUBLIC``.
+A permission is a codename, a function of the request, ``AUTHENTICATED`` or ``PUBLIC``. Without one,
+a declaration requires an authenticated, active user.
 
-Why somebody may use a thing, or may not: the rule that decides, in words for the developer.
-
-Rule: whether is for the declaration alone to say; a reason stands beside its
-answer and is never asked in its place. It names groups, code and what is
-hidden: it is for the shell, and for the log under DEBUG, and is sent to nobody.
-
-The effective permission: what a caller may do with a thing, and what that lacks.
-
-Rule: one answer for lists, calls and challenges. Who lacks a permission - Django's, an object's,
-the project's own, an administrator's - is not told that the thing is there. Who lacks nothing but a
-scope that its client could be given is told so, and which.
+``decide`` returns a ``Decision``. Lists, calls, scope challenges, ``mcp_explain`` and the admin all
+use it, so an explanation cannot differ from what happens. A caller without a permission is not told
+that the declaration exists. A caller who lacks only a scope that the client can request is told
+which. The reason of a decision names groups and code, so it is never sent to a client.
 """
 
 from __future__ import annotations
@@ -22,7 +15,7 @@ from __future__ import annotations
 import enum
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from django.apps import apps
@@ -31,7 +24,7 @@ from django.contrib.auth import get_permission_codename
 from django.core.exceptions import PermissionDenied
 from django.utils.module_loading import import_string
 
-from ..auth import kill_switches, scopes
+from ..auth import scopes
 
 if TYPE_CHECKING:
     from django.db.models import Model
@@ -63,20 +56,6 @@ BACKEND_METHODS = (
 CODENAME_SIMILARITY = 0.7
 
 Permission = str | Access | Callable[["Request"], bool]
-
-
-def allows(permission: Permission, request: Request) -> bool:
-    """Whether ``request``'s user has ``permission``."""
-    if permission is PUBLIC:
-        return True
-    if not request.principal.is_authenticated:
-        return False
-    if permission is AUTHENTICATED:
-        return True
-    if isinstance(permission, str):
-        return bool(request.user.has_perm(permission))
-    assert callable(permission)
-    return truth(permission(request))
 
 
 def of_model(operation: str, model: type[Model]) -> str:
@@ -153,18 +132,114 @@ def _grants_others(path: str) -> bool:
     return any(not module.startswith("django.contrib.auth") for module in modules)
 
 
-@dataclass(frozen=True)
-class RuleDecision:
-    """Whether a rule lets somebody through, and which rule it is."""
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether a caller may use a declaration.
 
-    allows: bool
-    words: str
+    ``missing_scopes`` are the scopes to request if nothing else is missing. They include those that
+    the token already has, because a client requests all scopes of a token at once.
+    """
+
+    allowed: bool
+    # Called only by ``reason``: finding the group that grants a permission queries the database.
+    explain: Callable[[], str] = field(compare=False, repr=False)
+    missing_scopes: tuple[str, ...] = ()
+
+    @property
+    def reason(self) -> str:
+        """The rule that decided, for developers and administrators. May query the database."""
+        return self.explain()
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether the caller may know that the declaration exists."""
+        return self.allowed or bool(self.missing_scopes)
 
 
-NOBODY = RuleDecision(False, "nobody is signed in, and it is not mcp.PUBLIC")
+ANONYMOUS = Decision(False, lambda: "nobody is signed in, and it is not mcp.PUBLIC")
+FOR_EVERYBODY = Decision(True, lambda: "mcp.PUBLIC: it is for everybody")
+FOR_AUTHENTICATED = Decision(
+    True, lambda: "mcp.AUTHENTICATED: it is for everybody who is signed in"
+)
 
 
-# What is asked for, whoever asks.
+def decide(thing: Declaration, request: Request) -> Decision:
+    """Decide whether ``request``'s user may use ``thing`` with the scopes of their token."""
+    missing = thing.lacking(request)
+    if not missing:
+        return thing._decide(request)
+    needed = grantable(thing, request.principal.auth)
+    if not needed:
+        # The answer is no in any case. The permission is not checked, because that may query.
+        return Decision(False, lambda: _narrowed(thing._decide(request), missing, needed))
+    decision = thing._decide(request)
+    if not decision.allowed:
+        return decision
+    return Decision(False, lambda: _narrowed(decision, missing, needed), needed)
+
+
+def _narrowed(decision: Decision, missing: Iterable[str], needed: Sequence[str]) -> str:
+    """The reason for a token without the scopes ``missing``."""
+    if not decision.allowed:
+        return decision.reason
+    words = f"{decision.reason}, but its token is not good for {' and '.join(missing)}"
+    if needed:
+        return f"{words}: listed, and asked to get {' '.join(needed)}"
+    return f"{words}, and such a client cannot get more"
+
+
+def grantable(thing: Declaration, auth: Auth | None) -> tuple[str, ...]:
+    """Return the scopes by which a client of this token could use ``thing``, or an empty tuple.
+
+    Only a token that an authorization server gave to an application can get more scopes.
+    """
+    if auth is None or auth.application is None:
+        return ()
+    return scopes.to_ask(auth.scopes, thing.scopes) or ()
+
+
+# Decisions of one rule.
+
+
+def decide_permission(permission: Permission, request: Request) -> Decision:
+    """Decide whether ``request``'s user has ``permission``."""
+    if permission is PUBLIC:
+        return FOR_EVERYBODY
+    if not request.principal.is_authenticated:
+        return ANONYMOUS
+    if permission is AUTHENTICATED:
+        return FOR_AUTHENTICATED
+    if isinstance(permission, str):
+        return decide_codenames([permission], request)
+    assert callable(permission)
+    return decided_by(function(permission), permission(request))
+
+
+def decide_codenames(names: Sequence[str], request: Request) -> Decision:
+    """Decide whether ``request``'s user has at least one of Django's permissions ``names``."""
+    user = request.user
+    granted = next(filter(user.has_perm, names), None)
+    if granted is not None:
+        return Decision(True, lambda: _granted(user, granted))
+    return Decision(False, lambda: "lacks " + " and ".join(map(str, names)) + _but(user, names))
+
+
+def decided_by(code: str, answer: Any) -> Decision:
+    """Return the decision that the project's ``code`` made. Raise ``TypeError`` for a coroutine."""
+    allowed = truth(answer)
+    return Decision(allowed, lambda: f"{code} says {'yes' if allowed else 'no'}")
+
+
+def switched_off(mark: str) -> Decision:
+    """Return the decision about what an administrator has switched off."""
+    return Decision(False, lambda: f"an administrator has switched off {mark}, or the server")
+
+
+def _granted(user: Any, name: str) -> str:
+    return f"{name}: {', '.join(sources(user, name)) or 'has_perm() says so'}"
+
+
+# The declared rules as text, for every user.
 
 
 def rule_of(thing: Declaration) -> str:
@@ -200,47 +275,6 @@ def method_of(thing: Any, name: str) -> str:
     """A method, with the class that the project wrote it in."""
     owner = next(kind for kind in type(thing).__mro__ if name in vars(kind))
     return f"{name}() of {path(owner)}"
-
-
-# What decides for a request.
-
-
-def reason_of(thing: Declaration, request: Request) -> RuleDecision:
-    """Why ``thing`` admits ``request``'s user, or does not."""
-    if thing.permission is not PUBLIC and not request.principal.is_authenticated:
-        return NOBODY
-    if not thing._permission_is_declared:
-        return said(method_of(thing, "has_permission"), thing.has_permission(request))
-    return reason(thing.permission, request)
-
-
-def reason(permission: Permission, request: Request) -> RuleDecision:
-    """Why ``request``'s user, who is signed in, has ``permission`` or has not."""
-    if permission is PUBLIC:
-        return RuleDecision(True, "mcp.PUBLIC: it is for everybody")
-    if permission is AUTHENTICATED:
-        return RuleDecision(True, "mcp.AUTHENTICATED: it is for everybody who is signed in")
-    if isinstance(permission, str):
-        return codenames([permission], request)
-    assert callable(permission)
-    return said(function(permission), permission(request))
-
-
-def said(who: str, answer: Any) -> RuleDecision:
-    """What code of the project answered."""
-    allows = truth(answer)
-    return RuleDecision(allows, f"{who} says {'yes' if allows else 'no'}")
-
-
-def codenames(names: Sequence[str], request: Request) -> RuleDecision:
-    """Why ``request``'s user has one of these permissions, or none."""
-    user = request.user
-    for name in names:
-        if user.has_perm(name):
-            return RuleDecision(
-                True, f"{name}: {', '.join(sources(user, name)) or 'has_perm() says so'}"
-            )
-    return RuleDecision(False, "lacks " + " and ".join(map(str, names)) + _but(user, names))
 
 
 def _but(user: Any, names: Sequence[str]) -> str:
@@ -295,63 +329,3 @@ def _exists(name: str) -> bool:
 
     app, _, codename = name.partition(".")
     return Permission.objects.filter(content_type__app_label=app, codename=codename).exists()
-
-
-@dataclass(frozen=True, slots=True)
-class ScopeDecision:
-    """Whether a thing ``may_use``; if not, the scopes ``needed`` by which it might be.
-
-    Those are all that the thing asks for, also such as the token has.
-    """
-
-    may_use: bool
-    needed: tuple[str, ...] = ()
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the caller is told that the thing is there."""
-        return self.may_use or bool(self.needed)
-
-
-ALLOWED, UNKNOWN = ScopeDecision(True), ScopeDecision(False)
-
-
-def effective(thing: Declaration, request: Request) -> ScopeDecision:
-    """What ``request``'s user may do with ``thing``, as a client of the request's token."""
-    if not thing.lacking(request):
-        return ALLOWED if thing.allows(request) else UNKNOWN
-    needed = grantable(thing, request.principal.auth)
-    if not needed or not thing.allows(request):
-        return UNKNOWN
-    return ScopeDecision(False, needed)
-
-
-def decision(thing: Declaration, request: Request) -> RuleDecision:
-    """Which rule decides, in words for people who may know of everything; as ``effective`` does."""
-    for one in (thing, *thing.rests_on):
-        if kill_switches.is_off(request.server.name, one.mark) and not thing.allows(request):
-            return RuleDecision(
-                False, f"an administrator has switched off {one.mark}, or the server"
-            )
-    permission = thing.reason(request)
-    missing = thing.lacking(request)
-    if not permission.allows or not missing:
-        return permission
-    return RuleDecision(False, f"{permission.words}, but {_narrow(thing, request, missing)}")
-
-
-def _narrow(thing: Declaration, request: Request, missing: Iterable[str]) -> str:
-    words = f"its token is not good for {' and '.join(missing)}"
-    if needed := grantable(thing, request.principal.auth):
-        return f"{words}: listed, and asked to get {' '.join(needed)}"
-    return f"{words}, and such a client cannot get more"
-
-
-def grantable(thing: Declaration, auth: Auth | None) -> tuple[str, ...]:
-    """The scopes to ask for by which a client of this token could use ``thing``; nothing if none.
-
-    Only what an authorization server gave to an application can be asked for again.
-    """
-    if auth is None or auth.application is None:
-        return ()
-    return scopes.to_ask(auth.scopes, thing.scopes) or ()

@@ -163,7 +163,7 @@ def _visible_keys(
     keys = {_key(resource, row) for row in rows}
     saved = [key if len(key) > 1 else key[0] for key in keys if None not in key]
     # Whoever may not use the resource is not asked about in get_queryset: it may need a user.
-    if not saved or not resource.allows(request):
+    if not saved or not resource._decide(request).allowed:
         return
     # In the database that the row is from: a replica may not have what this call has written.
     queryset = resource.get_queryset(request).using(using)

@@ -26,7 +26,7 @@ from .cursors import digest, opened, seal
 from .declaration import Declaration
 from .fields.keys import key_value, or_uri
 from .outputs import Output
-from .permissions import RuleDecision
+from .permissions import Decision
 from .resources import Resource
 from .tools import Tool
 
@@ -59,8 +59,12 @@ class ModelRowsDeclaration(Declaration):
     def is_public(self) -> bool:
         return self._resource.is_public
 
-    def has_permission(self, request: Request) -> bool:
-        return self._resource.allows(request)
+    @property
+    def is_free(self) -> bool:
+        return False
+
+    def _decide_permission(self, request: Request) -> Decision:
+        return self._resource._decide(request)
 
     @property
     def rests_on(self) -> Iterable[Declaration]:
@@ -68,9 +72,6 @@ class ModelRowsDeclaration(Declaration):
 
     def _own_scopes(self) -> tuple[str, ...]:
         return ()
-
-    def reason(self, request: Request) -> RuleDecision:
-        return self._resource.reason(request)
 
     @property
     def rule(self) -> str:

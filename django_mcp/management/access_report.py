@@ -1,9 +1,8 @@
 """
 Who may use what on a server, and which rule decides, for commands and the admin.
 
-Whether something may be used is decided by the same effective permission as for clients. The reason
-is given in addition. It distinguishes hidden from missing things, so it is for people who run the
-server, never for clients.
+The decision is the one that clients get. Its reason distinguishes hidden from missing things, so it
+is for people who run the server, never for clients.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from ..auth.principal import Auth
-from ..declarations.permissions import decision, effective
+from ..declarations.permissions import decide
 
 if TYPE_CHECKING:
     from ..declarations.declaration import Declaration
@@ -71,7 +70,8 @@ def access_report(
 def _decided(thing: Declaration, request: Request) -> tuple[bool, str]:
     """Return the decision and its reason. The project's code may raise in either."""
     try:
-        return effective(thing, request).may_use, decision(thing, request).words
+        decision = decide(thing, request)
+        return decision.allowed, decision.reason
     except Exception as error:
         failed = f"{type(error).__name__}: {error}"
         return False, f"{thing.rule} fails, and with it every list: {failed}"

@@ -355,6 +355,6 @@ def _is_challenge(credentials: Credentials) -> bool:
     return by_hash and bool(CHALLENGE.fullmatch(credentials.get("code_challenge") or ""))
 
 
-# A key of request.META that marks requests at our view. Clients cannot set it by a header, because
-# headers have the prefix HTTP_ there.
-OUR_VIEW = "mcp.oauth.view"
+# Keys of request.META that mark requests at our authorization view and at our token view. Clients
+# cannot set them by a header, because headers have the prefix HTTP_ there.
+OUR_VIEW, OUR_TOKEN_VIEW = "mcp.oauth.view", "mcp.oauth.token_view"

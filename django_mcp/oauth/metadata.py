@@ -7,12 +7,15 @@ no OpenID document.
 
 from __future__ import annotations
 
+import re
+
 from oauth2_provider.settings import oauth2_settings
 
-from ..verifiers.protected_resource import Document, endpoint, listed, published, served
+from ..verifiers.protected_resource import Document, endpoint, is_server_path, listed, published
 from .conf import ASSERTION_ALGORITHMS, SECRETS, issuer, settings
 from .scopes import default_scopes
 
+PATH = ".well-known/oauth-authorization-server"
 # Paths below the issuer, by the member of the document.
 ENDPOINTS = {
     "authorization_endpoint": "oauth/authorize",
@@ -74,15 +77,25 @@ def nothing(suffix: str) -> Document | None:
     return None
 
 
-class NoOpenID:
-    """Path converter: all URLs of an OpenID document, unless the project serves one."""
+OPENID = ".well-known/openid-configuration"
 
-    regex = r"(?:.+/)?\.well-known/openid-configuration(?:/.*)?"
+
+class NoOpenID:
+    """Path converter: OpenID documents of the site and of MCP servers, unless the project has one.
+
+    Documents below or of other paths do not match: they may be the project's own.
+    """
+
+    regex = rf"(?:.+/)?{re.escape(OPENID)}(?:/.*)?"
 
     def to_python(self, value: str) -> str:
         """Raise ``ValueError`` if the project has OpenID, so that Django tries the next route."""
         if oauth2_settings.OIDC_ENABLED:
             raise ValueError("The project has an OpenID document of its own.")
+        above, _, below = value.partition(OPENID)
+        ends = (above.removesuffix("/"), below.removeprefix("/").removesuffix("/"))
+        if not all(path == "" or is_server_path(path) for path in ends):
+            raise ValueError("That is no server.")
         return value
 
     def to_url(self, value: str) -> str:
@@ -98,8 +111,7 @@ class BelowServer:
     regex = r".+/\.well-known/oauth-(?:authorization-server|protected-resource)(?:/.*)?"
 
     def to_python(self, value: str) -> str:
-        above = value.partition("/.well-known/")[0]
-        if above not in {server.path.strip("/") for server in served().values()}:
+        if not is_server_path(value.partition("/.well-known/")[0]):
             raise ValueError("That is below no server.")
         return value
 

@@ -23,6 +23,7 @@ from oauth2_provider.generators import generate_client_secret
 from oauth2_provider.models import get_application_model
 
 from ..runtime import address_probe
+from ..verifiers.external_tokens import OWN_PREFIX
 from . import client_authentication, client_metadata, registration_rates, stale_clients
 from .client_metadata import ClientMetadata, MetadataError
 from .conf import settings
@@ -161,7 +162,8 @@ def _register(said: ClientMetadata, address: str) -> tuple[ClientProfile, str]:
 
     Every client has a random secret in the database, because an empty one could be guessed.
     """
-    model, secret = get_application_model(), generate_client_secret()
+    # With the prefix, a secret that is sent as a bearer token is not sent to an external issuer.
+    model, secret = get_application_model(), OWN_PREFIX + generate_client_secret()
     told = said.auth_method in client_metadata.WITH_SECRET
     public = said.auth_method == client_metadata.NONE
     with transaction.atomic(using=router.db_for_write(model), savepoint=False):

@@ -16,6 +16,8 @@ from django.views.decorators.debug import sensitive_post_parameters
 from oauth2_provider import views
 from oauth2_provider.models import get_access_token_model
 
+from .authorization_request import OUR_TOKEN_VIEW
+
 DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
 SEVERAL = {"resource"}  # parameters that may be repeated (RFC 8707, 2)
 RETRY_AFTER_SECONDS = 10  # seconds, the Retry-After of a 503
@@ -43,6 +45,7 @@ class TokenView(views.TokenView):  # type: ignore[misc]
     """The token endpoint, instead of django-oauth-toolkit's view."""
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        request.META[OUR_TOKEN_VIEW] = True
         try:
             response = _refused(request, OF_TOKENS) or super().post(request, *args, **kwargs)
         except get_access_token_model().DoesNotExist:

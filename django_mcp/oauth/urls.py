@@ -12,7 +12,7 @@ from typing import Any
 from django.urls import path, re_path, register_converter
 
 from ..runtime.view_limits import closes_connections, limits_body
-from ..verifiers.protected_resource import PATTERN, cors, protected_resource
+from ..verifiers.protected_resource import PATH, cors, protected_resource, well_known
 from . import metadata
 from .authorize import MCPAuthorizationView
 from .connected_apps import ConnectionsView
@@ -31,12 +31,8 @@ register, revoke, token = (
     for view in (RegistrationView, RevokeTokenView, TokenView)
 )
 urlpatterns: list[Any] = [
-    re_path(
-        r"^\.well-known/oauth-authorization-server(?P<suffix>/.*)?\Z",
-        metadata.authorization_server,
-        name="authorization-server",
-    ),
-    re_path(PATTERN, protected_resource, name="protected-resource"),
+    *well_known(metadata.PATH, metadata.authorization_server, "authorization-server"),
+    *well_known(PATH, protected_resource, "protected-resource"),
     path("<no-openid:suffix>", metadata.nothing, name="openid-configuration"),
     path("<below-server:suffix>", metadata.nothing, name="metadata-below-a-server"),
     re_path(r"^oauth/authorize/?$", authorize, name="authorize"),

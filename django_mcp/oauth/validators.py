@@ -23,7 +23,7 @@ from ..auth.networks import HALF_DIGEST_LENGTH
 from ..auth.scopes import offered
 from . import client_authentication, registration_rates
 from .authorization_codes import S256, CodeRedemption
-from .authorization_request import OUR_VIEW
+from .authorization_request import OUR_TOKEN_VIEW, OUR_VIEW
 from .client_authentication import PrivateKeyJWT, TooManyAttempts, is_right
 from .client_registry import list_used
 from .models import MAX_CLIENT_ID_LENGTH, ClientProfile
@@ -77,8 +77,9 @@ class MCPOAuth2Validator(PrivateKeyJWT, CodeRedemption, RefreshTokenRotation):
             logger.warning(
                 "Too many wrong secrets of an OAuth client: client_id=%s", request.client_id
             )
-            # Only the token endpoint handles exceptions here. Other endpoints send no grant_type.
-            if not request.grant_type:
+            # Only our token view turns the exception into a response. The parameter grant_type does
+            # not tell: clients may send it to any endpoint.
+            if not request.headers.get(OUR_TOKEN_VIEW):
                 return False
             words = "There were too many wrong secrets. Try again in a minute."
             raise errors.TemporarilyUnavailableError(words, status_code=503) from None

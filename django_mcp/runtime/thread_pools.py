@@ -8,7 +8,9 @@ A job runs in a copy of its caller's context, so that a language or time zone th
 does not leak into the next. ``environment().run_job`` runs it, which closes broken connections. If
 the queue of the pool is full, ``Busy`` is raised before the job has any effect. A cancelled caller
 stops its job from starting, or waits for its end. One owner gets at most three quarters of the
-threads and of the queue. Stuck threads cannot be stopped, so they are counted and reported.
+threads and of the queue. An owner within another gets three quarters of that: all anonymous clients
+together are one owner, and each of their networks is an owner within it. Stuck threads cannot be
+stopped, so they are counted and reported.
 """
 
 from __future__ import annotations
@@ -85,7 +87,9 @@ class ThreadPool:
         self._lock = threading.Lock()
         self._pending = 0  # jobs that run or wait
         self._jobs_by_owner: Counter[str] = Counter()  # the same, of each owner
-        # Jobs of owners that have their share of the threads.
+        self._running_by_owner: Counter[str] = Counter()  # those that were given to the threads
+        self._running: set[Future[Any]] = set()  # their futures
+        # Jobs of owners that have their share of the threads, by the widest owner.
         self._waiting: defaultdict[str, deque[QueuedJob]] = defaultdict(deque)
         self._started: dict[object, float] = {}  # start times of running jobs (monotonic clock)
         self._was_ready = True
@@ -95,13 +99,16 @@ class ThreadPool:
 
         If it is cancelled, it returns when the job has ended, or can no longer start.
         """
-        return await self._run("", partial(function, *args, **kwargs))
+        return await self._run((), partial(function, *args, **kwargs))
 
-    async def run_for(self, owner: str, function: Callable[[], T]) -> T:
-        """Do the same for an owner, whose jobs together get a share of the threads."""
-        return await self._run(owner or "nobody", function)
+    async def run_for(self, owners: str | tuple[str, ...], function: Callable[[], T]) -> T:
+        """Do the same for an owner, whose jobs together get a share of the threads.
 
-    async def _run(self, owner: str, function: Callable[[], T]) -> T:
+        Of several owners each is within the one before (``Principal.limit_keys``).
+        """
+        return await self._run((owners,) if isinstance(owners, str) else owners, function)
+
+    async def _run(self, owners: tuple[str, ...], function: Callable[[], T]) -> T:
         # Acquired once, by the thread that starts the job or by a cancel, whichever comes first.
         # Without it a job could start after its cancelled caller has returned.
         claim = threading.Lock()
@@ -112,7 +119,7 @@ class ThreadPool:
                 return None  # cancelled before it started
             return context.run(_run_in_context, context, function)
 
-        future = asyncio.wrap_future(self._submit(job, owner))
+        future = asyncio.wrap_future(self._submit(job, owners))
         try:
             # Without ``shield`` a cancel would reach the future, which could not be awaited below.
             outcome = await asyncio.shield(future)
@@ -132,7 +139,7 @@ class ThreadPool:
         without background services.
         """
         if environment().has_background_services:
-            self._submit(partial(_run_unattended, function), owner)
+            self._submit(partial(_run_unattended, function), (owner,) if owner else ())
 
     def wait(self, function: Callable[[], T], seconds: float) -> T:
         """Run ``function`` and block this thread for its result. Raise ``TimeoutError``."""
@@ -142,25 +149,30 @@ class ThreadPool:
         """Run ``function`` and return its future. Raise ``Busy``."""
         return self._submit(partial(_run_job, function))
 
-    def _submit(self, job: Callable[[], T], owner: str = "") -> Future[T]:
-        """Queue a job. Raise ``Busy`` if the pool is full, or the owner's share of it."""
+    def _submit(self, job: Callable[[], T], owners: tuple[str, ...] = ()) -> Future[T]:
+        """Queue a job. Raise ``Busy`` if the pool is full, or an owner's share of it."""
         size = self._size()
         with self._lock:
             room = size + self._queue()
-            if self._pending >= room or (owner and self._jobs_by_owner[owner] >= _share(room)):
+            if self._pending >= room or _have_share(self._jobs_by_owner, owners, room):
                 raise Busy(Busy.__doc__)
-            if owner and self._jobs_by_owner[owner] >= _share(size):
+            if _have_share(self._running_by_owner, owners, size):
                 future: Future[T] = Future()
-                self._waiting[owner].append(QueuedJob(future, job))
+                self._waiting[owners[0]].append(QueuedJob(future, job, owners))
             else:
                 future = self._threads().submit(self._timed, job)
+                self._note_running(future, owners)
             self._pending += 1
-            self._jobs_by_owner[owner] += 1
+            self._jobs_by_owner.update(owners)
         # Without the lock: a job that has already ended calls ``_done`` here, which takes it.
-        future.add_done_callback(partial(self._done, owner))
+        future.add_done_callback(partial(self._done, owners))
         if 3 * len(self._started) >= size:
             self._warn_if_stuck()
         return future
+
+    def _note_running(self, future: Future[Any], owners: tuple[str, ...]) -> None:
+        self._running.add(future)
+        self._running_by_owner.update(owners)
 
     def _threads(self) -> ThreadPoolExecutor:
         if self._executor is None:
@@ -179,26 +191,34 @@ class ThreadPool:
         finally:
             del self._started[mark]
 
-    def _done(self, owner: str, future: Future[Any]) -> None:
+    def _done(self, owners: tuple[str, ...], future: Future[Any]) -> None:
         with self._lock:
             self._pending -= 1
-            self._jobs_by_owner[owner] -= 1
-            if not self._jobs_by_owner[owner]:
-                del self._jobs_by_owner[owner]
-            following = self._next(owner)
+            # The operator drops counts of 0, so that the counters do not grow with each owner.
+            self._jobs_by_owner -= Counter(owners)
+            if future in self._running:
+                self._running.remove(future)
+                self._running_by_owner -= Counter(owners)
+            following = self._next(owners)
             if following is None:
                 return
+            self._note_running(following.future, following.owners)
             started = self._threads().submit(self._timed, following.run)
         started.add_done_callback(following.follow)
 
-    def _next(self, owner: str) -> QueuedJob | None:
-        """Remove and return the next waiting job of an owner, or None."""
-        if owner not in self._waiting:
+    def _next(self, owners: tuple[str, ...]) -> QueuedJob | None:
+        """Remove and return the first waiting job of the widest owner that may run, or None."""
+        waiting = self._waiting.get(owners[0]) if owners else None
+        if waiting is None:
             return None
-        job = self._waiting[owner].popleft()
-        if not self._waiting[owner]:
-            del self._waiting[owner]
-        return job
+        size = self._size()
+        for job in waiting:
+            if not _have_share(self._running_by_owner, job.owners, size):
+                waiting.remove(job)
+                if not waiting:
+                    del self._waiting[owners[0]]
+                return job
+        return None
 
     def shutdown(self, *, wait: bool = True) -> None:
         """Cancel the waiting jobs and end the threads. The next job starts new ones."""
@@ -231,12 +251,13 @@ class ThreadPool:
             logger.warning(message, self.stuck(), self.name, STUCK_SECONDS)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class QueuedJob:
     """A job that waits because its owner has its share of the threads."""
 
     future: Future[Any]
     job: Callable[[], Any]
+    owners: tuple[str, ...]
 
     def follow(self, started: Future[None]) -> None:
         """Cancel the job if the pool was shut down after it was submitted."""
@@ -251,9 +272,13 @@ class QueuedJob:
                 self.future.set_exception(error)
 
 
-def _share(of: int) -> int:
-    """Return how many of ``of`` one owner may have."""
-    return max(1, of * 3 // 4)
+def _have_share(jobs: Counter[str], owners: tuple[str, ...], of: int) -> bool:
+    """Whether one of ``owners`` has its share of ``of``. Each share is of the one before."""
+    for owner in owners:
+        of = max(1, of * 3 // 4)
+        if jobs[owner] >= of:
+            return True
+    return False
 
 
 def _run_in_context(context: contextvars.Context, function: Callable[[], T]) -> Outcome[T]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from django.db import DatabaseError, transaction
 from django.db.models import F, Q
 
-from ..auth.networks import SITE_BITS, network_digest
+from ..auth.networks import client_network
 from ..conf import settings
 from ..exceptions import Busy
 from ..models import DONE, Ask, Call, Event, Session, Step, Stream, Subscription
@@ -57,7 +57,7 @@ def create(
     Anonymous sessions are counted by the network of their ``remote`` address. Otherwise one
     anonymous client could use up the limit for all others.
     """
-    network = "" if owner else network_digest(remote, SITE_BITS, "session.network")
+    network = "" if owner else client_network(remote)
     if _has_too_many(owner, network) and not _reaped(owner, network):
         raise Busy("There are too many sessions. End one, or try again later.")
     id, now = id or new_id(), databases.now()

@@ -147,11 +147,26 @@ class Peer:
     def take(self, message: Any, about: Id | None = None, status: int | None = None) -> None:
         for one in message if isinstance(message, list) else [message]:
             id = one.get("id")
+            if id is None and about is None and "error" in one:
+                self._fail_waiting(one, status)
+                continue
             waiting = self._waiting.get(about if id is None and about is not None else id or "")
             method = None if waiting is None or "method" in one else waiting.method
             self._safely(self.heard, one, method)
             self._safely(self._sort, one, waiting, status)
         self._arrived.set()
+
+    def _fail_waiting(self, error: JSON, status: int | None) -> None:
+        """Fail all requests that wait, for an error without an id.
+
+        The server could not read a message, so it does not know which request the error answers.
+        """
+        self._safely(self.heard, error, None)
+        waiting = [one for one in self._waiting.values() if not one.response.done()]
+        for one in waiting:
+            # A listen was read long ago, unless it is the only request.
+            if one.method != "subscriptions/listen" or len(waiting) == 1:
+                one.response.set_result(error | {"status": status})
 
     def _safely(self, step: Callable[..., None], *args: Any) -> None:
         try:

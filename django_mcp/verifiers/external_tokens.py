@@ -122,7 +122,7 @@ def principal_key(issuer: str, claims: Claims) -> str:
     return f"issuer-{hashlib.sha256(named.encode()).hexdigest()[:40]}"
 
 
-PERSONAL = "mcp_"  # prefix of personal access tokens
+OWN_PREFIX = "mcp_"  # of personal access tokens and client secrets that this site issues
 TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # b64token of RFC 6750, section 2.1
 COMPACT = re.compile(r"[A-Za-z0-9_-]+\.([A-Za-z0-9_-]+)\.[A-Za-z0-9_-]+")
 
@@ -143,7 +143,7 @@ def _decoded(text: str) -> bytes:
 
 def is_of_others(token: str, issuer: str) -> bool:
     """Whether a token plainly is not of ``issuer``. Then it must not be sent to that issuer."""
-    if token.startswith(PERSONAL) or not TOKEN.fullmatch(token):
+    if token.startswith(OWN_PREFIX) or not TOKEN.fullmatch(token):
         return True
     return bool((claims_of(token) or {}).get("iss", issuer) != issuer)
 

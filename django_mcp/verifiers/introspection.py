@@ -21,6 +21,7 @@ from urllib.parse import quote_plus
 from django.apps import apps
 from django.core.exceptions import ImproperlyConfigured
 from django.db import router
+from django.db.models import Model
 from django.utils import timezone
 
 from ..exceptions import Busy
@@ -101,7 +102,7 @@ class IntrospectedTokens(ExternalTokens):
         if (kept := self._memory.get(digest)) is not None:
             return kept
         # One that our own verifier refused may still be good for another server or another API.
-        if await threads.lookups.run(is_issued_here, digest):
+        if await threads.lookups.run(is_issued_here, token, digest):
             return {"active": False}
         # Another request may have been answered while this one looked that up.
         if (kept := self._memory.get(digest)) is not None:
@@ -122,17 +123,29 @@ class IntrospectedTokens(ExternalTokens):
         return answer
 
 
-def is_issued_here(digest: str) -> bool:
-    """Whether django-oauth-toolkit has a token with this SHA-256, of whatever kind or state."""
+def is_issued_here(token: str, digest: str) -> bool:
+    """Whether this site issued this secret, of whatever kind or state.
+
+    A client may send an authorization code, a refresh token or a device code as a bearer token by
+    mistake. The issuer could redeem it. ``digest`` is its SHA-256.
+    """
     if not apps.is_installed("oauth2_provider"):
         return False
-    from oauth2_provider.models import get_access_token_model, get_refresh_token_model
+    from oauth2_provider import models
 
-    models = (get_access_token_model(), get_refresh_token_model())
+    stored: list[tuple[type[Model], dict[str, str]]] = [
+        (models.get_access_token_model(), {"token_checksum": digest}),
+        (models.get_refresh_token_model(), {"token_checksum": digest}),
+        (models.get_grant_model(), {"code": token}),
+        (models.get_device_grant_model(), {"device_code": token}),
+    ]
+    if apps.is_installed("django_mcp.oauth"):
+        # The row of a redeemed code is deleted. Redeeming it again would revoke its tokens.
+        stored.append((apps.get_model("django_mcp_oauth", "RedeemedCode"), {"digest": digest}))
     # Use the primary database: a lagging replica does not have a token that was just issued.
     return any(
-        one._default_manager.using(router.db_for_write(one)).filter(token_checksum=digest).exists()
-        for one in models
+        one._default_manager.using(router.db_for_write(one)).filter(**lookup).exists()
+        for one, lookup in stored
     )
 
 

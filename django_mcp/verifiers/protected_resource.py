@@ -16,7 +16,6 @@ may read or submit that page.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from urllib.parse import urlsplit
 
 from django.contrib.auth.decorators import login_not_required
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.urls import URLPattern, path, register_converter
 from django.utils.encoding import escape_uri_path
 
 from ..auth.principal import IssuingVerifier, verifiers
@@ -160,7 +160,46 @@ def canonical(uri: str) -> str | None:
 
 
 PATH = ".well-known/oauth-protected-resource"
-PATTERN = rf"^{re.escape(PATH)}(?P<suffix>/.*)?\Z"
+
+
+def is_server_path(path: str) -> bool:
+    """Whether this is the path of an MCP server, with or without the mount point.
+
+    It has no slash at its start or end.
+    """
+    escaped = escape_uri_path(path)
+    return any(
+        escaped in (escape_uri_path(server.path), urlsplit(name).path.removeprefix("/"))
+        for name, server in served().items()
+    )
+
+
+class ServerSuffix:
+    """Path converter for what follows a well-known path: a slash, or the path of an MCP server.
+
+    Any other suffix does not match, because it may be of a document of the project itself.
+    """
+
+    regex = r"/.*"
+
+    def to_python(self, value: str) -> str:
+        if value != "/" and not is_server_path(value.removeprefix("/").removesuffix("/")):
+            raise ValueError("That is no server.")
+        return value
+
+    def to_url(self, value: str) -> str:
+        return value
+
+
+register_converter(ServerSuffix, "mcp-server-suffix")
+
+
+def well_known(place: str, view: View, name: str) -> list[URLPattern]:
+    """Return the URL patterns of a metadata document."""
+    return [
+        path(place, view, name=name),
+        path(f"{place}<mcp-server-suffix:suffix>", view, name=f"{name}-of-server"),
+    ]
 
 
 def resource_metadata_url(server: Server) -> str:

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.urls import re_path
-
-from .protected_resource import PATTERN, protected_resource
+from .protected_resource import PATH, protected_resource, well_known
 
 app_name = "django_mcp_verifiers"
-urlpatterns: list[Any] = [re_path(PATTERN, protected_resource, name="protected-resource")]
+urlpatterns: list[Any] = well_known(PATH, protected_resource, "protected-resource")

@@ -310,7 +310,9 @@ def page(request: HttpRequest, server: Server) -> HttpResponse:
     """
     asked = Request(principal(request), server, host=request.get_host())
     with surrounded(asked):
-        is_allowed = server.page is not None and permissions.allows(server.page, asked)
+        is_allowed = (
+            server.page is not None and permissions.decide_permission(server.page, asked).allowed
+        )
     if not is_allowed:
         return _sent_away(request, asked)
     return _dressed(*_rendered(context(request, asked)))

@@ -29,13 +29,7 @@ from django_mcp.auth import kill_switches
 from django_mcp.auth.principal import Auth, Principal, anonymous
 from django_mcp.bridges.forms import FormTool
 from django_mcp.bridges.views import ViewTools
-from django_mcp.declarations.permissions import (
-    ALLOWED,
-    UNKNOWN,
-    ScopeDecision,
-    effective,
-    grantable,
-)
+from django_mcp.declarations.permissions import Decision, decide, grantable
 from django_mcp.declarations.request import Request
 from django_mcp.models import Switch
 from tests.client import Client, RpcError
@@ -44,6 +38,13 @@ from tests.shop.models import Company, Customer, Invoice, Note
 from .world import right
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
+
+
+def refused(*missing_scopes: str) -> Decision:
+    return Decision(False, str, missing_scopes)
+
+
+ALLOWED, UNKNOWN = Decision(True, str), refused()
 
 # What is exposed.
 
@@ -264,13 +265,13 @@ def user(lacks: str | None) -> Any:
     return User.objects.get(pk=made.pk)
 
 
-def expected(row: Row, lacks: str | None, token: str) -> ScopeDecision:
+def expected(row: Row, lacks: str | None, token: str) -> Decision:
     """The rule."""
     if lacked(lacks) & set(row.asks):
         return UNKNOWN
     if token in GOOD or not row.needs:
         return ALLOWED
-    return ScopeDecision(False, row.ask) if token in ASKING else UNKNOWN
+    return refused(*row.ask) if token in ASKING else UNKNOWN
 
 
 def things(catalog: Any) -> dict[tuple[str, str], Any]:
@@ -293,18 +294,18 @@ def test_the_effective_permission(server, lacks, token):
     catalog, principal = expose(server), Principal(user(lacks), auth_of(token))
     with offering(token):
         request = Request(principal, server)
-        found = {key: effective(thing, request) for key, thing in things(catalog).items()}
+        found = {key: decide(thing, request) for key, thing in things(catalog).items()}
         admitted = {key for key, thing in things(catalog).items() if thing.admits(request)}
     assert found == {key: expected(row, lacks, token) for key, row in ROWS.items()}
-    assert admitted == {key for key, one in found.items() if one.may_use}
+    assert admitted == {key for key, one in found.items() if one.allowed}
 
 
 @pytest.mark.parametrize("token", TOKENS)
-def test_nobody_may_use_but_what_is_for_all_whatever_their_token_says(server, token):
+def test_nobody_allowed_but_what_is_for_all_whatever_their_token_says(server, token):
     catalog, principal = expose(server), Principal(anonymous().user, auth_of(token))
     with offering(token):
         request = Request(principal, server)
-        found = {key: effective(thing, request) for key, thing in things(catalog).items()}
+        found = {key: decide(thing, request) for key, thing in things(catalog).items()}
     assert found == {key: UNKNOWN if row.needs else ALLOWED for key, row in ROWS.items()}
 
 
@@ -313,7 +314,7 @@ def test_who_is_not_active_is_nobody(server):
     with offering("covering"):
         request = Request(Principal(boss, auth_of("covering")), server)
         for key, thing in things(expose(server)).items():
-            assert effective(thing, request) == (UNKNOWN if ROWS[key].needs else ALLOWED)
+            assert decide(thing, request) == (UNKNOWN if ROWS[key].needs else ALLOWED)
 
 
 @pytest.mark.parametrize("token", TOKENS)
@@ -326,12 +327,12 @@ def test_what_an_administrator_switched_off_is_there_for_nobody(server, token):
             switch = Switch.objects.create(server=server.name, thing=off.mark)
             kill_switches.look()
             request = Request(principal, server)
-            found = {one for one, thing in every.items() if effective(thing, request).is_known}
+            found = {one for one, thing in every.items() if decide(thing, request).is_listed}
             gone = {one for one, thing in every.items() if thing.mark == off.mark}
             resting = {one for one in every if off in _seen_through(every[one])}
             assert found & (gone | resting) == set() and key in gone
             for one in every.keys() - gone - resting:
-                assert effective(every[one], request) == expected(ROWS[one], None, token), one
+                assert decide(every[one], request) == expected(ROWS[one], None, token), one
             switch.delete()
 
 
@@ -456,12 +457,12 @@ def test_what_is_listed_and_what_can_be_done(server, hold, world, lacks, token):
         shown = listed(client)
         for (line, name), row in ROWS.items():
             wanted = expected(row, lacks, token)
-            assert ((line, name) in shown) == wanted.is_known, name
+            assert ((line, name) in shown) == wanted.is_listed, name
             world.company = Company.objects.create(name=f"Spare {line} {name}")
             words = tried(client, line, name, world)
-            if wanted.needed:
-                assert needs_said(words) == wanted.needed, (name, words)
-            elif not wanted.may_use:
+            if wanted.missing_scopes:
+                assert needs_said(words) == wanted.missing_scopes, (name, words)
+            elif not wanted.allowed:
                 assert words == UNHEARD[line], (name, words)
             elif lacks == VIEW and name in BINDING:  # what they are used with is another matter
                 assert words != "done", name
@@ -497,7 +498,7 @@ def test_a_hidden_row_is_a_missing_one_whatever_the_token(server, hold, world, l
             world.company = SimpleNamespace(pk=pk)
             answers.append(tried(client, line, name, world).replace(str(pk), "KEY"))
     assert answers[0] == answers[1] != "done"
-    assert needs_said(answers[0]) == (wanted.needed or None)
+    assert needs_said(answers[0]) == (wanted.missing_scopes or None)
     assert Company.objects.get(pk=hidden.pk).name == "Hidden"
 
 
@@ -542,7 +543,7 @@ def test_what_the_token_has_is_named_with_what_it_lacks(server):
     with offering("covering"):
         auth = Auth(frozenset({"view"}), APPLICATION)
         request = Request(Principal(user(None), auth), server)
-        assert effective(catalog.tools["update_company"], request).needed == ("change", "view")
+        assert decide(catalog.tools["update_company"], request).missing_scopes == ("change", "view")
 
 
 def test_permission_is_not_asked_where_no_scope_can_be_had(server):
@@ -557,7 +558,7 @@ def test_permission_is_not_asked_where_no_scope_can_be_had(server):
     for token in ("not covering, not offered", "not covering, of no application"):
         with offering(token):
             request = Request(Principal(user(None), auth_of(token)), server)
-            assert effective(thing, request) is UNKNOWN
+            assert decide(thing, request) == UNKNOWN
         User.objects.all().delete()
     assert asked == []
 

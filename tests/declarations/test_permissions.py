@@ -6,10 +6,20 @@ from django.contrib.auth.backends import BaseBackend
 from django.contrib.auth.models import AnonymousUser, Permission, User
 
 import django_mcp as mcp
-from django_mcp.declarations.permissions import allows, is_free, problem, truth, unknown_codename
+from django_mcp.declarations.permissions import (
+    decide_permission,
+    is_free,
+    problem,
+    truth,
+    unknown_codename,
+)
 from tests.shop.models import Customer, Invoice
 
 from .world import asked, only, right
+
+
+def allows(permission, request):
+    return decide_permission(permission, request).allowed
 
 
 def yes(request):

@@ -9,7 +9,7 @@ from django.core.exceptions import PermissionDenied
 import django_mcp as mcp
 from django_mcp.auth.principal import Auth, Principal
 from django_mcp.calls.execution import surrounded
-from django_mcp.declarations.permissions import both, decision, sources
+from django_mcp.declarations.permissions import both, decide, sources
 from tests.shop.models import Company, Customer, Invoice, Note
 
 from .world import asked, right
@@ -129,17 +129,18 @@ def test_reasons_agree_with_answers(things, people, server, settings, backends):
         for principal in people:
             request = mcp.Request(principal, server)
             with surrounded(request):
-                reason = decision(thing, request)
-                assert reason.allows == thing.admits(request), (thing, principal, reason)
+                decision = decide(thing, request)
+                reason = decision.reason
+                assert decision.allowed == thing.admits(request), (thing, principal, reason)
             refusals = ("lacks", "says no", "not good for", "nobody")
-            assert any(one in reason.words for one in refusals) is not reason.allows
-            seen.add((type(thing).__mro__[1], reason.allows))
+            assert any(one in reason for one in refusals) is not decision.allowed
+            seen.add((type(thing).__mro__[1], decision.allowed))
     assert len(seen) >= 8
 
 
 def words(permission, user, server):
     thing = mcp.Tool.of(lambda request: None, permission=permission)
-    return thing.reason(asked(user, server)).words
+    return decide(thing, asked(user, server)).reason
 
 
 def test_where_a_permission_is_from(people, server, settings):
@@ -205,9 +206,9 @@ def test_the_words_of_each_rule(people, server, things):
 
 def test_one_of_djangos_two_permissions_is_enough(alice, bob, things, server):
     (invoices,) = server.catalog.models[Invoice]
-    assert invoices.reason(asked(alice, server)).words == f"{CHANGE}: given to the user"
+    assert decide(invoices, asked(alice, server)).reason == f"{CHANGE}: given to the user"
     lacks = "lacks shop.view_invoice and shop.change_invoice"
-    assert invoices.reason(asked(bob, server)).words == lacks
+    assert decide(invoices, asked(bob, server)).reason == lacks
 
 
 def test_a_rule_that_is_asked_twice_is_told_once():

@@ -8,7 +8,7 @@ from django.contrib.auth.models import Permission, User
 import django_mcp as mcp
 from django_mcp.calls.execution import surrounded
 from django_mcp.calls.visibility import visible
-from django_mcp.declarations.explain import trace
+from django_mcp.management.uri_access import conditions
 from tests.shop.models import Company, Customer, Invoice
 
 from .world import asked, right
@@ -79,16 +79,16 @@ def test_the_gates_agree_with_what_may_be_read(shown, rows, alice, bob, server):
         request = asked(user, server)
         with surrounded(request):
             for uri in uris():
-                ways = [trace(one, variables, request) for one, variables in shown.at(uri)]
-                open_ways = [all(gate.allows for gate in gates) for gates in ways]
+                ways = [conditions(one, variables, request) for one, variables in shown.at(uri)]
+                open_ways = [all(gate.allowed for gate in gates) for gates in ways]
                 assert any(open_ways) == (uri in visible(request, [uri])), (uri, user, ways)
-                assert all(gate.allows for gates in ways for gate in gates[:-1])
+                assert all(gate.allowed for gates in ways for gate in gates[:-1])
                 seen.add((uri.partition(":")[0], any(open_ways)))
     assert len(seen) == 8  # each kind, open and closed
 
 
 def last(shown, request, uri):
-    (words,) = (trace(one, variables, request)[-1].words for one, variables in shown.at(uri))
+    (words,) = (conditions(one, variables, request)[-1].reason for one, variables in shown.at(uri))
     return words
 
 

@@ -15,7 +15,7 @@ import django_mcp as mcp
 from django_mcp.auth.principal import Auth, Principal
 from django_mcp.checks import check_settings
 from django_mcp.declarations import decorators
-from django_mcp.declarations.permissions import ALLOWED, UNKNOWN, effective
+from django_mcp.declarations.permissions import decide
 from django_mcp.declarations.request import Request
 from django_mcp.models import Token
 from tests.http import HttpClient
@@ -71,29 +71,29 @@ def test_what_a_token_needs_and_what_is_asked_for(shop, carol, name):
     needs, asks = TOLD[name]
     tool = shop.ready().tools[name]
     assert tool.scopes == needs
-    found = effective(tool, of(carol, shop, "profile"))
-    assert found.needed == asks and found.may_use == (not asks)
-    assert effective(tool, of(carol, shop, *asks)) == ALLOWED
-    assert effective(tool, of(carol, shop, "shop")) == ALLOWED
-    assert effective(tool, of(carol, shop)) == ALLOWED
+    found = decide(tool, of(carol, shop, "profile"))
+    assert found.missing_scopes == asks and found.allowed == (not asks)
+    assert decide(tool, of(carol, shop, *asks)).allowed
+    assert decide(tool, of(carol, shop, "shop")).allowed
+    assert decide(tool, of(carol, shop)).allowed
 
 
 def test_who_may_not_is_told_nothing(shop, bob):
     tools = shop.ready().tools
     for scope in ("shop", "shop:read", "profile"):
-        assert effective(tools["remind"], of(bob, shop, scope)) == UNKNOWN
+        assert not decide(tools["remind"], of(bob, shop, scope)).is_listed
 
 
 def test_a_star_in_a_token_is_a_name(shop, carol):
-    assert effective(shop.ready().tools["whoami"], of(carol, shop, "*")).needed == ("shop",)
+    assert decide(shop.ready().tools["whoami"], of(carol, shop, "*")).missing_scopes == ("shop",)
 
 
 def test_a_personal_token_is_narrowed_by_what_it_names(shop, carol):
     tools = shop.ready().tools
     request = of(carol, shop, "shop.view_invoice", "tool:close_month", application=False)
-    usable = {name for name, tool in tools.items() if effective(tool, request).may_use}
+    usable = {name for name, tool in tools.items() if decide(tool, request).allowed}
     assert usable == {"search_invoice", "close_month", "hours"}
-    assert {name for name, tool in tools.items() if effective(tool, request).is_known} == usable
+    assert {name for name, tool in tools.items() if decide(tool, request).is_listed} == usable
 
 
 def test_the_command_makes_such_a_token(shop, carol, capsys):
@@ -110,9 +110,7 @@ def test_a_token_of_scopes_that_nothing_covers_may_do_nothing(shop, carol):
     tools = shop.ready().tools
     request = of(carol, shop, "api", "openid", application=False)
     with override_settings(DJANGO_MCP={}):
-        assert [name for name, one in tools.items() if effective(one, request).is_known] == [
-            "hours"
-        ]
+        assert [name for name, one in tools.items() if decide(one, request).is_listed] == ["hours"]
     api = mcp.Scope("The shop", covers=["*"])
     with override_settings(DJANGO_MCP={"SCOPES": {"api": api}}):
-        assert all(effective(one, request).may_use for one in tools.values())
+        assert all(decide(one, request).allowed for one in tools.values())

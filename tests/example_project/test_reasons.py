@@ -9,7 +9,8 @@ import django_mcp as mcp
 from django_mcp.auth.principal import Principal, anonymous
 from django_mcp.calls.execution import surrounded
 from django_mcp.calls.visibility import visible
-from django_mcp.declarations.explain import trace
+from django_mcp.declarations.permissions import decide
+from django_mcp.management.uri_access import conditions
 from example_project.atlas.models import Trip
 
 
@@ -32,9 +33,10 @@ def test_reasons_agree_with_answers(people):
         with surrounded(request):
             for owned in (catalog.tools, catalog.resources, catalog.templates, catalog.prompts):
                 for thing in owned.values():
-                    reason = thing.reason(request)
-                    assert reason.allows == thing.admits(request), (thing, principal, reason)
-                    seen.add((type(thing), reason.allows))
+                    decision = decide(thing, request)
+                    told = (thing, principal, decision.reason)
+                    assert decision.allowed == thing.admits(request), told
+                    seen.add((type(thing), decision.allowed))
     assert len(seen) > len({kind for kind, _ in seen})  # what some may use, others may not
 
 
@@ -48,6 +50,8 @@ def test_gates_agree_with_what_may_be_read(people):
         request = mcp.Request(principal, mcp.server)
         with surrounded(request):
             for uri in [*places, "atlas://trip/0", "atlas://flag/XX", "atlas://about"]:
-                ways = [trace(one, given, request) for one, given in mcp.server.catalog.at(uri)]
-                opened = any(all(gate.allows for gate in gates) for gates in ways)
+                ways = [
+                    conditions(one, given, request) for one, given in mcp.server.catalog.at(uri)
+                ]
+                opened = any(all(gate.allowed for gate in gates) for gates in ways)
                 assert ways and opened == (uri in visible(request, [uri])), (uri, ways)

@@ -18,11 +18,11 @@ from django.core.management import CommandError, call_command
 from django.db.migrations.recorder import MigrationRecorder
 
 import django_mcp as mcp
-from django_mcp.management.doctor import installation
+from django_mcp.management.doctor import installation, live
 from django_mcp.management.doctor import installation as databases
 from django_mcp.management.doctor import installation as inside
 from django_mcp.management.doctor.findings import message, ok, survived
-from django_mcp.management.doctor.live import LiveChecks
+from django_mcp.management.doctor.live import LiveChecks, body_limit
 from django_mcp.protocol.revisions import REVISIONS
 from tests.management.proxies import Proxy
 from tests.servers import COMMANDS, ROOT, Served, environment, free_port, prepare
@@ -213,6 +213,21 @@ def test_a_proxy_that_keeps_streams_back_is_found_out(served):
 def test_a_proxy_without_a_server_is_found_out():
     with answering(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n") as port:
         assert "A proxy answers that reaches no server" in only(visit(url(port))).words
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("server", "level"), [("daphne", "warning"), ("uvicorn", "ok")])
+def test_public_address_without_a_limit_of_bodies_is_a_warning(folder, monkeypatch, server, level):
+    monkeypatch.setattr(live, "is_local", lambda host: False)
+    monkeypatch.setattr(live, "BODY_LIMIT_SECONDS", 1.0)
+    with Served(server, folder) as running:
+        (found,) = body_limit(LiveChecks(url(running.port), None, SECONDS))
+    assert found.level == level
+    assert "client_max_body_size" in found.hint or level == "ok"
+
+
+def test_limit_of_bodies_is_not_looked_for_on_this_machine():
+    assert list(body_limit(LiveChecks("http://127.0.0.1:1/mcp", None, SHORT))) == []
 
 
 @pytest.mark.slow

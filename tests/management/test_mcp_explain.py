@@ -86,7 +86,7 @@ def test_as_json(explain, invoice):
         "scopes": "shop.change_invoice resource:invoice", "origin": "tests.shop.mcp.refund",
     }  # fmt: skip
     shown = json.loads(explain("alice", "invoice://A-2", "--format", "json"))
-    assert shown["allowed"] is False and shown["ways"][0]["gates"][-1]["allows"] is False
+    assert shown["allowed"] is False and shown["ways"][0]["conditions"][-1]["allowed"] is False
 
 
 def test_who_is_not_active_is_nobody(explain, alice):
@@ -126,7 +126,7 @@ def test_the_surroundings_are_those_of_a_call(explain, alice, server, settings):
 
     around.seen.clear()
     assert "says yes" in explain("alice", "--server", server.name)
-    assert len(around.seen) == 1 and len(around.seen[0].within) == 2
+    assert len(around.seen) == 1 and len(around.seen[0].within) == 1
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,13 @@ def document(web, where: str, **options: Any) -> dict[str, Any]:
     return found
 
 
+def not_ours(web, where: str) -> None:
+    """The project's own views answer there."""
+    with override_settings(ROOT_URLCONF=urls_with_a_rest):
+        response = web.get(where)
+    assert response.content.startswith(b"<html>"), where
+
+
 def missing(web, where: str) -> None:
     response = web.get(where)
     assert (response.status_code, response.json()) == (404, {"error": "not_found"}), where
@@ -131,8 +138,9 @@ def test_only_the_least_scope_is_listed(web, billing):
 
 def test_no_other_issuer_is_told_of(web):
     """T4: a suffix would be another's name, and lead clients to what it says there."""
-    for suffix in ("/evil", "/evil/tenant", "/mcp", "/mcp/", "//", "/%2e%2e", "/é"):
-        missing(web, AS + suffix)
+    for suffix in ("/evil", "/evil/tenant", "/%2e%2e", "/é"):
+        assert web.get(AS + suffix).status_code == 404
+        not_ours(web, AS + suffix)
     assert web.get(AS + "x").status_code == 404
 
 
@@ -184,15 +192,22 @@ def test_at_the_root_is_the_only_one(web, billing, serve):
 
 def test_without_any_server_there_is_none(web):
     missing(web, PR)
-    missing(web, f"{PR}/{default_server.path}")
+    not_ours(web, f"{PR}/{default_server.path}")
 
 
-def test_of_what_is_no_server_there_is_none(web, billing):
+def test_issuer_of_a_servers_path_has_no_document(web, billing):
+    for suffix in ("/mcp/billing", "/mcp/billing/"):
+        missing(web, AS + suffix)
+
+
+def test_documents_of_other_paths_are_the_projects_own(web, billing):
     for suffix in (
         "/mcp", "/mcp/billing//", "//mcp/billing", "/mcp/billing/x", "/MCP/billing", "/admin",
-        "/mcp%2Fbilling%2F..", "/https://evil.example/mcp", "/mcp/billing%00", "/mcp/billing;x",
+        "/mcp%2Fbilling%2F..",
+        "/https://evil.example/mcp", "/mcp/billing%00", "/mcp/billing;x",
     ):  # fmt: skip
-        missing(web, PR + suffix)
+        assert web.get(PR + suffix).status_code == 404
+        not_ours(web, PR + suffix)
 
 
 def test_a_path_with_other_letters(web, serve):
@@ -222,8 +237,8 @@ def test_the_challenge_names_where_it_is(web, billing):
 
 
 PLACES = [
-    OIDC, OIDC + "/", OIDC + "/mcp", OIDC + "/mcp/billing/", "/mcp" + OIDC, "/mcp/billing" + OIDC,
-    "/mcp" + OIDC + "/", "/o" + OIDC,
+    OIDC, OIDC + "/", OIDC + "/mcp/billing", OIDC + "/mcp/billing/", "/mcp/billing" + OIDC,
+    "/mcp/billing" + OIDC + "/",
 ]  # fmt: skip
 
 
@@ -232,6 +247,11 @@ def test_who_looks_for_openid_goes_on(web, billing, debug):
     with override_settings(ROOT_URLCONF=urls_with_a_rest, DEBUG=debug):
         for where in PLACES:
             missing(web, where)
+
+
+@pytest.mark.parametrize("where", ["/o" + OIDC, OIDC + "/tenant", "/tenant" + OIDC + "/x"])
+def test_openid_documents_of_other_paths_are_the_projects_own(web, billing, where):
+    not_ours(web, where)
 
 
 def test_a_project_with_openid_has_its_own_document(web):
@@ -293,7 +313,7 @@ def test_what_is_there_may_be_kept_for_an_hour_and_mistakes_not_at_all(web, bill
     for where in (AS, PR, f"{PR}/mcp/billing"):
         assert web.get(where)["cache-control"] == "public, max-age=3600"
         assert not web.get(where).has_header("vary") and not web.get(where).cookies
-    for where in (AS + "/x", PR + "/x", OIDC):
+    for where in (AS + "/mcp/billing", OIDC):
         assert web.get(where)["cache-control"] == "no-store"
 
 

@@ -109,3 +109,25 @@ def test_revocation_has_the_same_limit(web, machine):
     for _ in range(20):
         assert web.post("/oauth/revoke", sent).status_code == 401
     assert len(compared) == MAX_PER_NETWORK
+
+
+@pytest.fixture
+def toolkit_views(our_toolkit, settings):
+    """The endpoints of django-oauth-toolkit, beside ours."""
+    settings.ROOT_URLCONF = "tests.oauth.urls_with_toolkit"
+
+
+@pytest.mark.parametrize("extra", [{}, {"grant_type": "client_credentials"}], ids=str)
+@pytest.mark.parametrize(
+    ("path", "status"), [("/o/introspect/", 403), ("/o/token/", 401), ("/o/revoke_token/", 401)]
+)
+def test_limit_rejects_the_client_at_views_of_the_toolkit(
+    web, machine, toolkit_views, path, status, extra
+):
+    """The exception for our token view was a 500 at the view for introspection."""
+    sent = {"token": "x", "client_id": machine.client_id, "client_secret": "wrong"} | extra
+    if path == "/o/token/":
+        sent |= {"grant_type": "client_credentials", "scope": "mcp"}
+    told = [web.post(path, sent).status_code for _ in range(MAX_PER_NETWORK + 3)]
+    assert told == [status] * (MAX_PER_NETWORK + 3)
+    assert len(compared) == MAX_PER_NETWORK

@@ -339,10 +339,30 @@ async def test_jobs_of_one_owner_keep_their_order(wide_pool):
     single.shutdown()
 
 
-async def test_jobs_without_an_owner_share_one_share(wide_pool, gate):
-    mine = start(wide_pool, "", lambda: gate.wait(SECONDS), 5)
+async def test_owner_within_another_leaves_threads_for_the_others_within_it(wide_pool, gate):
+    group, here, there = "group", "here", "there"
+    mine = start(wide_pool, (group, here), lambda: gate.wait(SECONDS), 5)
+    await until(lambda: len(wide_pool._started) == 2)  # of the three that the group may have
+    assert await wide_pool.run_for((group, there), lambda: 1) == 1
+    others = start(wide_pool, (group, there), lambda: gate.wait(SECONDS), 5)
     await until(lambda: len(wide_pool._started) == 3)
-    assert await wide_pool.run_for("you", lambda: 1) == 1
+    assert await wide_pool.run_for("you", lambda: 1) == 1  # the group leaves one thread
+    gate.set()
+    await asyncio.gather(*mine, *others)
+    assert not wide_pool._waiting
+    await until(lambda: not wide_pool._pending)
+    assert not (wide_pool._running or wide_pool._running_by_owner or wide_pool._jobs_by_owner)
+
+
+async def test_owner_within_another_leaves_the_queue_to_the_others_within_it(
+    wide_pool, gate, queue
+):
+    queue(12)  # of 16 places the group may have 12, and each within it 9
+    mine = start(wide_pool, ("group", "here"), lambda: gate.wait(SECONDS), 9)
+    await asyncio.sleep(0)
+    with pytest.raises(Busy):
+        await wide_pool.run_for(("group", "here"), lambda: 1)
+    assert await wide_pool.run_for(("group", "there"), lambda: 1) == 1
     gate.set()
     await asyncio.gather(*mine)
 

@@ -153,23 +153,18 @@ def test_there_is_every_combination():
 
 
 def without_token(thing, request):
-    if thing.lacking(request) or thing.allows(request):
-        return rule.ALLOWED if thing.allows(request) else rule.UNKNOWN
-    return rule.UNKNOWN
+    return thing._decide(request)
 
 
 def without_permission_first(thing, request):
-    if not thing.lacking(request):
-        return rule.ALLOWED
-    return effective(thing, request)
+    return decide(thing, request) if thing.lacking(request) else ALLOWED
 
 
 def without_permission_then(thing, request):
-    """The second question of ``effective`` is not asked."""
+    """Of a token that is too narrow, the permission is not checked."""
     if not thing.lacking(request):
-        return effective(thing, request)
-    needed = rule.grantable(thing, request.principal.auth)
-    return rule.ScopeDecision(False, needed) if needed else rule.UNKNOWN
+        return decide(thing, request)
+    return rule.Decision(False, str, rule.grantable(thing, request.principal.auth))
 
 
 def to_any_token(thing, auth):
@@ -189,9 +184,10 @@ async def nothing_is_checked(exchange, calls):
     return None
 
 
-effective, grantable = rule.effective, rule.grantable
-EFFECTIVE = ["django_mcp.calls.errors.effective", "django_mcp.calls.listing.effective",
-             "django_mcp.transports.http.security.effective"]  # fmt: skip
+ALLOWED = rule.Decision(True, str)
+decide, grantable = rule.decide, rule.grantable
+DECIDE = ["django_mcp.calls.errors.decide", "django_mcp.calls.listing.decide",
+             "django_mcp.transports.http.security.decide"]  # fmt: skip
 GRANTABLE = [
     "django_mcp.declarations.permissions.grantable",
     "django_mcp.transports.http.security.grantable",
@@ -199,14 +195,14 @@ GRANTABLE = [
 CHECKED = ["django_mcp.transports.http.stateless.check_scopes"]
 GATES = {
     "the token, where rows are fetched": [
-        (Declaration, "admits", lambda self, request: self.allows(request)),
-        *((place, without_token) for place in EFFECTIVE),
+        (Declaration, "admits", lambda self, request: self._decide(request).allowed),
+        *((place, without_token) for place in DECIDE),
     ],
     "the token": [(Declaration, "beyond", lambda self, auth: ())],
-    "the token, by itself": [(place, without_token) for place in EFFECTIVE],
-    "permission": [(Declaration, "allows", lambda self, request: True)],
-    "permission of who lacks nothing": [(place, without_permission_first) for place in EFFECTIVE],
-    "permission of who lacks a scope": [(place, without_permission_then) for place in EFFECTIVE],
+    "the token, by itself": [(place, without_token) for place in DECIDE],
+    "permission": [(Declaration, "_decide_permission", lambda self, request: ALLOWED)],
+    "permission of who lacks nothing": [(place, without_permission_first) for place in DECIDE],
+    "permission of who lacks a scope": [(place, without_permission_then) for place in DECIDE],
     "only applications ask for more": [(place, to_any_token) for place in GRANTABLE],
     "all that is needed, also what it has": [(place, what_is_lacking_alone) for place in GRANTABLE],
     "all that is needed at once": [(place, the_first_alone) for place in GRANTABLE],

@@ -21,6 +21,7 @@ from django_mcp.models import Ask, Call, Event, Session, Step, Token
 from django_mcp.runtime import threads
 from django_mcp.storage.databases import rows
 from django_mcp.transports.http.listen import ListenResponse
+from django_mcp.transports.http.request import Exchange
 from tests.storage.rows import given
 
 pytestmark = pytest.mark.django_db
@@ -570,6 +571,58 @@ def test_one_who_listens_a_lot_leaves_room_for_others(http, talkative, alice, bo
         talks[0].leave()
         talks[0].wait()
         assert listening(client, "open://x").status == 200
+
+
+@pytest.fixture
+def from_network(monkeypatch):
+    """Sets the address of the next requests."""
+
+    def set(address):
+        monkeypatch.setattr(Exchange, "remote", address)
+
+    return set
+
+
+def test_anonymous_network_that_listens_a_lot_leaves_listens_for_other_networks(
+    http, talkative, monkeypatch, from_network
+):
+    monkeypatch.setattr("django_mcp.transports.http.listen.MAX_LISTENS_PER_PRINCIPAL", 2)
+    client = http(server=talkative)
+    for last in (1, 2, 3):
+        from_network(f"2001:db8:1:{last}::5")
+        talk = client.start("subscriptions/listen", notifications={})
+        assert (talk.wait().status == 503) if last == 3 else listening(client, "open://x")
+    from_network("198.51.100.1")
+    assert listening(client, "open://x").status == 200
+
+
+def test_all_anonymous_clients_leave_listens_for_users(
+    http, talkative, alice, monkeypatch, from_network
+):
+    monkeypatch.setattr("django_mcp.transports.http.listen.MAX_ANONYMOUS_LISTENS", 2)
+    client = http(server=talkative)
+    for last in (1, 2):
+        from_network(f"198.51.100.{last}")
+        assert listening(client, "open://x").status == 200
+    from_network("198.51.100.3")
+    assert client.start("subscriptions/listen", notifications={}).wait().status == 503
+    assert listening(http(token_of(alice), server=talkative), "open://x").status == 200
+
+
+@pytest.mark.parametrize("in_session", [False, True])
+def test_anonymous_network_that_uses_up_its_rate_leaves_calls_for_other_networks(
+    http, server, settings, from_network, in_session
+):
+    @server.tool(permission=mcp.PUBLIC)
+    def ping(request) -> str:
+        return "pong"
+
+    with given(RATES={"calls": "1/1000"}):
+        for address in ("198.51.100.1", "198.51.100.2"):
+            from_network(address)
+            client = http(server=server, revision="2025-11-25" if in_session else "2026-07-28")
+            assert client.text("ping") == "pong"
+            assert "Too many calls" in client.failure("ping")
 
 
 def test_who_is_gone_is_not_counted_for_ever(http, talkative, alice):

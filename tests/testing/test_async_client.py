@@ -68,6 +68,22 @@ async def test_a_task_that_is_cancelled_cancels_its_call(transport, revision, db
         (await client.call("add", a=1)).assert_ok()
 
 
+@pytest.mark.parametrize("transport", ["memory", "stdio"])
+async def test_error_without_an_id_fails_the_request_at_once(server, db, transport):
+    """The server cannot tell the id of a message that it cannot parse."""
+
+    @server.tool(permission=mcp.PUBLIC)
+    def deep(request, value: list) -> str:
+        return "read"
+
+    nested: list = []
+    for _ in range(200):
+        nested = [nested]
+    async with AsyncClient(server=server, transport=transport, seconds=20) as client:
+        assert (await client.call("deep", value=nested)).code == -32700
+        assert (await client.call("deep", value=[])).text == "read"
+
+
 async def test_a_timeout_cancels_too(db):
     async with AsyncClient() as client:
         with pytest.raises(TimeoutError):

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import logging
 import time
+import uuid
 from datetime import timedelta
 from typing import Any
 from urllib.parse import unquote_plus
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 from oauth2_provider.models import (
     get_access_token_model,
     get_application_model,
+    get_device_grant_model,
+    get_grant_model,
     get_refresh_token_model,
 )
 
 from django_mcp.auth.principal import ChallengingVerifier, IssuingVerifier
 from django_mcp.exceptions import Busy
+from django_mcp.oauth.models import RedeemedCode
 from django_mcp.oauth.verifier import OAuthTokens
 from django_mcp.verifiers import IntrospectedTokens, introspection
 from django_mcp.verifiers.protected_resource import resource
@@ -137,7 +143,7 @@ async def test_answer_that_comes_during_the_local_lookup_is_not_asked_for_again(
 ):
     verifier, token = introspected(), issuer.opaque(TOKEN, aud)
 
-    def answered_meanwhile(digest: str) -> bool:
+    def answered_meanwhile(token: str, digest: str) -> bool:
         verifier._memory.keep(digest, {"active": True, **issuer.tokens[token]}, time.monotonic())
         return False
 
@@ -220,7 +226,7 @@ async def test_where_nobody_can_tell_nobody_comes_in_and_nobody_is_refused(
     with pytest.raises(Busy):
         await verifier.verify(TOKEN, server)
     assert set(issuer.asked) == {PLACE}
-    assert "Token introspection failed: issuer=" in caplog.text
+    assert "Token introspection unavailable: issuer=" in caplog.text
     assert TOKEN not in caplog.text and SECRET not in caplog.text
     issuer.behave = lambda handler, path: False
     assert await enters(verifier, TOKEN, server)
@@ -293,7 +299,7 @@ def test_what_would_be_unsafe_is_no_verifier(wrong):
 
 @pytest.fixture
 def tokens_of_our_own(alice):
-    """An access token for another server and a refresh token, as django-oauth-toolkit has them."""
+    """Each kind of secret that django-oauth-toolkit stores, and a code that was redeemed."""
     application = get_application_model().objects.create(client_type="public")
     ends = timezone.now() + timedelta(hours=1)
     fields = {"user": alice, "application": application}
@@ -301,7 +307,16 @@ def tokens_of_our_own(alice):
         token="our-own-access", expires=ends, scope="mcp", **fields
     )
     get_refresh_token_model().objects.create(token="our-own-refresh", access_token=access, **fields)
-    return ["our-own-access", "our-own-refresh"]
+    get_grant_model().objects.create(code="our-own-code", expires=ends, **fields)
+    get_device_grant_model().objects.create(
+        device_code="our-own-device", user_code="word", client_id="some", expires=ends
+    )
+    digest = hashlib.sha256(b"our-own-redeemed-code").hexdigest()
+    RedeemedCode.objects.create(digest=digest, family=uuid.uuid4(), expires=ends)
+    return [
+        "our-own-access", "our-own-refresh", "our-own-code", "our-own-device",
+        "our-own-redeemed-code",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("verifiers", ["introspection alone", "after our own"])
@@ -314,4 +329,20 @@ async def test_tokens_that_this_site_issued_are_not_sent_to_the_issuer(
         if verifiers == "after our own":
             assert await OAuthTokens().verify(token, server) is None
         assert not await enters(verifier, token, server)
+    assert issuer.forms == []
+
+
+async def test_client_secret_that_this_site_issued_is_not_sent_to_the_issuer(
+    issuer, introspected, server, aud, client
+):
+    body = {
+        "redirect_uris": ["https://app.example/back"],
+        "token_endpoint_auth_method": "client_secret_post",
+    }
+    response = await sync_to_async(client.post)(
+        "/oauth/register", body, content_type="application/json"
+    )
+    secret = response.json()["client_secret"]
+    issuer.opaque(secret, aud)
+    assert not await enters(introspected(), secret, server)
     assert issuer.forms == []

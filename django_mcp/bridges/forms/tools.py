@@ -23,7 +23,7 @@ from ...declarations.arguments import Arguments
 from ...declarations.declaration import Declaration, default_name, prose
 from ...declarations.model_checks import REQUIRED
 from ...declarations.outputs import Output, RowOutput, output_of
-from ...declarations.permissions import AUTHENTICATED, Permission, RuleDecision, of_model
+from ...declarations.permissions import AUTHENTICATED, Decision, Permission, of_model
 from ...declarations.tools import Tool
 from ...exceptions import InvalidArguments
 from ..model_operations.rows import ADDED, ADDITION, CHANGE, changed, held, logged, refusals, shown
@@ -123,21 +123,17 @@ class FormTool(Tool):
 
     # Permissions.
 
-    def allows(self, request: Request) -> bool:
-        seen = self.resource is None or self.resource.allows(request)
-        return seen and super().allows(request)
+    def _decide_permission(self, request: Request) -> Decision:
+        own = super()._decide_permission(request)
+        if self.resource is None or not own.allowed:
+            return own
+        viewing = self.resource._decide(request)
+        return own if viewing.allowed else viewing
 
     @property
     def rests_on(self) -> Iterable[Declaration]:
         bound = super().rests_on
         return bound if self.resource is None else (self.resource, *bound)
-
-    def reason(self, request: Request) -> RuleDecision:
-        own = super().reason(request)
-        if self.resource is None or not own.allows:
-            return own
-        seeing = self.resource.reason(request)
-        return own if seeing.allows else seeing
 
     @property
     def rule(self) -> str:

@@ -17,10 +17,9 @@ from django.db import router
 from django.utils.text import capfirst
 
 from ...declarations import permissions
-from ...declarations import permissions as reasons
 from ...declarations.arguments import Arguments
 from ...declarations.outputs import Output, RowOutput
-from ...declarations.permissions import MODEL_PERMISSIONS, RuleDecision
+from ...declarations.permissions import MODEL_PERMISSIONS, Decision
 from ...declarations.tools import Tool
 from ...exceptions import InvalidArguments
 from .arguments import UNCHANGED, Input, inputs_of
@@ -90,32 +89,35 @@ class Operation(Tool):
 
     # Permissions.
 
-    def has_permission(self, request: Request) -> bool:
-        """Whether the caller may view rows and perform the operation."""
-        return self.resource.allows(request) and self._allows(request)
-
-    def _allows(self, request: Request) -> bool:
-        return permissions.truth(self.resource.has_operation_permission(request, self.operation))
-
-    def reason(self, request: Request) -> RuleDecision:
-        if not request.principal.is_authenticated:
-            return reasons.NOBODY
-        viewing = self.resource.reason(request)
-        if not viewing.allows:
+    def _decide_declared(self, request: Request) -> Decision:
+        """Decide whether the caller may view rows and perform the operation."""
+        resource = self.resource
+        viewing = resource._decide(request)
+        if not viewing.allowed:
             return viewing
-        if self._method:
-            return reasons.said(self._method, self._allows(request))
-        return reasons.reason(self.permission, request)
+        if not self._method:
+            return resource._decide_operation(request, self.operation)
+        answer = resource.has_operation_permission(request, self.operation)
+        return permissions.decided_by(self._method, answer)
+
+    @property
+    def is_public(self) -> bool:
+        return False
+
+    @property
+    def is_free(self) -> bool:
+        return False
 
     @property
     def rule(self) -> str:
-        return reasons.both(self.resource.rule, self._method or reasons.rule(self.permission))
+        own = self._method or permissions.rule(self.permission)
+        return permissions.both(self.resource.rule, own)
 
     @property
     def _method(self) -> str:
         """The name of the project's ``has_operation_permission``, or "" if it is not overridden."""
         name = "has_operation_permission"
-        return reasons.method_of(self.resource, name) if self.resource.overrides(name) else ""
+        return permissions.method_of(self.resource, name) if self.resource.overrides(name) else ""
 
     @property
     def rests_on(self) -> Iterable[Declaration]:

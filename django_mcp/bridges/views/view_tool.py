@@ -28,7 +28,7 @@ from ...declarations.arguments import Arguments, Parameter
 from ...declarations.content import Contents
 from ...declarations.declaration import Declaration
 from ...declarations.outputs import Output
-from ...declarations.permissions import RuleDecision
+from ...declarations.permissions import Decision
 from ...declarations.resources import Resource
 from ...declarations.tools import Tool
 from ...protocol.jsonrpc import ResourceNotFound
@@ -92,14 +92,13 @@ class ViewDeclaration(Declaration):
     def _codenames(self) -> tuple[str, ...]:
         return (*super()._codenames(), *self._wanted)
 
-    def has_permission(self, request: Request) -> bool:
-        return self.views.has_permission(request) and request.user.has_perms(self._wanted)
-
-    def reason(self, request: Request) -> RuleDecision:
-        found = [self.views.reason(request)]
-        if found[0].allows:
-            found += [permissions.codenames([name], request) for name in self._wanted]
-        return next((one for one in found if not one.allows), found[-1])
+    def _decide_permission(self, request: Request) -> Decision:
+        decision = self.views._decide_permission(request)
+        for name in self._wanted:
+            if not decision.allowed:
+                break
+            decision = permissions.decide_codenames([name], request)
+        return decision
 
     @property
     def rule(self) -> str:

@@ -22,7 +22,6 @@ from ..output import HelpfulCommand, near
 if TYPE_CHECKING:
     from ...declarations.declaration import Declaration
     from ...declarations.model_resources import ModelResource
-    from ...declarations.permissions import RuleDecision
     from ...declarations.request import Request
     from ...declarations.resources import Resource
     from ...declarations.server import Server
@@ -103,8 +102,8 @@ class Command(HelpfulCommand):
         self.stdout.write(f"{who} {may} read {shown['uri']}.")
         for way in shown["ways"]:
             self.stdout.write(self.style.MIGRATE_HEADING(f"\n{way['resource']}"))
-            gates = [(_word(gate.allows), gate.words) for gate in way["gates"]]
-            self.write_table(gates, self._coloured)
+            rows = [(_word(one["allowed"]), one["reason"]) for one in way["conditions"]]
+            self.write_table(rows, self._coloured)
             if way["fields"]:
                 self.stdout.write(f"  shows: {', '.join(way['fields'])}")
 
@@ -161,11 +160,12 @@ def _at(request: Request, server: Server, uri: str) -> dict[str, Any]:
 
 
 def _way(resource: Resource, variables: dict[str, str], request: Request) -> dict[str, Any]:
-    from ...declarations.explain import trace
+    from ..uri_access import conditions
 
-    gates: list[RuleDecision] = trace(resource, variables, request)
-    fields = _fields(resource) if all(gate.allows for gate in gates) else []
-    return {"resource": str(resource), "gates": gates, "fields": fields}
+    decisions = conditions(resource, variables, request)
+    fields = _fields(resource) if all(one.allowed for one in decisions) else []
+    shown = [{"allowed": one.allowed, "reason": one.reason} for one in decisions]
+    return {"resource": str(resource), "conditions": shown, "fields": fields}
 
 
 def _fields(resource: Resource | ModelResource) -> list[str]:

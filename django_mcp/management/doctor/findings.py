@@ -109,9 +109,9 @@ MAX_BODY_BYTES = 1_000_000  # bytes of a body
 class Unreachable(Exception):
     """There was no response. ``hint`` says what may be wrong."""
 
-    def __init__(self, words: str, hint: str) -> None:
+    def __init__(self, words: str, hint: str, *, is_timeout: bool = False) -> None:
         super().__init__(words)
-        self.hint = hint
+        self.hint, self.is_timeout = hint, is_timeout
 
 
 @dataclass(frozen=True)
@@ -216,6 +216,7 @@ def _unreachable(
         return Unreachable(
             f"{where} did not answer within {seconds:g} seconds.",
             "Is something else listening there, or a firewall in between?",
+            is_timeout=True,
         )
     for kind, words, hint in KINDS:
         if isinstance(error, kind):

@@ -182,6 +182,8 @@ def _is_global(address: str) -> bool:
 
 NO_TOKEN = "mcp_" + "0" * 43  # well-formed but invalid
 ELSEWHERE = "https://elsewhere.invalid"  # RFC 6761: a name that nobody has
+BODY_LIMIT_SECONDS = 3.0  # seconds within which a request that is too large must be rejected
+HUGE_BODY_BYTES = 10**12  # more than any limit
 SLOW_SECONDS = 2.0  # seconds after which a response is reported as slow
 PASSES = "Let the proxy pass the header {name}: see its documentation."
 LOST_TOKEN = "The header Authorization does not arrive: whoever shows a token is nobody."
@@ -508,6 +510,28 @@ def is_answer_to(answer: ProbeResponse) -> bool:
     return answer.status in (200, 401) and is_answer(answer.body)
 
 
+def body_limit(visit: LiveChecks) -> Findings:
+    """Check that a request is rejected by its length, before its body arrives.
+
+    daphne reads a whole body before it calls the application, so only a proxy can limit it. Servers
+    on this machine are skipped: usually the proxy is not asked there.
+    """
+    parts = visit.wire.parts
+    if is_local(parts.hostname or ""):
+        return
+    wire = ProbeClient(visit.wire.url, min(visit.wire.seconds, BODY_LIMIT_SECONDS))
+    try:
+        wire.ask("POST", around() | {"Content-Length": str(HUGE_BODY_BYTES)}, b"")
+    except Unreachable as unreachable:
+        if unreachable.is_timeout:
+            yield warning(
+                "Nothing limits the size of a request: the server waits for a body of 1 TB.",
+                "Let a proxy limit it (nginx: client_max_body_size 3m). daphne cannot.",
+            )
+            return
+    yield ok("A request that is too large is rejected before its body arrives.")
+
+
 def schemes(visit: LiveChecks) -> Findings:
     parts = visit.wire.parts
     if parts.scheme == "https" and parts.port is None:
@@ -541,6 +565,7 @@ OUTSIDE: tuple[Look, ...] = (
     ("client addresses", client_addresses),
     ("other addresses", slashes),
     ("other addresses", schemes),
+    ("large requests", body_limit),
     ("browsers", page),
 )
 INSIDE: tuple[Look, ...] = (("tools", lists), ("sessions", sessions), ("HTTP+SSE", older))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, cast
 
 from django.utils import timezone
 
+from ...auth.networks import client_network
 from ...auth.principal import (
     LookupVerifier,
     Principal,
@@ -98,7 +99,8 @@ async def _look_up(
     This is one job in a thread, unless a verifier has its own ``verify``.
     """
     if token is None:
-        return anonymous(), None if id is None else await threads.lookups.run(sessions.find, id)
+        session = None if id is None else await threads.lookups.run(sessions.find, id)
+        return anonymous(client_network(exchange.remote)), session
     if len(token) > MAX_TOKEN_LENGTH:
         raise challenge(exchange, invalid=True)
     try:

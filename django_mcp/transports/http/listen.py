@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
+from ...auth.principal import ANONYMOUS
 from ...changes.listeners import hearers, interest
 from ...changes.permission_rechecks import rechecks
 from ...changes.subscriptions import BUSY_RETRY_SECONDS, SubscriptionFilter
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_mcp")
 MAX_LISTENS = 10_000  # subscriptions in one process
-MAX_LISTENS_PER_PRINCIPAL = 1_000  # of them, of one principal; all anonymous clients count as one
+MAX_ANONYMOUS_LISTENS = 7_500  # of them, of all anonymous clients: users with a token need the rest
+MAX_LISTENS_PER_PRINCIPAL = 1_000  # of them, of one principal, or of one network without a token
 MAX_REQUEST_BYTES = 300_000  # bytes of the request: it stays in memory as long as the subscription
 VERIFIED_SECONDS = 5.0  # seconds for which a token that was verified is not verified again
 
@@ -38,7 +40,8 @@ VERIFIED_SECONDS = 5.0  # seconds for which a token that was verified is not ver
 class ListenResponse:
     """One ``subscriptions/listen`` over HTTP, as a listener of ``changes.listeners``."""
 
-    open: Counter[str] = Counter()  # open subscriptions in this process, by principal's key
+    # Open subscriptions in this process, by ``Principal.limit_keys``.
+    open: Counter[tuple[str, ...]] = Counter()
 
     def __init__(
         self,
@@ -56,8 +59,8 @@ class ListenResponse:
 
         Raise ``Busy`` if there are too many subscriptions.
         """
-        owner = self._exchange.principal.key
-        if self.open[owner] >= MAX_LISTENS_PER_PRINCIPAL or self.open.total() >= MAX_LISTENS:
+        owner = self._exchange.principal.limit_keys
+        if self.open[owner] >= MAX_LISTENS_PER_PRINCIPAL or self._is_full(owner[0]):
             raise Busy("There are too many listens.")
         self.open[owner] += 1
         self.listening.recognise(self._exchange.principal)
@@ -73,6 +76,14 @@ class ListenResponse:
             hearers().dismiss(self)
             # The operator drops counts of 0, so that the counter does not grow with each principal.
             ListenResponse.open -= Counter((owner,))
+
+    def _is_full(self, owner: str) -> bool:
+        """Whether the process has too many subscriptions for another one of ``owner``."""
+        if owner == ANONYMOUS:
+            theirs = sum(count for keys, count in self.open.items() if keys[0] == ANONYMOUS)
+            if theirs >= MAX_ANONYMOUS_LISTENS:
+                return True
+        return self.open.total() >= MAX_LISTENS
 
     def end(self) -> None:
         """End the subscription from the server's side, and notify the client."""

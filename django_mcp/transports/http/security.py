@@ -33,7 +33,7 @@ from ...auth.principal import ChallengingVerifier, verifiers
 from ...calls.execution import surrounded_job
 from ...calls.rate_limits import MAX_SUBSCRIPTIONS
 from ...conf import project, settings
-from ...declarations.permissions import effective, grantable
+from ...declarations.permissions import decide, grantable
 from ...declarations.request import Request
 from ...exceptions import Busy
 from ...protocol import http_rules
@@ -365,7 +365,7 @@ def _needed(request: Request, narrow: Iterable[list[Declaration]]) -> list[str]:
 
 def _of_one(request: Request, candidates: Iterable[Declaration]) -> Sequence[str]:
     """Return the scopes needed for one name; nothing if one of its declarations can be used."""
-    found = [effective(one, request) for one in candidates]
-    if any(one.may_use for one in found):
+    found = [decide(one, request) for one in candidates]
+    if any(one.allowed for one in found):
         return ()
-    return next((one.needed for one in found if one.needed), ())
+    return next((one.missing_scopes for one in found if one.missing_scopes), ())

@@ -13,6 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 import django_mcp as mcp
 from django_mcp.bridges.forms import FormTool
+from django_mcp.declarations.permissions import decide
 from tests.client import RpcError
 from tests.declarations.world import ids, only, right
 from tests.http import HttpClient
@@ -638,6 +639,6 @@ def test_reasons_and_rules(create, edit, alice, clerk, bob):
         assert tool.rule.endswith(f"shop.{verb}_invoice") and not tool.is_public
         for user in (None, alice, clerk, bob):
             request = asked(user, create)
-            assert tool.reason(request).allows == tool.admits(request)
+            assert decide(tool, request).allowed == tool.admits(request)
         # Of two rules that allow it, the one of the operation says more.
-        assert f"shop.{verb}_invoice" in tool.reason(asked(clerk, create)).words
+        assert f"shop.{verb}_invoice" in decide(tool, asked(clerk, create)).reason

@@ -12,6 +12,7 @@ from django.db import models
 from django.db.models import ProtectedError
 
 import django_mcp as mcp
+from django_mcp.declarations.permissions import decide
 from django_mcp.declarations.schemas import problem
 from tests.announcing import listening
 from tests.client import RpcError
@@ -392,8 +393,8 @@ def test_a_reason_says_what_is_done(server, alice, bob, stated, method):
     for tool in right(server).tools.values():
         for user in (alice, bob, None):
             request = asked(user, server)
-            reason = tool.reason(request)
-            assert reason.allows == tool.admits(request) and reason.words
+            decision = decide(tool, request)
+            assert decision.allowed == tool.admits(request) and decision.reason
         assert ("and " in tool.rule) == bool(method or stated is not EVERYBODY)
         assert ("has_operation_permission() of" in tool.rule) == bool(method)
 
@@ -401,8 +402,8 @@ def test_a_reason_says_what_is_done(server, alice, bob, stated, method):
 def test_a_reason_may_be_that_of_reading(server, alice):
     declare(server, permission="shop.delete_company")
     tool = right(server).tools["create_invoice"]
-    reason = tool.reason(asked(alice, server))
-    assert not reason.allows and "shop.delete_company" in reason.words
+    decision = decide(tool, asked(alice, server))
+    assert not decision.allowed and "shop.delete_company" in decision.reason
 
 
 def test_objects_have_permissions_too(bills, invoice):

@@ -25,7 +25,8 @@ import django_mcp as mcp
 from django_mcp.bridges.views import ViewTools
 from django_mcp.bridges.views.urls import Pattern, Route
 from django_mcp.bridges.views.view_tool import ViewTool
-from django_mcp.declarations.explain import trace
+from django_mcp.declarations.permissions import decide
+from django_mcp.management.uri_access import conditions
 from tests.client import RpcError
 from tests.declarations.world import asked, ids, only, right
 from tests.http import HttpClient
@@ -561,8 +562,8 @@ def test_the_reason_is_told_as_it_is_asked(views, server, alice, bob):
     assert "shop.delete_invoice" in tool.rule
     for user in (alice, bob, None):
         request = asked(user, server)
-        assert tool.reason(request).allows == tool.admits(request)
-    assert "shop.delete_invoice" in tool.reason(asked(alice, server)).words
+        assert decide(tool, request).allowed == tool.admits(request)
+    assert "shop.delete_invoice" in decide(tool, asked(alice, server)).reason
 
 
 def test_a_redirect_to_sign_in_is_a_refusal(visit):
@@ -807,8 +808,8 @@ def test_that_a_view_decides_is_told(views, server, alice):
     """To read it may fail, whatever the gates before it say."""
     views(resources=["billing:detail"])
     (found,) = right(server).templates.values()
-    told = trace(found, dict.fromkeys(found.template.names, "1"), asked(alice, server))
-    assert told[-1].words == "the rest is for the view 'billing:detail' to say, when it is read"
+    told = conditions(found, dict.fromkeys(found.template.names, "1"), asked(alice, server))
+    assert told[-1].reason == "the rest is for the view 'billing:detail' to say, when it is read"
 
 
 class NumberForm(forms.ModelForm):

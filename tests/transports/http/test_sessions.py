@@ -12,7 +12,7 @@ from django.db import OperationalError
 from django.utils import timezone
 
 import django_mcp as mcp
-from django_mcp.auth.networks import SITE_BITS, network_digest
+from django_mcp.auth.networks import client_network
 from django_mcp.changes import broadcaster
 from django_mcp.exceptions import Busy
 from django_mcp.models import Call, Event, Session, Stream, Token
@@ -177,7 +177,7 @@ def test_how_many_sessions_there_may_be(http, server, alice):
 def test_session_without_a_user_has_the_network_of_its_connection(http, server, monkeypatch):
     monkeypatch.setattr(Exchange, "remote", "198.51.100.1")
     http(server=server, revision="2025-11-25")
-    wanted = network_digest("198.51.100.1", SITE_BITS, "session.network")
+    wanted = client_network("198.51.100.1")
     assert Session.objects.get().network == wanted
 
 

@@ -1,0 +1,116 @@
+"""
+Each condition under which a URI can be read, and whether a user meets it, for ``mcp_explain``.
+
+``conditions`` yields decisions in the order in which reading checks them, and stops at the first
+that refuses. It distinguishes hidden from missing rows, so it is for developers, never for clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..declarations.bindings import KeyBinding
+from ..declarations.model_resources import ModelResource
+from ..declarations.permissions import Decision, decide, decided_by, method_of
+from ..declarations.resources import Resource
+from ..declarations.search_tools import FileResource
+from ..exceptions import InvalidArguments, ToolError
+
+if TYPE_CHECKING:
+    from ..declarations.request import Request
+
+Decisions = Iterator[Decision]
+
+
+def conditions(
+    resource: Resource, variables: Mapping[str, str], request: Request
+) -> list[Decision]:
+    """Return the decisions on reading ``resource`` with these variables of its URI."""
+    passed = [decide(resource, request)]
+    if passed[0].allowed:
+        passed += _until_refused(_conditions(resource, variables, request))
+    return passed
+
+
+def _until_refused(decisions: Decisions) -> Decisions:
+    for decision in decisions:
+        yield decision
+        if not decision.allowed:
+            return
+
+
+def _fact(allowed: bool, words: str) -> Decision:
+    return Decision(allowed, lambda: words)
+
+
+def _conditions(resource: Resource, variables: Mapping[str, str], request: Request) -> Decisions:
+    if isinstance(resource, ModelResource):
+        yield from _to_key(resource, variables[resource.lookup], request)
+    elif isinstance(resource, FileResource):
+        yield from _to_file(resource, variables, request)
+    else:
+        yield from _to_arguments(resource, variables, request)
+
+
+# Rows.
+
+
+def _to_key(resource: ModelResource, given: Any, request: Request) -> Decisions:
+    try:
+        key = resource.key(given)
+    except ValueError:
+        yield _fact(False, f"{str(given)[:80]!r} is no key of {resource.verbose_name}")
+        return
+    yield from _to_row(resource, resource.lookup, key, request)
+
+
+def _to_row(resource: ModelResource, lookup: str, key: Any, request: Request) -> Decisions:
+    only = {lookup: key}
+    model, name = resource.model, f"{resource.verbose_name} {str(key)[:80]}"
+    exists = model._base_manager.filter(**only).exists()
+    yield _fact(exists, f"{name} {'is' if exists else 'is not'} in the database")
+    method = method_of(resource, "get_queryset")
+    row = resource.get_queryset(request).filter(**only).first()
+    yield _fact(row is not None, f"{method} {'has it' if row else 'leaves it out'}")
+    if row is not None and resource.overrides("has_object_permission"):
+        answer = resource.has_object_permission(request, row, "view")
+        yield decided_by(method_of(resource, "has_object_permission"), answer)
+
+
+def _to_file(resource: FileResource, variables: Mapping[str, str], request: Request) -> Decisions:
+    rows, name = resource.rows, variables["file"]
+    yield from _to_key(rows, variables[rows.lookup], request)
+    shown = name in rows.field_set.files
+    words = f"{name[:80]!r} {'is' if shown else 'is not'} a file that fields shows"
+    yield _fact(shown, words)
+
+
+# Functions.
+
+
+def _to_arguments(resource: Resource, variables: Mapping[str, str], request: Request) -> Decisions:
+    try:
+        values = resource.values(variables)
+    except ToolError as error:
+        yield _fact(False, str(error))
+        return
+    for name, parameter in resource.arguments.parameters.items():
+        if parameter.binding is not None and values.get(name) is not None:
+            yield from _named(name, _to_bound(parameter.binding, values[name], request))
+    yield _fact(resource.is_there(request, variables), resource.teller)
+
+
+def _to_bound(binding: KeyBinding, value: Any, request: Request) -> Decisions:
+    yield decide(binding.resource, request)
+    for one in value if binding.many else [value]:
+        try:
+            lookup, key = binding.key(one)
+        except InvalidArguments as error:
+            yield _fact(False, str(error))
+        else:
+            yield from _to_row(binding.resource, lookup, key, request)
+
+
+def _named(name: str, decisions: Decisions) -> Decisions:
+    yield from (_fact(one.allowed, f"{name}: {one.reason}") for one in decisions)
