@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from ..calls.revocations import renewed
+from ..calls.callers import renewed
 from ..calls.visibility import label_in, label_of
 from ..exceptions import Busy
 from ..runtime import threads
@@ -191,7 +191,7 @@ class ListenerRegistry:
     async def _renewed(
         self, principals: Iterable[Principal]
     ) -> tuple[dict[object, Principal], Collection[str]]:
-        """Call ``revocations.renewed``, and retry while the database is down."""
+        """Call ``callers.renewed``, and retry while the database is down."""
         wanted = {_name(one): one for one in principals}
         while wanted:
             try:
