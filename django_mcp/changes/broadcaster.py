@@ -26,9 +26,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..calls import listing
+from ..calls.callers import in_pages, load_all
 from ..calls.execution import surrounded_job
 from ..calls.methods import capabilities
-from ..calls.session_callers import in_pages, load_all
 from ..calls.visibility import label_in, visible
 from ..declarations.request import Request
 from ..declarations.server import server_named, servers

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ..auth import group_membership, kill_switches
-from ..calls.session_callers import in_pages, is_key
+from ..calls.callers import in_pages, is_key
 from ..calls.visibility import AnyRow, address, place, resources
 from ..runtime import threads
 from ..storage import change_log

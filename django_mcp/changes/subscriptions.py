@@ -25,10 +25,10 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from ..calls.callers import renewed
 from ..calls.execution import surrounded_job
 from ..calls.methods import capabilities
 from ..calls.rate_limits import MAX_SUBSCRIPTIONS
-from ..calls.revocations import renewed
 from ..calls.visibility import AnyRow, label_in, label_of, visible
 from ..declarations.request import Request
 from ..exceptions import Busy
@@ -578,7 +578,7 @@ class ListenerRegistry:
     async def _reloaded(
         self, principals: Iterable[Principal]
     ) -> tuple[dict[object, Principal], Collection[str]]:
-        """Call ``revocations.renewed``, and retry while the database is down."""
+        """Call ``callers.renewed``, and retry while the database is down."""
         wanted = {_name(one): one for one in principals}
         while wanted:
             try:
