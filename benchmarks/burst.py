@@ -30,7 +30,7 @@ from benchmarks.following import Came, Reader
 from benchmarks.running import Running, pinned
 from benchmarks.wires import JSON, Wrong, begin
 from tools.benchmark import UNMET
-from tools.servers import postgres
+from tools.database_servers import postgres
 
 COUNT = 10_000
 HALF = COUNT // 2

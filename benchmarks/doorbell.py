@@ -30,7 +30,7 @@ from benchmarks.running import Running, free_port, pinned, stop
 from benchmarks.streams import open_streams, raise_limit
 from benchmarks.wires import JSON, Wrong, begin
 from tools.benchmark import UNMET
-from tools.servers import postgres, program, wait_for
+from tools.database_servers import postgres, program, wait_for
 
 FEW, MANY = 10, 500  # idle streams at each worker
 DATABASES = {"sqlite": nullcontext, "postgres": postgres}

@@ -12,7 +12,7 @@ import sys
 import venv
 from pathlib import Path
 
-from tools.environment import ROOT
+from tools import ROOT
 from tools.matrix import find
 
 PLACES = ROOT / ".venv-benchmark"

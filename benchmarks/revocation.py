@@ -30,7 +30,7 @@ from benchmarks.doorbell import redis
 from tests.restarts.rights import Hand, Told, alone, answered, listen, names
 from tests.restarts.wire import ROOT, Client, Process, environment, migrate
 from tools.benchmark import UNMET
-from tools.servers import postgres
+from tools.database_servers import postgres
 
 WORKERS, NAME = 3, "revocation"
 CHANGED = "notifications/tools/list_changed"

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.environment import ROOT
+from tools import ROOT
 
 PATIENCE = 60
 CPUCLOCK_SCHED = 2  # with a process's id, the clock that clock_getcpuclockid(3) tells

@@ -35,7 +35,7 @@ from benchmarks.load import PATIENCE, Connection
 from benchmarks.running import Running, pinned
 from benchmarks.wires import JSON, NUMBER, SESSION, Wire, Wrong, begin, wire
 from tools.benchmark import UNMET
-from tools.servers import postgres
+from tools.database_servers import postgres
 
 CLIENTS = 16
 MOST = 1.15  # times the processor's time of one worker

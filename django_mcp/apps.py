@@ -56,8 +56,8 @@ class SimpleMCPConfig(AppConfig):
             sys.stdout = sys.stderr
 
     def ready(self) -> None:
-        from . import receivers
         from .auth import kill_switches
+        from .changes import receivers
         from .checks import (
             check_changes,
             check_declarations,
@@ -80,7 +80,7 @@ class SimpleMCPConfig(AppConfig):
         # override_settings(INSTALLED_APPS=...) runs ready() again
         if operations_of not in derivations:
             derivations.append(operations_of)
-        receivers.hear_of_all()
+        receivers.connect_all()
 
 
 class MCPConfig(SimpleMCPConfig):

@@ -17,8 +17,8 @@ from django.db.models.signals import m2m_changed, post_delete, post_save
 from django.dispatch import receiver
 from hypothesis import settings as hypothesis
 
-from django_mcp import receivers
 from django_mcp.calls import rate_limits
+from django_mcp.changes import receivers
 from django_mcp.declarations import server as declared_servers
 from django_mcp.declarations.server import Server
 from django_mcp.protocol.revisions import REVISIONS
@@ -118,14 +118,14 @@ def _the_projects_servers() -> Iterator[None]:
     """What a test registers is its own: no other finds its servers, or what they listen to."""
     servers, version = dict(declared_servers._servers), declared_servers.version()
     connected = [list(signal.receivers) for signal in SIGNALS]
-    heard = {model: set(signs) for model, signs in receivers._heard.items()}
+    heard = {model: set(signs) for model, signs in receivers._connected.items()}
     yield
     declared_servers._servers.clear()
     declared_servers._servers.update(servers)
     if declared_servers.version() != version:
         declared_servers._version += 1  # what was known of the models is known no longer
-        receivers._heard.clear()
-        receivers._heard.update(heard)
+        receivers._connected.clear()
+        receivers._connected.update(heard)
         for signal, before in zip(SIGNALS, connected, strict=True):
             signal.receivers = before
             signal.sender_receivers_cache.clear()

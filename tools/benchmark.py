@@ -1,12 +1,12 @@
-"""`python -m tools benchmark [NAME ...] [--short] [OPTIONS]`: run the benchmarks, or those named.
+"""`python -m tools benchmark [NAME ...] [--short] [OPTIONS]`: run all benchmarks, or those named.
 
-The rule: a benchmark that could not be done has failed. A figure that is not met is told, for what
-is measured depends on what else the machine does; options are handed on to each benchmark.
+The exit code is 1 if a benchmark fails to run. A missed target is only reported, because results
+depend on the load of the machine. OPTIONS are passed to each benchmark.
 """
 
 from typing import NamedTuple
 
-from tools.run import module
+from tools.processes import module
 
 UNMET = 3  # the exit code of a benchmark that was done, and did not reach its figures
 

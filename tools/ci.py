@@ -1,9 +1,9 @@
-"""`python -m tools ci`: everything that must hold, on a clean clone.
+"""`python -m tools ci`: run all checks on a clean clone.
 
-The rule: every step runs, whatever came of those before; what measures or needs the machine runs
-alone, and the rest side by side, told when it is over. The tests come last, so that their closing
-lines are the last thing read. Where no database server answers, one of our own is started, and no
-suite may be skipped. `MCP_SPEC` names a checkout of the specification.
+All steps run, even after a failure. Steps that measure time run alone; the others run in parallel,
+and their output is printed when they end. Tests run last, so that their summary ends the output.
+Database servers are started if none is reachable, and no test suite may be skipped. `MCP_SPEC`
+names a checkout of the specification.
 """
 
 import json
@@ -16,9 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import IO, NamedTuple
 
-from tools.environment import ROOT
-from tools.run import run, run_into
-from tools.servers import OWN
+from tools import ROOT
+from tools.database_servers import OWN
+from tools.processes import run, run_into
 
 REPORT = ROOT / "build" / "tests.json"
 

@@ -1,13 +1,13 @@
-"""`python -m tools clean`: remove what the tools and the demonstration have made.
+"""`python -m tools clean`: remove files that the tools and the demonstration generated.
 
-The rule: only what is ignored by git, and only by the patterns below.
+Only files that git ignores and that match the patterns below are removed.
 """
 
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.environment import ROOT
+from tools import ROOT
 
 MADE = (
     ".hypothesis",

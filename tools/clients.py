@@ -1,7 +1,7 @@
-"""`python -m tools clients`: install the clients that the tests drive and that need a place apart.
+"""`python -m tools clients`: install the MCP clients that tests use and that need an environment.
 
-The rule: standard library alone. mcp 1.x and 2.x are one package, so 1.x has an environment of
-its own; the tests that drive it are skipped where there is none.
+mcp 1.x and 2.x are the same package, so 1.x gets its own environment. Tests that use it are skipped
+without it. This module uses only the standard library.
 """
 
 import os
@@ -9,8 +9,8 @@ import subprocess
 import venv
 from pathlib import Path
 
-from tools.environment import ROOT
-from tools.run import run
+from tools import ROOT
+from tools.processes import run
 
 OLD_CLIENT = ROOT / ".venv-mcp1"
 WANTED = "mcp>=1.25,<2"

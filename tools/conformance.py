@@ -1,10 +1,10 @@
-"""`python -m tools conformance`: the official conformance suite against the server made for it.
+"""`python -m tools conformance`: run the official conformance suite against the test server.
 
     python -m tools conformance [--sets 2025-11-25,authorization] [--server daphne] [--url URL]
 
-The rule: standard library alone. The server (tests/conformance) is a process of its own on a free
-port, with databases of its own; nothing is left behind but the results, in build/conformance. The
-exit code is 0 only if every required scenario of every set passed: see tools/scenarios.py.
+The server (tests/conformance) runs in its own process, on a free port and with temporary databases.
+Results are written to build/conformance. The exit code is 0 only if all required scenarios of all
+sets pass (tools/conformance_results.py). This module uses only the standard library.
 """
 
 import argparse
@@ -19,10 +19,9 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tools import authorization, suite
-from tools.environment import ROOT
-from tools.scenarios import AUTHORIZATION, REQUIRED, Verdict
-from tools.servers import free_port
+from tools import ROOT, conformance_authorization, conformance_suite
+from tools.conformance_results import AUTHORIZATION, REQUIRED, SetResult
+from tools.database_servers import free_port
 
 SETTINGS = "tests.conformance.settings"
 APPLICATION = "tests.conformance.asgi:application"
@@ -44,10 +43,10 @@ SERVERS = {
 
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
-    if why := suite.why_absent():
+    if why := conformance_suite.why_absent():
         raise SystemExit(f"The conformance suite cannot be run: {why}.")
-    suite.install()
-    results = suite.FOLDER / "results"
+    conformance_suite.install()
+    results = conformance_suite.FOLDER / "results"
     results.mkdir(exist_ok=True)
     failed = False
     with nullcontext(options.url) if options.url else served(results, options.server) as url:
@@ -73,10 +72,12 @@ def sets(text: str) -> list[str]:
     return names
 
 
-def run(sets: list[str], url: str, results: Path) -> Iterator[Verdict]:
+def run(sets: list[str], url: str, results: Path) -> Iterator[SetResult]:
     """The sets, one after the other."""
-    special = {AUTHORIZATION: authorization.run_set}
-    return (special.get(name, suite.run_set)(name, url, results / name) for name in sets)
+    special = {AUTHORIZATION: conformance_authorization.run_set}
+    return (
+        special.get(name, conformance_suite.run_set)(name, url, results / name) for name in sets
+    )
 
 
 @contextmanager
@@ -99,7 +100,7 @@ def served(results: Path, server: str = "uvicorn") -> Iterator[str]:
 def environment(**added: str) -> dict[str, str]:
     """The environment of a process that is none of the tests' own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    return kept | authorization.ACCOUNT | {"DJANGO_SETTINGS_MODULE": SETTINGS} | added
+    return kept | conformance_authorization.ACCOUNT | {"DJANGO_SETTINGS_MODULE": SETTINGS} | added
 
 
 def prepare(environ: dict[str, str]) -> None:

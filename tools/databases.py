@@ -1,6 +1,6 @@
-"""`python -m tools databases`: which database servers answer, and in plain words why one does not.
+"""`python -m tools databases`: print which database servers are reachable, or why not.
 
-The rule: the servers are those that tests/settings.py would use; the same variables name them.
+The servers are those of tests/settings.py, configured by the same environment variables.
 """
 
 import os

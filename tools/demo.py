@@ -1,24 +1,28 @@
-"""`python -m tools demo`: the example project, from nothing to a server to connect to.
+"""`python -m tools demo`: prepare and serve the example project.
 
     python -m tools demo [--port N] [--largest N]
     python -m tools demo --stdio [--interactive]
     python -m tools demo --check
 
-The rule: it asks nothing, so that it runs where nobody sits at a keyboard; and it may be run
-again, when what is there is kept.
+It never prompts, so it runs without a terminal. Running it again keeps existing data.
 """
 
 import argparse
 import json
+import os
 import shlex
 import subprocess
 import sys
 from typing import NamedTuple
 
-from tools import connect, serving
-from tools.environment import ROOT
-from tools.run import run
+from django_mcp.web.clients import ClientProgram, Snippet, client
+from tools import ROOT, serving
+from tools.processes import run
 
+NAME = "atlas"
+# Claude Desktop starts servers by itself, and needs nothing else that is installed for that.
+OVER_HTTP = ("claude-code", "cursor", "vscode", "inspector")  # and sign in
+OVER_STDIO = ("claude-code", "claude-desktop", "cursor", "vscode", "inspector")
 USER = "alice"  # whose token `manage.py prepare_demo` makes
 MANAGE = shlex.join([sys.executable, str(ROOT / "manage.py")])
 ANOTHER = f"{MANAGE} demo_users --passwords"
@@ -99,7 +103,7 @@ def only(largest: int | None) -> list[str]:
 
 def instruct(origin: str, access: Access) -> None:
     url = f"{origin}/mcp"
-    print(WELCOME.format(url=url, people=people(access.passwords)) + connect.over_http(url))
+    print(WELCOME.format(url=url, people=people(access.passwords)) + http_snippets(url))
     more = {"origin": origin, "user": USER, "token": access.token, "manage": MANAGE}
     print(AND_MORE.format(url=url, **more), flush=True)
 
@@ -113,12 +117,12 @@ def people(passwords: dict[str, str]) -> str:
 def over_stdio(interactive: bool) -> int:
     """The guided conversation of a real client with the atlas."""
     code = converse(*["--interactive"] * interactive)
-    print(f"\n{connect.over_stdio(command(), USER)}", flush=True)
+    print(f"\n{stdio_snippets(stdio_command(), USER)}", flush=True)
     return code
 
 
 def converse(*arguments: str) -> int:
-    return run(sys.executable, "-m", "tools.conversation", *arguments, PYTHONUTF8="1")
+    return run(sys.executable, "-m", "tools.demo_stdio", *arguments, PYTHONUTF8="1")
 
 
 def check(port: int, access: Access, largest: int | None) -> int:
@@ -131,7 +135,7 @@ def check(port: int, access: Access, largest: int | None) -> int:
 
 def visit(port: int, largest: int | None) -> int:
     url = f"{serving.origin(port)}/mcp"
-    command = [sys.executable, "-m", "tools.visit", url, *only(largest)]
+    command = [sys.executable, "-m", "tools.demo_http", url, *only(largest)]
     try:
         with serving.running(port):
             return run(*command, PYTHONUTF8="1")
@@ -140,5 +144,31 @@ def visit(port: int, largest: int | None) -> int:
         return 1
 
 
-def command() -> list[str]:
-    return connect.stdio(sys.executable, ROOT / "manage.py", USER)
+def http_snippets(url: str) -> str:
+    """Return the configuration of each client that signs in. It contains no token."""
+    told = [(one, one.snippet(NAME, url=url, token="")) for one in map(client, OVER_HTTP)]
+    return "\n\n".join(shown(one, snippet) for one, snippet in told)
+
+
+def stdio_snippets(command: list[str], user: str) -> str:
+    """Return the configuration of each client that starts the server itself, as `user`."""
+    told = [shown(one, local(one, command)) for one in map(client, OVER_STDIO)]
+    heading = f"Connect your own client, as {user} (or put another user's name there):"
+    return "\n\n".join([heading, *told])
+
+
+def local(one: ClientProgram, command: list[str]) -> Snippet:
+    found = one.stdio_snippet(NAME, command)
+    assert found is not None, f"{one.name} starts no programs"
+    return found
+
+
+def shown(one: ClientProgram, snippet: Snippet) -> str:
+    lines = "\n".join(f"  {line}" for line in snippet.text.splitlines())
+    return f"{one.name}. {snippet.where}:\n\n{lines}"
+
+
+def stdio_command() -> list[str]:
+    """Return the command that serves over stdio, with absolute paths."""
+    manage = (ROOT / "manage.py").resolve()
+    return [os.path.abspath(sys.executable), str(manage), "mcp_stdio", "--user", USER]

@@ -1,14 +1,13 @@
-"""`python -m tools docs [--external]`: the documentation as pages to read, in build/docs.
+"""`python -m tools docs [--external]`: build the documentation as HTML in build/docs.
 
-The rule: what Sphinx warns of is a mistake - a link within the pages that leads nowhere, a page
-that no other lists, a name of which there are two. Links to other sites are followed only where it
-is asked for: that needs the internet, and sites that are up.
+Warnings of Sphinx are errors: broken internal links, pages in no table of contents, duplicate
+labels. External links are checked only with --external, which needs internet access.
 """
 
 import argparse
 
-from tools.environment import ROOT
-from tools.run import module
+from tools import ROOT
+from tools.processes import module
 
 SOURCE, PAGES = ROOT / "docs", ROOT / "build" / "docs"
 STRICT = ("-W", "-n", "-q", "-E", "--keep-going", "-d", str(ROOT / "build" / "doctrees"))

@@ -1,7 +1,6 @@
-"""The environment that the tools run in: a virtual environment of the checkout, made when missing.
+"""Create the checkout's virtual environment and install what a command needs.
 
-The rule: standard library alone. This runs on a machine that has Python and nothing else.
-
+This module uses only the standard library, because it runs before anything is installed.
 `TOOLS_ENVIRONMENT` names another folder than `.venv`, for a second interpreter.
 """
 
@@ -12,9 +11,9 @@ import sys
 import venv
 from pathlib import Path
 
-from tools.become import become
+from tools import ROOT
+from tools.processes import replace_process
 
-ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / os.environ.get("TOOLS_ENVIRONMENT", ".venv")
 OLDEST = (3, 11)
 
@@ -58,14 +57,20 @@ def pip(*arguments: str) -> None:
 
 
 def stamp(wanted: str) -> Path:
-    """A file that tells that `wanted` was installed as pyproject.toml now asks for it."""
+    """Return the file that records that `wanted` of this pyproject.toml was installed."""
     asked = (ROOT / "pyproject.toml").read_bytes() + wanted.encode()
     return FOLDER / f"installed-{hashlib.sha256(asked).hexdigest()[:16]}"
 
 
+def report_ready(arguments: list[str]) -> int:
+    """Print the environment's interpreter. ``prepare`` has run before."""
+    print(f"Ready: {sys.executable}")
+    return 0
+
+
 def run_inside(arguments: list[str]) -> int:
-    """Go on as `python -m tools` with these arguments inside the environment."""
-    return become([str(python()), "-m", "tools", *arguments], ROOT)
+    """Replace this process by `python -m tools` inside the environment."""
+    return replace_process([str(python()), "-m", "tools", *arguments])
 
 
 def say(text: str) -> None:

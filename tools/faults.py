@@ -1,16 +1,15 @@
-"""`python -m tools faults [OPTIONS]`: faults strike real workers, while clients watch.
+"""`python -m tools faults [OPTIONS]`: inject faults into real workers and check what clients see.
 
     python -m tools faults [--seconds 60] [--seed N] [--database NAME] [--faults N]
                            [--layer none|memory|redis|postgres] [--mutant NAME] [--mutants]
 
-The rule: whatever a campaign needs is looked for before it begins, and what is missing is
-installed where that is allowed, or named with the package that brings it. `--seconds 60` is what CI
-runs; `--faults 2000` goes on until so many have struck; `--mutants` serves by what is wrong on
-purpose, and is good if that was noticed each time.
+Missing programs are installed if permitted; otherwise the command names their packages. CI uses
+`--seconds 60`. `--faults 2000` runs until 2000 faults were injected. `--mutants` runs with known
+defects and succeeds if every one is detected.
 """
 
-from tools.run import module
-from tools.servers import program
+from tools.database_servers import program
+from tools.processes import module
 
 # Programs, and Debian's packages that bring them.
 ALWAYS = {"nginx": "nginx-light", "faketime": "faketime"}

@@ -1,11 +1,10 @@
 """`python -m tools flows`: draw the message flows of `docs/flows` as pictures for `docs/images`.
 
-The rule: a flow is a few lines of text, and the picture is what this makes of them, the same on
-every machine; nobody draws by hand. A picture brings its own ground, light or dark as the reader's
-system is, and says in words what it shows.
+A flow is a text file in the format below. The picture has light and dark colours, as the reader's
+system prefers, and a text alternative.
 
     title: What it is called
-    about: What it shows, for who does not see it.
+    about: The text alternative of the picture.
     client = Client
     a = Worker A
 
@@ -22,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
-from tools.environment import ROOT
+from tools import ROOT
 
 SOURCES, PICTURES = ROOT / "docs" / "flows", ROOT / "docs" / "images"
 WIDTH, SIDE, TOP, LINE, GAP = 760, 88, 62, 17, 13

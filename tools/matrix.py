@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tools.environment import ROOT
-from tools.run import run
+from tools import ROOT
+from tools.processes import run
 from tools.test import ENVIRON
 
 DJANGOS = {

@@ -1,13 +1,12 @@
-"""`python -m tools newcomer readme|tutorial`: type what a page shows, on a machine that has Python.
+"""`python -m tools newcomer readme|tutorial`: run the commands of a page as a new user would.
 
-    readme     "Try it" of the README, on a clone: 180 seconds, what the index sends aside
-    tutorial   the whole tutorial, in an empty folder: the ten minutes that it says
+    readme     "Try it" of the README, in a clone: at most 180 seconds without downloads
+    tutorial   the whole tutorial, in an empty folder: at most ten minutes
 
-The rule: standard library alone, and no hidden steps. What is typed is read from the page, and
-where the page shows what comes, that must come. Four things are put in: the repository's address
-where the page says `<this repository>`, another port where 8000 is taken, and, by the environment,
-the Python that runs this as `python3`, and the folder in which pip finds what was fetched before,
-so that what the index takes is timed apart.
+Commands and expected output are read from the page. Four values are replaced: the repository's URL
+for `<this repository>`, the port if 8000 is taken, this Python for `python3`, and a folder of
+downloaded packages for pip, so that download time is measured separately. This module uses only
+the standard library.
 """
 
 import argparse
@@ -22,8 +21,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tools import pages, serving, wheels
-from tools.environment import ROOT
+from tools import ROOT, pages, serving, wheels
 from tools.terminal import Failed, Running, Terminal, ended
 
 
@@ -59,7 +57,7 @@ def main(arguments: list[str]) -> int:
     )
     options = parser.parse_args(arguments)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        serving.heed_ctrl_c()
+        serving.accept_ctrl_c()
     if options.keep:
         options.keep.mkdir()
         return typed(SCRIPTS[options.script], options.keep)

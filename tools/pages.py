@@ -1,9 +1,8 @@
-"""What a page of the documentation shows to be typed: commands, what they print, and files.
+"""Commands, expected output and files in a page of the documentation.
 
-The rule: a page is read as a reader reads it, and nothing is in it for this program alone. In a
-`console` block a line that begins with `$ ` is a command and what follows is what it prints, where
-`...` stands for anything. Any other block whose first line is a comment with a path is that file,
-or, with `, at the end` after the path, what is added to it.
+In a `console` block a line that begins with `$ ` is a command, and the lines after it are its
+output, where `...` matches anything. Any other block whose first line is a comment with a path is
+that file, or, with `, at the end` after the path, is appended to it.
 """
 
 import re

@@ -9,10 +9,10 @@ SPEC is a checkout of the specification's repository. `list` prints the sentence
 server, `compare` fails if the kept list and the checkout differ, `keep` writes the list anew,
 `todo` prints the requirements that no test shows yet.
 
-The rule: nothing is dropped by silence. Every normative sentence of the five revisions is kept,
-and binds a server until `decisions.txt` says whom else it binds; an authorization server is one
-too, for we are one. The specification's own words
-never enter the repository: what is kept of a sentence is its page, number, digest and key word.
+Every normative sentence of the five revisions is listed, and binds a server unless `decisions.txt`
+names another party. Sentences for authorization servers count, because the project contains one.
+The repository contains no text of the specification: a sentence is stored as page, number, digest
+and key word.
 """
 
 import argparse

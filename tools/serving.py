@@ -1,7 +1,6 @@
-"""The example project's server, on a port of this machine.
+"""Start and stop the example project's server, which listens on 127.0.0.1 only.
 
-The rule: it listens on 127.0.0.1 alone, and ends as it is told to: with exit code 0, whatever is
-still open.
+On Ctrl-C the server must exit with code 0, even if connections are open.
 """
 
 import os
@@ -14,12 +13,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tools.become import become
-from tools.environment import ROOT
+from tools import ROOT
+from tools.processes import replace_process
 
 HOST, PORT = "127.0.0.1", 8000
-PATIENCE = 60  # seconds until it answers, on a machine that is busy
-ENDING = 10
+START_TIMEOUT_SECONDS = 60  # a busy machine starts slowly
+STOP_TIMEOUT_SECONDS = 10
 
 
 class Failed(Exception):
@@ -39,9 +38,9 @@ def environment(port: int) -> dict[str, str]:
 
 
 def is_taken(port: int) -> bool:
-    """Whether another program listens there."""
+    """Whether another program listens on the port."""
     with socket.socket() as probe:
-        if os.name == "posix":  # else what has just ended would count
+        if os.name == "posix":  # a port in TIME_WAIT counts as free
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -57,21 +56,21 @@ def free_port() -> int:
 
 
 def serve(port: int) -> int:
-    """Go on as the server, until Ctrl-C."""
-    heed_ctrl_c()
-    return become(command(port), ROOT, environment(port))
+    """Replace this process by the server."""
+    accept_ctrl_c()
+    return replace_process(command(port), ROOT, environment(port))
 
 
-def heed_ctrl_c() -> None:
-    """A shell that starts this in the background has SIGINT ignored, by its children too."""
+def accept_ctrl_c() -> None:
+    """Restore SIGINT, which shells set to be ignored for background jobs and their children."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextmanager
 def running(port: int) -> Iterator[None]:
-    """The server, for a while. Raises ``Failed`` with what it wrote."""
+    """Run the server for the duration of the block. Raise ``Failed`` with its output."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        heed_ctrl_c()
+        accept_ctrl_c()
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             command(port), cwd=ROOT, env=environment(port), stdout=log, stderr=log
@@ -89,8 +88,8 @@ def running(port: int) -> Iterator[None]:
 
 
 def wait_for(process: "subprocess.Popen[bytes]", port: int) -> None:
-    """Return when somebody listens there."""
-    last = time.monotonic() + PATIENCE
+    """Wait until the port accepts connections. Raise ``Failed`` if the process ends first."""
+    last = time.monotonic() + START_TIMEOUT_SECONDS
     while time.monotonic() < last:
         with socket.socket() as probe:
             if probe.connect_ex((HOST, port)) == 0:
@@ -98,14 +97,14 @@ def wait_for(process: "subprocess.Popen[bytes]", port: int) -> None:
         if process.poll() is not None:
             raise Failed(f"The server ended with exit code {process.returncode}.")
         time.sleep(0.05)
-    raise Failed(f"The server does not answer after {PATIENCE} seconds.")
+    raise Failed(f"The server does not answer after {START_TIMEOUT_SECONDS} seconds.")
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
-    """As Ctrl-C ends it, where another process can do that."""
+    """Stop the server with SIGINT, or terminate it on Windows. Raise ``Failed``."""
     if os.name != "posix":
         process.terminate()
         return
     process.send_signal(signal.SIGINT)
-    if code := process.wait(ENDING):
+    if code := process.wait(STOP_TIMEOUT_SECONDS):
         raise Failed(f"The server ended with exit code {code}.")

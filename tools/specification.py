@@ -6,8 +6,8 @@ together with the line that leads it in ("Servers MUST:"), and such a line is no
 own. A page that says the same sentence twice (the generated page `schema` repeats it for each
 type that inherits it) has it once.
 
-The rule: a sentence is known by the digest of its words, without markup and line breaks, so that
-reformatting a page changes nothing and a changed word changes the digest.
+A sentence is identified by the digest of its words, without markup and line breaks. Reformatting a
+page changes nothing; a changed word changes the digest.
 """
 
 import hashlib

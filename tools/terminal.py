@@ -1,7 +1,7 @@
-"""A terminal in which commands are typed, one after the other.
+"""A shell session that runs commands one after the other.
 
-The rule: what one command changes - the folder, the environment - the next one finds, as in a
-shell; nobody answers questions; and whatever was left running is ended in the end.
+A command sees the folder and environment that the previous one left. Nothing answers prompts.
+Commands that still run at the end are stopped.
 """
 
 import json

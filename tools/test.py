@@ -6,7 +6,7 @@ start servers, browsers or other programs, and the other databases, belong to `t
 
 import os
 
-from tools.run import module
+from tools.processes import module
 
 # One process per core. A module stays in one process, so its fixtures are built once.
 PARALLEL = ("-n", str(os.cpu_count() or 1), "--dist", "loadfile")

@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
+from tools import ROOT
 from tools.databases import why_absent
-from tools.environment import ROOT
-from tools.run import module
+from tools.processes import module
 from tools.test import ENVIRON
 
 REPORT = ROOT / "build" / "tests.json"

@@ -1,7 +1,7 @@
-"""What will be installed, fetched from the index before: so that the time it takes is known apart.
+"""Download packages before an installation, to measure download time separately.
 
-The rule: whoever installs from the folder afterwards needs no index, and types what they always
-type: pip reads where to look from its environment.
+pip reads the folder of packages from its environment variables, so the install commands of a page
+are used unchanged.
 """
 
 import subprocess
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from tools.environment import ROOT
+from tools import ROOT
 
 PROJECT = "django-modelcontext"
 

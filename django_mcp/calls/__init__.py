@@ -6,7 +6,8 @@ response or asks the client. `execution` runs the project's code. `call_state` h
 running call. `results`, `errors` and `output` make its messages. `listing` and `visibility` decide
 what a caller can see.
 
-`session_calls`, `session_call`, `session_callers` and `session_replies` run calls of sessions and
-store them as rows. `interaction` has questions to the client, and `once` has steps that run once.
-`rate_limits`, `revocations` and `deeds` limit, end and report calls.
+`session_calls` runs calls of sessions, and `session_output` stores what they send as rows.
+`recovery` decides about the calls of a dead worker. `callers` loads their current principals and
+ends what was revoked. `interaction` has questions to the client, and `once` has steps that run
+once. `rate_limits` and `deeds` limit and report calls.
 """

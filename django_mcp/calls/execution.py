@@ -38,7 +38,6 @@ from ..storage.jobs import BROKEN, TEMPORARY
 from .deeds import tell
 from .errors import check
 from .results import error_result
-from .session_call import may_hold
 
 if TYPE_CHECKING:
     from ..declarations.arguments import Arguments
@@ -420,3 +419,19 @@ def queries_through(wrapper: Callable[..., Any]) -> Iterator[None]:
     finally:
         for connection in watched:
             connection.execute_wrappers.remove(wrapper)
+
+
+def beside(atomic: bool | str) -> bool:
+    """Whether rows of the log can be written in the project's transaction.
+
+    It must be in the same database, and that must not be SQLite.
+    """
+    alias = atomic if isinstance(atomic, str) else DEFAULT_DB_ALIAS
+    at_home = bool(atomic) and alias == settings.DATABASE
+    return at_home and connections[alias].vendor != "sqlite"
+
+
+def may_hold(atomic: bool | str) -> bool:
+    """Whether the response of a call can be stored in the tool's transaction."""
+    # If jobs run one at a time, ``conclude`` would wait for a job that cannot start.
+    return beside(atomic) and environment().runs_jobs_in_parallel

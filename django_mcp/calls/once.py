@@ -16,6 +16,7 @@ import json
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,7 +25,10 @@ from django.db import transaction
 
 from ..conf import settings
 from ..exceptions import OnceNeeded, ToolError
-from .execution import with_database
+from ..runtime import threads
+from ..storage import calls
+from ..storage.jobs import insistently
+from .execution import beside, with_database
 
 if TYPE_CHECKING:
     from .call_state import CallRun
@@ -195,3 +199,40 @@ def _bounded(key: str, value: Any) -> Any:
     if len(text) > MAX_VALUE:
         raise ValueError(f"The value of once({key!r}) has more than {MAX_VALUE} characters.")
     return json.loads(text)
+
+
+class StepRows:
+    """A ``StepStore`` in the database.
+
+    ``recall`` and ``aforget`` use a thread of the pool ``log``. The other methods run in the thread
+    that executes the step.
+    """
+
+    def is_beside(self) -> bool:
+        return beside(True)
+
+    async def recall(self, call: str) -> dict[str, Any]:
+        return await threads.log.run(calls.of, call)
+
+    async def aforget(self, call: str) -> None:
+        await threads.log.run(calls.forget, call)
+
+    def begin(self, call: str, key: str) -> bool:
+        return calls.begin(call, key)
+
+    def keep(self, call: str, key: str, value: Any) -> None:
+        self._write(calls.keep, call, key, value)
+
+    def fail(self, call: str, key: str) -> None:
+        self._write(calls.fail, call, key)
+
+    def _write(self, write: Callable[..., None], *args: Any) -> None:
+        """Write the outcome of a step, and retry if it is not in the step's transaction.
+
+        Without the retry, a short outage after the step would lose the outcome of what happened. In
+        the step's transaction there is no retry: the failure rolls both back.
+        """
+        if self.is_beside():
+            write(*args)
+        else:
+            insistently(write, *args)

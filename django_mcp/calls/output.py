@@ -39,6 +39,11 @@ MAX_DEPTH = 64
 MAX_INTEGER_BITS = 10_000  # Python refuses to write integers of over 4,300 digits
 MASK = "********************"  # as Django's error reports write a secret
 OMITTED = "..."  # replaces a value that contains itself, is nested too deep, or is too long
+# The credentials of an Authorization header. "Basic" is also a word of English, so what follows it
+# must have a digit, "=", "_" or a capital letter inside.
+AUTHORIZATION = re.compile(
+    r"\b((?i:bearer) +)[\w.~+/=-]{8,}|\b((?i:basic) +)(?=\S*[0-9=_]|\S+[A-Z])[\w.~+/=-]{4,}"
+)
 # A match starts only after "://" and ends before the next "/", so a long text takes linear time.
 URL_PASSWORD = re.compile(r"(?<=://)([^\s/?#:@]*):[^\s/?#]*@")
 
@@ -46,7 +51,7 @@ URL_PASSWORD = re.compile(r"(?<=://)([^\s/?#:@]*):[^\s/?#]*@")
 def masked_json(data: Any) -> Any:
     """Return ``data`` as JSON with secrets masked. If it is too long, return its JSON text, cut."""
     if type(data) is str and len(data) <= MAX_MESSAGE_LENGTH:
-        return mask_url_passwords(data)
+        return mask_credentials(data)
     plain = _Walk().value(data)
     text = json.dumps(plain, ensure_ascii=False)
     return text[:MAX_MESSAGE_LENGTH] + "…" if len(text) > MAX_MESSAGE_LENGTH else plain
@@ -83,6 +88,8 @@ class _Walk:
         if isinstance(value, bytes | bytearray):
             return base64.b64encode(value).decode()
         if isinstance(value, Sequence | Set):
+            if _is_secret_pair(value):  # such as the items of a dict, or headers
+                return [_key(value[0]), MASK]
             return [self.value(one) for one in islice(value, max(self._left, 0) + 1)]
         if hasattr(value, "_proxy____cast"):  # a lazy translation, or a lazy row
             return self.value(value._proxy____cast())
@@ -98,7 +105,7 @@ class _Walk:
 
 def _scalar(value: str | int | float) -> Any:
     if isinstance(value, str):
-        return mask_url_passwords(str.__str__(value))
+        return mask_credentials(str.__str__(value))
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     return int(value) if int(value).bit_length() < MAX_INTEGER_BITS else f"<{type(value).__name__}>"
@@ -153,10 +160,19 @@ def _text(value: Any) -> str:
     kind = value.__class__
     if issubclass(kind, Model) or kind.__str__ in (object.__str__, kind.__repr__):
         return f"<{kind.__name__}>"
-    return mask_url_passwords(str(value))
+    return mask_credentials(str(value))
 
 
-def mask_url_passwords(text: str) -> str:
+def _is_secret_pair(value: Any) -> bool:
+    """Whether ``value`` is a list or tuple of a secret's name and the secret."""
+    if not isinstance(value, list | tuple) or len(value) != 2 or not isinstance(value[0], str):
+        return False
+    return " " not in value[0] and is_secret(value[0], value[1])
+
+
+def mask_credentials(text: str) -> str:
+    """Mask passwords in URLs, and what follows "Bearer" and "Basic"."""
+    text = AUTHORIZATION.sub(rf"\1\2{MASK}", text)
     return URL_PASSWORD.sub(rf"\1:{MASK}@", text)
 
 

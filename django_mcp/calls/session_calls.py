@@ -10,17 +10,13 @@ messages in one transaction, and parks the call. No process waits in memory for 
 worker that receives the last answer continues the call. No question is sent before the client has
 sent ``notifications/initialized`` (basic/lifecycle).
 
-``StepRows`` and ``SessionCallSteps`` store the steps of ``request.once`` as rows, so that another
+``SessionCallSteps`` stores the steps of ``request.once`` as rows, so that another
 process can continue the call. A step's row is written in the transaction of the step if both are in
 the same database.
 
-``verdict`` decides about the calls of a dead worker. A call that is safe to repeat runs again, at
-most ``MAX_RUNS`` times. If the outcome would have been in the tool's transaction, that was rolled
-back: the call runs again if the tool is transactional, otherwise the client is told of the
-rollback. The outcome of all other calls is unknown, and their response says so.
-
 On shutdown, calls may finish until the deadline. Other workers take over the rest. If a client
-cannot reconnect to fetch its response, ``answer`` responds with an error before the process ends.
+cannot reconnect to fetch its response, ``answer_stream`` responds with an error before the process
+ends.
 """
 
 from __future__ import annotations
@@ -29,7 +25,7 @@ import asyncio
 import json
 import logging
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -37,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 from ..auth.principal import anonymous
 from ..conf import settings
 from ..declarations.request import NoNotifier
-from ..declarations.server import Server, server_named
+from ..declarations.server import Server
 from ..exceptions import Busy, CallParked, OnceNeeded, RunEnded, Stopped
 from ..models import Ask, Session
 from ..models import Call as Row
@@ -47,85 +43,46 @@ from ..protocol.jsonrpc import (
     Id,
     InternalError,
     InvalidRequest,
-    Overloaded,
     ProtocolError,
     encode,
 )
 from ..protocol.revisions import Revision
-from ..runtime import threads
 from ..runtime.runtime import Service, current
-from ..storage import calls, event_log, sessions
+from ..storage import calls, sessions
 from ..storage import calls as steps
 from ..storage.calls import Overdue, Words, silently
 from ..storage.databases import one_transaction
 from ..storage.event_writer import writer
-from ..storage.jobs import insistently, surely
+from ..storage.jobs import surely
 from ..storage.kill_switches import switches_known
 from ..storage.leases import lease
 from ..storage.poller import poller
 from ..storage.wakeups import StreamWakeup, doorbell, ring
-from . import listing, session_call
+from . import listing
 from .call_state import ActiveCall, CallRun, Conclusion, SessionState
+from .callers import SessionCaller, covers, revocations, revoked
 from .execution import surrounded_job
 from .interaction import Asking, Interaction, WrittenQuestion, understood, written
+from .once import StepRows
 from .rate_limits import UNCOUNTED
-from .results import error_result
-from .revocations import revocations, revoked
+from .recovery import Decision, server_of, shutdown_error, verdict
 from .runner import CallRunner, overloaded
-from .session_call import (
+from .session_output import (
+    DUPLICATE,
+    PostResponse,
     SessionCall,
-    beside,
     call_of,
+    conclude,
     connection_of,
-    may_hold,
     rounds_of,
     withdrawals,
 )
-from .session_callers import SessionCaller, covers
-from .session_replies import DUPLICATE, PostResponse
 
 if TYPE_CHECKING:
     from ..auth.principal import Principal
-    from ..declarations.tools import Tool
 
 
-class StepRows:
-    """A ``StepStore`` in the database.
-
-    ``recall`` and ``aforget`` use a thread of the pool ``log``. The other methods run in the thread
-    that executes the step.
-    """
-
-    def is_beside(self) -> bool:
-        return beside(True)
-
-    async def recall(self, call: str) -> dict[str, Any]:
-        return await threads.log.run(calls.of, call)
-
-    async def aforget(self, call: str) -> None:
-        await threads.log.run(calls.forget, call)
-
-    def begin(self, call: str, key: str) -> bool:
-        return calls.begin(call, key)
-
-    def keep(self, call: str, key: str, value: Any) -> None:
-        self._write(calls.keep, call, key, value)
-
-    def fail(self, call: str, key: str) -> None:
-        self._write(calls.fail, call, key)
-
-    def _write(self, write: Callable[..., None], *args: Any) -> None:
-        """Write the outcome of a step, and retry if it is not in the step's transaction.
-
-        Without the retry, a short outage after the step would lose the outcome of what happened. In
-        the step's transaction there is no retry: the failure rolls both back.
-        """
-        if self.is_beside():
-            write(*args)
-        else:
-            insistently(write, *args)
-
-
+logger = logging.getLogger("django_mcp")
 READY_POLL_INTERVAL_SECONDS = 0.2  # between two checks whether the client is initialized
 
 
@@ -245,7 +202,7 @@ class SessionCallRunner(CallRunner):
     """Runs one call of a session.
 
     The call is stored before its first step. Its response is stored in the transaction of its tool
-    where that is possible (``session_call.conclude``).
+    where that is possible (``session_output.conclude``).
     """
 
     kept: SessionCall | None = None
@@ -254,7 +211,7 @@ class SessionCallRunner(CallRunner):
         kept = self.kept
         if kept is None:
             return None
-        return lambda result: session_call.conclude(kept, self._result(call, result))
+        return lambda result: conclude(kept, self._result(call, result))
 
     async def _was_rolled_back(self, run: CallRun) -> bool:
         """Find out from the call's row, if the outcome was to be committed with the tool's writes.
@@ -284,109 +241,6 @@ class SessionCallRunner(CallRunner):
             # the fence a worker that was taken over could repeat the step.
             await self.kept.reply.opened()
         return await super()._unwound(unwound, run, rounds)
-
-
-# Decides about a call to continue: the server on which it runs, or the response that ends it.
-Decision = Callable[["SessionCall", "Row"], Awaitable["Server | JSON"]]
-logger = logging.getLogger("django_mcp")
-# Reruns of a call whose process died. A call that crashes its process must not crash all of them.
-MAX_RUNS = 2
-LOST = (
-    "The server process that worked on this ended before it had an outcome. "
-    "It may or may not have taken effect."
-)
-UNDONE = (
-    "The server process that worked on this ended before it had an outcome. "
-    "Its database writes were rolled back."
-)
-
-
-async def server_of(kept: SessionCall, row: Row) -> Server:
-    """Return the server on which the call continues. Raise ``LookupError`` if it is not served."""
-    return server_named(kept.reply.session.server)
-
-
-async def verdict(kept: SessionCall, row: Row) -> Server | JSON:
-    """Return the server on which the call runs again, or the response that ends it.
-
-    The response says whether the tool's writes were rolled back, or that this is unknown.
-    """
-    undone = False
-    try:
-        server = server_named(kept.reply.session.server)
-        if row.runs <= MAX_RUNS and may_run_again(server, row):
-            kept.rounds.high_water = await _high_water(kept, row)
-            return server
-        undone = await surely(_is_undone, server, row)
-    except LookupError as error:
-        logger.error("%s cannot go on: %s", row, error)
-    return told(kept, UNDONE if undone else LOST)
-
-
-def may_run_again(server: Server, row: Row) -> bool:
-    """Whether a call that may have been executed in part is safe to run again."""
-    if row.method != "tools/call":
-        return True
-    tool = _tool(server, row)
-    if tool is None:
-        return False
-    return bool(
-        tool.read_only or tool.idempotent or (tool.transactional and _may_hold_outcome(tool, row))
-    )
-
-
-def _tool(server: Server, row: Row) -> Tool | None:
-    return server.catalog.tools.get(str(row.params.get("name")))
-
-
-def _may_hold_outcome(tool: Tool, row: Row) -> bool:
-    """Whether the outcome is stored in the tool's transaction, at the first run and now.
-
-    ``row.atomic`` is the value at the first run. A deployment may have changed the tool since.
-    """
-    return row.atomic and may_hold(tool.transaction)
-
-
-def _is_undone(server: Server, row: Row) -> bool:
-    """Whether everything the tool wrote was rolled back. Queries the database.
-
-    Steps of ``request.once`` are committed separately, so there must be none.
-    """
-    tool = _tool(server, row)
-    return tool is not None and _may_hold_outcome(tool, row) and not calls.are_there(f"c{row.pk}")
-
-
-def told(kept: SessionCall, words: str) -> JSON:
-    """Return the response to a call without an outcome: a tool error, or a JSON-RPC error."""
-    call, connection = kept.active.call, kept.reply.connection
-    if call.method == "tools/call":
-        return connection.result(call, error_result(words))
-    return connection.error(call, InternalError(words))
-
-
-# Progress.
-
-
-async def _high_water(kept: SessionCall, row: Row) -> float | None:
-    """Return the last progress value that the call sent, or None.
-
-    The next run sends only higher values, because progress MUST increase (utilities/progress).
-    """
-    token = kept.active.call.progress_token
-    if token is None or row.stream_id is None:
-        return row.high_water
-    last = await surely(last_progress, row.stream_id, token)
-    return row.high_water if last is None else last
-
-
-def last_progress(stream: int, token: Id) -> float | None:
-    """Return the last progress with that token on a stream, or None. Queries the database."""
-    for text in event_log.latest(stream, "notifications/progress"):
-        message = json.loads(text)
-        params = message["params"] if message.get("method") == "notifications/progress" else {}
-        if params.get("progressToken") == token:
-            return float(params["progress"])
-    return None
 
 
 class SessionCallManager:
@@ -654,6 +508,16 @@ class SessionCallManager:
 
     # Shutdown.
 
+    def answer_stream(self, stream: int) -> None:
+        """End the running calls of a stream with error responses, and cancel them.
+
+        For shutdown, where the client of the stream cannot reconnect to fetch the responses.
+        """
+        for kept in self.kept():
+            if kept.row is not None and kept.row.stream_id == stream:
+                kept.reply.take(kept, shutdown_error(kept, kept.row))
+                kept.cancel()
+
     async def finish(self) -> None:
         """Wait for the running calls, then release the lease. The caller sets the time limit.
 
@@ -786,23 +650,3 @@ def _is_held(row: Row) -> bool:
 
 
 docket = Service(SessionCallManager)
-
-
-AGAIN = Overloaded("The server is about to end. Try again.", data={"retryAfter": 1})
-
-
-def answer(stream: int) -> None:
-    """End the running calls of a stream with error responses, and cancel them.
-
-    For shutdown, where the client of the stream cannot reconnect to fetch the responses.
-    """
-    for kept in docket().kept():
-        if kept.row is not None and kept.row.stream_id == stream:
-            kept.reply.take(kept, _last_word(kept, kept.row))
-            kept.cancel()
-
-
-def _last_word(kept: SessionCall, row: Row) -> JSON:
-    if may_run_again(server_named(kept.reply.session.server), row):
-        return kept.reply.connection.error(kept.active.call, AGAIN)
-    return told(kept, LOST)

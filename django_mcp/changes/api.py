@@ -150,7 +150,7 @@ async def _written(job: Callable[[], None]) -> None:
         except Busy:
             await asyncio.sleep(BUSY_RETRY_SECONDS)
         except Exception:
-            logger.exception("It could not be written down that something changed")
+            logger.exception("An announced change could not be recorded")
             return
         else:
             return

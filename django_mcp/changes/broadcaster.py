@@ -1,12 +1,13 @@
-"""Notify sessions of changes: one process claims a page of changes and writes the events.
+"""
+Notify sessions of changes: one process claims a page of changes and writes the events.
 
 A page is delivered once. The cursor moves in the transaction that writes the events
-(``storage.change_log.tell``). If a session has no stream, its notification is stored as a mark and
-sent when there is one. Several changes of one thing become one notification.
+(``storage.change_log.deliver``). If a session has no stream, its notification is stored as a mark,
+and sent when there is one. Several changes of one thing become one notification.
 
-``told`` finds the sessions of a change set. A session is notified of what it can see now or could
-see before. Visibility is queried once for each principal and host, however many sessions it has,
-and all users are loaded together.
+``add_notifications`` finds the sessions that a change set concerns. A session is notified of what
+it can see now or could see before. Visibility is queried once for each principal and host, however
+many sessions it has, and all users are loaded together.
 
 ``ChangeBroadcaster`` claims pages. Changes of what lists show have a cursor of their own for each
 database. All processes together handle these at most once in ``LISTING_INTERVAL_SECONDS``, and then
@@ -25,9 +26,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..calls import listing
+from ..calls.callers import in_pages, load_all
 from ..calls.execution import surrounded_job
 from ..calls.methods import capabilities
-from ..calls.session_callers import in_pages, load_all
 from ..calls.visibility import label_in, visible
 from ..declarations.request import Request
 from ..declarations.server import server_named, servers
@@ -55,12 +56,12 @@ from ..storage.wakeups import StreamWakeup, doorbell, ring
 from . import api, feed
 from .change_set import ChangeSet, change_set_for, everything, resolved
 from .feed import Tips, change_feed
-from .listeners import listed
 from .subscriptions import (
     BUSY_RETRY_SECONDS,
-    LATER,
+    CHECK_POSTPONED,
     LISTS,
     URIS_PER_CHECK,
+    listed_models,
 )
 
 if TYPE_CHECKING:
@@ -78,10 +79,10 @@ class SessionNotifications:
     """The notifications of one page of changes, as marks by session id.
 
     ``saw`` has the new visibility of subscriptions: the id, whether visible, and the row.
-    ``turn`` is the name of the cursor. Visibility in lists is stored for each cursor.
+    ``cursor`` is the name of the cursor. Visibility in lists is stored for each cursor.
     """
 
-    turn: str = ""
+    cursor: str = ""
     marks: defaultdict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
     saw: list[tuple[int, bool, str]] = field(default_factory=list)
     by_session: dict[int, int] = field(default_factory=dict)  # the session of each subscription
@@ -107,26 +108,28 @@ class AffectedPrincipal:
     before: Sequence[str] = field(default_factory=list)  # digests of what it could see in lists
 
 
-async def told(server: Server, news: ChangeSet, into: SessionNotifications) -> None:
-    """Add to ``into`` the notifications for the sessions of a server."""
+async def add_notifications(
+    server: Server, changes: ChangeSet, notifications: SessionNotifications
+) -> None:
+    """Add to ``notifications`` those for the sessions of a server."""
     concerned: dict[Owner, AffectedPrincipal] = {}
-    where = into.turn, server.name
-    everybody = await _living(server, news)
-    news = await resolved(news, (one.user for one in everybody))
-    for one in await _subscribed(server, news):
-        _of(concerned, one, where).subscriptions.append(one)
-    for living in everybody if _is_for_lists(news) else ():
-        _of(concerned, living, where).living.append(living.session)
-    for id in news.pages:
+    where = notifications.cursor, server.name
+    everybody = await _initialized_sessions(server, changes)
+    changes = await resolved(changes, (one.user for one in everybody))
+    for one in await _affected_subscriptions(server, changes):
+        _principal_of(concerned, one, where).subscriptions.append(one)
+    for living in everybody if _concerns_lists(changes) else ():
+        _principal_of(concerned, living, where).living.append(living.session)
+    for id in changes.pages:
         waiting = await surely(sessions.subscribers, server.name, listing.PREFIX + id)
-        into.pages[id] = waiting
+        notifications.pages[id] = waiting
         for session in waiting:
-            into.marks[session].append(PAGE + id)
+            notifications.marks[session].append(PAGE + id)
     if concerned:
-        await _look_at_all(server, news, list(concerned.values()), into)
+        await _check_all(server, changes, list(concerned.values()), notifications)
 
 
-def _of(
+def _principal_of(
     found: dict[Owner, AffectedPrincipal],
     one: sessions.SessionSubscription | sessions.InitializedSession,
     where: tuple[str, str],
@@ -138,156 +141,170 @@ def _of(
     return found[who]
 
 
-async def _subscribed(server: Server, news: ChangeSet) -> list[sessions.SessionSubscription]:
-    if not (news.uris or news.places or news.models or news.users or news.everything):
+async def _affected_subscriptions(
+    server: Server, changes: ChangeSet
+) -> list[sessions.SessionSubscription]:
+    if not (
+        changes.uris or changes.places or changes.models or changes.users or changes.everything
+    ):
         return []
     found: dict[int, sessions.SessionSubscription] = {}
-    for users in ([""],) if "" in news.users else list(in_pages(list(news.users))) or ([],):
+    for users in ([""],) if "" in changes.users else list(in_pages(list(changes.users))) or ([],):
         some = await surely(
-            sessions.subscribed, server.name, list(news.uris), list(news.places),
-            list(news.models), users, every=bool(news.everything),
+            sessions.subscribed, server.name, list(changes.uris), list(changes.places),
+            list(changes.models), users, every=bool(changes.everything),
         )  # fmt: skip
         found.update((one.id, one) for one in some)
     return [
         one
         for one in found.values()
-        if (_is_meant(one, news) or news.permits(one.user)) and not listing.is_page(one.uri)
+        if (_is_changed(one, changes) or changes.permits(one.user)) and not listing.is_page(one.uri)
     ]
 
 
-def _is_meant(one: sessions.SessionSubscription, news: ChangeSet) -> bool:
+def _is_changed(one: sessions.SessionSubscription, changes: ChangeSet) -> bool:
     """Whether the subscription's resource changed.
 
     The query has found it, but a database may compare texts without case. So compare again.
     """
     return bool(
-        news.everything
-        or one.uri in news.uris
-        or (one.place in news.places)
-        or label_in(one.place) in news.models
+        changes.everything
+        or one.uri in changes.uris
+        or (one.place in changes.places)
+        or label_in(one.place) in changes.models
     )
 
 
-async def _living(server: Server, news: ChangeSet) -> list[sessions.InitializedSession]:
-    return await surely(sessions.owners, server.name) if _is_for_lists(news) else []
+async def _initialized_sessions(
+    server: Server, changes: ChangeSet
+) -> list[sessions.InitializedSession]:
+    return await surely(sessions.owners, server.name) if _concerns_lists(changes) else []
 
 
-def _is_for_lists(news: ChangeSet) -> bool:
-    return bool(news.lists or news.listed or news.users or news.groups or news.everything)
+def _concerns_lists(changes: ChangeSet) -> bool:
+    return bool(
+        changes.lists or changes.listed or changes.users or changes.groups or changes.everything
+    )
 
 
 # Visibility for each principal.
 
 
-async def _look_at_all(
+async def _check_all(
     server: Server,
-    news: ChangeSet,
+    changes: ChangeSet,
     concerned: Sequence[AffectedPrincipal],
-    into: SessionNotifications,
+    notifications: SessionNotifications,
 ) -> None:
     wanted = {one.name: one for one in concerned}
     users = await surely(load_all, wanted)
-    if news.listed:
-        await _recall([one for one in concerned if one.living])
+    if changes.listed:
+        await _load_snapshots([one for one in concerned if one.living])
     # A change that concerns many principals must not take all threads of the pool from calls.
-    turns = asyncio.Semaphore(LOOKUP_CONCURRENCY)
+    slots = asyncio.Semaphore(LOOKUP_CONCURRENCY)
 
     async def one(each: AffectedPrincipal) -> None:
-        async with turns:
+        async with slots:
             request = Request(users[each.name], server, host=each.host or None)
-            await _look_at(request, news, each, into)
+            await _check(request, changes, each, notifications)
 
     await asyncio.gather(*map(one, concerned))
 
 
-async def _look_at(
-    request: Request, news: ChangeSet, each: AffectedPrincipal, into: SessionNotifications
+async def _check(
+    request: Request,
+    changes: ChangeSet,
+    each: AffectedPrincipal,
+    notifications: SessionNotifications,
 ) -> None:
     server = request.server
     try:
-        seen = await _seen(request, _asked(each, news))
+        seen = await _visible_uris(request, _uris_to_check(each, changes))
     except Exception:
         # The project's code failed. Send nothing about resources: it is unknown who may see them.
         # The stored visibility stays as it was, for the next check.
-        logger.exception("Nobody knows who may see what changed")
-        _tell_lists(server, replace(news, listed={}), each, {}, into)
+        logger.exception("Notifications about resources dropped: visibility cannot be checked")
+        _add_list_changes(server, replace(changes, listed={}), each, {}, notifications)
     else:
-        _tell(each, news, seen, into)
-        _tell_lists(server, news, each, seen, into)
+        _add_updates(each, changes, seen, notifications)
+        _add_list_changes(server, changes, each, seen, notifications)
 
 
-async def _recall(those: Iterable[AffectedPrincipal]) -> None:
+async def _load_snapshots(those: Iterable[AffectedPrincipal]) -> None:
     found = {one.name: one for one in those}
-    for name, uris in (await surely(change_log.of, found)).items():
+    for name, uris in (await surely(change_log.snapshots, found)).items():
         found[name].before = uris
 
 
-def _asked(each: AffectedPrincipal, news: ChangeSet) -> list[str]:
+def _uris_to_check(each: AffectedPrincipal, changes: ChangeSet) -> list[str]:
     asked = dict.fromkeys(one.uri for one in each.subscriptions)
-    return list(asked | (news.listed if each.living else {}))
+    return list(asked | (changes.listed if each.living else {}))
 
 
-async def _seen(request: Request, uris: Sequence[str]) -> dict[str, str]:
+async def _visible_uris(request: Request, uris: Sequence[str]) -> dict[str, str]:
     """Return the visible ``uris`` with their rows. Retry while the database is down."""
     seen: dict[str, str] = {}
     for start in range(0, len(uris), URIS_PER_CHECK):
-        seen |= await _page(request, uris[start : start + URIS_PER_CHECK])
+        seen |= await _visible_page(request, uris[start : start + URIS_PER_CHECK])
     return seen
 
 
-async def _page(request: Request, uris: Sequence[str]) -> dict[str, str]:
+async def _visible_page(request: Request, uris: Sequence[str]) -> dict[str, str]:
     while True:
         try:
             return await surrounded_job(request, lambda: visible(request, uris))
         except Busy:
-            logger.debug("It is looked up later who may see what changed")
+            logger.debug("Visibility is checked later: all threads are busy")
         except BROKEN as error:
             if not is_away(error):
                 raise
-            logger.warning(LATER, error)
+            logger.warning(CHECK_POSTPONED, error)
         await asyncio.sleep(BUSY_RETRY_SECONDS)
 
 
-def _tell(
-    each: AffectedPrincipal, news: ChangeSet, seen: dict[str, str], into: SessionNotifications
+def _add_updates(
+    each: AffectedPrincipal,
+    changes: ChangeSet,
+    seen: dict[str, str],
+    notifications: SessionNotifications,
 ) -> None:
     """Add marks for subscriptions: changed and visible now or before, or visibility changed."""
     for one in each.subscriptions:
-        if (one.uri in seen) != one.visible or (one.visible and _is_meant(one, news)):
-            into.marks[one.session].append(URI + one.uri)
+        if (one.uri in seen) != one.visible or (one.visible and _is_changed(one, changes)):
+            notifications.marks[one.session].append(URI + one.uri)
         now = (one.uri in seen, seen.get(one.uri, one.place))
         if now != (one.visible, one.place):
-            into.saw.append((one.id, *now))
-            into.by_session[one.id] = one.session
+            notifications.saw.append((one.id, *now))
+            notifications.by_session[one.id] = one.session
 
 
-def _tell_lists(
+def _add_list_changes(
     server: Server,
-    news: ChangeSet,
+    changes: ChangeSet,
     each: AffectedPrincipal,
     seen: dict[str, str],
-    into: SessionNotifications,
+    notifications: SessionNotifications,
 ) -> None:
-    lists = _lists(server, news, each, seen, into) if each.living else []
+    lists = _changed_lists(server, changes, each, seen, notifications) if each.living else []
     for session in each.living if lists else ():
-        into.marks[session] += lists
+        notifications.marks[session] += lists
 
 
-def _lists(
+def _changed_lists(
     server: Server,
-    news: ChangeSet,
+    changes: ChangeSet,
     each: AffectedPrincipal,
     seen: dict[str, str],
-    into: SessionNotifications,
+    notifications: SessionNotifications,
 ) -> list[str]:
-    found = {name for name in LISTS if name in news.lists}
-    if news.everything or news.permits(each.user):
+    found = {name for name in LISTS if name in changes.lists}
+    if changes.everything or changes.permits(each.user):
         found.update(LISTS)
-    changed, kept = change_log.looked(each.before, news.listed, seen)
+    changed, kept = change_log.compare_visible(each.before, changes.listed, seen)
     if changed:
         found.add("resources")
     if kept != each.before:
-        into.seen[each.name] = VisibleUris(each.owner, kept)
+        notifications.seen[each.name] = VisibleUris(each.owner, kept)
     return [name for name in LISTS if name in found and name in capabilities(server)]
 
 
@@ -323,7 +340,7 @@ def is_of_lists(name: str) -> bool:
     return name.endswith(change_log.OF_LISTS)
 
 
-def taken(
+def claim_page(
     name: str, tip: ChangeLogState, every: float
 ) -> tuple[ClaimedChanges | None, Page | None]:
     """Claim the next page of a cursor. Return the claim and the page.
@@ -331,26 +348,26 @@ def taken(
     Return None and a page if there are no changes. Return None twice if another process has the
     claim, or if the cursor is of lists and ``every`` seconds are not over.
     """
-    found = change_log.begin(name, tip.last)
+    found = change_log.cursor_of(name, tip.last)
     # A cursor beyond the last change means that a backup was restored. Read the tip again first:
     # another process may have moved the cursor after ``tip`` was read.
     if found.seq > tip.last and found.seq > change_log.tip(alias_of(name)).last:
-        change_log.put_back(found)
+        change_log.reset_cursor(found)
         return None, None
     if found.until <= found.seq >= tip.last:
         return None, Page(tip.last, (), True)
-    if is_of_lists(name) and not change_log.may(change_log.OF_LISTS, every):
+    if is_of_lists(name) and not change_log.is_due(change_log.OF_LISTS, every):
         return None, None
-    page = _read(name, found.seq, tip.last)
-    turn = change_log.claim(found, page.until, lease.hold())
-    if turn is None:
+    page = _read_page(name, found.seq, tip.last)
+    claim = change_log.claim(found, page.until, lease.hold())
+    if claim is None:
         return None, None
     # A page that a dead process left keeps its end. The sessions that it has notified are skipped,
     # and would miss the changes of a longer page.
-    return turn, page if turn.until == page.until else _read(name, turn.after, turn.until)
+    return claim, page if claim.until == page.until else _read_page(name, claim.after, claim.until)
 
 
-def _read(name: str, seq: int, last: int) -> Page:
+def _read_page(name: str, seq: int, last: int) -> Page:
     found: list[NumberedChange] = []
     is_whole = True
     for _ in range(MAX_PAGES_AT_ONCE if is_of_lists(name) else 1):
@@ -362,7 +379,7 @@ def _read(name: str, seq: int, last: int) -> Page:
     return Page(seq, found, is_whole)
 
 
-def news(server: Server, name: str, page: Page) -> ChangeSet:
+def changes_for(server: Server, name: str, page: Page) -> ChangeSet:
     """Return the part of a page's changes that this cursor delivers, for one server."""
     found = change_set_for(server, page.changes)
     if is_of_lists(name):
@@ -375,13 +392,13 @@ def news(server: Server, name: str, page: Page) -> ChangeSet:
 
 SESSIONS_PER_JOB = 50  # sessions notified in one transaction
 # Attempts per ``LISTING_INTERVAL_SECONDS`` while another process delivers changes of lists.
-LOOKS_PER_LISTING_INTERVAL = 4
+ATTEMPTS_PER_LISTING_INTERVAL = 4
 
 
 def start() -> None:
     """Start to notify sessions of changes, in the running event loop."""
     feed_here = change_feed()
-    feed_here.broadcaster = tellers()
+    feed_here.broadcaster = broadcaster()
     if environment().has_background_services:
         feed_here.start()
 
@@ -393,9 +410,11 @@ class ChangeBroadcaster:
     """Claims pages of changes and notifies sessions, in competition with other processes."""
 
     def __init__(self) -> None:
-        self._known: dict[str, int] = {}  # last number that was delivered, by name of the cursor
+        self._delivered: dict[
+            str, int
+        ] = {}  # last number that was delivered, by name of the cursor
         # When lists are tried again, and when the interests were stored last (monotonic clock).
-        self._lists_at = self._said_at = 0.0
+        self._lists_at = self._renewed_at = 0.0
         self._tried: dict[str, float] = {}  # last attempt, by name of the cursor of lists
         self._task: asyncio.Task[None] | None = None
         # Changes that only this process knows of, by server, and the task that delivers them.
@@ -409,106 +428,108 @@ class ChangeBroadcaster:
 
     async def broadcast(self, tips: Tips) -> None:
         """Start to deliver what is due, unless the last delivery is still running."""
-        await self._say_again()
+        await self._renew_interests()
         is_free = self._task is None or self._task.done()
         if is_free and (due := self._due(tips)):
-            self._task = asyncio.get_running_loop().create_task(self._tell(due, tips))
+            self._task = asyncio.get_running_loop().create_task(self._deliver(due, tips))
 
     def _due(self, tips: Tips) -> list[str]:
         """Return the cursors with new changes, at most one of them of lists.
 
         For lists, the databases alternate: the one that was tried longest ago comes first.
         """
-        due = [one for one in tips if tips[one].last != self._known.get(one)]
+        due = [one for one in tips if tips[one].last != self._delivered.get(one)]
         lists = [
             one + change_log.OF_LISTS
             for one in tips
-            if self._known.get(one + change_log.OF_LISTS) != tips[one].last
+            if self._delivered.get(one + change_log.OF_LISTS) != tips[one].last
         ]
         now = time.monotonic()
-        if lists and now >= self._lists_at and any(map(_lists_rows, servers())):
+        if lists and now >= self._lists_at and any(map(_lists_models, servers())):
             due.append(min(lists, key=lambda name: self._tried.get(name, 0.0)))
             self._tried[due[-1]] = now
         return due
 
-    async def _tell(self, due: Sequence[str], tips: Tips) -> None:
+    async def _deliver(self, due: Sequence[str], tips: Tips) -> None:
         for name in due:
             try:
-                await self._tell_page(name, tips[alias_of(name)])
+                await self._deliver_page(name, tips[alias_of(name)])
             except (change_log.ClaimLost, Busy):
-                logger.debug("Another process tells of %s, or it is told later", name)
+                logger.debug("Changes of %s are delivered by another process, or later", name)
             except BROKEN as error:
-                logger.warning("Sessions are told of changes later: %s", error)
+                logger.warning("Notification of sessions postponed: %s", error)
                 await asyncio.sleep(BUSY_RETRY_SECONDS)
             except Exception:
-                logger.exception("Sessions were not told of changes")
+                logger.exception("Sessions were not notified of changes")
                 await asyncio.sleep(BUSY_RETRY_SECONDS)
 
-    async def _tell_page(self, name: str, tip: ChangeLogState) -> None:
+    async def _deliver_page(self, name: str, tip: ChangeLogState) -> None:
         # Claims are held by the process. A second event loop would get the claim of the first.
-        if name in _told_here:
+        if name in _delivering_here:
             return
-        _told_here.add(name)
+        _delivering_here.add(name)
         try:
-            await self._take_turn(name, tip)
+            await self._deliver_next(name, tip)
         finally:
-            _told_here.discard(name)
+            _delivering_here.discard(name)
 
-    async def _take_turn(self, name: str, tip: ChangeLogState) -> None:
-        turn, page = await threads.changes.run(
-            reconnecting, taken, name, tip, feed.LISTING_INTERVAL_SECONDS
+    async def _deliver_next(self, name: str, tip: ChangeLogState) -> None:
+        claim, page = await threads.changes.run(
+            reconnecting, claim_page, name, tip, feed.LISTING_INTERVAL_SECONDS
         )
-        if is_of_lists(name) and (turn is not None or page is None):
+        if is_of_lists(name) and (claim is not None or page is None):
             self._lists_at = time.monotonic() + (
                 feed.LISTING_INTERVAL_SECONDS
-                if turn
-                else feed.LISTING_INTERVAL_SECONDS / LOOKS_PER_LISTING_INTERVAL
+                if claim
+                else feed.LISTING_INTERVAL_SECONDS / ATTEMPTS_PER_LISTING_INTERVAL
             )
-        if turn is None:
-            self._known[name] = -1 if page is None else page.until
+        if claim is None:
+            self._delivered[name] = -1 if page is None else page.until
             return
         assert page is not None
         found = SessionNotifications(name)
         for server in servers():
-            if mine := news(server, name, page):
-                await told(server, mine, found)
-        await _tell_all(turn, found)
-        self._known[name] = turn.until
+            if mine := changes_for(server, name, page):
+                await add_notifications(server, mine, found)
+        await _notify_all(claim, found)
+        self._delivered[name] = claim.until
         change_feed().wake()
 
-    async def _say_again(self) -> None:
+    async def _renew_interests(self) -> None:
         """Renew the interest in models of lists and in announced changes."""
-        if time.monotonic() >= self._said_at + INTERESTS_RENEWAL_SECONDS or not self._said_at:
-            models = {ANYTHING}.union(*(listed(one) for one in servers() if not one.is_empty))
+        if time.monotonic() >= self._renewed_at + INTERESTS_RENEWAL_SECONDS or not self._renewed_at:
+            models = {ANYTHING}.union(
+                *(listed_models(one) for one in servers() if not one.is_empty)
+            )
             await threads.log.run(reconnecting, change_log.declare, change_log.LISTS, models)
-            if not self._said_at:
-                await threads.changes.run(reconnecting, _compare)
-            self._said_at = time.monotonic()
+            if not self._renewed_at:
+                await threads.changes.run(reconnecting, _announce_changed_lists)
+            self._renewed_at = time.monotonic()
 
     # Changes without a log.
 
     def receive_local(self, server: str, changes: ChangeSet) -> None:
         self._local[server].add(changes)
         if self._local_task is None or self._local_task.done():
-            self._local_task = asyncio.get_running_loop().create_task(self._tell_local())
+            self._local_task = asyncio.get_running_loop().create_task(self._deliver_local())
 
-    async def _tell_local(self) -> None:
+    async def _deliver_local(self) -> None:
         while self._local:
             server, changes = self._local.popitem()
             try:
-                await _tell_without_claim(server, changes)
+                await _notify_without_claim(server, changes)
             except Busy:
                 self._local[server].add(changes)
                 await asyncio.sleep(BUSY_RETRY_SECONDS)
             except Exception:
-                logger.exception("Sessions were not told of changes")
+                logger.exception("Sessions were not notified of changes")
 
 
-tellers = Service(ChangeBroadcaster)
-_told_here: set[str] = set()  # cursors whose page an event loop of this process is delivering
+broadcaster = Service(ChangeBroadcaster)
+_delivering_here: set[str] = set()  # cursors whose page an event loop of this process is delivering
 
 
-def _compare() -> None:
+def _announce_changed_lists() -> None:
     """Announce lists that differ from those of the deployment before this one."""
     change_log.watched.forget()
     for server in servers():
@@ -516,49 +537,49 @@ def _compare() -> None:
             api.tell(server)
 
 
-def _lists_rows(server: Server) -> bool:
-    return not server.is_empty and bool(listed(server))
+def _lists_models(server: Server) -> bool:
+    return not server.is_empty and bool(listed_models(server))
 
 
-async def _tell_all(turn: ClaimedChanges, found: SessionNotifications) -> None:
+async def _notify_all(claim: ClaimedChanges, found: SessionNotifications) -> None:
     """Notify the sessions in the order of their ids, a few in each transaction.
 
-    Skip those up to ``turn.told``: a process that died has notified them.
+    Skip those up to ``claim.notified``: a process that died has notified them.
     """
-    chunks = [some for some in _chunks(found) if max(some) > turn.told] or [{}]
+    chunks = [some for some in _chunks(found) if max(some) > claim.notified] or [{}]
     for place, some in enumerate(chunks):
-        left = {session: marks for session, marks in some.items() if session > turn.told}
+        left = {session: marks for session, marks in some.items() if session > claim.notified}
         saw = [one for one in found.saw if found.by_session[one[0]] in left]
-        job = partial(_say, turn, left, saw, found.seen, over=place == len(chunks) - 1)
+        job = partial(_deliver_claimed, claim, left, saw, found.seen, over=place == len(chunks) - 1)
         _ring(await surely(job, again=False))
-    await _after(found)
+    await _complete(found)
 
 
-async def _tell_without_claim(server: str, changes: ChangeSet) -> None:
+async def _notify_without_claim(server: str, changes: ChangeSet) -> None:
     found = SessionNotifications()
-    await told(server_named(server), changes, found)
+    await add_notifications(server_named(server), changes, found)
     for some in _chunks(found):
         saw = [one for one in found.saw if found.by_session[one[0]] in some]
-        _ring(await surely(_announce, some, saw))
+        _ring(await surely(_deliver_unclaimed, some, saw))
     if found.seen:
-        await surely(change_log.keep, found.seen)
-    await _after(found)
+        await surely(change_log.store_snapshots, found.seen)
+    await _complete(found)
 
 
-def _say(
-    turn: ClaimedChanges, marks: Mapping[int, Sequence[str]], saw: change_log.Saw,
+def _deliver_claimed(
+    claim: ClaimedChanges, marks: Mapping[int, Sequence[str]], saw: change_log.Visibility,
     seen: Mapping[str, change_log.VisibleUris], *, over: bool, again: bool,
 ) -> list[int]:  # fmt: skip
-    return change_log.tell(turn, _spoken(marks), saw, seen, over=over, again=again)
+    return change_log.deliver(claim, _encoded(marks), saw, seen, over=over, again=again)
 
 
 @one_transaction
-def _announce(marks: Mapping[int, Sequence[str]], saw: change_log.Saw) -> list[int]:
-    sessions.saw(saw)
-    return streams.announce_here(_spoken(marks))
+def _deliver_unclaimed(marks: Mapping[int, Sequence[str]], saw: change_log.Visibility) -> list[int]:
+    sessions.store_visibility(saw)
+    return streams.announce_here(_encoded(marks))
 
 
-def _spoken(marks: Mapping[int, Sequence[str]]) -> dict[int, list[tuple[str, str]]]:
+def _encoded(marks: Mapping[int, Sequence[str]]) -> dict[int, list[tuple[str, str]]]:
     found = sessions.revisions(list(marks))
     return {id: messages_with_marks(revision, marks[id]) for id, revision in found.items()}
 
@@ -569,33 +590,33 @@ def _chunks(found: SessionNotifications) -> Iterator[dict[int, list[str]]]:
         yield {one: found.marks.get(one, []) for one in ordered[start : start + SESSIONS_PER_JOB]}
 
 
-def _ring(taken: Iterable[int]) -> None:
-    ring(*(StreamWakeup(stream, changed=True) for stream in taken))
+def _ring(streams: Iterable[int]) -> None:
+    ring(*(StreamWakeup(stream, changed=True) for stream in streams))
 
 
-async def _after(found: SessionNotifications) -> None:
-    for id, told in found.pages.items():
-        await surely(listing.forget, told, id)
+async def _complete(found: SessionNotifications) -> None:
+    for id, sessions_waiting in found.pages.items():
+        await surely(listing.forget, sessions_waiting, id)
 
 
 # Messages of sessions.
 
 
-def messages(revision: str, marks: Iterable[str]) -> list[str]:
+def encode_marks(revision: str, marks: Iterable[str]) -> list[str]:
     """Return the notifications for ``marks``, the changes not yet sent, in a client's revision."""
     return [text for text, _ in messages_with_marks(revision, marks)]
 
 
-def speaking(session: Session) -> Callable[[Sequence[str]], Sequence[str]]:
-    """Return ``messages`` for the revision of one session."""
-    return lambda marks: messages(session.revision, marks)
+def encoder_of(session: Session) -> Callable[[Sequence[str]], Sequence[str]]:
+    """Return ``encode_marks`` for the revision of one session."""
+    return lambda marks: encode_marks(session.revision, marks)
 
 
-def all_missed(server: Server, session: Session) -> list[str]:
+def all_notifications(server: Server, session: Session) -> list[str]:
     """Return notifications for all lists and subscriptions. Queries the database.
 
     For a client that missed an unknown number of notifications.
     """
     lists = [name for name in LISTS if name in capabilities(server)]
     uris = [uri for uri in sessions.uris(session) if not listing.is_page(uri)]
-    return messages(session.revision, [*lists, *(URI + uri for uri in uris)])
+    return encode_marks(session.revision, [*lists, *(URI + uri for uri in uris)])

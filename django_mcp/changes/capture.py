@@ -55,7 +55,7 @@ def subject_of(instance: Model, labels: Collection[str]) -> tuple[str, Any]:
     except ObjectDoesNotExist:  # a deferred key field of a row that has been deleted
         return ROWS, sorted(labels)
     except Exception:
-        logger.exception("A row of %s has no key that could be told", instance._meta.label)
+        logger.exception("The key of a changed row of %s cannot be read", instance._meta.label)
         return ROWS, sorted(labels)
 
 
@@ -191,7 +191,7 @@ def _beside_the_log(found: Iterable[tuple[str, Any]]) -> None:
     try:
         change_log.record(settings.DATABASE, *found)
     except Exception:
-        logger.exception("Other processes cannot be told that something changed")
+        logger.exception("A change could not be recorded, so other processes miss it")
         tell_here(found)
     else:
         ring_for_changes()

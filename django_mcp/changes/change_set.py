@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ..auth import group_membership, kill_switches
-from ..calls.session_callers import in_pages, is_key
+from ..calls.callers import in_pages, is_key
 from ..calls.visibility import AnyRow, address, place, resources
 from ..runtime import threads
 from ..storage import change_log
@@ -145,7 +145,9 @@ async def resolved(news: ChangeSet, users: Iterable[str | None]) -> ChangeSet:
     try:
         found = await threads.lookups.run(reconnecting, members, list(news.groups), keys)
     except Exception as error:
-        logger.warning("Nobody can tell whom a change of a group concerns: %s", error)
+        logger.warning(
+            "Members of changed groups cannot be read, so all users are checked: %s", error
+        )
         found = {""}
     return replace(news, users=news.users | dict.fromkeys(found), groups={})
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from ..auth.principal import Principal
 from ..calls.call_state import StopFlag, running_calls
+from ..calls.callers import renewed, revocations
 from ..calls.execution import surrounded
-from ..calls.revocations import renewed, revocations
 from ..declarations.request import NoNotifier
 from ..exceptions import Busy
 from ..protocol.jsonrpc import InvalidParams

@@ -1,34 +1,48 @@
 """
-Subscriptions of clients that are connected to this process, and the notifications for them.
+Subscriptions of the clients that are connected to this process, and notifications for them.
 
-``SubscriptionFilter`` has what one connected client asked for, by ``resources/subscribe`` or
+These clients are open ``subscriptions/listen`` requests and stdio connections. Each is notified of
+all changes that are committed after its acknowledgement, in any process. If changes may have been
+missed, it is notified as if everything had changed.
+
+``SubscriptionFilter`` has what one client asked for, by ``resources/subscribe`` or
 ``subscriptions/listen``. The client is notified of a resource if it can see it now or could see it
 before the change, because the row may be deleted or hidden now. A notification contains the URI and
-no field values. Several changes of one thing become one notification. Clients of the same principal
-share one visibility query. The acknowledgement of a listen precedes its notifications
-(basic/patterns/subscriptions).
+no field values. Several changes of one thing become one notification. The acknowledgement of a
+listen precedes its notifications (basic/patterns/subscriptions).
+
+``ListenerRegistry`` has the connections, as a follower of the change feed. It reloads their users
+and ends those without a valid token before it notifies them. The visibility of changes is queried
+once for each principal, however many clients it has.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from ..calls.callers import renewed
 from ..calls.execution import surrounded_job
 from ..calls.methods import capabilities
 from ..calls.rate_limits import MAX_SUBSCRIPTIONS
-from ..calls.visibility import AnyRow, label_in, visible
+from ..calls.visibility import AnyRow, label_in, label_of, visible
 from ..declarations.request import Request
 from ..exceptions import Busy
 from ..protocol.connection import Connection, Phase
 from ..protocol.jsonrpc import JSON, Id
 from ..protocol.revisions import LATEST, Revision, encode_notification
-from ..storage.jobs import is_away
-from .change_set import ChangeSet
+from ..runtime import threads
+from ..runtime.environment import environment
+from ..runtime.runtime import Service
+from ..storage import change_log
+from ..storage.change_log import ANYTHING
+from ..storage.jobs import BROKEN, is_away, reconnecting
+from .change_set import ChangeSet, resolved
+from .feed import change_feed
 
 if TYPE_CHECKING:
     from ..auth.principal import Principal
@@ -46,7 +60,7 @@ MAX_LISTENS = 100  # open ``subscriptions/listen`` requests of one connection
 MAX_LISTED_URIS = 1_000  # URIs in lists that the client could see, stored for each client
 URIS_PER_CHECK = 500  # URIs in one visibility check
 BUSY_RETRY_SECONDS = 0.5  # until a visibility check is retried
-LATER = "Changes are told later: it cannot be looked up now who may see them: %s"
+CHECK_POSTPONED = "Notifications postponed, because visibility cannot be checked now: %s"
 
 
 @dataclass
@@ -81,20 +95,20 @@ class SubscriptionFilter:
         self._listens: dict[Id, ListenRequest] = {}
         self._places: dict[str, str] = {}  # the row of each wanted URI, at the last check
         self._at: defaultdict[str, set[str]] = defaultdict(set)  # the URIs of each row
-        self._saw: set[str] = set()  # wanted URIs that were visible at the last check
+        self._visible: set[str] = set()  # wanted URIs that were visible at the last check
         self._listed: dict[str, None] = {}  # URIs in lists that were visible at the last check
         self._principal_key: str | None = None
         self.user = ""
-        self._news = ChangeSet()
-        self._telling = False
+        self._pending = ChangeSet()
+        self._is_sending = False
 
     # Requests of the client.
 
-    def recognise(self, principal: Principal) -> None:
+    def set_principal(self, principal: Principal) -> None:
         """Set the principal. Forget what the one before could see, if it is another."""
         self.user = str(principal.user.pk)
         if principal.key != self._principal_key:
-            self._saw.clear()
+            self._visible.clear()
             self._listed.clear()
             self._principal_key = principal.key
 
@@ -102,7 +116,7 @@ class SubscriptionFilter:
         """Subscribe to ``uri``, which the principal can see. Raise ``Busy`` at the limit."""
         self._check_room([uri])
         self._subscribed.add(uri)
-        self._see({uri: place})
+        self._set_visible({uri: place})
 
     def unsubscribe(self, uri: str) -> None:
         self._subscribed.discard(uri)
@@ -119,7 +133,7 @@ class SubscriptionFilter:
         self._check_room(uris)
         listen = ListenRequest(wanted, asyncio.get_running_loop().create_future(), uris)
         self._listens[id] = listen
-        self._see({uri: (places or {}).get(uri, "") for uri in uris})
+        self._set_visible({uri: (places or {}).get(uri, "") for uri in uris})
         # No ``await`` between the registration above and the acknowledgement below: a notification
         # in between would precede the acknowledgement.
         try:
@@ -135,8 +149,8 @@ class SubscriptionFilter:
         if len(self._subscribed) + listened + len(uris) > MAX_SUBSCRIPTIONS:
             raise Busy("There are too many subscriptions.")
 
-    def _see(self, seen: Mapping[str, str]) -> None:
-        self._saw |= seen.keys()
+    def _set_visible(self, seen: Mapping[str, str]) -> None:
+        self._visible |= seen.keys()
         for uri, place in seen.items():
             if (before := self._places.get(uri)) != place:
                 if before is not None:
@@ -152,7 +166,7 @@ class SubscriptionFilter:
     def _forget(self) -> None:
         """Drop the state of URIs that no subscription or listen wants any more."""
         wanted = self._subscribed.union(*(listen.uris for _, listen in self._listening))
-        self._saw &= wanted
+        self._visible &= wanted
         for uri in self._places.keys() - wanted:
             self._leave(uri, self._places.pop(uri))
 
@@ -178,91 +192,91 @@ class SubscriptionFilter:
 
     # Changes.
 
-    def take(self, news: ChangeSet) -> bool:
-        """Store the changes that concern the client. Return whether the caller must ``tell`` them.
+    def take(self, changes: ChangeSet) -> bool:
+        """Store the changes that concern the client. Return whether the caller must ``send`` them.
 
-        False if they do not concern it, or if a running ``tell`` will send them.
+        False if they do not concern it, or if a running ``send`` will include them.
         """
-        mine = self._wanted_of(news)
+        mine = self._wanted_of(changes)
         if not mine:
             return False
-        self._news.add(mine)
-        self._shorten_news()
-        begin, self._telling = not self._telling, True
+        self._pending.add(mine)
+        self._limit_pending()
+        begin, self._is_sending = not self._is_sending, True
         return begin
 
-    def _shorten_news(self) -> None:
+    def _limit_pending(self) -> None:
         """Limit the stored URIs of lists: replace the oldest by ``AnyRow`` of their model.
 
-        URIs that the client could see are kept, because it must be told when they disappear.
+        URIs that the client could see are kept, because it must be notified when they disappear.
         """
-        listed = self._news.listed
+        listed = self._pending.listed
         if (over := len(listed) - MAX_LISTED_URIS) > 0:
-            known = self._saw.union(self._listed)
+            known = self._visible.union(self._listed)
             for uri in [one for one in [*listed][:over] if one not in known]:
                 label = listed.pop(uri)
                 listed[AnyRow(label)] = label
 
-    def _wanted_of(self, news: ChangeSet) -> ChangeSet:
+    def _wanted_of(self, changes: ChangeSet) -> ChangeSet:
         lists = [name for name in LISTS if self._wants_list(name)]
-        mine = ChangeSet(uris=dict.fromkeys(self._touched(news)))
-        if news.everything or news.permits(self.user):
+        mine = ChangeSet(uris=dict.fromkeys(self._changed_uris(changes)))
+        if changes.everything or changes.permits(self.user):
             mine.lists.update(dict.fromkeys(lists))
             mine.doubted.update(dict.fromkeys(self._places))
-        mine.lists.update(dict.fromkeys(name for name in news.lists if name in lists))
+        mine.lists.update(dict.fromkeys(name for name in changes.lists if name in lists))
         if "resources" in lists:
-            mine.listed.update(news.listed)
+            mine.listed.update(changes.listed)
         return mine
 
-    def _touched(self, news: ChangeSet) -> Iterable[str]:
+    def _changed_uris(self, changes: ChangeSet) -> Iterable[str]:
         """Return the wanted URIs that may have changed."""
-        if news.everything:
+        if changes.everything:
             return list(self._places)
-        found = _shared(news.uris, self._places)
-        for place in _shared(news.places, self._at):
+        found = _shared(changes.uris, self._places)
+        for place in _shared(changes.places, self._at):
             found += self._at[place]
-        if news.models:
-            found += [uri for uri, at in self._places.items() if label_in(at) in news.models]
+        if changes.models:
+            found += [uri for uri, at in self._places.items() if label_in(at) in changes.models]
         return found
 
-    async def tell(self) -> None:
+    async def send(self) -> None:
         """Check the visibility of the stored changes, and send the notifications."""
-        await tell_together([self])
+        await send_together([self])
 
-    def taken(self) -> ChangeSet:
+    def take_pending(self) -> ChangeSet:
         """Remove and return the stored changes."""
-        news, self._news = self._news, ChangeSet()
-        return news
+        changes, self._pending = self._pending, ChangeSet()
+        return changes
 
-    def keep(self, news: ChangeSet) -> None:
+    def put_back(self, changes: ChangeSet) -> None:
         """Store changes again that could not be sent, before those that came meanwhile."""
-        news.add(self._news)
-        self._news = news
+        changes.add(self._pending)
+        self._pending = changes
 
-    def told(self) -> None:
-        """Note that no ``tell`` is running."""
-        self._telling = False
+    def finish_sending(self) -> None:
+        """Note that no ``send`` is running."""
+        self._is_sending = False
 
-    def pass_on(self, news: ChangeSet, seen: Mapping[str, str]) -> None:
+    def send_visible(self, changes: ChangeSet, seen: Mapping[str, str]) -> None:
         """Send notifications of what is visible now (``seen``) or was visible before."""
-        for uri in news.uris:
-            if uri in seen or uri in self._saw:
+        for uri in changes.uris:
+            if uri in seen or uri in self._visible:
                 self._update(uri)
-        for uri in news.doubted.keys() - news.uris.keys():
-            if (uri in seen) != (uri in self._saw):
+        for uri in changes.doubted.keys() - changes.uris.keys():
+            if (uri in seen) != (uri in self._visible):
                 self._update(uri)
-        if self._saw_listed(news, seen):
-            news.lists["resources"] = None
-        for name in news.lists:
+        if self._update_listed(changes, seen):
+            changes.lists["resources"] = None
+        for name in changes.lists:
             self._change(name)
-        looked = news.uris | news.doubted
-        self._saw.difference_update(looked)
-        self._see({uri: seen[uri] for uri in looked if uri in seen and uri in self._places})
+        looked = changes.uris | changes.doubted
+        self._visible.difference_update(looked)
+        self._set_visible({uri: seen[uri] for uri in looked if uri in seen and uri in self._places})
 
-    def _saw_listed(self, news: ChangeSet, seen: Mapping[str, str]) -> bool:
-        seen_before = self._saw.union(self._listed)
-        found = [uri for uri in news.listed if uri in seen or uri in seen_before]
-        for uri in news.listed:
+    def _update_listed(self, changes: ChangeSet, seen: Mapping[str, str]) -> bool:
+        seen_before = self._visible.union(self._listed)
+        found = [uri for uri in changes.listed if uri in seen or uri in seen_before]
+        for uri in changes.listed:
             self._listed.pop(uri, None)
             if uri in seen:
                 self._listed[uri] = None
@@ -330,7 +344,7 @@ def _tag(id: Id) -> JSON:
 # Sending.
 
 
-async def tell_together(
+async def send_together(
     those: Sequence[SubscriptionFilter], principal: Callable[[], Awaitable[Principal]] | None = None
 ) -> None:
     """Send the stored changes of clients that share principal, server and host.
@@ -338,42 +352,47 @@ async def tell_together(
     Changes that arrive meanwhile are sent too.
     """
     try:
-        while news := [(one, taken) for one in those if (taken := one.taken())]:
-            await _tell(news, principal or those[0].principal)
+        while changes := [
+            (one, take_pending) for one in those if (take_pending := one.take_pending())
+        ]:
+            await _send_pending(changes, principal or those[0].principal)
     finally:
         for one in those:
-            one.told()
+            one.finish_sending()
 
 
-async def _tell(
-    news: list[tuple[SubscriptionFilter, ChangeSet]], principal: Callable[[], Awaitable[Principal]]
+async def _send_pending(
+    changes: list[tuple[SubscriptionFilter, ChangeSet]],
+    principal: Callable[[], Awaitable[Principal]],
 ) -> None:
-    uris = dict.fromkeys(uri for _, one in news for uri in (*one.uris, *one.doubted, *one.listed))
+    uris = dict.fromkeys(
+        uri for _, one in changes for uri in (*one.uris, *one.doubted, *one.listed)
+    )
     try:
-        seen = await look(news[0][0], list(uris), await principal()) if uris else {}
+        seen = await visible_uris(changes[0][0], list(uris), await principal()) if uris else {}
     except Exception as error:
         if isinstance(error, Busy) or is_away(error):
-            await _later(news, error)
+            await _postpone(changes, error)
             return
         # The project's code failed, so it is unknown who may see the resources. Changes of lists
         # name no resource and are safe to send.
-        logger.exception("Changes were not told: nobody knows who may see them")
-        for listening, one in news:
-            listening.pass_on(ChangeSet(lists=one.lists), {})
+        logger.exception("Resource notifications not sent: visibility cannot be checked")
+        for listening, one in changes:
+            listening.send_visible(ChangeSet(lists=one.lists), {})
         return
-    for listening, one in news:
-        listening.pass_on(one, seen)
+    for listening, one in changes:
+        listening.send_visible(one, seen)
 
 
-async def _later(news: list[tuple[SubscriptionFilter, ChangeSet]], error: Exception) -> None:
-    """Store the changes again, and wait before the next attempt of ``tell_together``."""
-    logger.log(logging.WARNING if is_away(error) else logging.DEBUG, LATER, error)
-    for listening, one in news:
-        listening.keep(one)
+async def _postpone(changes: list[tuple[SubscriptionFilter, ChangeSet]], error: Exception) -> None:
+    """Store the changes again, and wait before the next attempt of ``send_together``."""
+    logger.log(logging.WARNING if is_away(error) else logging.DEBUG, CHECK_POSTPONED, error)
+    for listening, one in changes:
+        listening.put_back(one)
     await asyncio.sleep(BUSY_RETRY_SECONDS)
 
 
-async def look(
+async def visible_uris(
     one: SubscriptionFilter, uris: Sequence[str], principal: Principal
 ) -> dict[str, str]:
     """Return the visible ``uris`` with their rows: one query for each model resource."""
@@ -383,3 +402,246 @@ async def look(
         some = uris[start : start + URIS_PER_CHECK]
         seen |= await surrounded_job(request, lambda some=some: visible(request, some))  # type: ignore[misc]
     return seen
+
+
+# Listeners.
+
+LOOKUP_CONCURRENCY = 4  # principals whose visibility is queried at the same time
+LOCAL_ONLY = "Clients are not notified of changes by other processes: %s"
+
+
+class ChangeListener(Protocol):
+    """One connection that receives notifications."""
+
+    listening: SubscriptionFilter
+
+    @property
+    def principal(self) -> Principal | None:
+        """The principal that it acts for, or None if ``listening.principal()`` loads it."""
+        ...
+
+    def renew(self, principal: Principal) -> None:
+        """Set the principal with the reloaded user."""
+        ...
+
+    async def is_token_valid(self) -> bool:
+        """Whether its token is still valid, if only its verifier can tell."""
+        ...
+
+    def end(self) -> None:
+        """Close it, because its token was revoked or its user is inactive."""
+        ...
+
+    def complete(self, id: str) -> None:
+        """Notify the client that the page of this elicitation was completed."""
+        ...
+
+
+class ListenerRegistry:
+    """The listeners of one event loop, as a follower of the change feed."""
+
+    def __init__(self) -> None:
+        # The listeners, with the models that each follows.
+        self._listeners: dict[ChangeListener, frozenset[str]] = {}
+        self._wanted: Counter[str] = Counter()  # followed models, with the number of listeners
+        self._tasks: set[asyncio.Task[None]] = set()
+        # A change that concerns many principals must not take all threads of the pool from calls.
+        self._turns = asyncio.Semaphore(LOOKUP_CONCURRENCY)
+
+    @property
+    def is_wanted(self) -> bool:
+        return bool(self._wanted)
+
+    @property
+    def is_eager(self) -> bool:
+        return any(listener.listening.is_eager for listener in self._listeners)
+
+    @property
+    def models(self) -> Iterable[str]:
+        return list(self._wanted)
+
+    # Listeners.
+
+    def add(self, listener: ChangeListener) -> None:
+        """Add a listener for the changes that only this process knows of."""
+        self._listeners.setdefault(listener, frozenset())
+        change_feed().follow_local(self)
+
+    async def follow(self, listener: ChangeListener, models: Collection[str], lists: bool) -> None:
+        """Have an added listener follow the logs. From then on it misses no committed change.
+
+        Without a table of changes, or without a database, it gets only changes of this process.
+        """
+        if not environment().shares_database:  # changes are delivered without a log
+            return
+        # The order matters: first the interest, so that changes are recorded, then the cursors,
+        # then the listener. In another order it could miss a change or get one from before.
+        wanted = {ANYTHING, *models, *(listed_models(listener.listening.server) if lists else ())}
+        feed = change_feed()
+        try:
+            await feed.declare(wanted)
+        except Busy:
+            raise
+        except BROKEN:
+            if await threads.log.run(change_log.is_possible):
+                raise
+            logger.warning(LOCAL_ONLY, "the table of changes is missing: run migrate")
+            return
+        except Exception as error:  # for example, no database is configured
+            logger.warning(LOCAL_ONLY, error)
+            return
+        await feed.catch_up()
+        # A stdio connection is admitted again with each subscription.
+        before = self._listeners.get(listener, frozenset())
+        self._listeners[listener] = before | wanted
+        self._wanted.update(wanted - before)
+        feed.follow(self)
+
+    def remove(self, listener: ChangeListener) -> None:
+        self._wanted -= Counter(self._listeners.pop(listener, ()))
+        if not self._listeners:
+            change_feed().leave_local(self)
+
+    # Changes.
+
+    async def receive(self, server: str, changes: ChangeSet) -> None:
+        """Notify the listeners of a server."""
+        users = [
+            one.listening.user for one in self._listeners if one.listening.server.name == server
+        ]
+        if users:
+            self.notify(server, await resolved(changes, users))
+
+    def receive_local(self, server: str, changes: ChangeSet) -> None:
+        self.notify(server, changes)
+
+    def notify(self, server: str, changes: ChangeSet) -> None:
+        theirs = [
+            listener for listener in self._listeners if listener.listening.server.name == server
+        ]
+        for id in changes.pages:
+            for listener in theirs:
+                listener.complete(id)
+        begin = [listener for listener in theirs if listener.listening.take(changes)]
+        if begin:
+            task = asyncio.get_running_loop().create_task(self._notify(begin))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _notify(self, listeners: list[ChangeListener]) -> None:
+        """Reload the users, end listeners without a valid token, and notify the others."""
+        try:
+            fresh, unverified = await self._reloaded(
+                [one for e in listeners if (one := e.principal)]
+            )
+        except Exception:  # for example of a verifier of the project
+            _log_failure(listeners)
+            return
+        await asyncio.gather(
+            *(self._notify_principal(some, fresh, unverified) for some in _by_principal(listeners))
+        )
+
+    async def _notify_principal(
+        self,
+        listeners: list[ChangeListener],
+        fresh: Mapping[object, Principal],
+        unverified: Collection[str],
+    ) -> None:
+        """Notify the listeners of one principal.
+
+        Its token verifier may be slow. Other principals do not wait for it.
+        """
+        try:
+            stay = await asyncio.gather(
+                *(_renew(listener, fresh, unverified) for listener in listeners)
+            )
+        except Exception:
+            _log_failure(listeners)
+            return
+        for listener in (
+            listener for listener, stays in zip(listeners, stay, strict=True) if not stays
+        ):
+            listener.end()
+            listener.listening.finish_sending()
+        left = [listener for listener, stays in zip(listeners, stay, strict=True) if stays]
+        await asyncio.gather(*(self._notify_group(some) for some in _by_principal(left)))
+
+    async def _notify_group(self, listeners: list[ChangeListener]) -> None:
+        one = listeners[0]
+
+        async def principal() -> Principal:
+            return one.principal or await one.listening.principal()
+
+        async with self._turns:
+            await send_together([listener.listening for listener in listeners], principal)
+
+    async def _reloaded(
+        self, principals: Iterable[Principal]
+    ) -> tuple[dict[object, Principal], Collection[str]]:
+        """Call ``callers.renewed``, and retry while the database is down."""
+        wanted = {_name(one): one for one in principals}
+        while wanted:
+            try:
+                return await threads.lookups.run(reconnecting, renewed, wanted)
+            except Busy:
+                logger.debug("Users of listeners are reloaded later: all threads are busy")
+            except BROKEN as error:
+                logger.warning(
+                    "Notifications postponed, because users cannot be reloaded: %s", error
+                )
+            await asyncio.sleep(BUSY_RETRY_SECONDS)
+        return {}, ()
+
+
+listener_registry = Service(ListenerRegistry)
+
+
+def _log_failure(listeners: Iterable[ChangeListener]) -> None:
+    """Log the current exception, and let the listeners take the next changes.
+
+    They get no notification of these, because it is unknown whether their tokens are valid.
+    """
+    logger.exception("Listeners not notified: their principals cannot be checked")
+    for listener in listeners:
+        listener.listening.finish_sending()
+
+
+def _by_principal(listeners: Iterable[ChangeListener]) -> list[list[ChangeListener]]:
+    """Group listeners that can see the same. One without a known principal is alone."""
+    found: dict[object, list[ChangeListener]] = defaultdict(list)
+    for listener in listeners:
+        who = listener.principal
+        found[listener if who is None else (*_name(who), listener.listening.host)].append(listener)
+    return list(found.values())
+
+
+async def _renew(
+    listener: ChangeListener, fresh: Mapping[object, Principal], unverified: Collection[str]
+) -> bool:
+    """Set the listener's reloaded principal. Return whether its token is still valid."""
+    if (before := listener.principal) is None:
+        return True
+    if (now := fresh.get(_name(before))) is None:
+        return False
+    listener.renew(now)  # the old user caches permissions that may have changed
+    return before.key not in unverified or await listener.is_token_valid()
+
+
+def _name(principal: Principal) -> tuple[str, object]:
+    """Return a key that differs for principals that may see different things."""
+    return principal.key, None if principal.auth is None else principal.auth.scopes
+
+
+def followed_models(wanted: JSON, places: Mapping[str, str]) -> tuple[set[str], bool]:
+    """Return the models that a listen request follows, and whether it follows resource lists."""
+    models = {label_in(one) for one in places.values() if one}
+    return models, bool(wanted.get("resourcesListChanged"))
+
+
+def listed_models(server: Server) -> set[str]:
+    """Return the labels of the models whose rows a server lists."""
+    return {
+        label_of(model)
+        for model, theirs in server.catalog.models.items()
+        if any(one.listed for one in theirs)
+    }

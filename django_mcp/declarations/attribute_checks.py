@@ -213,6 +213,8 @@ def _is_read(base: PublicClass, name: str, value: Any) -> bool:
 
 def _hint_for_method(base: PublicClass, name: str, value: Any, in_mixin: bool) -> str:
     """What to do about an unknown method, property or class; "" if it may be there."""
+    if name == "Meta":
+        return "Write options as attributes of the class itself, such as fields = [...]."
     option = name.removeprefix("get_")
     if option != name and option in base.options and not in_mixin:
         return f"Set {option!r}: there is no method for it."

@@ -23,6 +23,7 @@ from . import permissions
 from .attribute_checks import did_you_mean, unknown_attributes, wrong_types
 from .content import Icon, json_problem, meta_problem
 from .permissions import AUTHENTICATED, PUBLIC, Decision, Permission
+from .signature_checks import permission_problem, wrong_signatures
 
 if TYPE_CHECKING:
     from django.utils.functional import Promise
@@ -212,6 +213,8 @@ class Declaration:
             yield self.error(message, 60, hint)
         for message, hint in unknown_attributes(self):
             yield self.error(message, 9, hint)
+        for message, hint in wrong_signatures(self):
+            yield self.error(message, 63, hint)
 
     def resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
         """Finish the declaration; yield what is wrong with it."""
@@ -226,8 +229,9 @@ class Declaration:
         if not NAME.match(self.name):
             hint = "Use 1 to 128 of A-Z a-z 0-9 _ - . ."
             yield self.error(f"The name {self.name!r} is not allowed.", 10, hint)
-        if wrong := permissions.problem(self.permission):
-            yield self.error(wrong, 11, "Write a codename, a function, or mcp.AUTHENTICATED.")
+        if wrong := permissions.problem(self.permission) or permission_problem(self.permission):
+            hint = "Write a codename, a function of the request, or mcp.AUTHENTICATED."
+            yield self.error(wrong, 11, hint)
         elif isinstance(self.permission, str):
             yield from self._codename_problems([self.permission])
         if self.scope is not None and not scopes.NAME.fullmatch(self.scope):

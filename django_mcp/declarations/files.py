@@ -15,9 +15,8 @@ from django.http import Http404
 
 from ..conf import settings
 from ..exceptions import ToolError
+from ..protocol.content import text_or_bytes
 from .content import Contents
-
-TEXTUAL = ("json", "xml", "yaml", "toml", "javascript", "x-sh")  # ends of media types of text
 
 
 def read_file(directory: str | os.PathLike[str], path: str) -> Contents:
@@ -70,9 +69,6 @@ def _read(file: Path) -> bytes:
 
 def _contents(data: bytes, path: str) -> Contents:
     guessed = mimetypes.guess_type(path.rpartition("/")[2])[0]
-    if guessed is None or guessed.startswith("text/") or guessed.endswith(TEXTUAL):
-        try:
-            return Contents(data.decode(), mime_type=guessed or "text/plain")
-        except UnicodeDecodeError:
-            pass
-    return Contents(data, mime_type=guessed or "application/octet-stream")
+    found = text_or_bytes(data, guessed or "text/plain")  # a file of unknown type may be text
+    default = "text/plain" if isinstance(found, str) else "application/octet-stream"
+    return Contents(found, mime_type=guessed or default)

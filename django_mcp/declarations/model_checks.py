@@ -26,6 +26,7 @@ from .fields.entries import Column, Related
 from .fields.keys import key_problems
 from .outputs import RowOutput
 from .permissions import AUTHENTICATED, MODEL_PERMISSIONS, PUBLIC
+from .signature_checks import permission_problem
 
 if TYPE_CHECKING:
     from .catalog import Catalog
@@ -85,7 +86,7 @@ def _is_list_of(names: Any, known: Any) -> bool:
 def _wrong_to_write(permission: Any) -> str | None:
     if permission is PUBLIC:
         return "mcp.PUBLIC would let everybody write."
-    return permissions.problem(permission)
+    return permissions.problem(permission) or permission_problem(permission)
 
 
 def _lookup_problems(resource: ModelResource) -> Iterator[CheckMessage]:

@@ -16,6 +16,7 @@ from django.core.exceptions import ImproperlyConfigured, ValidationError
 
 from ..conf import settings
 from ..exceptions import InvalidArguments, ToolError
+from ..protocol.content import text_or_bytes
 from ..protocol.jsonrpc import ResourceNotFound
 from ..protocol.uri_template import Template
 from .arguments import Arguments
@@ -122,6 +123,14 @@ class SearchTool(ModelRowsDeclaration, Tool):
             schema["properties"][name] = _with_uris(schema["properties"][name])
         return schema
 
+    def definition(self) -> dict[str, Any]:
+        """The definition, without an output schema that says no more than the description."""
+        shown = super().definition()
+        row = shown["outputSchema"]["properties"]["results"]["items"]
+        if "properties" not in row:
+            del shown["outputSchema"]
+        return shown
+
     def _output_schema(self) -> dict[str, Any]:
         """The page, and of its rows what their names in the description do not say.
 
@@ -197,7 +206,7 @@ class SearchTool(ModelRowsDeclaration, Tool):
 def _with_uris(prop: dict[str, Any]) -> dict[str, Any]:
     """The schema of a filter by key, which takes a URI, too."""
     if prop["type"] == "array":
-        return prop | {"items": or_uri(prop["items"])}
+        return prop | {"items": or_uri(prop["items"]), "description": "Keys or URIs."}
     about = {name: prop[name] for name in ("title", "description") if name in prop}
     about["description"] = about["description"].replace("Key of", "Key or URI of", 1)
     return or_uri(prop) | about
@@ -263,13 +272,7 @@ class FileResource(ModelRowsDeclaration, Resource):
 
 def _data(file: Any, mime_type: str) -> str | bytes:
     """The text of a text file in UTF-8, the bytes of any other."""
-    data = _bytes(file)
-    if not mime_type.startswith("text/"):
-        return data
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return data
+    return text_or_bytes(_bytes(file), mime_type)
 
 
 def _bytes(file: Any) -> bytes:

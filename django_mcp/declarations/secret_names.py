@@ -33,7 +33,7 @@ SECRET_COLUMN = re.compile(
 # The short ones in the second half are whole words, because "pin" is also a part of "shipping".
 LOGGED_SECRET = re.compile(
     r"auth|token|key|secret|pass|signature|cookie|pwd|credential|bearer|csrf|xsrf|sess(ion)? ?id"
-    r"|credit ?card|card ?(number|no\b)|one time code|security code"
+    r"|credit ?card|card ?(number|no\b)|(one time|security|recovery|backup) codes?"
     r"|(database|db|redis|broker|cache|amqp|mongo(db)?) ?ur[il]"
     r"|\b(pin|t?otp|dsn|jwt|cv[cv]2?|iban)\b"
 )
@@ -43,7 +43,9 @@ HARMLESS = re.compile(
     r"|(primary|foreign|natural|public|cache|sort|order|row|object|partition|idempotency) ?keys?"
     r"|key(board|word|note|frame|press|stone)s?|(mon|tur|don|joc)keys?|hockey|whiskey"
     r"|pass(enger|age|port)s?|pass(ed|es|ing|ive|ion)|(com|by|sur|over|under|tres|encom)pass"
-    r"|(page|next|progress) ?tokens?|token ?(count|limit|usage|type)s?|tokeni[sz]\w*"
+    r"|(page|next|progress) ?tokens?|token ?(count|limit|usage|type)s?"
+    r"|(max|min|total|prompt|completion|input|output|cached|reasoning)( \w+)? ?tokens"
+    r"|(?<!secret )key ?ids?|pass(ing)? ?(rate|count)s?|tokeni[sz]\w*"
     r"|secretar(y|ies|iat))\b"
 )
 

@@ -29,7 +29,6 @@ from django.utils.encoding import escape_uri_path
 
 from ..conf import settings
 from ..exceptions import AlreadyRegistered, Misdeclared
-from . import permissions
 from .permissions import PUBLIC, Permission
 from .registry import PENDING, REGISTER, Registration, is_declaration
 
@@ -235,10 +234,12 @@ class Server:
     @cached_property
     def catalog(self) -> Catalog:
         """Everything declared, resolved. Mistakes are in its ``messages``."""
+        from . import server_checks
         from .catalog import Catalog
 
-        found = [*self._path_problems(), *self._icon_problems(), *self._extension_problems()]
-        found += [*self._page_problems(), *self._sse_problems()]
+        found = [*server_checks.attribute_problems(self), *server_checks.name_problems(self)]
+        found += [*self._path_problems(), *self._icon_problems(), *self._extension_problems()]
+        found += [*server_checks.page_problems(self), *self._sse_problems()]
         found += [record.problem() for record in self._records if record.is_pending]
         made: list[Declaration] = []
         for record in self._records:
@@ -274,11 +275,6 @@ class Server:
                 hint = 'An object by a prefixed name: {"com.example/ui": {}}.'
                 yield Error(wrong, hint=hint, obj=self, id="django_mcp.E006")
 
-    def _page_problems(self) -> Iterator[CheckMessage]:
-        if self.page is not None and (wrong := permissions.problem(self.page)):
-            hint = "mcp.PUBLIC, mcp.AUTHENTICATED, a codename, a function; None is no page."
-            yield Error(f"page: {wrong}", hint=hint, obj=self, id="django_mcp.E008")
-
     def _sse_problems(self) -> Iterator[CheckMessage]:
         if not isinstance(self.sse, bool):
             message, hint = f"sse is {self.sse!r}.", "True or False."
@@ -295,7 +291,10 @@ class Server:
 
     def ready(self) -> Catalog:
         """The catalog, for whoever starts to serve it. Raises ``Misdeclared``."""
-        serious = [message for message in self.check() if message.is_serious()]
+        from .fields.field_types import registration_problems
+
+        found = [*self.check(), *registration_problems()]
+        serious = [message for message in found if message.is_serious()]
         if serious:
             raise Misdeclared(serious)
         return self.catalog

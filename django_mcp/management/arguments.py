@@ -199,7 +199,7 @@ def add_server(parser: CommandParser) -> None:
         "--server",
         metavar="NAME",
         default="default",
-        help="name of the MCP server (default: default)",
+        help="name of the MCP server, if not the default one",
     )
 
 

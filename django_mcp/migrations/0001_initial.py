@@ -20,7 +20,7 @@ class Migration(migrations.Migration):
                 ("name", models.CharField(max_length=200, primary_key=True, serialize=False)),
                 ("seq", models.BigIntegerField(default=0)),
                 ("until", models.BigIntegerField(default=0)),
-                ("told", models.BigIntegerField(default=0)),
+                ("notified", models.BigIntegerField(default=0)),
                 ("claim", models.BigIntegerField(default=0)),
                 ("holder", models.CharField(default="", max_length=64)),
                 ("at", models.DateTimeField(null=True)),

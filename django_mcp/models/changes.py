@@ -60,7 +60,7 @@ class BroadcastCursor(models.Model):
     name = models.CharField(primary_key=True, max_length=200)
     seq = models.BigIntegerField(default=0)  # sessions were notified of changes up to this number
     until = models.BigIntegerField(default=0)  # the end of the page that is being delivered
-    told = models.BigIntegerField(default=0)  # the last session that was notified of this page
+    notified = models.BigIntegerField(default=0)  # the last session that was notified of this page
     claim = models.BigIntegerField(default=0)  # fencing token
     holder = models.CharField(max_length=64, default="")  # the process, or a digest
     at = models.DateTimeField(null=True)  # for periodic work: when it was last due

@@ -28,8 +28,8 @@ from oauth2_provider.models import get_application_model
 from ..admin.log import ReadOnlyAdmin
 from .authorization_request import in_ascii, plain
 from .models import Activity, ClientProfile, Consent, Source
+from .registration_limits import forget
 from .revocation import revoke_client, revoke_consents
-from .stale_clients import forget
 
 
 class _Admin(ReadOnlyAdmin):

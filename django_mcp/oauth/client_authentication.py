@@ -54,10 +54,10 @@ from ..verifiers.jose import (
     read_unverified,
 )
 from ..verifiers.protected_resource import endpoint
-from . import client_metadata, registration_rates
+from . import client_metadata, registration_limits
+from .client_metadata_documents import fetch_slot, fetcher
 from .client_registry import KnownClients, profile
 from .conf import ASSERTION_ALGORITHMS, issuer
-from .fetching import fetch_slot, fetcher
 
 if TYPE_CHECKING:
     from jwcrypto.jwk import JWK
@@ -340,12 +340,12 @@ def is_right(provided: str, stored: str, network: str, compare: Callable[[], boo
 
 def _may_compare(client: str, network: str) -> bool:
     # The network's limit first: a network over its limit must not use up the client's.
-    if not registration_rates.take_slot(f"{client}:{network}", MAX_PER_NETWORK, WINDOW_SECONDS):
+    if not registration_limits.take_slot(f"{client}:{network}", MAX_PER_NETWORK, WINDOW_SECONDS):
         return False
-    if registration_rates.take_slot(f"{client}:{network}:first", 1, WINDOW_SECONDS):
-        return registration_rates.take_slot(f"{client}:first", MAX_NETWORKS, WINDOW_SECONDS)
+    if registration_limits.take_slot(f"{client}:{network}:first", 1, WINDOW_SECONDS):
+        return registration_limits.take_slot(f"{client}:first", MAX_NETWORKS, WINDOW_SECONDS)
     most = MAX_PER_CLIENT - MAX_NETWORKS
-    return registration_rates.take_slot(f"{client}:again", most, WINDOW_SECONDS)
+    return registration_limits.take_slot(f"{client}:again", most, WINDOW_SECONDS)
 
 
 HASH_PREFIX = "sha256:"  # no hasher of Django writes this prefix

@@ -4,27 +4,53 @@ Client ID metadata documents: clients whose id is the URL of their metadata (dra
 The current document applies. If it changes, all consents to the client are revoked, so its users
 are asked again. If its redirect URIs, authentication method or key URL change, all its tokens are
 revoked too.
+
+Only https at port 443 of public addresses is fetched, for documents and for the keys of clients
+(SSRF protection). The host is resolved once, and the connection uses the address that was checked.
+Redirects and long documents are rejected. Only the DNS lookup has the resolver's own timeout.
+
+``fetch_slot`` limits how many documents this process fetches at the same time.
+django-oauth-toolkit has one limit for all clients, ``CIMD_MAX_CONCURRENT_FETCHES``. A few slow
+documents would use that up. So each host and each network of requesters gets only a few slots, and
+some slots are reserved for clients that a user has authorized before. Those are counted separately
+per host and network too. So at a host that many clients share, slow documents of strangers leave
+the slots of authorized clients free.
 """
 
 from __future__ import annotations
 
+import http.client
+import ipaddress
 import logging
+import re
+import socket
+import ssl
+import threading
+import time
+from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from urllib.parse import SplitResult, urlsplit
 
 from django.db import router, transaction
 from django.http.request import validate_host
 from django.utils import timezone
-from oauth2_provider.cimd import CIMDError
+from oauth2_provider.cimd import (
+    NAT64_PREFIX,
+    CIMDError,
+    SafeMetadataFetcher,
+    _effective_max_age,
+    _resolve_and_validate,
+)
 from oauth2_provider.models import get_application_model
 from oauth2_provider.settings import oauth2_settings
 
 from ..auth.networks import HALF_DIGEST_LENGTH
-from . import client_metadata, registration_rates, stale_clients
-from .client_metadata import ClientMetadata, MetadataError
+from ..verifiers.fetching import FetchError, fetch_json
+from . import client_metadata, registration_limits
+from .client_metadata import NETLOC, ClientMetadata, MetadataError
 from .conf import settings
-from .fetching import DocumentFetcher, checked, fetch_slot
 from .models import ClientProfile, Consent, Source
 from .revocation import end_all
 
@@ -32,6 +58,159 @@ logger = logging.getLogger("django_mcp")
 METHODS = (client_metadata.NONE, client_metadata.KEY)
 COUNTED, SLOTS = "_mcp_counted", "_mcp_slots"  # attributes of oauthlib's request
 SECRETS = {"client_secret", "client_secret_expires_at"}  # not allowed in a public document
+MAX_PER_HOST = 3  # fetches of documents of one host at a time
+MAX_PER_NETWORK = 3  # fetches for the clients of one network at a time
+RESERVED_TENTHS = 3  # tenths of all slots that are reserved for authorized clients
+# A request checks several counters and increments them: no other thread may do so in between.
+_lock = threading.Lock()
+_taken: Counter[str] = Counter()
+
+
+@contextmanager
+def fetch_slot(host: str, network: str = "", *, was_authorized: bool = False) -> Iterator[bool]:
+    """Take a slot for the block, without waiting. Yield whether one was free.
+
+    ``network`` is the digest of the requester's network (the /48 of IPv6), or "" if unknown.
+    """
+    kind = "authorized" if was_authorized else "other"
+    limits = {f"{kind} host {host}": MAX_PER_HOST}
+    if network:
+        limits[f"{kind} network {network}"] = MAX_PER_NETWORK
+    size = oauth2_settings.CIMD_MAX_CONCURRENT_FETCHES
+    if size and not was_authorized:
+        limits["not authorized"] = size - size * RESERVED_TENTHS // 10
+    with _lock:
+        is_free = all(_taken[name] < limit for name, limit in limits.items())
+        if is_free:
+            _taken.update(limits.keys())
+    try:
+        yield is_free
+    finally:
+        if is_free:
+            _release(limits)
+
+
+def _release(names: dict[str, int]) -> None:
+    with _lock:
+        _taken.subtract(names.keys())
+        for name in names:  # otherwise every host would stay in memory
+            if not _taken[name]:
+                del _taken[name]
+
+
+MAX_URL_LENGTH = 255  # characters, the maximum length of a client id
+URL = re.compile(r"https://[A-Za-z0-9._~:/?\[\]@!$&'()*+,;=%-]+")
+UNICAST = ipaddress.ip_network("2000::/3")  # the global unicast range of IPv6 (RFC 4291, 2.4)
+# Networks for protocols and examples that Python counts as global (IANA's registries of
+# special-purpose addresses). Routers and clouds use some of them. 2001::/23 contains Teredo and
+# ORCHID. Addresses of 2002::/16 (6to4) contain an IPv4 address, which a tunnel of the site may
+# reach. 6to4 is deprecated (RFC 7526), and public servers do not have such addresses.
+SPECIAL = tuple(
+    map(
+        ipaddress.ip_network,
+        ("192.0.0.0/24", "192.88.99.0/24", "2001::/23", "2002::/16", "3fff::/20"),
+    )
+)
+
+
+class DocumentFetcher(SafeMetadataFetcher):  # type: ignore[misc]
+    """Fetch one JSON object by GET. A subclass may allow other addresses and ports."""
+
+    ports = frozenset({443})
+
+    def retrieve(self, url: str, longest: int) -> tuple[dict[str, Any], int]:
+        """Return the object, and the seconds for which it may be cached. Raise ``CIMDError``.
+
+        ``longest`` is in bytes. It blocks for the DNS lookup and then at most
+        ``CIMD_FETCH_TIMEOUT_SECONDS``.
+        """
+        parts = checked(url)
+        port = 443 if parts.port is None else parts.port
+        if port not in self.ports:
+            raise CIMDError(f"{port} is no port for documents")
+        ends = time.monotonic() + oauth2_settings.CIMD_FETCH_TIMEOUT_SECONDS
+        error: Exception | None = None
+        for address in self.addresses(parts.hostname or "", port):
+            if time.monotonic() >= ends:
+                break
+            try:
+                return self._get(parts, address, ends, longest)
+            except FetchError as failure:
+                raise CIMDError(str(failure)) from failure
+            except (OSError, http.client.HTTPException, ValueError) as failure:
+                error = failure
+        raise CIMDError(f"the document could not be fetched: {error!r}")
+
+    def addresses(self, host: str, port: int) -> list[str]:
+        """Return the addresses of a host. Raise ``CIMDError`` if any is not public."""
+        try:
+            found = list(dict.fromkeys(_resolve_and_validate(host, port)))
+        except ValueError as error:  # an invalid label in the host name
+            raise CIMDError("no such host") from error
+        if not all(map(_is_usual, found)):
+            raise CIMDError("the host has an address that is no one machine's")
+        return found
+
+    def connect(self, address: str, port: int, seconds: float) -> socket.socket:
+        """Connect to one of ``addresses``. A project may override it to use a proxy."""
+        return socket.create_connection((address, port), timeout=seconds)
+
+    def _get(
+        self, parts: SplitResult, address: str, ends: float, longest: int
+    ) -> tuple[dict[str, Any], int]:
+        """Fetch from the address that was checked, with the certificate of the host name."""
+
+        def connect(_: tuple[str, int], seconds: float) -> socket.socket:
+            return self.connect(address, parts.port or 443, seconds)
+
+        path = parts.path + (f"?{parts.query}" if parts.query else "")
+        # A new context at each call: tests and subclasses may replace the trusted certificates.
+        context = ssl.create_default_context()
+        connection = http.client.HTTPSConnection(parts.hostname or "", parts.port, context=context)
+        found, headers = fetch_json(connection, path, connect=connect, ends=ends, max_bytes=longest)
+        return found, _effective_max_age(headers.get("Cache-Control"))
+
+
+def _is_usual(found: str) -> bool:
+    """Whether a global address is an ordinary public unicast address.
+
+    Other IPv6 ranges embed IPv4 addresses, or were site-local, so they may lead into the network.
+    """
+    address = ipaddress.ip_address(found)
+    if isinstance(address, ipaddress.IPv6Address):
+        if address in NAT64_PREFIX:
+            address = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        elif address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        elif address not in UNICAST:
+            return False
+    return not address.is_multicast and not any(address in network for network in SPECIAL)
+
+
+def checked(url: str) -> SplitResult:
+    """Split a URL that is valid as a client id (CIMD draft, 3), or raise ``CIMDError``."""
+    if len(url) > MAX_URL_LENGTH or not URL.fullmatch(url):
+        raise CIMDError("the URL is too long, or has what no https URL has")
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise CIMDError("the URL is none") from error
+    dots = {".", "..", "%2e", "%2e%2e", ".%2e", "%2e."}
+    if not (host and parts.path and NETLOC.fullmatch(parts.netloc)):
+        raise CIMDError("the URL has a host, a path, and nobody's name or password")
+    if dots & set(parts.path.lower().split("/")):
+        raise CIMDError("the URL's path goes nowhere but down")
+    return parts
+
+
+def fetcher() -> DocumentFetcher:
+    """Return the fetcher of ``OAUTH2_PROVIDER`` if it is a ``DocumentFetcher``, else a new one."""
+    found = oauth2_settings.CIMD_METADATA_FETCHER
+    return found() if issubclass(found, DocumentFetcher) else DocumentFetcher()
+
+
+# Who may be fetched.
 
 
 class CIMDPolicy:
@@ -50,14 +229,16 @@ class CIMDPolicy:
         known = ClientProfile.objects.filter(client_id=client_id).first()
         if known is not None and known.blocked is not None:
             return False
-        address = registration_rates.address_digest(str(request.headers.get("REMOTE_ADDR") or ""))
+        address = registration_limits.address_digest(str(request.headers.get("REMOTE_ADDR") or ""))
         was_authorized = known is not None and known.last_authorized is not None
         if not _take_slot(request, host, address, was_authorized=was_authorized):
             logger.warning("No slot to fetch a client metadata document: host=%s", host)
             return False
         if COUNTED not in vars(request):  # one request loads its client more than once
-            may_fetch = registration_rates.may_fetch(address, client_id if was_authorized else "")
-            vars(request)[COUNTED] = may_fetch and (known is not None or stale_clients.make_room())
+            may_fetch = registration_limits.may_fetch(address, client_id if was_authorized else "")
+            vars(request)[COUNTED] = may_fetch and (
+                known is not None or registration_limits.make_room()
+            )
         return bool(vars(request)[COUNTED])
 
 

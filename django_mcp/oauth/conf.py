@@ -76,7 +76,7 @@ def dot_settings(url: str, **over: Any) -> dict[str, Any]:
     return {
         "OIDC_ISS_ENDPOINT": url.rstrip("/"),
         "OAUTH2_VALIDATOR_CLASS": "django_mcp.oauth.validators.MCPOAuth2Validator",
-        "SCOPES_BACKEND_CLASS": "django_mcp.oauth.scopes.MCPScopes",
+        "SCOPES_BACKEND_CLASS": "django_mcp.oauth.scope_grants.MCPScopes",
         "PKCE_REQUIRED": True,
         "REQUEST_APPROVAL_PROMPT": "force",
         "ACCESS_TOKEN_EXPIRE_SECONDS": 3600,

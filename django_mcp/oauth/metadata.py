@@ -13,7 +13,7 @@ from oauth2_provider.settings import oauth2_settings
 
 from ..verifiers.protected_resource import Document, endpoint, is_server_path, listed, published
 from .conf import ASSERTION_ALGORITHMS, SECRETS, issuer, settings
-from .scopes import default_scopes
+from .scope_grants import default_scopes
 
 PATH = ".well-known/oauth-authorization-server"
 # Paths below the issuer, by the member of the document.

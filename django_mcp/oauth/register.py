@@ -24,7 +24,7 @@ from oauth2_provider.models import get_application_model
 
 from ..runtime import address_probe
 from ..verifiers.external_tokens import OWN_PREFIX
-from . import client_authentication, client_metadata, registration_rates, stale_clients
+from . import client_authentication, client_metadata, registration_limits
 from .client_metadata import ClientMetadata, MetadataError
 from .conf import settings
 from .models import ClientProfile, Source
@@ -65,7 +65,7 @@ class RegistrationView(View):
             said = _metadata(_document(request))
         except MetadataError as error:
             return _error(400, error.code, str(error))
-        address = registration_rates.address_digest(request.META.get("REMOTE_ADDR") or "")
+        address = registration_limits.address_digest(request.META.get("REMOTE_ADDR") or "")
         if known := _known(said, address):
             return _created(said, known)
         # Reject over the limit before taking the lock, so that such requests do not hold it up.
@@ -73,7 +73,7 @@ class RegistrationView(View):
 
 
 def _too_many(address: str) -> JsonResponse | None:
-    if seconds := registration_rates.wait_to_register(address):
+    if seconds := registration_limits.wait_to_register(address):
         return _later(429, "Too many clients were registered from there.", seconds)
     return None
 
@@ -83,14 +83,14 @@ def _let_in(said: ClientMetadata, address: str) -> JsonResponse:
 
     The rate is checked again: requests of the same moment may have registered since.
     """
-    with registration_rates.turn():
+    with registration_limits.registration_lock():
         if refused := _too_many(address):
             return refused
-        if not stale_clients.make_room():
+        if not registration_limits.make_room():
             return _later(
                 503,
                 "Too many clients are registered that nobody uses.",
-                stale_clients.RETRY_SECONDS,
+                registration_limits.RETRY_SECONDS,
             )
         return _created(said, *_register(said, address))
 

@@ -189,7 +189,7 @@ def _clients_of(user: Any) -> set[Any]:
 _OLD = "_mcp_old_password"
 
 
-# Receivers for users. ``django_mcp.receivers`` connects them to the user model, and to its proxies
+# Receivers for users. ``changes.receivers`` connects them to the user model, and to its proxies
 # and child models.
 
 

@@ -1,5 +1,9 @@
 """
-Scopes that a client already holds, and the users that clients may act for.
+Scopes that clients may request or already hold, and the users that clients may act for.
+
+``MCPScopes`` is the scopes backend of django-oauth-toolkit (``SCOPES_BACKEND_CLASS``). A request
+without a scope gets the first offered scope, which is the narrowest. The scopes of the project's
+other APIs stay available.
 
 A client that asks for new scopes gets them together with those that it holds (basic/authorization,
 "Step-Up"). So a client that names only the missing scope does not lose the others. A client that
@@ -23,6 +27,7 @@ from oauth2_provider.models import (
     get_refresh_token_model,
     refresh_token_expire_timedelta,
 )
+from oauth2_provider.scopes import SettingsScopes
 
 from ..auth.scopes import broader, offered
 from ..verifiers.protected_resource import served
@@ -32,6 +37,30 @@ if TYPE_CHECKING:
     from ..declarations.server import Server
 
 MAX_READ_TOKENS = 100  # tokens that are read, the newest first
+
+
+def default_scopes() -> list[str]:
+    return list(offered())[:1]
+
+
+class MCPScopes(SettingsScopes):  # type: ignore[misc]
+    """The scopes of the MCP servers, and those of ``OAUTH2_PROVIDER["SCOPES"]``."""
+
+    def get_all_scopes(self) -> dict[str, str]:
+        return {**super().get_all_scopes(), **{name: str(one) for name, one in offered().items()}}
+
+    def get_available_scopes(
+        self, application: Any = None, request: Any = None, *args: Any, **kwargs: Any
+    ) -> list[str]:
+        return list(self.get_all_scopes())
+
+    def get_default_scopes(
+        self, application: Any = None, request: Any = None, *args: Any, **kwargs: Any
+    ) -> list[str]:
+        return default_scopes()
+
+
+# Scopes that a client holds.
 
 
 def held(user: Any, application: Any, servers: Iterable[str]) -> tuple[str, ...]:
@@ -70,6 +99,9 @@ def new(asked: Iterable[str], held: Iterable[str]) -> tuple[str, ...]:
     """Return the scopes of ``asked`` that ``held`` does not cover."""
     have = tuple(held)
     return broader(have, asked) if have else tuple(asked)
+
+
+# Users.
 
 
 def may_authorize(user: Any, servers: Iterable[Server]) -> bool:

@@ -30,7 +30,7 @@ from oauth2_provider.models import get_refresh_token_model
 from oauthlib.oauth2.rfc6749 import errors
 
 from ..auth.principal import NotYetKnown
-from ..calls.revocations import CHECK_INTERVAL_SECONDS
+from ..calls.callers import CHECK_INTERVAL_SECONDS
 from ..exceptions import Busy
 from ..runtime import threads
 from .conf import settings

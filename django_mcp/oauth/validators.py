@@ -21,7 +21,7 @@ from oauthlib.oauth2.rfc6749 import errors
 
 from ..auth.networks import HALF_DIGEST_LENGTH
 from ..auth.scopes import offered
-from . import client_authentication, registration_rates
+from . import client_authentication, registration_limits
 from .authorization_codes import S256, CodeRedemption
 from .authorization_request import OUR_TOKEN_VIEW, OUR_VIEW
 from .client_authentication import PrivateKeyJWT, TooManyAttempts, is_right
@@ -68,7 +68,7 @@ class MCPOAuth2Validator(PrivateKeyJWT, CodeRedemption, RefreshTokenRotation):
 
     def authenticate_client(self, request: Any, *args: Any, **kwargs: Any) -> bool:
         remote = str(request.headers.get("REMOTE_ADDR") or "")
-        token = _network.set(registration_rates.address_digest(remote)[:HALF_DIGEST_LENGTH])
+        token = _network.set(registration_limits.address_digest(remote)[:HALF_DIGEST_LENGTH])
         try:
             return bool(super().authenticate_client(request, *args, **kwargs))
         except ValueError:  # raised for a header that is not ASCII

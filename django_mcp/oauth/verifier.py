@@ -43,7 +43,7 @@ from . import upstream_accounts
 from .activity import uses as theirs
 from .conf import issuer, settings
 from .models import ClientProfile, Source, TokenBinding
-from .scopes import default_scopes
+from .scope_grants import default_scopes
 
 if TYPE_CHECKING:
     from ..declarations.server import Server

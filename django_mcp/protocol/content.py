@@ -7,12 +7,18 @@ raise ``ValueError`` if it is not valid.
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
 JSON = dict[str, Any]
 
 ROLES = ("user", "assistant")
+# Media types of text beside text/*.
+TEXTUAL = re.compile(
+    r"application/(x-)?(json5?|jsonlines|ndjson|xml|yaml|toml|javascript|ecmascript|typescript|csv"
+    r"|sql|sh|graphql|www-form-urlencoded)|[^/]+/[^/]+\+(json|xml|yaml)"
+)
 
 
 def text(text: str, **more: Any) -> JSON:
@@ -72,6 +78,20 @@ def annotations(
     made = _present(audience=chosen, priority=priority, lastModified=last_modified)
     _check_annotations(made)
     return made
+
+
+def is_textual(mime_type: str) -> bool:
+    """Whether contents of this media type are text: also JSON, XML, YAML and the like."""
+    kind = mime_type.partition(";")[0].strip().lower()
+    return kind.startswith("text/") or TEXTUAL.fullmatch(kind) is not None
+
+
+def text_or_bytes(data: bytes, mime_type: str) -> str | bytes:
+    """Return ``data`` as text if its media type is textual and it is UTF-8, else unchanged."""
+    try:
+        return data.decode() if is_textual(mime_type) else data
+    except UnicodeDecodeError:
+        return data
 
 
 def as_base64(data: bytes | str) -> str:

@@ -63,9 +63,12 @@ STANDING = "standing"  # the user whose streams and calls may have to end; "" is
 # which changes were deleted.
 LAST, FLOOR = -1, -2
 CHANGES_PER_NUMBER = 500  # changes that get one number
-KEPT = timedelta(hours=1)  # how long a process that was down can continue from its cursor
+CHANGES_LIFETIME = timedelta(
+    hours=1
+)  # how long a process that was down can continue from its cursor
 MAX_CHANGES_PER_DATABASE = 1_000_000  # in one database
-CHANGES_PER_STATEMENT, PARTS = 500, 1_000  # rows deleted at once; batches numbered before deleting
+CHANGES_PER_STATEMENT = 500  # rows deleted or inserted at once
+MAX_BATCHES_PER_PRUNE = 1_000  # batches numbered before old changes are deleted
 MISSING_TABLE_RETRY_SECONDS = 60.0  # seconds until a database without the table is checked again
 UNREACHABLE_RETRY_SECONDS = 5.0  # seconds until a database that could not be reached is tried again
 _ready: dict[str, float] = {}  # by alias: until when ``_lacking`` is valid
@@ -155,7 +158,7 @@ def _reached(alias: str, work: Callable[[str], T]) -> T | None:
 def _miss(alias: str, error: Exception) -> None:
     """Skip a database for a while after an error: its timeouts would delay all others."""
     if codes(error) & LOCKS:
-        logger.debug("A transaction of the project's keeps a look at %r waiting", alias)
+        logger.debug("Change log of %r not read: a transaction of the project holds a lock", alias)
         return
     if is_break(error):
         outages.note_break(error, alias)
@@ -262,12 +265,12 @@ def after(alias: str, seq: int, last: int) -> Page:
 def prune_changes(alias: str, now: datetime) -> int:
     """Delete old changes, and the oldest beyond the limit. Return how many were deleted."""
     # Changes without a number are not deleted, so number them first.
-    for _ in range(PARTS):
+    for _ in range(MAX_BATCHES_PER_PRUNE):
         if not numbered(alias).waiting:
             break
     newest = _rows(alias).order_by("-pk").values_list("pk", flat=True).first() or 0
     old = _rows(alias).filter(
-        Q(at__lt=now - KEPT) | Q(pk__lt=newest - MAX_CHANGES_PER_DATABASE), pk__gt=0
+        Q(at__lt=now - CHANGES_LIFETIME) | Q(pk__lt=newest - MAX_CHANGES_PER_DATABASE), pk__gt=0
     )
     found: Any = old.exclude(seq=None).order_by("seq").values_list("pk", "seq")
     count = 0
@@ -294,7 +297,7 @@ class VisibleUris(NamedTuple):
     uris: Sequence[str]
 
 
-def of(names: Collection[str]) -> dict[str, Sequence[str]]:
+def snapshots(names: Collection[str]) -> dict[str, Sequence[str]]:
     """Return the stored digests by the names of their rows."""
     wanted = sorted(names)
     found: dict[str, Sequence[str]] = {}
@@ -306,7 +309,7 @@ def of(names: Collection[str]) -> dict[str, Sequence[str]]:
     return found
 
 
-def looked(
+def compare_visible(
     before: Collection[str], uris: Iterable[str], seen: Collection[str]
 ) -> tuple[bool, list[str]]:
     """Return whether one of ``uris`` is ``seen`` now or was ``before``, and the digests to store.
@@ -324,7 +327,7 @@ def looked(
     return found, list(theirs)[-MAX_URIS_PER_PRINCIPAL:]
 
 
-def keep(found: Mapping[str, VisibleUris]) -> None:
+def store_snapshots(found: Mapping[str, VisibleUris]) -> None:
     """Store digests by name, within the caller's transaction. Delete rows that have none left."""
     if gone := [name for name, one in found.items() if not one.uris]:
         erase(rows(VisibilitySnapshot).filter(pk__in=gone))
@@ -358,13 +361,13 @@ START = -1  # a cursor below every floor, so that a page after it is never whole
 
 
 class ClaimLost(Exception):
-    """The turn is another's."""
+    """Another process has the claim."""
 
 
 class ClaimedChanges(NamedTuple):
     """A claimed page of changes: those after one number, up to another.
 
-    ``told`` is the id of the last session that was notified of it before. ``claim`` is the fencing
+    ``notified`` is the id of the last session that was notified of it. ``claim`` is the fencing
     token.
     """
 
@@ -372,21 +375,23 @@ class ClaimedChanges(NamedTuple):
     claim: int
     after: int
     until: int
-    told: int = 0
+    notified: int = 0
 
 
-News = Mapping[int, Sequence[tuple[str, str]]]  # messages with their marks, by session id
-Saw = Sequence[tuple[int, bool, str]]  # ids of subscriptions, whether visible, and of which row
-NOTHING: Mapping[str, VisibleUris] = {}
+Messages = Mapping[int, Sequence[tuple[str, str]]]  # messages with their marks, by session id
+Visibility = Sequence[
+    tuple[int, bool, str]
+]  # ids of subscriptions, whether visible, and of which row
+NO_SNAPSHOTS: Mapping[str, VisibleUris] = {}
 
 
-def begin(name: str, seq: int) -> BroadcastCursor:
+def cursor_of(name: str, seq: int) -> BroadcastCursor:
     """Return the cursor of that name. Create it at ``seq`` if there is none."""
     return rows(BroadcastCursor).get_or_create(name=name, defaults={"seq": seq, "until": seq})[0]
 
 
 # Suffix of cursor names for changes of lists. Alone, the name of the row with the last time that
-# these were delivered (``may``).
+# these were delivered (``is_due``).
 OF_LISTS = "?lists"
 
 
@@ -397,8 +402,8 @@ def create_cursors() -> None:
     """
     for alias, state in each(tip).items():
         last = START if state is None else state.last
-        begin(alias, last)
-        begin(alias + OF_LISTS, last)
+        cursor_of(alias, last)
+        cursor_of(alias + OF_LISTS, last)
 
 
 def has_changed(name: str, digest: str) -> bool:
@@ -408,12 +413,12 @@ def has_changed(name: str, digest: str) -> bool:
     return not is_new and bool(others.update(holder=digest))
 
 
-def may(name: str, every: float) -> bool:
+def is_due(name: str, every: float) -> bool:
     """Whether ``every`` seconds are over since this was last True, in any process.
 
     Only one of the processes that ask gets True.
     """
-    begin(name, 0)
+    cursor_of(name, 0)
     now, pause = databases.now(), timedelta(seconds=every)
     # A time in the future is due too: the clock was put back.
     due = rows(BroadcastCursor).filter(pk=name).exclude(at__range=(now - pause, now + pause))
@@ -429,19 +434,19 @@ def claim(found: BroadcastCursor, until: int, process: str) -> ClaimedChanges | 
     mine = rows(BroadcastCursor).filter(pk=found.pk, claim=found.claim)
     if not mine.update(claim=found.claim + 1, until=until, holder=process):
         return None
-    return ClaimedChanges(found.name, found.claim + 1, found.seq, until, found.told)
+    return ClaimedChanges(found.name, found.claim + 1, found.seq, until, found.notified)
 
 
-def put_back(found: BroadcastCursor) -> None:
+def reset_cursor(found: BroadcastCursor) -> None:
     """Reset a cursor to before the first change, because a backup was restored."""
     mine = rows(BroadcastCursor).filter(pk=found.pk, claim=found.claim)
-    mine.update(claim=found.claim + 1, seq=START, until=START, told=0)
+    mine.update(claim=found.claim + 1, seq=START, until=START, notified=0)
 
 
 @one_transaction
-def tell(
-    turn: ClaimedChanges, news: News, saw: Saw = (), seen: Mapping[str, VisibleUris] = NOTHING, *,
-    over: bool = False, again: bool = False,
+def deliver(
+    claimed: ClaimedChanges, messages: Messages, visibility: Visibility = (),
+    seen: Mapping[str, VisibleUris] = NO_SNAPSHOTS, *, over: bool = False, again: bool = False,
 ) -> list[int]:  # fmt: skip
     """Notify sessions and move the cursor in one transaction. Return the streams to wake.
 
@@ -449,26 +454,26 @@ def tell(
     process that continues the page needs the visibility from before it. Use ``again=True`` to
     repeat it after an unknown commit. Raise ``ClaimLost`` if another process has the claim.
     """
-    last = max(news, default=turn.told)
-    mine = rows(BroadcastCursor).filter(pk=turn.name, claim=turn.claim, seq__lt=turn.until)
-    done = {"seq": turn.until, "told": 0} if over else {"told": last}
-    if not (mine if over else mine.filter(told__lt=last)).update(**done):
-        if again and _is_done(turn, last, over=over):
+    last = max(messages, default=claimed.notified)
+    mine = rows(BroadcastCursor).filter(pk=claimed.name, claim=claimed.claim, seq__lt=claimed.until)
+    done = {"seq": claimed.until, "notified": 0} if over else {"notified": last}
+    if not (mine if over else mine.filter(notified__lt=last)).update(**done):
+        if again and _is_done(claimed, last, over=over):
             return []
         raise ClaimLost(ClaimLost.__doc__)
-    if saw:
-        sessions.saw(saw)
+    if visibility:
+        sessions.store_visibility(visibility)
     if over and seen:
-        keep(seen)
-    return streams.announce_here(news) if news else []
+        store_snapshots(seen)
+    return streams.announce_here(messages) if messages else []
 
 
-def _is_done(turn: ClaimedChanges, last: int, *, over: bool) -> bool:
+def _is_done(claimed: ClaimedChanges, last: int, *, over: bool) -> bool:
     """Whether the first attempt was committed."""
-    mine = rows(BroadcastCursor).filter(pk=turn.name, claim=turn.claim)
+    mine = rows(BroadcastCursor).filter(pk=claimed.name, claim=claimed.claim)
     if over:
-        return bool(mine.filter(seq=turn.until).exists())
-    return bool(mine.filter(told__gte=last).exists())
+        return bool(mine.filter(seq=claimed.until).exists())
+    return bool(mine.filter(notified__gte=last).exists())
 
 
 INTERESTS_CACHE_SECONDS = 1.0  # seconds for which a process that saves caches the interests
@@ -476,8 +481,8 @@ CACHE_MARGIN_SECONDS = 0.2  # seconds added for the time from reading the cache 
 INTERESTS_TIMEOUT_SECONDS = 1.0  # seconds that a save waits for the interests
 INTERESTS_RETRY_SECONDS = 5.0  # seconds without another attempt after they could not be read
 INTERESTS_RENEWAL_SECONDS = 600.0  # seconds after which a process renews its interests
-UNSEEN = timedelta(days=1)  # how far ``since`` is in the future until the insert is committed
-FORGOTTEN = timedelta(hours=1)  # age after which the holder of an interest counts as dead
+UNCOMMITTED = timedelta(days=1)  # how far ``since`` is in the future until the insert is committed
+INTEREST_LIFETIME = timedelta(hours=1)  # age after which the holder of an interest counts as dead
 SESSIONS, LISTS = "", "lists"  # the holder for subscriptions of sessions, and for their lists
 ANYTHING = "?"  # in place of a model: changes that the project's code announces
 
@@ -495,7 +500,9 @@ def declare(holder: str, models: Collection[str]) -> float:
     now = databases.now()
     # The insert may wait for a lock and is not visible until its commit. So ``since`` is in the
     # future at first and is set below, after the commit.
-    made = [Interest(holder=holder, model=model, since=now + UNSEEN, at=now) for model in models]
+    made = [
+        Interest(holder=holder, model=model, since=now + UNCOMMITTED, at=now) for model in models
+    ]
     rows(Interest).bulk_create(
         made, update_conflicts=True, update_fields=["at"],
         unique_fields=_unique_interest_fields(),
@@ -521,13 +528,15 @@ def prune_interests() -> int:
 
     Interests of sessions need no renewal. They are deleted when no subscription needs them.
     """
-    old = rows(Interest).filter(at__lt=databases.now() - FORGOTTEN)
+    old = rows(Interest).filter(at__lt=databases.now() - INTEREST_LIFETIME)
     theirs = Exists(rows(Subscription).filter(place__startswith=OuterRef("model")))
     unwanted = list(old.filter(holder=SESSIONS).exclude(theirs).values_list("pk", flat=True))
     if not rows(Session).exists():
         unwanted += old.filter(holder=LISTS).values_list("pk", flat=True)
     gone = erase(old.exclude(holder__in=(SESSIONS, LISTS)))
-    return gone + erase(rows(Interest).filter(pk__in=unwanted, at__lt=databases.now() - FORGOTTEN))
+    return gone + erase(
+        rows(Interest).filter(pk__in=unwanted, at__lt=databases.now() - INTEREST_LIFETIME)
+    )
 
 
 # Processes that save.
@@ -550,20 +559,20 @@ class Watched:
         """Whether anybody follows one of these models. True if that cannot be read."""
         with self._lock:
             if time.monotonic() >= self._until:
-                self._ask()
+                self._refresh()
             return not self._is_known or not self._models.isdisjoint(models)
 
-    def _ask(self) -> None:
+    def _refresh(self) -> None:
         began = time.monotonic()
         try:
-            self._models = threads.interests.wait(self._look, INTERESTS_TIMEOUT_SECONDS)
+            self._models = threads.interests.wait(self._read, INTERESTS_TIMEOUT_SECONDS)
             self._is_known, self._until = True, began + INTERESTS_CACHE_SECONDS
         except Exception as error:
-            logger.warning("Nobody can tell who wants to know of changes: %s", error)
+            logger.warning("Followed models cannot be read, so all changes are recorded: %s", error)
             self._is_known, self._until = False, time.monotonic() + INTERESTS_RETRY_SECONDS
 
-    def _look(self) -> frozenset[str]:
-        found = look()
+    def _read(self) -> frozenset[str]:
+        found = followed_models()
         if not found and not (self._is_known and self.is_possible):
             self.is_possible = is_possible()
         if found:
@@ -579,7 +588,7 @@ class Watched:
         self._until = 0.0
 
 
-def look() -> frozenset[str]:
+def followed_models() -> frozenset[str]:
     """Return the labels of all models that anybody follows: none if there is no table yet."""
     if not is_there(settings.DATABASE):
         return frozenset()

@@ -227,13 +227,13 @@ class Poller:
         try:
             await self._look()
         except Busy:
-            logger.debug("The log is busy; the look is put off")
+            logger.debug("Poll of the session database postponed: all threads are busy")
         except BROKEN as error:
             self._lose()
-            logger.warning("The log cannot be read: %s", error)
+            logger.warning("The session database cannot be polled: %s", error)
         except Exception:
             self._lose()
-            logger.exception("A look at the log failed")
+            logger.exception("Poll of the session database failed")
 
     def _lose(self) -> None:
         self._observer.blind()

@@ -7,7 +7,7 @@ writes events, because PostgreSQL serializes the commits of transactions that no
 
 Every user of the database can send notifications, so a message is only a hint to read the rows.
 LISTEN does not work through a pool that assigns connections by transaction, such as PgBouncer.
-That is detected, and ``WakeupsImpossible`` is raised.
+That is detected, and ``ImproperlyConfigured`` is raised.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, LiteralString
 
 import psycopg
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 from psycopg import AsyncConnection, AsyncCursor, sql
-
-from .wakeups import WakeupsImpossible
 
 Connection = AsyncConnection[Any]
 # Parameters of Django's connections that do not work for asyncio connections.
@@ -43,12 +42,12 @@ class PostgresLayer:
         self._open: list[Connection] = []
 
     async def new_channel(self, prefix: str) -> str:
-        """Connect, and listen from here on. Raises ``WakeupsImpossible``."""
+        """Connect, and listen from here on. Raise ``ImproperlyConfigured``."""
         hearing, self._saying = [await self._connect() for _ in range(2)]
         try:
             await self._execute(hearing, LISTEN.format(sql.Identifier(self._group)))
         except psycopg.errors.FeatureNotSupported as error:
-            raise WakeupsImpossible(f"This server does not know LISTEN: {error}") from None
+            raise ImproperlyConfigured(f"This server does not know LISTEN: {error}") from None
         self._heard: AsyncIterator[psycopg.Notify] = hearing.notifies()
         return f"{prefix}.{uuid.uuid4().hex}"
 
@@ -57,9 +56,8 @@ class PostgresLayer:
         self._open.append(made)
         cursor = await self._execute(made, "SELECT pg_backend_pid()")
         if await cursor.fetchone() != (made.pgconn.backend_pid,):
-            raise WakeupsImpossible(
-                POOLED
-            )  # a pool made up the process id that it sent at connecting
+            # A pool made up the process id that it sent when this connected.
+            raise ImproperlyConfigured(POOLED)
         return made
 
     async def group_add(self, group: str, channel: str) -> None:

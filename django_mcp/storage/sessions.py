@@ -133,7 +133,7 @@ def _touch(session: Session, now: datetime) -> None:
         with transaction.atomic(using=settings.DATABASE):
             rows(Session).filter(pk=session.pk).update(last_seen=now)
     except DatabaseError:
-        logger.warning("It could not be noted that session %s was seen", session.pk, exc_info=True)
+        logger.warning("last_seen of session %s could not be updated", session.pk, exc_info=True)
     else:
         session.last_seen = now
 
@@ -376,7 +376,7 @@ def owners(server: str) -> list[InitializedSession]:
     return [InitializedSession(*one) for one in found.order_by("pk").values_list(*columns)]
 
 
-def saw(seen: Sequence[tuple[int, bool, str]]) -> None:
+def store_visibility(seen: Sequence[tuple[int, bool, str]]) -> None:
     """Store for subscriptions whether they are visible now, and of which row they are."""
     alike: dict[tuple[bool, str], list[int]] = {}
     for id, visible, place in seen:

@@ -19,6 +19,7 @@ from types import TracebackType
 
 from . import event_log, streams
 from .jobs import surely
+from .poller import poller
 from .streams import StreamState
 from .wakeups import Event, StreamWakeup, StreamWakeups, doorbell
 
@@ -71,8 +72,6 @@ class StreamReader:
         self._bell: StreamWakeups
 
     def __enter__(self) -> StreamReader:
-        from .poller import poller
-
         self._bell = doorbell()
         self._bell.register(self)
         poller().wake()
@@ -84,8 +83,6 @@ class StreamReader:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        from .poller import poller
-
         self._bell.forget(self)
         poller().rest()
 

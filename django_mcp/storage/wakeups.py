@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from django.conf import settings as project
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 from django.utils.crypto import salted_hmac
 
@@ -58,10 +59,6 @@ CLOSING = {
 }
 
 Layer = Any  # of channels: it has no types
-
-
-class WakeupsImpossible(Exception):
-    """Wake-ups can never pass between processes with this configuration: do not retry."""
 
 
 def is_configured() -> bool:
@@ -146,7 +143,7 @@ class ChannelLayerConnection:
                     return
                 self.called = getattr(layer, "called", self.called)
                 await self._serve(layer)
-            except* WakeupsImpossible as trouble:
+            except* ImproperlyConfigured as trouble:  # retrying would not help
                 self._give_up(trouble)
             except* Exception as trouble:
                 self._lose(trouble)
@@ -167,7 +164,7 @@ class ChannelLayerConnection:
         finally:
             await _left(layer, channel)
 
-    def _give_up(self, trouble: BaseExceptionGroup[WakeupsImpossible]) -> None:
+    def _give_up(self, trouble: BaseExceptionGroup[ImproperlyConfigured]) -> None:
         self.trouble, self._is_hopeless = str(_first(trouble)), True
         logger.warning("%s; rows are looked at more often instead", self.trouble)
 

@@ -25,9 +25,8 @@ from ..calls.methods import lacks
 from ..calls.rate_limits import UNCOUNTED
 from ..calls.runner import CallRunner
 from ..calls.visibility import label_in
-from ..changes.listeners import hearers, interest
 from ..changes.permission_rechecks import rechecks
-from ..changes.subscriptions import SubscriptionFilter
+from ..changes.subscriptions import SubscriptionFilter, followed_models, listener_registry
 from ..conf import settings
 from ..protocol.connection import Connection, Phase
 from ..protocol.events import Answered, Cancelled, ClientCall, Event, Notice
@@ -79,7 +78,7 @@ class Conversation:
             server, self.connection, self._who, self, self._questions, self._log_level, host=host
         )
         self.listening = SubscriptionFilter(server, self.connection, self._who, send, host)
-        hearers().add(self)
+        listener_registry().add(self)
         rechecks()  # ends calls whose caller loses a permission
 
     # Receiving.
@@ -189,7 +188,7 @@ class Conversation:
     async def _who(self) -> Principal:
         """Return the client's current principal."""
         principal = await self._principal()
-        self.listening.recognise(principal)
+        self.listening.set_principal(principal)
         return principal
 
     # What methods may change about the session.
@@ -198,25 +197,25 @@ class Conversation:
         self._level = level
 
     async def subscribe(self, uri: str, place: str) -> None:
-        await hearers().admit(self, {label_in(place)} if place else set(), lists=True)
+        await listener_registry().follow(self, {label_in(place)} if place else set(), lists=True)
         self.listening.subscribe(uri, place)
 
     async def unsubscribe(self, uri: str) -> None:
         self.listening.unsubscribe(uri)
 
     async def listen(self, id: Id, wanted: dict[str, Any], places: Mapping[str, str]) -> None:
-        models, lists = interest(wanted, places)
-        await hearers().admit(self, models, lists=lists)
+        models, lists = followed_models(wanted, places)
+        await listener_registry().follow(self, models, lists=lists)
         await self.listening.listen(id, wanted, places)
 
-    # What a listener of ``changes.listeners`` implements.
+    # What a listener of ``changes.subscriptions`` implements.
 
     principal = None
 
     def renew(self, principal: Principal) -> None:
         """Do nothing: ``principal`` is awaited for every use."""
 
-    async def is_welcome(self) -> bool:
+    async def is_token_valid(self) -> bool:
         return True
 
     def end(self) -> None:
@@ -225,7 +224,7 @@ class Conversation:
     async def _attend(self) -> None:
         """Listen for changes of lists: every client is notified of them after the handshake."""
         try:
-            await hearers().admit(self, set(), lists=True)
+            await listener_registry().follow(self, set(), lists=True)
         except Exception:
             logger.warning("Changes of lists are told by this process alone", exc_info=True)
 
@@ -254,7 +253,7 @@ class Conversation:
 
         Code that is blocked in a thread cannot be stopped; it is left running.
         """
-        hearers().dismiss(self)
+        listener_registry().remove(self)
         self.connection.close()
         await _ending([self._active[id].task for id in self.listening.end()])
         for active in list(self._active.values()):

@@ -22,6 +22,7 @@ import io
 import logging
 import os
 import queue
+import signal
 import socket
 import sys
 import threading
@@ -34,7 +35,6 @@ from django.conf import settings as django_settings
 from ..protocol.jsonrpc import ParseError, encode
 from ..runtime import threads
 from .pipe import Conversation
-from .process_signals import SIGNALS, SignalSocket
 
 if TYPE_CHECKING:
     from ..auth.principal import Principal
@@ -48,6 +48,55 @@ EXIT_SECONDS = 1.5  # for the process, to exit by itself
 STDERR_SECONDS = 0.2  # more, to write to a stderr that perhaps nothing reads
 
 END_BYTE = 0  # the byte for an end without a signal; 0 is no signal's number
+
+
+SHUTDOWN_SIGNAL_NAMES = ("SIGTERM", "SIGINT", "SIGBREAK")  # SIGBREAK exists only on Windows
+SIGNALS = {getattr(signal, name) for name in SHUTDOWN_SIGNAL_NAMES if hasattr(signal, name)}
+
+
+class SignalSocket:
+    """Send signals as bytes to a socket and call ``ring``, until ``give_back`` is called.
+
+    ``signal.set_wakeup_fd`` makes CPython's C code write the byte, even while the main thread
+    executes no Python code. A Python handler does the same, in case other code replaces the wake-up
+    descriptor. A forked child gets the earlier handlers back while signals are blocked, so that no
+    signal to the child reaches this process's socket. Outside the main thread this does nothing.
+    """
+
+    def __init__(self, socket: int, ring: Callable[..., None]) -> None:
+        self._before: dict[Any, Any] = {}
+        self._held = threading.local()
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, ring) for number in SIGNALS}
+            self._wakeup = signal.set_wakeup_fd(socket, warn_on_full_buffer=False)
+            self._guard_forks()
+
+    def give_back(self) -> None:
+        """Restore the earlier handlers and wake-up descriptor."""
+        before, self._before = self._before, {}
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        if before:
+            signal.set_wakeup_fd(self._wakeup)
+
+    def _guard_forks(self) -> None:
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(
+                before=self._hold, after_in_parent=self._let, after_in_child=self._begin_child
+            )
+
+    # Signals are blocked during a fork: one that arrived in the child before its handlers are
+    # restored would be written to the socket that it shares with the parent.
+
+    def _hold(self) -> None:
+        self._held.mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+    def _let(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._held.mask)
+
+    def _begin_child(self) -> None:
+        self.give_back()
+        self._let()
 
 
 class StdioShutdown:

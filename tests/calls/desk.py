@@ -10,9 +10,8 @@ from typing import Any
 from django.contrib.auth.models import AnonymousUser
 
 from django_mcp.auth.principal import Principal
-from django_mcp.calls.session_call import connection_of
 from django_mcp.calls.session_calls import docket
-from django_mcp.calls.session_replies import PostResponse
+from django_mcp.calls.session_output import PostResponse, connection_of
 from django_mcp.models import Call, Event, Session, Stream
 from django_mcp.protocol.events import Answered, Cancelled
 from django_mcp.storage import leases, sessions, streams

@@ -7,7 +7,7 @@ from django.contrib.auth.models import AnonymousUser
 from django.db import OperationalError, connection
 
 from django_mcp.auth.principal import Auth, Principal
-from django_mcp.calls.session_callers import SessionCaller, load_all
+from django_mcp.calls.callers import SessionCaller, load_all
 from django_mcp.models import Call, Session
 from tests.oauth.tokens import application
 

@@ -10,9 +10,9 @@ import pytest
 from django.db import OperationalError, connection
 
 import django_mcp as mcp
-from django_mcp.calls.session_call import beside
+from django_mcp.calls.execution import beside
 from django_mcp.calls.session_calls import docket
-from django_mcp.calls.session_replies import PostResponse
+from django_mcp.calls.session_output import PostResponse
 from django_mcp.models import DONE, PARKED, RUNNING, Ask, Call, Event, Session, Step, Stream
 from django_mcp.storage import calls, event_log, event_writer, leases, poller, sessions, streams
 from django_mcp.storage import leases as processes

@@ -14,10 +14,9 @@ from django.contrib.auth.models import User
 import django_mcp as mcp
 from django_mcp.auth.principal import Auth, Principal
 from django_mcp.calls.visibility import place
-from django_mcp.changes import feed, listeners, subscriptions
+from django_mcp.changes import feed, subscriptions
 from django_mcp.changes.feed import change_feed
-from django_mcp.changes.listeners import hearers
-from django_mcp.changes.subscriptions import SubscriptionFilter
+from django_mcp.changes.subscriptions import SubscriptionFilter, listener_registry
 from django_mcp.models import Change, Interest
 from django_mcp.protocol.connection import Connection
 from django_mcp.storage import change_log, retention
@@ -50,7 +49,7 @@ class Ear:
     def renew(self, principal: Principal) -> None:
         self.principal = principal
 
-    async def is_welcome(self) -> bool:
+    async def is_token_valid(self) -> bool:
         return self.welcome
 
     def end(self) -> None:
@@ -64,8 +63,8 @@ class Ear:
         assert self.principal is not None
         wanted = {"resourceSubscriptions": list(self.places), "resourcesListChanged": self.lists}
         models = {one.partition(" ")[0] for one in self.places.values() if one}
-        self.listening.recognise(self.principal)
-        await hearers().admit(self, models, lists=self.lists)
+        self.listening.set_principal(self.principal)
+        await listener_registry().follow(self, models, lists=self.lists)
         await self.listening.listen(1, wanted, self.places)
 
     @property
@@ -97,7 +96,7 @@ def place_at(row):
 def quiet(loop):
     """Everything that was committed is told."""
 
-    made, feed_ = loop.do(hearers), loop.do(change_feed)
+    made, feed_ = loop.do(listener_registry), loop.do(change_feed)
 
     def rest() -> bool:
         tips = {alias: change_log.tip(alias) for alias in change_log.aliases()}
@@ -215,7 +214,7 @@ def test_who_sees_a_child_hears_when_its_parent_is_saved(loop, shop, people, ear
     mine, hidden = (Warehouse.objects.create(name="x", capacity=n) for n in (1, 0))
     one = ears(alice, mine)
     two = ears(alice, hidden)  # which she has never seen
-    loop.do(two.listening._saw.clear)
+    loop.do(two.listening._visible.clear)
     for row in (mine, hidden):
         row.place_ptr.save()
     Place.objects.create(name="y")  # which is no warehouse
@@ -298,7 +297,7 @@ def test_a_row_that_is_renamed_by_hand_is_told_under_its_old_address(loop, shop,
 
 @pytest.mark.slow
 def test_lists_are_told_at_most_once_a_second(loop, shop, people, ears, monkeypatch):
-    monkeypatch.setattr(listeners, "LISTING_INTERVAL_SECONDS", 0.5)
+    monkeypatch.setattr(feed, "LISTING_INTERVAL_SECONDS", 0.5)
     (mine,), (alice,) = people(1)
     one, began = ears(alice, lists=True), time.monotonic()
     for number in range(30):
@@ -400,10 +399,10 @@ def test_a_verifier_that_does_not_answer_holds_up_nobody_else(loop, shop, people
     one.principal = Principal(alice, Auth(key="of a verifier of the project's"))
     answered = loop.do(asyncio.Event)
 
-    async def is_welcome() -> bool:
+    async def is_token_valid() -> bool:
         return bool(await answered.wait())
 
-    one.is_welcome = is_welcome
+    one.is_token_valid = is_token_valid
     row.save()
     loop.until(lambda: two.told)
     assert one.told == []
@@ -457,7 +456,7 @@ def test_what_was_missed_while_it_was_away_is_anything(away, loop, shop, people,
 def test_a_verifier_that_fails_keeps_nobody_deaf(loop, shop, people, ears, monkeypatch, caplog):
     (mine,), (alice,) = people(1)
     row = Customer.objects.create(company=mine)
-    one, renewed, broken = ears(alice, row), listeners.renewed, [1]
+    one, renewed, broken = ears(alice, row), subscriptions.renewed, [1]
 
     def fails(wanted):
         if broken:
@@ -465,10 +464,10 @@ def test_a_verifier_that_fails_keeps_nobody_deaf(loop, shop, people, ears, monke
             raise RuntimeError("a bug in standing")
         return renewed(wanted)
 
-    monkeypatch.setattr(listeners, "renewed", fails)
+    monkeypatch.setattr(subscriptions, "renewed", fails)
     row.save()
     quiet(loop)
-    assert one.told == [] and "nobody knows who may hear" in caplog.text
+    assert one.told == [] and "principals cannot be checked" in caplog.text
     row.save()
     quiet(loop)
     assert one.told == [uri_of(shop, row)]
@@ -489,9 +488,9 @@ def ats() -> set[Any]:
 def test_nobody_is_looked_for_who_is_gone(loop, shop, people, ears):
     (mine,), (alice,) = people(1)
     one = ears(alice, Customer.objects.create(company=mine))
-    made = loop.do(hearers)
+    made = loop.do(listener_registry)
     assert made.is_wanted and made.is_eager
-    loop.do(made.dismiss, one)
+    loop.do(made.remove, one)
     assert not made.is_wanted
     Tag.objects.create(label="x")
 
@@ -500,7 +499,7 @@ def test_interest_that_nobody_has_any_more_is_not_said_again(loop, shop, people,
     (mine,), (alice,) = people(1)
     ears(alice, Customer.objects.create(company=mine))
     gone = ears(alice, Warehouse.objects.create(name="x", capacity=1))
-    loop.do(loop.do(hearers).dismiss, gone)
+    loop.do(loop.do(listener_registry).remove, gone)
     Interest.objects.all().delete()
     monkeypatch.setattr(feed, "INTERESTS_RENEWAL_SECONDS", 0.0)
     loop.until(lambda: elsewhere(ats))
@@ -512,13 +511,13 @@ def test_who_wants_to_know_of_more_wants_to_know_of_what_it_did_before(
 ):
     (mine,), (alice,) = people(1)
     one = ears(alice, Customer.objects.create(company=mine))
-    made = loop.do(hearers)
-    loop.begin(made.admit(one, {"shop.warehouse"}, lists=False))
+    made = loop.do(listener_registry)
+    loop.begin(made.follow(one, {"shop.warehouse"}, lists=False))
     loop.until(lambda: made._wanted["shop.warehouse"])
     Interest.objects.all().delete()
     monkeypatch.setattr(feed, "INTERESTS_RENEWAL_SECONDS", 0.0)
     loop.until(lambda: elsewhere(ats))
     models = {*Interest.objects.values_list("model", flat=True)}
     assert models == {"?", "shop.customer", "shop.warehouse"}
-    loop.do(made.dismiss, one)
+    loop.do(made.remove, one)
     assert not made._wanted

@@ -12,8 +12,7 @@ from django.contrib.auth.models import AnonymousUser
 import django_mcp as mcp
 from django_mcp.auth.principal import Principal
 from django_mcp.changes import subscriptions
-from django_mcp.changes.listeners import hearers
-from django_mcp.changes.subscriptions import SubscriptionFilter
+from django_mcp.changes.subscriptions import SubscriptionFilter, listener_registry
 from django_mcp.exceptions import Busy
 from django_mcp.protocol.connection import Connection, Phase, State
 from django_mcp.protocol.revisions import REVISIONS
@@ -51,7 +50,7 @@ def rest(client):
 
     async def quiet():
         await asyncio.sleep(0)
-        while tasks := hearers()._tasks | (client.conversation._tasks - calls()):
+        while tasks := listener_registry()._tasks | (client.conversation._tasks - calls()):
             await asyncio.wait(tasks)
         await asyncio.sleep(0)
 
@@ -207,7 +206,7 @@ def test_who_unsubscribes_is_told_nothing_more(subscribed, shop, alice, invoice,
     changed("shop://news", shop)
     rest(client)
     assert told(client) == ["shop://news"]
-    assert client.conversation.listening._saw == {"shop://news"}
+    assert client.conversation.listening._visible == {"shop://news"}
 
 
 def test_who_takes_a_listen_back_is_told_nothing_more(subscribed, shop, alice, invoice):
@@ -216,7 +215,7 @@ def test_who_takes_a_listen_back_is_told_nothing_more(subscribed, shop, alice, i
     client.settle()
     changed("invoice://A-1", shop)
     rest(client)
-    assert told(client) == [] and client.conversation.listening._saw == set()
+    assert told(client) == [] and client.conversation.listening._visible == set()
     assert not [message for message in client.received if "result" in message]
 
 
@@ -274,7 +273,9 @@ def test_what_changes_while_it_is_being_told_is_told_again(subscribed, shop, ali
     def sending(message):
         send(message)
         if len(told(client)) < 1 and message.get("method") == "notifications/resources/updated":
-            hearers().tell(shop.name, Announcement("updated", "invoice://A-1", shop.name).bulletin)
+            listener_registry().notify(
+                shop.name, Announcement("updated", "invoice://A-1", shop.name).bulletin
+            )
             client._take(message)
 
     client.conversation.listening._send = sending
@@ -375,7 +376,7 @@ class Ears:
 
     async def hear(self, subject: str, server: Any) -> None:
         if self.listening.take(Announcement("updated", subject, server.name).bulletin):
-            await self.listening.tell()
+            await self.listening.send()
 
 
 def raising(*errors: Exception) -> Any:
@@ -403,7 +404,7 @@ async def test_who_could_see_it_could_after_a_bug_too(shop, caplog):
     ears = Ears(shop, raising(RuntimeError("a bug in get_queryset")))
     ears.listening.subscribe("shop://staff")  # which nobody may see now
     await ears.hear("shop://staff", shop)
-    assert ears.sent == [] and "nobody knows who may see them" in caplog.text
+    assert ears.sent == [] and "visibility cannot be checked" in caplog.text
     for _ in range(2):
         await ears.hear("shop://staff", shop)
         assert len(ears.sent) == 1
@@ -431,7 +432,7 @@ async def test_one_tells_at_a_time(shop):
     assert ears.listening.take(news) is True
     assert ears.listening.take(news) is False
     assert ears.listening.take(Announcement("updated", "shop://other", shop.name).bulletin) is False
-    await ears.listening.tell()
+    await ears.listening.send()
     assert len(ears.sent) == 1
     assert ears.listening.take(news) is True
 

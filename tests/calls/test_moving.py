@@ -171,7 +171,7 @@ class Moving(HypothesisTestCase):
 
         async def tell(news: ChangeSet) -> None:
             found = SessionNotifications()
-            await broadcaster.told(self.server, news, found)
+            await broadcaster.add_notifications(self.server, news, found)
             for session, marks in found.marks.items():
                 assert marks == [broadcaster.URI + world.uri(numbers[session][1])]
                 said.append(numbers[session])

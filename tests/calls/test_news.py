@@ -71,7 +71,7 @@ def desk(loop, server):
 
 def notified(desk) -> None:
     """Wait until sessions were notified of what was announced."""
-    here = desk.loop.do(broadcaster.tellers)
+    here = desk.loop.do(broadcaster.broadcaster)
     desk.loop.until(lambda: here._local_task is None or here._local_task.done())
 
 
@@ -88,7 +88,7 @@ def subscribe(desk, uri) -> None:
 def seat(desk) -> Stream:
     """The session's stream of news."""
     session = desk.fresh()
-    return streams.open(session, standalone=True, words=broadcaster.speaking(session))
+    return streams.open(session, standalone=True, words=broadcaster.encoder_of(session))
 
 
 def told(stream) -> list[str]:
@@ -237,7 +237,7 @@ def test_what_cannot_be_looked_at_is_told_by_what_is_seen_at_last(
     stream = seat(desk)
     failing(monkeypatch, RuntimeError("a bug in get_queryset"))
     tell(desk, "updated", "invoice://A-1")
-    assert told(stream) == [] and "Nobody knows" in caplog.text
+    assert told(stream) == [] and "visibility cannot be checked" in caplog.text
     assert Subscription.objects.get().visible
     invoice.delete()
     tell(desk, "updated", "invoice://A-1")
@@ -252,7 +252,7 @@ def test_a_list_that_changed_by_itself_is_told_whoever_sees_what(desk, monkeypat
     news_ = ChangeSet(uris={"note://a": None}, lists={"tools": None}, listed={"note://a": "a.note"})
     desk.loop.do(deliver_here, desk.server.name, news_)
     notified(desk)
-    assert told(stream) == ["tools/list_changed"] and "Nobody knows" in caplog.text
+    assert told(stream) == ["tools/list_changed"] and "visibility cannot be checked" in caplog.text
 
 
 def test_a_database_that_is_away_is_waited_for(desk, monkeypatch, caplog):
@@ -279,7 +279,7 @@ def test_a_failure_is_logged_and_the_next_is_told(desk, monkeypatch, caplog):
     tell(desk, "list_changed", "tools")
     monkeypatch.setattr(sessions, "owners", owners)
     tell(desk, "list_changed", "resources")
-    assert told(stream) == ["resources/list_changed"] and "were not told" in caplog.text
+    assert told(stream) == ["resources/list_changed"] and "were not notified" in caplog.text
 
 
 # Pages.
@@ -310,7 +310,7 @@ def test_a_page_that_an_error_names(loop, server, desk):
 def test_pages_are_no_resources(desk, monkeypatch):
     listing.expect(desk.session, ["x"])
     assert listing.is_page(*sessions.uris(desk.session))
-    assert broadcaster.all_missed(desk.server, desk.fresh()) == [
+    assert broadcaster.all_notifications(desk.server, desk.fresh()) == [
         json.dumps(
             {"jsonrpc": "2.0", "method": f"notifications/{name}/list_changed"},
             separators=(",", ":"),

@@ -11,7 +11,7 @@ import pytest
 from django.db import OperationalError, connection, connections, transaction
 
 import django_mcp as mcp
-from django_mcp.calls import execution, session_call
+from django_mcp.calls import execution, session_output
 from django_mcp.calls.session_calls import docket
 from django_mcp.models import DONE, Call, Event, Session, Step, Stream
 from django_mcp.storage import calls, event_log, leases
@@ -369,12 +369,12 @@ def holding(session, seconds, then=lambda mine: None):
 @beside
 def test_what_cannot_be_written_down_in_time_is_undone(desk, monkeypatch):
     """Another holds the session's row, so that nothing can be opened."""
-    monkeypatch.setattr(session_call, "WRITE_TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(session_output, "WRITE_TIMEOUT_SECONDS", 0.3)
     with holding(desk.session, 0.8):
         desk.post(desk.call("speak", "t", to=1))
     idle(desk)
     said, final = Event.objects.order_by("seq")
-    assert session_call.UNWRITTEN in final.data and written() == []
+    assert session_output.UNWRITTEN in final.data and written() == []
 
 
 @beside
@@ -436,7 +436,7 @@ def test_elsewhere_the_outcome_follows(desk):
     if connection.vendor == "sqlite":
         (response,) = desk.streamed(desk.call("kept")).all()
         assert text(response) == "written" and not Call.objects.get().atomic
-    assert not session_call.may_hold(False) and not session_call.may_hold("another")
+    assert not execution.may_hold(False) and not execution.may_hold("another")
 
 
 # More than MariaDB takes at once.

@@ -6,8 +6,8 @@ import pytest
 from django.contrib.auth.models import User
 
 from django_mcp.auth.principal import Auth, Principal
-from django_mcp.calls import revocations as module
-from django_mcp.calls.revocations import revocations, revoked
+from django_mcp.calls import callers as module
+from django_mcp.calls.callers import revocations, revoked
 from django_mcp.models import Token
 from django_mcp.testing.environment import TestEnvironment
 from django_mcp.verifiers.personal_tokens import PersonalAccessTokens, revoke

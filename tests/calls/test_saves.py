@@ -80,7 +80,7 @@ def found(alias="default") -> list[tuple[str, object]]:
 
 
 def test_a_model_that_nobody_registered_costs_nothing(monkeypatch):
-    monkeypatch.setattr(change_log, "look", lambda: 1 / 0)
+    monkeypatch.setattr(change_log, "followed_models", lambda: 1 / 0)
     assert statements(lambda: Note(text="x").save(force_insert=True)) == ["INSERT"]
     assert watched._until == 0.0
 
@@ -136,8 +136,8 @@ def test_signals_without_a_sender_have_no_receiver_of_ours():
 @pytest.mark.slow
 def test_one_that_nobody_wants_to_know_of_costs_a_look_a_second(exposed, monkeypatch):
     exposed(Tag)
-    looks, look = [], change_log.look
-    monkeypatch.setattr(change_log, "look", lambda: looks.append(1) or look())
+    looks, look = [], change_log.followed_models
+    monkeypatch.setattr(change_log, "followed_models", lambda: looks.append(1) or look())
     tag = Tag(label="x")
     assert statements(lambda: tag.save(force_insert=True)) == ["INSERT"]
     began = time.monotonic()
@@ -386,7 +386,7 @@ def test_who_commits_by_hand_is_not_stopped(exposed, monkeypatch, known):
     if known == "_is_lacking":
         monkeypatch.setattr(watched, "is_ready", lambda alias: False)
     elif known == "_is_impossible":
-        monkeypatch.setattr(change_log, "look", frozenset)
+        monkeypatch.setattr(change_log, "followed_models", frozenset)
         monkeypatch.setattr(change_log, "is_possible", lambda: False)
         watched.__init__()
     transaction.set_autocommit(False)
@@ -404,7 +404,7 @@ def test_a_row_without_a_key_that_can_be_told_is_any_row(exposed, monkeypatch, c
     monkeypatch.setattr(capture, "keys_of", lambda row: 1 / 0)
     exposed(Tag, wanted=[Tag])
     Tag.objects.create(label="x")
-    assert found() == [("rows", ["shop.tag"])] and "no key" in caplog.text
+    assert found() == [("rows", ["shop.tag"])] and "cannot be read" in caplog.text
 
 
 # Permissions.
@@ -446,13 +446,13 @@ def test_a_group_or_a_permission_that_is_deleted_takes_something_from_everybody(
 
 def test_a_log_that_is_gone_stops_nobody_who_saves(exposed, monkeypatch, caplog):
     exposed(Tag, wanted=[Tag])
-    monkeypatch.setattr(change_log, "look", lambda: 1 / 0)
+    monkeypatch.setattr(change_log, "followed_models", lambda: 1 / 0)
     watched.forget()
     with caplog.at_level(logging.WARNING):
         Tag.objects.create(label="x")
         Tag.objects.create(label="y")
     assert len(found()) == 2  # nobody knows who wants to know: it is written down
-    assert caplog.text.count("Nobody can tell") == 1
+    assert caplog.text.count("Followed models cannot be read") == 1
 
 
 def test_a_database_without_the_table_has_its_changes_beside_the_log(exposed, monkeypatch):

@@ -371,6 +371,10 @@ def test_log_masks_secrets_of_whatever_is_logged(given, expected):
         (["https://host:8080/@user", "al:pw@host"], ["https://host:8080/@user", "al:pw@host"]),
         ({"amqp://a:hunter2@b": 1}, {f"amqp://a:{MASK}@b": 1}),
         (ValueError("no https://a:hunter2@b"), f"no https://a:{MASK}@b"),
+        ("Authorization: Bearer abcdefghijk", f"Authorization: Bearer {MASK}"),
+        ("sent Basic dXNlcjpwdw== to it", f"sent Basic {MASK} to it"),
+        (["bearer a.b-c_d~e+f/g=="], [f"bearer {MASK}"]),
+        ("Basic information about the bearer", "Basic information about the bearer"),
     ],
 )  # fmt: skip
 def test_log_masks_passwords_of_urls(given, expected):
@@ -388,6 +392,7 @@ def test_log_masks_passwords_of_urls(given, expected):
         "secretkey", "ssh_key", "encryption_key", "csrf", "totp", "otp", "dsn", "DATABASE_URL",
         "REDIS_URL", "sessionid", "set-cookie", "authorization", "x-api-key", "PHPSESSID", "jwt",
         "HTTP_COOKIE", "author_password", "primary_key_secret", "iban", "cvv", "cardNumber",
+        "recovery_code", "backupCodes", "secret_key_id",
     ],
 )  # fmt: skip
 def test_log_masks_values_of_keys_that_name_secrets(name):
@@ -404,6 +409,9 @@ def test_log_masks_values_of_keys_that_name_secrets(name):
         {"input_tokens": 12, "max tokens": 4096, "tokens": 1.5},
         {"author": "x", "keyboard": "x", "passage": "x", "key": "x", "shipping": "x"},
         {"next_page_token": "x", "spinner": 1},
+        {"key_id": "x", "keyIds": ["x"], "pass_rate": "97 %", "max_tokens": "4096"},
+        {"token_count": "12", "max_output_tokens": "x", "author": "x"},
+        [["name", "x"], ["reset the password", "today"], ["password", None]],
         {"primary_key": "x", "keyword": "x", "monkey": "x", "passenger": "x", "compass": "x"},
         {"author_id": "x", "tokens_used": 3, "max_tokens": 9, "progressToken": "x"},
         {"top_assets": "x", "token_count": 3, "secretary": "x", "cacheKey": "x", "tokenizer": "x"},
@@ -414,6 +422,20 @@ def test_log_keeps_values_that_are_no_secrets(kept):
     voice, said = made()
     voice.log("info", kept, None)
     assert data(said) == [kept]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [("user", "al"), ("password", "hunter2")],
+        [["user", "al"], ["x-api-key", "hunter2"]],
+        (("user", "al"), ("recovery_code", ["hunter2"])),
+    ],
+)
+def test_log_masks_secrets_in_pairs(given):
+    voice, said = made()
+    voice.log("info", given, None)
+    assert data(said) == [[["user", "al"], [given[1][0], MASK]]]
 
 
 def test_log_masks_secrets_before_a_long_message_is_cut():

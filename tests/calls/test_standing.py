@@ -16,9 +16,8 @@ from django.db.models import signals
 from django.test.utils import isolate_apps
 
 import django_mcp as mcp
-from django_mcp import receivers
 from django_mcp.auth import group_membership
-from django_mcp.changes import permission_changes
+from django_mcp.changes import permission_changes, receivers
 from django_mcp.changes.change_set import members
 from django_mcp.models import Change, Token
 from django_mcp.storage.change_log import ANYTHING, ROW, declare, watched
@@ -153,7 +152,7 @@ def made(people, monkeypatch):
 
     def made(*models):
         monkeypatch.setattr(group_membership, "users", lambda: models[0])
-        receivers.hear_of_all()
+        receivers.connect_all()
         for model in sorted(models, key=lambda one: len(one.__mro__)):
             with connections["default"].schema_editor() as editor:
                 editor.create_model(model)

@@ -9,7 +9,8 @@ from django.db import DataError, OperationalError, connection
 
 import django_mcp as mcp
 from django_mcp.auth import kill_switches
-from django_mcp.calls.session_calls import LOST, UNDONE, docket
+from django_mcp.calls.recovery import LOST, UNDONE
+from django_mcp.calls.session_calls import docket
 from django_mcp.exceptions import Busy
 from django_mcp.models import DONE, RUNNING, Ask, Call, Process, Session, Stream
 from django_mcp.runtime import threads

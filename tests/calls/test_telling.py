@@ -15,7 +15,7 @@ from django_mcp.auth.principal import Principal
 from django_mcp.calls.call_state import follow_model
 from django_mcp.calls.visibility import place
 from django_mcp.changes import broadcaster, feed
-from django_mcp.changes.broadcaster import ChangeBroadcaster, SessionNotifications, tellers
+from django_mcp.changes.broadcaster import ChangeBroadcaster, SessionNotifications
 from django_mcp.changes.change_set import ChangeSet
 from django_mcp.changes.feed import change_feed
 from django_mcp.models import (
@@ -50,7 +50,7 @@ class Client:
         self.stream = self.seat() if seated else None
 
     def seat(self):
-        words = broadcaster.speaking(self.session)
+        words = broadcaster.encoder_of(self.session)
         return streams.open(self.session, standalone=True, words=words)
 
     def subscribe(self, row: Any) -> None:
@@ -110,7 +110,7 @@ def following(loop):
 
 
 def quiet(loop):
-    made = loop.do(tellers)
+    made = loop.do(broadcaster.broadcaster)
 
     def rest() -> bool:
         tips = {alias: change_log.tip(alias) for alias in change_log.aliases()}
@@ -181,7 +181,7 @@ def test_what_was_seen_in_lists_is_known_to_whoever_has_the_turn(loop, shop, peo
     Customer.objects.filter(pk=row.pk)._raw_delete("default")  # nothing tells of it yet
     for _ in range(2):
         found = SessionNotifications("default" + change_log.OF_LISTS)
-        loop.run(broadcaster.told(shop, deleted, found))
+        loop.run(broadcaster.add_notifications(shop, deleted, found))
         assert found.marks == {one.session.pk: ["resources"]}
     change_log.record("default", (change_log.ROW, {"shop.customer": {"pk": str(row.pk)}}))
     quiet(loop)
@@ -200,7 +200,7 @@ def test_a_turn_that_breaks_off_forgets_nothing_of_the_lists(
     wanting_lists()
     row = Customer.objects.create(company=mine)
     quiet(loop)
-    tell, calls = change_log.tell, []
+    tell, calls = change_log.deliver, []
 
     def fails(turn, *args, **options):
         calls.extend([turn.name] if turn.name.endswith(change_log.OF_LISTS) else [])
@@ -209,7 +209,7 @@ def test_a_turn_that_breaks_off_forgets_nothing_of_the_lists(
             raise change_log.ClaimLost
         return tell(turn, *args, **options)
 
-    monkeypatch.setattr(change_log, "tell", fails)
+    monkeypatch.setattr(change_log, "deliver", fails)
     row.delete()
     quiet(loop)
     assert [client.told for client in clients] == [["resources/list_changed"] * 2] * 5
@@ -299,7 +299,7 @@ def test_a_turn_that_breaks_off_is_gone_on_with(loop, shop, people, following, m
     for client in clients:
         client.subscribe(row)
     following()
-    tell, calls = change_log.tell, []
+    tell, calls = change_log.deliver, []
 
     def fails(*args, **options):
         calls.append(1)
@@ -307,7 +307,7 @@ def test_a_turn_that_breaks_off_is_gone_on_with(loop, shop, people, following, m
             raise RuntimeError("killed")
         return tell(*args, **options)
 
-    monkeypatch.setattr(change_log, "tell", fails)
+    monkeypatch.setattr(change_log, "deliver", fails)
     row.save()
     quiet(loop)
     assert len(calls) > 3
@@ -317,7 +317,7 @@ def test_a_turn_that_breaks_off_is_gone_on_with(loop, shop, people, following, m
 def test_a_commit_that_came_through_all_the_same(loop, subscriber, following, monkeypatch):
     row, one = subscriber
     following()
-    tell, lost = change_log.tell, [1]
+    tell, lost = change_log.deliver, [1]
 
     def breaks(*args, **options):
         found = tell(*args, **options)
@@ -326,7 +326,7 @@ def test_a_commit_that_came_through_all_the_same(loop, subscriber, following, mo
             raise OperationalError("server closed the connection unexpectedly")
         return found
 
-    monkeypatch.setattr(change_log, "tell", breaks)
+    monkeypatch.setattr(change_log, "deliver", breaks)
     row.save()
     quiet(loop)
     assert not lost and one.told.count(uri_of(row)) == 1
@@ -390,7 +390,7 @@ def test_one_look_for_each_principal(loop, shop, people, following):
 def over(of: Callable[[str], bool]) -> Iterator[list[str]]:
     """The turns with such names that are told to the end."""
     found: list[str] = []
-    tell = change_log.tell
+    tell = change_log.deliver
 
     def noted(turn: Any, *args: Any, **options: Any) -> Any:
         made = tell(turn, *args, **options)
@@ -398,7 +398,7 @@ def over(of: Callable[[str], bool]) -> Iterator[list[str]]:
         return made
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(change_log, "tell", noted)
+        patch.setattr(change_log, "deliver", noted)
         yield found
 
 

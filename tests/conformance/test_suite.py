@@ -9,19 +9,19 @@ import os
 
 import pytest
 
-from tools import conformance, suite
-from tools.scenarios import AUTHORIZATION, REQUIRED, Verdict
+from tools import conformance, conformance_suite
+from tools.conformance_results import AUTHORIZATION, REQUIRED, SetResult
 
 from .conftest import verdicts_to_tell
 
 
 @pytest.fixture(scope="session")
-def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Verdict]:
+def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, SetResult]:
     """What came of each set; the run is skipped, or failed where required, if it cannot be."""
-    if why := suite.why_absent():
+    if why := conformance_suite.why_absent():
         absent = pytest.fail if os.environ.get("TESTS_REQUIRED") else pytest.skip
         absent(why)
-    suite.install()
+    conformance_suite.install()
     results = tmp_path_factory.mktemp("results")
     with conformance.served(results) as url:
         found = {one.name: one for one in conformance.run(list(REQUIRED), url, results)}

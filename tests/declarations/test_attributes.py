@@ -354,7 +354,7 @@ def test_a_class_may_have_private_names_methods_properties_and_classes_of_its_ow
         fields = ["number", "get_totals"]
         _company = "member"
 
-        class Meta:
+        class Totals:
             pass
 
         def total_label(self, row, request) -> str:

@@ -180,6 +180,40 @@ def test_who_may_see_the_page_of_a_server(another, page):
     right(server)
 
 
+def test_page_with_a_permission_that_does_not_exist_is_a_warning(another):
+    server = another("a", page="shop.view_invoize")
+    server.tool(nothing)
+    assert only(server).id == "django_mcp.W155"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("title", 5), ("instructions", ["Be kind."]), ("durable", "yes"), ("icons", "a.png")],
+)
+def test_server_attribute_of_another_type_is_an_error(another, name, value):
+    server = another("a", **{name: value})
+    server.tool(nothing)
+    assert "django_mcp.E153" in {message.id for message in server.check()}
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("instuctions", "'instructions'"), ("instructions", "constructor")]
+)
+def test_value_in_the_body_of_a_server_class_is_an_error(name, hint):
+    server = type("Billing", (Server,), {name: "Be kind.", "_own": 1})("a")
+    server.tool(nothing)
+    message = only(server)
+    assert message.id == "django_mcp.E154" and hint in message.hint
+
+
+def test_public_name_of_another_server_is_an_error(another):
+    first, second = another("first"), another("second")
+    first.tool(nothing)
+    second.tool(nothing)
+    second.public_name = "first"
+    assert ids(first) == [] and only(second).id == "django_mcp.E152"
+
+
 @pytest.mark.slow
 def test_what_presents_a_server(another):
     server = another("a", experimental={"x": {}}, extensions={"io.example/y": {"z": 1}})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tools.servers import program
+from tools.database_servers import program
 
 LIBRARY = "lib*/*/faketime/libfaketimeMT.so.1"
 

@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from tools.servers import do, folder_of, free_port, program, start, wait_for
+from tools.database_servers import do, folder_of, free_port, program, start, wait_for
 
 PATIENCE = 30.0  # seconds
 

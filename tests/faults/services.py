@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from tools.servers import free_port, program, wait_for
+from tools.database_servers import free_port, program, wait_for
 
 PATIENCE = 10.0  # seconds
 COMMANDS = re.compile(rb"total_commands_processed:(\d+)")

@@ -56,6 +56,8 @@ class Case:
         """Why it cannot be tried here; empty if it can."""
         if self.module and not is_installed(self.module):
             return f"{self.package} is not installed: pip install -e '.[field-packages]'"
+        if self.name == "ImageField" and not is_installed("PIL"):
+            return "Pillow is not installed: pip install pillow"
         return ""
 
     @property

@@ -7,8 +7,11 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+from django.core.exceptions import ValidationError
 from django.db import connection
 from django.db.models import Field
+
+from django_mcp.declarations.fields.values import read_value
 
 from .campaign import Trial
 from .cases import CASES, Case
@@ -44,6 +47,18 @@ def _on_this_database(row: str) -> str:
 
 def test_the_table_has_a_row_for_each_case_and_no_other() -> None:
     assert list(documented()) == [case.id for case in CASES]
+
+
+@pytest.mark.parametrize("value", ["a text", ["a list"], 5, None, {"title": {"no": "text"}}])
+def test_block_with_a_value_of_another_shape_is_invalid(value: Any) -> None:
+    pytest.importorskip("wagtail")
+    from wagtail.blocks import CharBlock, ListBlock, StructBlock
+    from wagtail.fields import StreamField
+
+    struct = StructBlock([("title", CharBlock()), ("words", ListBlock(CharBlock()))])
+    field = StreamField([("card", struct)])
+    with pytest.raises((ValueError, ValidationError)):
+        read_value(field, [{"type": "card", "value": value}])
 
 
 MODULES = [

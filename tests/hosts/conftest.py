@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.restarts.wire import Client
-from tools.servers import do, folder_of, program
+from tools.database_servers import do, folder_of, program
 
 from . import network, shown
 from .site import Site

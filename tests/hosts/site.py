@@ -10,7 +10,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from tools.servers import program
+from tools.database_servers import program
 
 from . import shown
 from .network import Network

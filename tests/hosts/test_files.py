@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from tests.restarts.wire import environment, migrate
-from tools.servers import free_port, program
+from tools.database_servers import free_port, program
 
 from . import shown
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from django_mcp.calls.session_calls import UNDONE
+from django_mcp.calls.recovery import UNDONE
 from tests.restarts.wire import text
 
 pytestmark = pytest.mark.slow

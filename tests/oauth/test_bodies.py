@@ -10,9 +10,9 @@ from django.core.handlers.asgi import ASGIHandler
 from django.http import HttpResponse
 from django.test import RequestFactory, override_settings
 from django.urls import include, path, resolve
-from django_mcp.protected import bodies
 
 from django_mcp.routing import mount
+from django_mcp.runtime import view_limits as bodies
 from django_mcp.runtime.view_limits import MAX_BYTES
 
 

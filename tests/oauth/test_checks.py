@@ -22,7 +22,7 @@ import django_mcp as mcp
 from django_mcp.oauth import checks
 from django_mcp.oauth import checks as checks_of_urls
 from django_mcp.oauth.conf import DEFAULTS, dot_settings
-from django_mcp.oauth.scopes import MCPScopes
+from django_mcp.oauth.scope_grants import MCPScopes
 from django_mcp.oauth.upstream_accounts import Upstream
 from django_mcp.oauth.verifier import OAuthTokens
 from tests.storage.rows import given

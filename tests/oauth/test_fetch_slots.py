@@ -12,10 +12,11 @@ from jwcrypto import jwk
 from oauth2_provider.models import get_application_model
 
 from django_mcp.auth.networks import HALF_DIGEST_LENGTH
-from django_mcp.oauth import client_authentication, fetching
-from django_mcp.oauth.fetching import MAX_PER_HOST, MAX_PER_NETWORK, fetch_slot
+from django_mcp.oauth import client_authentication
+from django_mcp.oauth import client_metadata_documents as fetching
+from django_mcp.oauth.client_metadata_documents import MAX_PER_HOST, MAX_PER_NETWORK, fetch_slot
 from django_mcp.oauth.models import ClientProfile
-from django_mcp.oauth.registration_rates import address_digest
+from django_mcp.oauth.registration_limits import address_digest
 
 from .clients import (
     CLAUDE_AI,

@@ -16,7 +16,7 @@ from oauth2_provider.models import (
     get_refresh_token_model,
 )
 
-from django_mcp.oauth import stale_clients
+from django_mcp.oauth import registration_limits
 from django_mcp.oauth.models import ClientProfile, Consent
 
 from .clients import REGISTRATIONS, Untouchable, authorize, granted, our_toolkit, register, toolkit
@@ -333,7 +333,7 @@ def test_who_did_not_register_itself_stays(web, alice, source):
     ClientProfile.objects.update(source=source)
     Application.objects.update(registration_source=source)
     call_command("mcp_clear_clients")
-    stale_clients.forget([client_id])
+    registration_limits.forget([client_id])
     assert _left() == {"one"} and Application.objects.exists()
 
 
@@ -341,7 +341,7 @@ def test_where_no_command_runs_they_go_when_others_come(web, alice, monkeypatch)
     """T10: it is looked for them now and then."""
     _idle(web, alice, "old")
     _registered(web, "soon")
-    monkeypatch.setattr(stale_clients, "_looked", float("-inf"))
+    monkeypatch.setattr(registration_limits, "_looked", float("-inf"))
     _registered(web, "later"), _idle(web, alice, "another"), _registered(web, "at once")
     assert _left() == {"soon", "later", "another", "at once"}
 
@@ -350,7 +350,7 @@ def test_where_no_command_runs_they_go_when_others_come(web, alice, monkeypatch)
 
 
 def test_it_takes_few_questions(web, django_assert_max_num_queries, monkeypatch):
-    monkeypatch.setattr(stale_clients, "_looked", float("-inf"))
+    monkeypatch.setattr(registration_limits, "_looked", float("-inf"))
     with django_assert_max_num_queries(11):
         register(web, INSPECTOR)
 
@@ -361,7 +361,7 @@ def names():
 
 def test_full_table_evicts_the_oldest_client_of_the_busiest_network(web, monkeypatch):
     """T10: whoever fills the table makes room for others, who are not refused."""
-    monkeypatch.setattr(stale_clients, "MAX_UNAUTHORIZED_CLIENTS", 4)
+    monkeypatch.setattr(registration_limits, "MAX_UNAUTHORIZED_CLIENTS", 4)
     for name, address in [
         ("hers", "198.51.100.7"), ("flood 1", "2001:db8:1:1::5"), ("flood 2", "2001:db8:1:2::5"),
         ("flood 3", "2001:db8:1:3::5"),
@@ -373,7 +373,7 @@ def test_full_table_evicts_the_oldest_client_of_the_busiest_network(web, monkeyp
 
 def test_blocked_clients_do_not_fill_the_table(web, monkeypatch):
     """They cannot be evicted: an administrator who blocks a flood would keep others out."""
-    monkeypatch.setattr(stale_clients, "MAX_UNAUTHORIZED_CLIENTS", 2)
+    monkeypatch.setattr(registration_limits, "MAX_UNAUTHORIZED_CLIENTS", 2)
     for name in ("flood 1", "flood 2"):
         register(web, INSPECTOR | {"client_name": name})
     ClientProfile.objects.update(blocked=timezone.now())
@@ -382,7 +382,7 @@ def test_blocked_clients_do_not_fill_the_table(web, monkeypatch):
 
 
 def test_full_table_evicts_nobody_whose_consent_is_under_way(web, alice, monkeypatch):
-    monkeypatch.setattr(stale_clients, "MAX_UNAUTHORIZED_CLIENTS", 2)
+    monkeypatch.setattr(registration_limits, "MAX_UNAUTHORIZED_CLIENTS", 2)
     for name in ("agreed", "waiting"):
         made = register(web, INSPECTOR | {"client_name": name}).json()["client_id"]
         if name == "agreed":
@@ -393,7 +393,7 @@ def test_full_table_evicts_nobody_whose_consent_is_under_way(web, alice, monkeyp
 
 
 def test_full_table_without_anybody_to_evict_refuses(web, alice, monkeypatch):
-    monkeypatch.setattr(stale_clients, "MAX_UNAUTHORIZED_CLIENTS", 1)
+    monkeypatch.setattr(registration_limits, "MAX_UNAUTHORIZED_CLIENTS", 1)
     granted(register(web, INSPECTOR | {"client_name": "agreed"}).json()["client_id"], alice)
     ClientProfile.objects.update(last_authorized=None)
     response = register(web, INSPECTOR)

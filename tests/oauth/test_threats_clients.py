@@ -36,12 +36,11 @@ from oauth2_provider.settings import oauth2_settings
 from django_mcp.oauth import (
     authorization_request,
     client_metadata,
-    registration_rates,
-    stale_clients,
+    registration_limits,
 )
 from django_mcp.oauth import client_authentication as keys_of
 from django_mcp.oauth.authorization_codes import CodeRedemption
-from django_mcp.oauth.fetching import checked
+from django_mcp.oauth.client_metadata_documents import checked
 from django_mcp.oauth.metadata import authorization_server_metadata
 from django_mcp.oauth.models import ClientProfile, Consent
 
@@ -132,16 +131,16 @@ def test_no_header_says_whence_a_request_comes(web):
 def test_ipv6_addresses_of_one_subnet_share_a_digest():
     """T10: one subscriber has 2^64 addresses."""
     same = {
-        registration_rates.address_digest(f"2001:db8::{end}") for end in ("1", "ffff", "1:2:3:4")
+        registration_limits.address_digest(f"2001:db8::{end}") for end in ("1", "ffff", "1:2:3:4")
     }
     others = {
-        registration_rates.address_digest(one)
+        registration_limits.address_digest(one)
         for one in ("2001:db8:0:1::1", "192.0.2.1", "", "junk")
     }
     assert len(same) == 1 and len(others - same) == 4
-    assert registration_rates.address_digest(
+    assert registration_limits.address_digest(
         "::ffff:192.0.2.1"
-    ) == registration_rates.address_digest("192.0.2.1")
+    ) == registration_limits.address_digest("192.0.2.1")
 
 
 def test_registrations_from_ipv6_are_limited_by_subnet_and_by_site(web):
@@ -165,7 +164,7 @@ def test_documents_for_ipv6_are_limited_by_subnet_and_by_site():
     """T10: the same for what is fetched on behalf of a network."""
 
     def allowed(remote):
-        return registration_rates.may_fetch(registration_rates.address_digest(remote))
+        return registration_limits.may_fetch(registration_limits.address_digest(remote))
 
     with given(REGISTRATION_RATE="1/3600"):
         assert allowed("2001:db8:9:1::1") and not allowed("2001:db8:9:1::2")
@@ -178,7 +177,7 @@ def test_an_address_is_not_kept_in_clear(web):
     register(web, INSPECTOR, REMOTE_ADDR="192.0.2.1")
     kept = ClientProfile.objects.get().address
     with override_settings(SECRET_KEY="another"):
-        assert kept != registration_rates.address_digest("192.0.2.1")
+        assert kept != registration_limits.address_digest("192.0.2.1")
     assert len(kept) == 64
 
 
@@ -207,7 +206,7 @@ def slowly(monkeypatch, module, name: str) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_who_come_at_once_are_no_more_than_may_come(monkeypatch):
     """T10: 40 of one address at the same moment, of whom none was counted before the others."""
-    slowly(monkeypatch, registration_rates, "wait_to_register")
+    slowly(monkeypatch, registration_limits, "wait_to_register")
 
     def one(index: int) -> int:
         return register(browser(), INSPECTOR | {"client_name": f"{index}"}).status_code
@@ -221,8 +220,8 @@ def test_who_come_at_once_are_no_more_than_may_come(monkeypatch):
 @pytest.mark.django_db(transaction=True)
 def test_who_come_at_once_from_everywhere_are_no_more_than_there_may_be(monkeypatch):
     """T10: the number of all is kept as well."""
-    monkeypatch.setattr(stale_clients, "MAX_UNAUTHORIZED_CLIENTS", 3)
-    slowly(monkeypatch, stale_clients, "_is_full")
+    monkeypatch.setattr(registration_limits, "MAX_UNAUTHORIZED_CLIENTS", 3)
+    slowly(monkeypatch, registration_limits, "_is_full")
 
     def one(index: int) -> int:
         return register(browser(), INSPECTOR, REMOTE_ADDR=f"192.0.2.{index}").status_code
@@ -285,7 +284,7 @@ def test_a_client_cannot_be_forgotten_while_it_is_authorized(shared_db, web):
             granted(client_id, alice)
 
     def reap():
-        stale_clients.reap(stale_clients.expired())
+        registration_limits.reap(registration_limits.expired())
 
     works = [lambda one=one: grant(one) for one in ids] + [reap]
     threads = [threading.Thread(target=in_thread, args=[work]) for work in works]
@@ -327,7 +326,7 @@ def test_who_agrees_while_the_client_is_forgotten_sees_no_error_of_ours(shared_d
         old = timezone.now() - timedelta(days=2)
         ClientProfile.objects.filter(client_id__in=ids).update(created=old)
         works = [lambda one=one: let_in(one, alice) for one in clients]
-        works.append(lambda: stale_clients.reap(stale_clients.expired()))
+        works.append(lambda: registration_limits.reap(registration_limits.expired()))
         told = flows.at_once(len(works), lambda index, works=works: (index, works[index]()))
         said = {ids[index]: answer for index, answer in told if index < len(ids)}
         assert set(said.values()) <= {(302, 200), (400, None)}
@@ -346,7 +345,7 @@ def test_who_comes_for_a_client_that_was_just_forgotten_is_told_so(web, alice, m
 
     def meanwhile(*args):
         found = look(*args)
-        assert stale_clients.forget([id]) == [id]
+        assert registration_limits.forget([id]) == [id]
         return found
 
     monkeypatch.setattr(authorization_request, "_validated", meanwhile)

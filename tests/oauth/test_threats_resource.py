@@ -14,8 +14,8 @@ from django.test import override_settings
 from django.utils import timezone
 
 import django_mcp as mcp
-from django_mcp.calls import revocations as module
-from django_mcp.calls.revocations import revocations
+from django_mcp.calls import callers as module
+from django_mcp.calls.callers import revocations
 from django_mcp.models import Call, Session
 from django_mcp.oauth.models import ClientProfile
 from django_mcp.protocol.revisions import REVISIONS

@@ -22,7 +22,7 @@ from oauth2_provider.models import (
 )
 
 from django_mcp.auth.principal import NotYetKnown, looked_up
-from django_mcp.calls.revocations import CHECK_INTERVAL_SECONDS
+from django_mcp.calls.callers import CHECK_INTERVAL_SECONDS
 from django_mcp.declarations.server import default_server
 from django_mcp.exceptions import Busy
 from django_mcp.oauth import upstream_accounts

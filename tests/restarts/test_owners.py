@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from django_mcp.calls.revocations import CHECK_INTERVAL_SECONDS
+from django_mcp.calls.callers import CHECK_INTERVAL_SECONDS
 from django_mcp.transports.http.streams import parse_event_id
 
 from .owners import LATER, REVOKED, asked, changed, client_of

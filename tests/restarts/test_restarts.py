@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_mcp.calls.session_calls import LOST
+from django_mcp.calls.recovery import LOST
 
 from .wire import text
 

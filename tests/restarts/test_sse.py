@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from django_mcp.calls.session_calls import LOST
+from django_mcp.calls.recovery import LOST
 
 from .wire import JSON, SECONDS, SERVERS, text
 

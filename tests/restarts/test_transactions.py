@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from django_mcp.calls.session_calls import UNDONE
+from django_mcp.calls.recovery import UNDONE
 
 from .wire import SECONDS, text
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from django_mcp.calls.session_calls import LOST
+from django_mcp.calls.recovery import LOST
 from tests.servers import COMMANDS, Reply, Served, prepare, request
 
 pytestmark = [

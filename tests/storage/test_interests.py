@@ -10,7 +10,7 @@ from django_mcp.models import Interest
 from django_mcp.storage import change_log, databases
 from django_mcp.storage.change_log import (
     CACHE_MARGIN_SECONDS,
-    FORGOTTEN,
+    INTEREST_LIFETIME,
     INTERESTS_CACHE_SECONDS,
     declare,
 )
@@ -64,5 +64,5 @@ def test_one_that_died_before_it_knew_keeps_nobody_waiting_longer(at):
     declare("one", ["shop.tag"])
     Interest.objects.update(since=at.now + timedelta(days=1))
     assert declare("two", ["shop.tag"]) == LONGEST
-    at.now += FORGOTTEN
+    at.now += INTEREST_LIFETIME
     assert declare("two", ["shop.tag"]) == 0

@@ -18,7 +18,7 @@ from django_mcp.runtime import threads
 from django_mcp.storage import postgres_layer, wakeups
 from django_mcp.storage.postgres_layer import NAME
 from django_mcp.storage.wakeups import ChannelLayerConnection
-from tools.servers import free_port
+from tools.database_servers import free_port
 
 from .lines import Ear, given_up, told, until
 

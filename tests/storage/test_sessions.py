@@ -91,7 +91,7 @@ def test_a_note_that_fails_stops_nobody(monkeypatch, caplog):
 
     monkeypatch.setattr(sessions, "rows", lambda model: Rows())
     assert sessions.find(id) == before
-    assert "could not be noted" in caplog.text and id not in caplog.text
+    assert "could not be updated" in caplog.text and id not in caplog.text
 
 
 def test_who_is_connected_is_not_idle():

@@ -22,46 +22,48 @@ from .rows import queries, session
     ],
 )
 def test_what_is_seen_or_was(before, seen, changed, kept):
-    _, digests = change_log.looked((), before, before)
-    assert change_log.looked(digests, ["a", "c"], seen) == (
+    _, digests = change_log.compare_visible((), before, before)
+    assert change_log.compare_visible(digests, ["a", "c"], seen) == (
         changed,
-        change_log.looked((), kept, kept)[1],
+        change_log.compare_visible((), kept, kept)[1],
     )
 
 
 def test_the_oldest_is_forgotten(monkeypatch):
     monkeypatch.setattr(change_log, "MAX_URIS_PER_PRINCIPAL", 2)
-    _, kept = change_log.looked((), "abc", "abc")
-    assert change_log.looked((), "bc", "bc")[1] == kept
-    assert change_log.looked(kept, "a", ()) == (False, kept)
+    _, kept = change_log.compare_visible((), "abc", "abc")
+    assert change_log.compare_visible((), "bc", "bc")[1] == kept
+    assert change_log.compare_visible(kept, "a", ()) == (False, kept)
 
 
 @pytest.mark.django_db
 def test_they_are_kept_by_name():
-    change_log.keep({"x": VisibleUris("1::", ["a"]), "y": VisibleUris("2::", ["b"])})
-    change_log.keep(
+    change_log.store_snapshots({"x": VisibleUris("1::", ["a"]), "y": VisibleUris("2::", ["b"])})
+    change_log.store_snapshots(
         {
             "x": VisibleUris("1::", ["a", "c"]),
             "y": VisibleUris("2::", []),
             "z": VisibleUris("2::", []),
         }
     )
-    assert change_log.of(["x", "y", "z"]) == {"x": ["a", "c"]}
+    assert change_log.snapshots(["x", "y", "z"]) == {"x": ["a", "c"]}
 
 
 @pytest.mark.django_db
 def test_a_thousand_are_few_statements():
     names = [str(number) for number in range(1_000)]
     with queries() as found:
-        change_log.keep(dict.fromkeys(names, VisibleUris("1::", ["a"])))
-        assert len(change_log.of(names)) == 1_000
+        change_log.store_snapshots(dict.fromkeys(names, VisibleUris("1::", ["a"])))
+        assert len(change_log.snapshots(names)) == 1_000
     assert len(found()) <= 25
 
 
 @pytest.mark.django_db
 def test_what_nobody_with_a_session_saw_is_forgotten():
     made = session()
-    change_log.keep({"x": VisibleUris(made.owner, ["a"]), "y": VisibleUris("nobody", ["a"])})
+    change_log.store_snapshots(
+        {"x": VisibleUris(made.owner, ["a"]), "y": VisibleUris("nobody", ["a"])}
+    )
     assert change_log.prune_snapshots() == 1 and [
         one.name for one in VisibilitySnapshot.objects.all()
     ] == ["x"]

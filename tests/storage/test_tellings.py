@@ -16,7 +16,7 @@ NAME = "default"
 
 
 def standing() -> BroadcastCursor:
-    return change_log.begin(NAME, 0)
+    return change_log.cursor_of(NAME, 0)
 
 
 def taken(process: str = "a", until: int = 5):
@@ -53,40 +53,40 @@ def test_a_page_is_told_by_one():
 def test_how_far_it_came_is_written_with_what_was_told(told):
     ids, said = told
     turn = taken()
-    assert len(change_log.tell(turn, news(*ids[:2]))) == 2
-    assert standing().told == ids[1] and standing().seq == 0
-    change_log.tell(turn, news(ids[2]), over=True)
-    assert (standing().told, standing().seq) == (0, 5) and said() == [["x"]] * 3
+    assert len(change_log.deliver(turn, news(*ids[:2]))) == 2
+    assert standing().notified == ids[1] and standing().seq == 0
+    change_log.deliver(turn, news(ids[2]), over=True)
+    assert (standing().notified, standing().seq) == (0, 5) and said() == [["x"]] * 3
     assert taken("b", 7).after == 5
 
 
 def test_who_goes_on_tells_nobody_twice(told):
     ids, said = told
     turn = taken("a")
-    change_log.tell(turn, news(ids[0]))
+    change_log.deliver(turn, news(ids[0]))
     other = taken("b")
-    assert other.told == ids[0]
+    assert other.notified == ids[0]
     for over in (False, True):
         with pytest.raises(change_log.ClaimLost):
-            change_log.tell(turn, news(*ids[1:]), over=over)
-    change_log.tell(other, news(*ids[1:]), over=True)
+            change_log.deliver(turn, news(*ids[1:]), over=over)
+    change_log.deliver(other, news(*ids[1:]), over=True)
     assert said() == [["x"]] * 3
 
 
 def test_a_commit_of_which_nobody_knows_is_not_repeated(told):
     ids, said = told
     turn = taken()
-    change_log.tell(turn, news(ids[0]), again=True)
-    assert change_log.tell(turn, news(ids[0]), again=True) == []
-    change_log.tell(turn, news(ids[1]), over=True)
-    assert change_log.tell(turn, news(ids[1]), over=True, again=True) == []
+    change_log.deliver(turn, news(ids[0]), again=True)
+    assert change_log.deliver(turn, news(ids[0]), again=True) == []
+    change_log.deliver(turn, news(ids[1]), over=True)
+    assert change_log.deliver(turn, news(ids[1]), over=True, again=True) == []
     assert said() == [["x"], ["x"], []]
     with pytest.raises(change_log.ClaimLost):
-        change_log.tell(turn._replace(claim=7), news(ids[2]), again=True)
+        change_log.deliver(turn._replace(claim=7), news(ids[2]), again=True)
 
 
 def test_a_page_that_concerns_nobody_is_over_too():
-    assert change_log.tell(taken(), {}, over=True) == [] and standing().seq == 5
+    assert change_log.deliver(taken(), {}, over=True) == [] and standing().seq == 5
 
 
 def test_what_is_seen_now_is_kept_in_the_same_transaction(told):
@@ -94,22 +94,22 @@ def test_what_is_seen_now_is_kept_in_the_same_transaction(told):
     sessions.subscribe(Session.objects.get(pk=ids[0]), "a://b", "shop.tag 1")
     one = Subscription.objects.get()
     turn = taken()
-    change_log.tell(turn, news(ids[0]), [(one.pk, False, "shop.tag 2")], over=True)
+    change_log.deliver(turn, news(ids[0]), [(one.pk, False, "shop.tag 2")], over=True)
     one.refresh_from_db()
     assert (one.visible, one.place) == (False, "shop.tag 2")
     with pytest.raises(change_log.ClaimLost):
-        change_log.tell(turn, {}, [(one.pk, True, "")], over=True)
+        change_log.deliver(turn, {}, [(one.pk, True, "")], over=True)
     one.refresh_from_db()
     assert not one.visible
 
 
 def test_it_is_time_for_one_of_all_who_ask(monkeypatch):
-    assert [change_log.may("x", 3600.0) for _ in range(3)] == [True, False, False]
+    assert [change_log.is_due("x", 3600.0) for _ in range(3)] == [True, False, False]
     ahead = databases.now() + timedelta(seconds=3601)
     monkeypatch.setattr(databases, "now", lambda: ahead)
-    assert [change_log.may("x", 3600.0) for _ in range(2)] == [True, False]
+    assert [change_log.is_due("x", 3600.0) for _ in range(2)] == [True, False]
     monkeypatch.undo()
-    assert change_log.may("x", 3600.0)  # a clock was put back
+    assert change_log.is_due("x", 3600.0)  # a clock was put back
 
 
 @pytest.mark.django_db(transaction=True)

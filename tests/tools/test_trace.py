@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tools.environment import ROOT
+from tools import ROOT
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from django_mcp.transports.process_signals import SIGNALS, SignalSocket
+from django_mcp.transports.stdio import SIGNALS, SignalSocket
 
 SECONDS = 30
 

@@ -16,7 +16,7 @@ from django.test import override_settings
 from django.utils import timezone
 
 import django_mcp as mcp
-from django_mcp.calls.revocations import revocations
+from django_mcp.calls.callers import revocations
 from django_mcp.changes.feed import change_feed
 from django_mcp.declarations import server as declared
 from django_mcp.exceptions import Busy

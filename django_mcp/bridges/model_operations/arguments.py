@@ -123,12 +123,15 @@ class Input:
 
     @property
     def required(self) -> bool:
-        """Whether a new row needs the argument, as in a ``ModelForm``."""
+        """Whether a new row needs the argument, as in a ``ModelForm``.
+
+        A field that may be blank is needed, too, if its column takes no null and there is no empty
+        value, such as a number. A ``save`` or ``clean`` of the model may set it.
+        """
         field = self.field
-        given = (
-            field.has_default() or getattr(field, "db_default", NOT_PROVIDED) is not NOT_PROVIDED
-        )
-        return not (field.blank or given)
+        if field.has_default() or getattr(field, "db_default", NOT_PROVIDED) is not NOT_PROVIDED:
+            return False
+        return not field.blank or not (field.null or field.empty_strings_allowed or _sets(field))
 
     @property
     def nullable(self) -> bool:
@@ -149,7 +152,7 @@ class Input:
         schema = TYPED.get(self.field.get_internal_type(), kind.schema)
         if choices:
             blank = [""] if self.field.blank and kind.schema["type"] == "string" else []
-            return {"type": kind.schema["type"], "enum": [*choices, *blank]}
+            return {"enum": [*choices, *blank]}
         return schema | limits(self.field, schema["type"])
 
     def default(self) -> JSON:
@@ -184,6 +187,12 @@ class Input:
 
     def undo(self, row: models.Model) -> None:
         """Undo what no rollback undoes, such as a stored file, if saving the row failed."""
+
+
+def _sets(field: Any) -> bool:
+    """Whether the model has code that may set the field when a row is saved."""
+    model = field.model
+    return model.save is not models.Model.save or model.clean is not models.Model.clean
 
 
 class TypeInput(Input):

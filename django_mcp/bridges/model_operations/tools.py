@@ -44,6 +44,11 @@ if TYPE_CHECKING:
     from ...declarations.request import Request
 
 JSON = dict[str, Any]
+# What the protocol says of a tool without annotations.
+DEFAULT_HINTS = {
+    ("readOnlyHint", False), ("destructiveHint", True), ("idempotentHint", False),
+    ("openWorldHint", True),
+}  # fmt: skip
 
 
 def operations_of(resource: ModelResource) -> Iterator[Tool]:
@@ -70,11 +75,13 @@ class Operation(Tool):
         self.atomic = router.db_for_write(resource.model)
 
     def definition(self) -> JSON:
-        """Return the definition, without a title that only repeats the name.
+        """Return the definition, without defaults and a title that only repeats the name.
 
         A language model reads the definition in every list, so each word costs tokens.
         """
         shown = super().definition()
+        hints = shown["annotations"].items()
+        shown["annotations"] = dict(hint for hint in hints if hint not in DEFAULT_HINTS)
         if shown["title"].casefold() == self.name.replace("_", " ").casefold():
             del shown["title"]
         return shown

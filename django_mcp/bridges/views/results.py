@@ -38,6 +38,7 @@ from ...declarations.content import (
     ResourceLink,
 )
 from ...exceptions import Stopped, ToolError
+from ...protocol.content import is_textual
 from ..forms.input import errors
 from .execution import ViewResponse
 
@@ -105,7 +106,6 @@ PAGES: dict[str, tuple[str, Callable[[str], str]]] = {
     "text": ("text/plain", text),
 }
 HTML = ("text/html", "application/xhtml+xml")
-TEXTUAL = ("application/xml", "application/javascript", "application/yaml", "application/csv")
 ENDLESS = "text/event-stream"
 TECHNICAL = (400, 413)  # Under DEBUG, Django answers these with a page that shows settings.
 MAX_QUOTED_LENGTH = 2000  # characters of an error page that are quoted
@@ -136,7 +136,7 @@ def contents(answer: ViewResponse, pages: str) -> Contents:
     if kind in HTML:
         mime_type, convert = PAGES[pages]
         return Contents(convert(_text(body, answer.response)), mime_type=mime_type)
-    textual = _is_text(kind) or _is_json(kind)
+    textual = is_textual(kind) or _is_json(kind)
     return Contents(_text(body, answer.response) if textual else body, mime_type=kind)
 
 
@@ -189,7 +189,7 @@ def _said(answer: ViewResponse, pages: str) -> str:
     body = _text(_body(answer), answer.response)
     if kind in HTML:
         body = PAGES[pages][1](body)
-    return body[:MAX_QUOTED_LENGTH] if kind in HTML or _is_json(kind) or _is_text(kind) else ""
+    return body[:MAX_QUOTED_LENGTH] if kind in HTML or _is_json(kind) or is_textual(kind) else ""
 
 
 # Bodies.
@@ -202,7 +202,7 @@ def _value(answer: ViewResponse, pages: str) -> Any:
         return PAGES[pages][1](_text(body, response))
     if _is_json(kind):
         return _data(_text(body, response))
-    if _is_text(kind) or not body:
+    if is_textual(kind) or not body:
         return _text(body, response)
     if kind.startswith("image/"):
         return Image(body, kind)
@@ -219,10 +219,6 @@ def _kind(response: HttpResponseBase) -> str:
 
 def _is_json(kind: str) -> bool:
     return kind == "application/json" or kind.endswith("+json")
-
-
-def _is_text(kind: str) -> bool:
-    return kind.startswith("text/") or kind in TEXTUAL or kind.endswith("+xml")
 
 
 def _data(text: str) -> Any:

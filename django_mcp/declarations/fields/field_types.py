@@ -9,17 +9,20 @@ The JSON Schema of a property's return annotation, as `plain_value` writes such 
 from __future__ import annotations
 
 import datetime
+import sys
 import types
 import typing
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import cache
 from typing import Annotated, Any, TypeVar
 
+from django.core.checks import CheckMessage, Error
 from django.db import models
+from django.utils.module_loading import import_string
 
-from ..attribute_checks import PublicClass, unknown_names
+from ..attribute_checks import PublicClass, is_ours, unknown_names
 from .columns import JSON, KINDS, ColumnType, stored_field
 
 T = TypeVar("T", bound="type[FieldType]")
@@ -55,20 +58,21 @@ class FieldType:
         return type(self).from_json is FieldType.from_json
 
 
-_TYPES: dict[str, type[FieldType]] = {}
+# By field class, or by the dotted path of one.
+_TYPES: dict[type[Any] | str, type[FieldType]] = {}
+RELATIONS = (models.ForeignKey, models.ManyToManyField)
 
 
 def register_field_type(*fields: type[Any] | str) -> Callable[[T], T]:
     """Decorate a ``FieldType`` subclass to register it for these field classes.
 
-    A class may be given by its dotted path, so that it need not be imported.
+    A class may be given by its dotted path, so that it need not be imported. ``check`` imports it.
     """
-    paths = [field if isinstance(field, str) else path_of(field) for field in fields]
-    if not paths:
+    if not fields:
         raise TypeError("A field type is registered for field classes: name one at least.")
     for field in fields:
-        if isinstance(field, type) and issubclass(field, models.ForeignKey):
-            raise TypeError(f"A {field.__name__} shows the key of its row: it takes no field type.")
+        if not isinstance(field, str) and (wrong := _wrong_class(field)):
+            raise TypeError(wrong)
 
     def register(cls: T) -> T:
         if not (isinstance(cls, type) and issubclass(cls, FieldType)):
@@ -80,16 +84,50 @@ def register_field_type(*fields: type[Any] | str) -> Callable[[T], T]:
         )
         for message, hint in unknown_names(cls, known):
             raise TypeError(f"{message} {hint}")
-        _TYPES.update(dict.fromkeys(paths, cls))
+        for field in fields:
+            _TYPES.pop(field, None)  # the last registration of a class counts
+            _TYPES[field] = cls
         conversion.cache_clear()
         return cls
 
     return register
 
 
-def path_of(cls: type[Any]) -> str:
-    """The dotted path of a class."""
-    return f"{cls.__module__}.{cls.__qualname__}"
+def _wrong_class(cls: Any) -> str | None:
+    """Why no field type can be registered for ``cls``, or None."""
+    if not (isinstance(cls, type) and hasattr(cls, "contribute_to_class")):
+        return f"{cls!r} is not a model field class."
+    if issubclass(cls, RELATIONS):
+        return f"A {cls.__name__} shows the key of its row: it takes no field type."
+    return None
+
+
+def registration_problems() -> Iterator[CheckMessage]:
+    """Yield an error for each path that leads to no field class: its type would never be used."""
+    for path, cls in _TYPES.items():
+        if not isinstance(path, str) or is_ours(cls):
+            continue
+        try:
+            wrong = _wrong_class(import_string(path))
+        except Exception as error:  # importing a module runs any code
+            wrong = str(error) or type(error).__name__
+        if wrong:
+            message = f"register_field_type({path!r}): {wrong}"
+            hint = "Write the path of a model field class, such as 'colorfield.fields.ColorField'."
+            yield Error(message, hint=hint, obj=cls, id="django_mcp.E064")
+
+
+def _registered_class(field: type[Any] | str, cls: type[FieldType]) -> Any:
+    """The field class that ``cls`` is registered for; None if it cannot be there."""
+    if not isinstance(field, str):
+        return field
+    module, _, name = field.rpartition(".")
+    if is_ours(cls):  # of packages that may not be installed: no field is there if it is not loaded
+        return getattr(sys.modules.get(module), name, None)
+    try:
+        return import_string(field)
+    except Exception:  # registration_problems() says what is wrong with it
+        return None
 
 
 def field_type(field: Any) -> FieldType | None:
@@ -110,13 +148,15 @@ def conversion(field: Any) -> tuple[FieldType | None, Any, ColumnType | None]:
 
 
 def _type_of(field: Any) -> FieldType | None:
+    # A path may lead to a class where it is re-exported: classes are compared, not their paths.
+    types = {_registered_class(of, cls): cls for of, cls in _TYPES.items()}
     for cls in type(field).__mro__:
-        if made := _TYPES.get(path_of(cls)):
+        if made := types.get(cls):
             return made(field)
     # A custom field may name a field of Django as its column without being a subclass of it.
     if not isinstance(field, models.Field) or field.is_relation:
         return None
-    known = _TYPES.get(f"django.db.models.{field.get_internal_type()}")
+    known = types.get(getattr(models, field.get_internal_type(), field))
     return known(field) if known else None
 
 
@@ -128,6 +168,8 @@ def is_managed(field: Any) -> bool:
 def or_null(schema: Mapping[str, Any]) -> JSON:
     """`schema`, or null."""
     kinds = schema.get("type")
+    if kinds is None and "enum" in schema:
+        return {**schema, "enum": [*schema["enum"], None]}
     if "anyOf" in schema or "description" in schema or kinds is None:
         return {"anyOf": [*schema.get("anyOf", [schema]), {"type": "null"}]}
     kinds = kinds if isinstance(kinds, list) else [kinds]

@@ -38,7 +38,7 @@ from django.db.models.lookups import (
 )
 from django.db.models.query import ModelIterable
 
-from .columns import KINDS, AnyField, ColumnType, kind_of, stored_field
+from .columns import KINDS, AnyField, ColumnType, is_stable, kind_of, stored_field, unstable
 from .keys import ModelClass, Path, follow
 
 if TYPE_CHECKING:
@@ -359,6 +359,8 @@ def _type_problem(name: str, path: Path) -> Iterator[str]:
     if kind_of(path.field) is None:
         kind = stored_field(path.field).get_internal_type()
         yield f"The ordering {name!r} cannot be paged: a {kind} has no order to rely on."
+    elif not is_stable(path.field):
+        yield f"The ordering {name!r} cannot be paged: {unstable(path.field.name)}"
 
 
 def _relation_problem(name: str, path: Path) -> Iterator[str]:

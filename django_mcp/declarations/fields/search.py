@@ -18,7 +18,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils.text import smart_split, unescape_string_literal
 
-from .columns import JSON, kind_of
+from .columns import JSON, is_stable, kind_of, unstable
 from .filters import Filter, filters_of
 from .keys import ModelClass, Path, follow, parse_key
 from .keyset import MAX_CHUNK, Keyset
@@ -93,12 +93,11 @@ class Search:
         if not self.search_fields:
             return {}
         words = f'Words or "phrases" to find in {", ".join(self.search_fields)}.'
-        return {"query": {"type": "string", "maxLength": MAX_QUERY_LENGTH, "description": words}}
+        return {"query": {"type": "string", "description": words}}
 
     def _page_schema(self) -> JSON:
         limit = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT}
-        next_page = "next_cursor of the page before."
-        cursor = {"type": "string", "description": next_page}
+        cursor = {"type": "string", "description": "next_cursor"}
         return self._ordering_schema() | {"limit": limit, "cursor": cursor}
 
     def _ordering_schema(self) -> JSON:
@@ -106,7 +105,7 @@ class Search:
             return {}
         about = f"By default {', '.join(self.ordering)}."
         names = list(self.orderings)
-        return {"ordering": {"type": "string", "enum": names, "description": about}}
+        return {"ordering": {"enum": names, "description": about}}
 
     def apply(
         self, queryset: models.QuerySet[M], arguments: Mapping[str, Any]
@@ -245,7 +244,10 @@ def _is_text(path: Path | None) -> bool:
 
 def _not_text(model: ModelClass, name: str) -> Iterator[str]:
     try:
-        if not _is_text(follow(model, name)):
+        path = follow(model, name)
+        if not _is_text(path):
             yield f"search_fields: {name!r} is not a text."
+        elif not is_stable(path.field):
+            yield f"search_fields: {unstable(name)}"
     except FieldError as error:
         yield f"search_fields: {error}"

@@ -243,7 +243,10 @@ class StreamType(JsonType):
 
     def from_json(self, data: Any) -> Any:
         # The model validates no block; in a form the blocks do that themselves.
-        return self.field.stream_block.clean(self.field.to_python(data))
+        try:
+            return self.field.stream_block.clean(self.field.to_python(data))
+        except (AttributeError, KeyError, TypeError):  # such as a text in the place of a struct
+            raise ValueError("The value of a block does not have the shape of its type.") from None
 
 
 @register_field_type("taggit.managers.TaggableManager")
@@ -317,6 +320,8 @@ class RangeType(FieldType):
         if data.get("empty"):
             return self.field.range_type(empty=True)
         lower, upper = (read_value(self.field.base_field, data.get(name)) for name in ENDS)
+        if lower is not None and upper is not None and lower > upper:
+            raise ValueError("lower is above upper.")  # the database would refuse the statement
         return self.field.range_type(lower, upper, data.get("bounds", "[)"))
 
 

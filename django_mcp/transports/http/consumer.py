@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any
 
 from channels.consumer import AsyncConsumer
 
-from ...calls.revocations import revocations
+from ...calls.callers import revocations
 from ...changes.permission_rechecks import rechecks
 from ...exceptions import Busy
 from ...protocol import http_rules
 from ...protocol.jsonrpc import InternalError, Overloaded, ProtocolError, decode
 from ...runtime import address_probe
 from ...runtime.address_probe import REQUEST_HEADER as ADDRESS_PROBE
+from ...runtime.heartbeat import soon
 from ...storage.databases import is_unmigrated
 from ...storage.jobs import BROKEN
 from . import legacy_sse, sessions, stateless
 from .authentication import check_session, identify
-from .heartbeat import soon
 from .request import Application, ClientDisconnected, Exchange, RequestRejected
 from .security import challenge, guard, preflight
 from .shutdown import ENDING, RETRY_AFTER, UNKNOWN, draining

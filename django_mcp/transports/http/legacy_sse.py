@@ -20,9 +20,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qs, quote
 
-from ...calls.session_call import connection_of
-from ...calls.session_callers import SessionCaller, covers
+from ...calls.callers import SessionCaller, covers
 from ...calls.session_calls import docket
+from ...calls.session_output import connection_of
 from ...changes import broadcaster
 from ...conf import project
 from ...protocol import http_rules
@@ -40,7 +40,7 @@ from .streams import RETRY_MILLISECONDS, StreamPosition, follow, may_hear
 
 if TYPE_CHECKING:
     from ...auth.principal import Principal
-    from ...calls.session_replies import PostResponse
+    from ...calls.session_output import PostResponse
     from ...models import Session
     from ...protocol.connection import Connection
     from .request import Exchange
@@ -196,7 +196,7 @@ def _taken(session: Session, principal: Principal, after: int) -> StreamPosition
         raise sessions.SessionEnded
     if after > before.last or not all(covers(principal, one) for one in calls.scopes(stream)):
         return None
-    state = streams.take(session, stream, broadcaster.speaking(session))
+    state = streams.take(session, stream, broadcaster.encoder_of(session))
     if state is None:
         raise sessions.SessionEnded
     return StreamPosition(stream, state.reader, after, is_over=after + 1 < state.first)

@@ -17,9 +17,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ...auth.principal import ANONYMOUS
-from ...changes.listeners import hearers, interest
 from ...changes.permission_rechecks import rechecks
-from ...changes.subscriptions import BUSY_RETRY_SECONDS, SubscriptionFilter
+from ...changes.subscriptions import (
+    BUSY_RETRY_SECONDS,
+    SubscriptionFilter,
+    followed_models,
+    listener_registry,
+)
 from ...exceptions import Busy
 from ...protocol.connection import Connection
 from ...protocol.jsonrpc import JSON, Id
@@ -38,7 +42,7 @@ VERIFIED_SECONDS = 5.0  # seconds for which a token that was verified is not ver
 
 
 class ListenResponse:
-    """One ``subscriptions/listen`` over HTTP, as a listener of ``changes.listeners``."""
+    """One ``subscriptions/listen`` over HTTP, as a listener of ``changes.subscriptions``."""
 
     # Open subscriptions in this process, by ``Principal.limit_keys``.
     open: Counter[tuple[str, ...]] = Counter()
@@ -63,17 +67,17 @@ class ListenResponse:
         if self.open[owner] >= MAX_LISTENS_PER_PRINCIPAL or self._is_full(owner[0]):
             raise Busy("There are too many listens.")
         self.open[owner] += 1
-        self.listening.recognise(self._exchange.principal)
-        hearers().add(self)
+        self.listening.set_principal(self._exchange.principal)
+        listener_registry().add(self)
         # The listener is registered before the acknowledgement. Changes between the two would be
         # lost otherwise.
         try:
-            await hearers().admit(self, *interest(wanted, places))
+            await listener_registry().follow(self, *followed_models(wanted, places))
             rechecks().attend()
             with until(expiry_of(self._exchange.principal), self.end):
                 await self.listening.listen(id, wanted, places)
         finally:
-            hearers().dismiss(self)
+            listener_registry().remove(self)
             # The operator drops counts of 0, so that the counter does not grow with each principal.
             ListenResponse.open -= Counter((owner,))
 
@@ -89,7 +93,7 @@ class ListenResponse:
         """End the subscription from the server's side, and notify the client."""
         self.listening.end()
 
-    # What a listener of ``changes.listeners`` implements.
+    # What a listener of ``changes.subscriptions`` implements.
 
     @property
     def principal(self) -> Principal:
@@ -101,7 +105,7 @@ class ListenResponse:
     def complete(self, id: str) -> None:
         """Do nothing: in this revision the result names the page, and no notification follows."""
 
-    async def is_welcome(self) -> bool:
+    async def is_token_valid(self) -> bool:
         """Whether the caller's token is still valid; verify it at most every ``VERIFIED_SECONDS``.
 
         While the token cannot be verified, wait and try again: no notification is sent meanwhile.

@@ -16,10 +16,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ...calls.call_state import ActiveCall, NoSession
+from ...calls.callers import SessionCaller
 from ...calls.runner import CallRunner
-from ...calls.session_call import connection_of
-from ...calls.session_callers import SessionCaller
 from ...calls.session_calls import docket
+from ...calls.session_output import connection_of
 from ...changes import broadcaster
 from ...exceptions import Busy
 from ...protocol import http_rules
@@ -29,7 +29,6 @@ from ...protocol.jsonrpc import JSON, UnsupportedVersion, encode, is_id
 from ...protocol.revisions import REVISIONS
 from ...storage import sessions
 from ...storage.jobs import surely
-from ...storage.poller import poller
 from ...storage.wakeups import StreamWakeup, ring
 from .request import Pairs, RequestRejected
 from .security import check_names, check_scopes
@@ -47,7 +46,7 @@ from .streams import (
 
 if TYPE_CHECKING:
     from ...auth.principal import Principal
-    from ...calls.session_replies import PostResponse
+    from ...calls.session_output import PostResponse
     from ...models import Session
     from .request import Exchange
 
@@ -141,6 +140,7 @@ async def delete(exchange: Exchange) -> None:
     """Delete the session and end its calls and streams. Raise ``RequestRejected``."""
     session = _session(exchange)
     _check_revision(exchange)
+    attend()
     await docket().end(session)
     await exchange.json(204)
 
@@ -150,7 +150,9 @@ def attend() -> None:
 
     A process that is shutting down only finishes the calls that it has begun.
     """
-    docket().is_ending |= draining().ending
+    process = draining()
+    docket().is_ending |= process.ending
+    process.at_start.add(finish_calls)
     broadcaster.start()
 
 
@@ -292,10 +294,8 @@ async def _begun(exchange: Exchange, connection: Connection) -> Pairs:
 # The end of the process.
 
 
-def drain() -> None:
+def finish_calls() -> None:
     """Start to wait for the running calls of sessions, because the process is shutting down."""
-    if poller().runner is None:  # this process has served no session
-        return
     remaining = RunningSessionCalls()
     # Registered at once: the shutdown ends when nothing is open, and the last connection may close
     # before the task below runs.

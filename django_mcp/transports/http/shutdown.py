@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Protocol
 
-from ...calls.revocations import revocations
+from ...calls.callers import revocations
 from ...changes.permission_rechecks import rechecks
 from ...protocol.jsonrpc import Id, InternalError, Overloaded
 from ...runtime.runtime import Service
@@ -77,6 +77,7 @@ class OpenRequests:
 
     def __init__(self) -> None:
         self.open: set[OpenRequest] = set()
+        self.at_start: set[Callable[[], None]] = set()  # called once, when the shutdown starts
         self.ending = self.is_late = self.is_told = False
         self.held: Callable[[], object] | None = None  # passes on the signal that began it
         self._until = math.inf  # the time of the loop until which calls may finish
@@ -112,14 +113,13 @@ class OpenRequests:
 
     async def finish(self, grace: float = GRACE["SIGTERM"]) -> None:
         """Shut down: end streams, wait ``grace`` seconds for calls, then answer or cancel them."""
-        from . import sessions  # which imports this module
-
         self._until = min(self._until, asyncio.get_running_loop().time() + grace)
         if not self.ending:
             self.ending = True
             for work in list(self.open):
                 work.end()
-            sessions.drain()
+            for start in self.at_start:
+                start()
         await self._rest()
         self.is_late = True
         # Cancel twice: the first cancellation may only end the wait for a thread.

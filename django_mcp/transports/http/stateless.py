@@ -18,10 +18,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...calls.call_state import ActiveCall
+from ...calls.callers import SessionCaller
 from ...calls.methods import lacks
+from ...calls.once import StepRows
 from ...calls.runner import CallRunner
-from ...calls.session_callers import SessionCaller
-from ...calls.session_calls import StepRows
 from ...conf import settings
 from ...exceptions import Stopped
 from ...protocol import http_rules, sse
@@ -31,7 +31,7 @@ from ...protocol.events import ClientCall
 from ...protocol.headers import mirrored
 from ...protocol.jsonrpc import JSON, Id, InternalError, InvalidRequest, encode
 from ...protocol.revisions import REVISIONS
-from .heartbeat import alive
+from ...runtime.heartbeat import alive
 from .listen import MAX_REQUEST_BYTES, ListenResponse
 from .request import ClientDisconnected, RequestRejected
 from .security import check_names, check_scopes

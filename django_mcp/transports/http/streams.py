@@ -36,21 +36,21 @@ from django.conf import settings as django_settings
 from django.utils.crypto import salted_hmac
 
 from ...auth.principal import anonymous
-from ...calls.session_call import connection_of
-from ...calls.session_callers import covers
-from ...calls.session_calls import answer, docket
+from ...calls.callers import covers
+from ...calls.session_calls import docket
+from ...calls.session_output import connection_of
 from ...changes import broadcaster
 from ...conf import settings
 from ...protocol import sse
 from ...protocol.jsonrpc import Id, InternalError, encode
 from ...protocol.sse import MAX_NUMBER
+from ...runtime.heartbeat import Heartbeat
 from ...storage import calls, event_log, sessions, streams
 from ...storage.jobs import surely
 from ...storage.stream_reader import StreamEnd, StreamReader
 from ...storage.streams import StreamState
 from ...storage.wakeups import Event, StreamWakeup, doorbell
 from .authentication import expiry_of, until
-from .heartbeat import Heartbeat
 from .request import ClientDisconnected
 from .shutdown import draining
 
@@ -327,7 +327,7 @@ def _late(tail: StreamReader) -> None:
     if tail.after:
         tail.end(StreamEnd.RELEASED)
     else:
-        answer(tail.stream)
+        docket().answer_stream(tail.stream)
 
 
 async def _passed_on(
@@ -417,9 +417,9 @@ def may_hear(session: Session, principal: Principal) -> bool:
 def _anew(
     server: Server, session: Session, nonce: str, *, missed: bool = False, again: bool = False
 ) -> StreamPosition:
-    told = broadcaster.all_missed(server, session) if missed else []
+    told = broadcaster.all_notifications(server, session) if missed else []
     stream = streams.open(
-        session, standalone=True, messages=told, words=broadcaster.speaking(session), nonce=nonce,
+        session, standalone=True, messages=told, words=broadcaster.encoder_of(session), nonce=nonce,
         again=again,
     )  # fmt: skip
     return StreamPosition(stream.pk, has_news=True)
@@ -460,7 +460,7 @@ def _found(session: Session, principal: Principal, event_id: str) -> StreamPosit
         return None
     if before.standalone and not may_hear(session, principal):
         raise sessions.SessionEnded
-    state = streams.take(session, stream, broadcaster.speaking(session))
+    state = streams.take(session, stream, broadcaster.encoder_of(session))
     if state is None:
         return None
     is_over = bool(state.closed and after >= state.last)

@@ -253,6 +253,38 @@ def test_every_kind_of_column(server):
     assert not [prop for prop in update["properties"].values() if "default" in prop]
 
 
+@isolate_apps("tests.shop")
+@pytest.mark.parametrize("sets_it", [False, True])
+def test_blank_column_without_null_and_default_is_required(server, sets_it):
+    class Setting(models.Model):
+        count = models.IntegerField(blank=True)
+        name = models.CharField(max_length=5, blank=True)
+        day = models.DateField(blank=True, null=True)
+        rank = models.IntegerField(blank=True, default=1)
+
+        class Meta:
+            app_label = "shop"
+
+        def __str__(self):
+            return ""
+
+        if sets_it:
+
+            def save(self, *args, **options):
+                self.count = self.count or 1
+                super().save(*args, **options)
+
+    attributes = {
+        "permission": "shop.view_place",
+        "fields": ["count", "name", "day", "rank"],
+        "search_fields": ["name"],
+        "operation_permissions": dict.fromkeys(["create", "update"], "shop.change_place"),
+    }
+    server.register(Setting, type("Settings", (Rows,), attributes))
+    schema = right(server).tools["create_setting"].arguments.schema
+    assert schema.get("required", []) == ([] if sets_it else ["count"])
+
+
 def test_choices_are_listed(server):
     declare(server, readonly_fields=[])
     properties = right(server).tools["update_invoice"].arguments.schema["properties"]

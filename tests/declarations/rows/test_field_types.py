@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,11 +11,14 @@ from django.db import models
 from django.test.utils import isolate_apps
 
 import django_mcp as mcp
+from django_mcp.checks import check_declarations
 from django_mcp.declarations.fields import field_types
 from django_mcp.declarations.fields.filters import filters_of
+from django_mcp.declarations.fields.keyset import Keyset
 from django_mcp.declarations.fields.search import Search
 from django_mcp.declarations.fields.values import field_schema, field_value, read_value
 from django_mcp.declarations.fields.whitelist import FieldSet
+from django_mcp.exceptions import Misdeclared
 
 
 class Point(models.Field):
@@ -161,3 +165,70 @@ def test_field_type_may_have_private_values_methods_and_mixins_of_its_own():
 
         def rounded(self, value: Any) -> Any:
             return value
+
+
+class Encrypted(models.TextField):
+    """A text that is stored with a salt."""
+
+    def get_prep_value(self, value: Any) -> Any:
+        return f"{secrets.token_hex(4)}{value}"
+
+
+def test_encrypted_field_is_not_searched_filtered_or_ordered():
+    with isolate_apps("tests.shop"):
+
+        class Vault(models.Model):
+            text = Encrypted()
+
+            class Meta:
+                app_label = "shop"
+
+            def __str__(self) -> str:
+                return ""
+
+    assert FieldSet(Vault, ["text"]).problems() == []
+    searched, filtered = Search(Vault, ["text"], []), Search(Vault, [], ["text"])
+    ordered = Keyset(Vault, ["text"])
+    for part in (searched, filtered, ordered):
+        (problem,) = part.problems()
+        assert "'text' is stored in another way each time" in problem
+
+
+def test_path_that_leads_nowhere_is_an_error_of_check():
+    mcp.register_field_type("tests.nowhere.Field")(PointType)
+    mcp.register_field_type("tests.declarations.rows.test_field_types.PointType")(PointType)
+    found = [message for message in check_declarations() if message.id == "django_mcp.E064"]
+    assert len(found) == 2
+    assert "No module named 'tests.nowhere'" in found[0].msg
+    assert "is not a model field class" in found[1].msg
+
+
+def test_server_does_not_start_with_a_path_that_leads_nowhere(server):
+    mcp.register_field_type("tests.nowhere.Field")(PointType)
+    with pytest.raises(Misdeclared, match=r"tests\.nowhere"):
+        server.ready()
+
+
+def test_path_at_which_a_class_is_re_exported_registers_the_class():
+    mcp.register_field_type("django.db.models.TextField")(PointType)
+    assert isinstance(field_types.field_type(models.TextField()), PointType)
+    assert isinstance(field_types.field_type(Place()), PointType)
+    assert [*field_types.registration_problems()] == []
+
+
+@pytest.mark.parametrize("name", ["ForeignKey", "ManyToManyField", "OneToOneField"])
+def test_relation_takes_no_type_by_class_or_by_path(name):
+    with pytest.raises(TypeError, match="takes no field type"):
+        mcp.register_field_type(getattr(models, name))
+    mcp.register_field_type(f"django.db.models.{name}")(PointType)
+    (message,) = field_types.registration_problems()
+    assert "takes no field type" in message.msg
+
+
+@pytest.mark.parametrize(("lower", "upper"), [(2, 1), (10, -10)])
+def test_range_with_ends_in_the_wrong_order_is_refused(lower, upper):
+    ranges = pytest.importorskip("django.contrib.postgres.fields")
+    field = ranges.IntegerRangeField()
+    with pytest.raises(ValueError, match="lower is above upper"):
+        read_value(field, {"lower": lower, "upper": upper})
+    assert read_value(field, {"lower": 1, "upper": 1}).lower == 1

@@ -6,14 +6,14 @@ from ..mutation import Edit, Mutation
 
 REGISTER, RATES, REDIRECTS = (
     "oauth/register.py",
-    "oauth/registration_rates.py",
+    "oauth/registration_limits.py",
     "oauth/client_metadata.py",
 )
 NETWORKS = "auth/networks.py"
 CLIENTS, FETCHING, UNUSED = (
     "oauth/client_metadata.py",
-    "oauth/fetching.py",
-    "oauth/stale_clients.py",
+    "oauth/client_metadata_documents.py",
+    "oauth/registration_limits.py",
 )
 URLS, CONF = "oauth/urls.py", "oauth/conf.py"
 BAD_URI = ("test_a_redirect_uri_that_is_none_of_ours_is_refused",)
@@ -21,7 +21,7 @@ BAD_URI = ("test_a_redirect_uri_that_is_none_of_ours_is_refused",)
 ROWS = (
     Mutation(
         "T10", "of one address a few register",
-        (Edit(REGISTER, "if seconds := registration_rates.wait_to_register(address):",
+        (Edit(REGISTER, "if seconds := registration_limits.wait_to_register(address):",
               "if seconds := 0:"),),
         ("test_of_one_address_a_few_register_and_then_wait",
          "test_no_header_says_whence_a_request_comes"),
@@ -29,14 +29,14 @@ ROWS = (
     ),
     Mutation(
         "T10", "who come at once come one after the other",
-        (Edit(REGISTER, "    with registration_rates.turn():\n", "    if True:\n"),),
+        (Edit(REGISTER, "    with registration_limits.registration_lock():\n", "    if True:\n"),),
         ("test_who_come_at_once_are_no_more_than_may_come",
          "test_who_come_at_once_from_everywhere_are_no_more_than_there_may_be"),
     ),
     Mutation(
         "T10", "no header says whence a request comes",
-        (Edit(REGISTER, 'registration_rates.address_digest(request.META.get("REMOTE_ADDR") or "")',
-              'registration_rates.address_digest('
+        (Edit(REGISTER, 'registration_limits.address_digest(request.META.get("REMOTE_ADDR") or "")',
+              'registration_limits.address_digest('
               'request.headers.get("X-Forwarded-For", "10.1.1.1"))'),),
         ("test_no_header_says_whence_a_request_comes",),
     ),

@@ -7,12 +7,12 @@ from ..mutation import Edit, Mutation
 CLIENTS, CIMD, FETCHING = (
     "oauth/client_metadata.py",
     "oauth/client_metadata_documents.py",
-    "oauth/fetching.py",
+    "oauth/client_metadata_documents.py",
 )
 KEYS, KNOWN, RATES = (
     "oauth/client_authentication.py",
     "oauth/client_registry.py",
-    "oauth/registration_rates.py",
+    "oauth/registration_limits.py",
 )
 ASSERTION, CONF = "oauth/client_authentication.py", "oauth/conf.py"
 NO_DOCUMENT = ("test_a_document_that_is_none_makes_no_client",)
@@ -26,7 +26,7 @@ FORGED = ("test_a_forged_assertion_proves_nothing",)
 ROWS = (
     Mutation(
         "T14", "one host has a few slots",
-        (Edit("oauth/fetching.py", "is_free = all(", "is_free = True or all("),),
+        (Edit("oauth/client_metadata_documents.py", "is_free = all(", "is_free = True or all("),),
         ("test_one_host_takes_a_few_slots",),
     ),
     Mutation(

@@ -256,7 +256,7 @@ ROWS = (
     ),
     Mutation(
         "T24", "it is looked at by itself",
-        (Edit("calls/revocations.py", "                await self._try()\n", ""),),
+        (Edit("calls/callers.py", "                await self._try()\n", ""),),
         ("test_it_is_looked_at_by_itself",),
         by=STREAMS,
     ),

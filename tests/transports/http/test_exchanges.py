@@ -9,8 +9,8 @@ import logging
 import pytest
 
 from django_mcp.protocol.jsonrpc import InvalidRequest
+from django_mcp.runtime import heartbeat
 from django_mcp.runtime.address_probe import REQUEST_HEADER as ADDRESS_PROBE
-from django_mcp.transports.http import heartbeat
 from django_mcp.transports.http.request import (
     MAX_HEADERS,
     MAX_HEADERS_SIZE,

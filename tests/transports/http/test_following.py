@@ -10,8 +10,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from django_mcp.calls.revocations import revocations
-from django_mcp.calls.session_calls import LOST, docket
+from django_mcp.calls.callers import revocations
+from django_mcp.calls.recovery import LOST
+from django_mcp.calls.session_calls import docket
 from django_mcp.models import Call, Session, Token
 from django_mcp.protocol.revisions import LATEST
 from django_mcp.storage import calls

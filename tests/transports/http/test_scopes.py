@@ -17,7 +17,7 @@ from django.test.utils import CaptureQueriesContext
 
 import django_mcp as mcp
 from django_mcp.auth.principal import Auth, LookupVerifier, Principal, key_parts
-from django_mcp.calls.session_callers import SessionCaller, covers
+from django_mcp.calls.callers import SessionCaller, covers
 from django_mcp.models import Call, Event, Session, Stream
 from django_mcp.storage import sessions
 from django_mcp.transports.http import security

@@ -521,7 +521,7 @@ def test_news_that_could_not_be_begun_are_told_to_who_comes_next(newest, monkeyp
 def test_whose_process_died_before_it_was_told_hears_it_from_another(newest):
     changed(newest, "tools")
     newest.sleep(0.1)
-    words = broadcaster.speaking(session := Session.objects.get())
+    words = broadcaster.encoder_of(session := Session.objects.get())
     streams.open(session, standalone=True, words=words, nonce="a")
     talk = listening(newest)
     talk.until(lambda: talk.messages)

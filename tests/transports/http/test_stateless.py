@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import django_mcp as mcp
-from django_mcp.changes.listeners import hearers
+from django_mcp.changes.subscriptions import listener_registry
 from django_mcp.runtime import thread_pools, threads
 from tests.client import PREFIX
 from tests.http import BOTH
@@ -579,12 +579,12 @@ def test_a_listen_is_acknowledged_and_then_told(
 def test_who_no_longer_listens_is_forgotten(http, server, work):
     client = http(server=server)
     talks = [listening(client, toolsListChanged=True) for _ in range(5)]
-    ((_, registry),) = [one for one in hearers.instances() if one[1]._ears]
-    assert len(registry._ears) == 5
+    ((_, registry),) = [one for one in listener_registry.instances() if one[1]._listeners]
+    assert len(registry._listeners) == 5
     for talk in talks:
         talk.leave()
         talk.wait()
-    assert not registry._ears
+    assert not registry._listeners
 
 
 def test_a_quiet_listen_shows_that_it_lives(http, server, work, settings):

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from ...activity import forget_old, old
-from ...stale_clients import expired, idle, reap, reap_idle, unused
+from ...registration_limits import expired, idle, reap, reap_idle, unused
 from ...upstream_accounts import forget_bindings
 
 ROWS_PER_BATCH = 500

@@ -12,8 +12,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from ...conf import settings
-from ...runtime.runtime import Service
+from ..conf import settings
+from .runtime import Service
 
 
 class HeartbeatTarget(Protocol):

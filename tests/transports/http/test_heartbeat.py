@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from django_mcp.transports.http.heartbeat import Heartbeat, HeartbeatTimer, alive
+from django_mcp.runtime.heartbeat import Heartbeat, HeartbeatTimer, alive
 
 PERIOD = 0.02
 

@@ -1,8 +1,8 @@
-"""The official conformance suite: installed below build/, and run against a server.
+"""Install the official conformance suite below build/ and run it against a server.
 
-The rule: standard library alone; the versions are those of the lock file in tests/conformance.
-The suite needs a Node that is newer than many systems have: on Linux for x86-64 the lock file
-brings one, elsewhere it is the `node` on the PATH.
+The lock file in tests/conformance pins the versions. The suite needs a newer Node than many systems
+have. On Linux for x86-64 the lock file installs one, elsewhere `node` on the PATH is used. This
+module uses only the standard library.
 """
 
 import hashlib
@@ -17,8 +17,8 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from pathlib import Path
 
-from tools.environment import ROOT
-from tools.scenarios import Verdict, read
+from tools import ROOT
+from tools.conformance_results import SetResult, read
 
 LOCKED = ROOT / "tests" / "conformance"
 FOLDER = ROOT / "build" / "conformance"
@@ -84,7 +84,7 @@ def version_of(program: str | None) -> int:
     return int(major) if major.isdigit() else 0
 
 
-def run_set(revision: str, url: str, results: Path) -> Verdict:
+def run_set(revision: str, url: str, results: Path) -> SetResult:
     """Run what `revision` requires against the server at `url`; the suite writes to `results`."""
     patience = str(SCENARIO_PATIENCE * 1000)
     arguments = ("server", "--url", url, "--requirements", revision, "--timeout", patience)
@@ -93,7 +93,7 @@ def run_set(revision: str, url: str, results: Path) -> Verdict:
 
 def run(
     name: str, arguments: Iterable[str], results: Path, hear: Callable[[str], None] | None = None
-) -> Verdict:
+) -> SetResult:
     """Run a set, and read what came of it. ``hear`` is told each line that the suite prints."""
     shutil.rmtree(results, ignore_errors=True)
     results.mkdir(parents=True)

@@ -1,7 +1,7 @@
-"""Database servers of our own, in a temporary folder and on a free port, for as long as needed.
+"""Temporary database servers, in a temporary folder and on a free port.
 
-The rule: standard library alone; nothing is left behind, and no server that runs is touched.
-What is not installed is installed with Debian's package manager, by root only.
+Running servers are not touched. As root, missing programs are installed with Debian's package
+manager. This module uses only the standard library.
 """
 
 import os

@@ -1,10 +1,10 @@
-"""A visit of the official client to the atlas, over HTTP, in each way there is.
+"""Test the example project's server with the official MCP client over HTTP.
 
     python -m tools visit [URL] [--largest N]
 
-The rule: what came is told, and what is not as it should be is exit code 1. The visitor is alice
-by her access token, then by signing in, and in the end nobody, who is not let in. Without a URL it
-is the demonstration that `make demo` serves.
+The client connects with alice's access token, then by signing in as alice, and then without a
+token, which the server must reject. The exit code is 1 if anything is wrong. The default URL is
+that of `make demo`.
 """
 
 import argparse
@@ -16,15 +16,15 @@ from mcp import Client, MCPError
 from mcp.client.auth import OAuthFlowError
 from mcp.client.streamable_http import streamable_http_client
 
-from tools import demo, oauth, serving
-from tools.conversation import Unexpected, expect, leaves, text_of
-from tools.telling import Teller, teller
+from tools import demo, demo_sign_in, serving
+from tools.console import Console, open_console
+from tools.demo_stdio import Unexpected, expect, leaves, text_of
 
 OWN = "itinerary"  # a tool for users
-FAILURES = (Unexpected, oauth.Refused, OAuthFlowError, MCPError, OSError, httpx2.HTTPError)
+FAILURES = (Unexpected, demo_sign_in.Refused, OAuthFlowError, MCPError, OSError, httpx2.HTTPError)
 
 
-async def by_token(url: str, access: demo.Access, tell: Teller) -> None:
+async def by_token(url: str, access: demo.Access, tell: Console) -> None:
     """with an access token"""
     headers = {"Authorization": f"Bearer {access.token}"}
     async with (
@@ -35,11 +35,11 @@ async def by_token(url: str, access: demo.Access, tell: Teller) -> None:
         await ride(client, tell)
 
 
-async def by_signing_in(url: str, access: demo.Access, tell: Teller) -> None:
+async def by_signing_in(url: str, access: demo.Access, tell: Console) -> None:
     """by signing in"""
     expect(demo.USER in access.passwords, f"{demo.USER}'s password is not known: {demo.ANOTHER}")
-    person = oauth.Person(demo.USER, access.passwords[demo.USER])
-    visitor = oauth.SignedIn(url, person)
+    person = demo_sign_in.Person(demo.USER, access.passwords[demo.USER])
+    visitor = demo_sign_in.SignedIn(url, person)
     async with visitor.opened() as client:
         for page in person.pages:
             tell.aside(f"a page: {page}")
@@ -52,7 +52,7 @@ async def by_signing_in(url: str, access: demo.Access, tell: Teller) -> None:
     tell.say("An hour later it had new tokens, and asked nobody.")
 
 
-async def by_nothing(url: str, access: demo.Access, tell: Teller) -> None:
+async def by_nothing(url: str, access: demo.Access, tell: Console) -> None:
     """as nobody"""
     asked = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     accepted = {"Accept": "application/json, text/event-stream"}
@@ -64,14 +64,14 @@ async def by_nothing(url: str, access: demo.Access, tell: Teller) -> None:
     expect("resource_metadata=" in challenge, "a client should be told where to sign in")
 
 
-async def look_around(client: Client, tell: Teller) -> None:
+async def look_around(client: Client, tell: Console) -> None:
     tell.say(f"MCP {client.protocol_version}")
     tools = [tool.name for tool in (await client.list_tools()).tools]
     tell.say(f"{len(tools)} tools: {', '.join(tools)}")
     expect(OWN in tools, f"{OWN} is for users")
 
 
-async def ride(client: Client, tell: Teller) -> None:
+async def ride(client: Client, tell: Console) -> None:
     """A tool that says how far it is while it works."""
     heard: list[float] = []
 
@@ -88,7 +88,7 @@ async def ride(client: Client, tell: Teller) -> None:
 WAYS = (by_token, by_signing_in, by_nothing)
 
 
-def visit(url: str, access: demo.Access, tell: Teller) -> int:
+def visit(url: str, access: demo.Access, tell: Console) -> int:
     """Each way; the exit code."""
     failures: list[BaseException] = []
     for way in WAYS:
@@ -107,7 +107,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("url", nargs="?", default=f"{serving.origin(serving.PORT)}/mcp")
     parser.add_argument("--largest", type=int, metavar="N", help="only the N largest cities")
     options = parser.parse_args(arguments)
-    return visit(options.url, demo.prepare(options.largest), teller())
+    return visit(options.url, demo.prepare(options.largest), open_console())
 
 
 if __name__ == "__main__":

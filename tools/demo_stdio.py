@@ -1,9 +1,9 @@
-"""A guided conversation of the official MCP client with the atlas, over stdio, as Alice.
+"""Demonstrate the example project with the official MCP client over stdio, as alice.
 
-    python -m tools.conversation [--interactive]
+    python -m tools.demo_stdio [--interactive]
 
-The rule: every step looks at what came back, and one that is not as it should be ends the
-conversation with exit code 1. It answers by a script; with --interactive, you do.
+Each step checks its result. The first wrong result ends the run with exit code 1. A script answers
+the server's questions; with --interactive, a person does.
 """
 
 import argparse
@@ -12,30 +12,101 @@ import base64
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 import anyio
 import mcp_types as types
 from mcp import Client, MCPError, StdioServerParameters
 
-from tools.answering import Answers
-from tools.environment import ROOT
-from tools.telling import Teller, shortened, teller
+from tools import ROOT
+from tools.console import Console, open_console, shortened
 
 JSON = dict[str, Any]
 PICTURE = ROOT / "build" / "atlas.png"
 USER = "alice"
+SCRIPT: Mapping[str, Any] = {"starts": "2027-04-01", "ends": "2027-04-12"}
+POEM = (
+    "Begin in Kyoto with nothing planned. Take the slowest train to the next city on the list, "
+    "eat where the locals queue, and stay a night longer than you meant to."
+)
+
+
+class ClientAnswers:
+    """ClientAnswers to elicitation and sampling requests: from a script, or typed by a person."""
+
+    def __init__(self, tell: Console, ask: Callable[[str], str] | None = None) -> None:
+        self._tell, self._ask = tell, ask
+        self.forms = self.samples = 0
+
+    @property
+    def are_typed(self) -> bool:
+        """Whether a person answers, who may decline."""
+        return self._ask is not None
+
+    async def elicit(self, context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        """Fill in a form, field by field. Fields that a person skips get the scripted value."""
+        if not isinstance(params, types.ElicitRequestFormParams):
+            return types.ElicitResult(action="decline")
+        self.forms += 1
+        self._tell.say(f"❓ The server asks: {params.message}")
+        fields: JSON = params.requested_schema["properties"]
+        content = {name: await self._field(name, field) for name, field in fields.items()}
+        return types.ElicitResult(action="accept", content=content)
+
+    async def _field(self, name: str, field: JSON) -> Any:
+        label, choices = field.get("title", name), choices_of(field)
+        scripted = scripted_answer(name, field)
+        for value, title in choices.items():
+            self._tell.aside(f"  {value}: {title}")
+        given = await self._typed(f"   {label} [{scripted}]: ")
+        if not self.are_typed:
+            self._tell.aside(f"{label}: {choices.get(scripted, scripted)}")
+        return converted(given, field) if given else scripted
+
+    async def _typed(self, prompt: str) -> str:
+        return (await asyncio.to_thread(self._ask, prompt)).strip() if self._ask else ""
+
+    async def sample(
+        self, context: Any, params: types.CreateMessageRequestParams
+    ) -> types.CreateMessageResult:
+        """Return the text that a language model would write."""
+        self.samples += 1
+        for message in params.messages:
+            if isinstance(message.content, types.TextContent):
+                self._tell.say(f"🤖 The server asks your model: {message.content.text}")
+        written = await self._typed("   Your model says (Enter for a poem): ") or POEM
+        content = types.TextContent(type="text", text=written)
+        return types.CreateMessageResult(role="assistant", content=content, model="a-poet")
+
+
+def choices_of(field: JSON) -> dict[str, str]:
+    """Return the choices of a field: titles by value."""
+    titled = {one["const"]: one["title"] for one in field.get("oneOf", ())}
+    return titled or {value: value for value in field.get("enum", ())}
+
+
+def scripted_answer(name: str, field: JSON) -> Any:
+    if field["type"] == "boolean":
+        return True
+    return SCRIPT.get(name) or next(iter(choices_of(field)), "")
+
+
+def converted(given: str, field: JSON) -> Any:
+    """Convert typed text to the type of the field."""
+    if field["type"] == "boolean":
+        return given.lower() in ("y", "yes", "true", "1")
+    return given
 
 
 class Unexpected(Exception):
-    """The atlas did not answer as it should."""
+    """The example project sent a wrong result."""
 
 
-class Conversation:
-    """The steps, in order; each is told as it goes."""
+class StdioDemo:
+    """The steps of the demonstration. Their docstrings are the headings."""
 
-    def __init__(self, client: Client, tell: Teller, answers: Answers) -> None:
+    def __init__(self, client: Client, tell: Console, answers: ClientAnswers) -> None:
         self.client, self.tell, self.answers = client, tell, answers
         self.logged = 0
         self.trip = ""
@@ -194,20 +265,20 @@ class Conversation:
         return text if result.structured_content is None else result.structured_content
 
 
-STEPS: tuple[Callable[[Conversation], Awaitable[None]], ...] = (
-    Conversation.greet,
-    Conversation.look_around,
-    Conversation.see_own_trips,
-    Conversation.search,
-    Conversation.read,
-    Conversation.complete,
-    Conversation.draw,
-    Conversation.ride,
-    Conversation.get_off,
-    Conversation.plan,
-    Conversation.borrow_a_model,
-    Conversation.play,
-    Conversation.tidy,
+STEPS: tuple[Callable[[StdioDemo], Awaitable[None]], ...] = (
+    StdioDemo.greet,
+    StdioDemo.look_around,
+    StdioDemo.see_own_trips,
+    StdioDemo.search,
+    StdioDemo.read,
+    StdioDemo.complete,
+    StdioDemo.draw,
+    StdioDemo.ride,
+    StdioDemo.get_off,
+    StdioDemo.plan,
+    StdioDemo.borrow_a_model,
+    StdioDemo.play,
+    StdioDemo.tidy,
 )
 
 
@@ -229,14 +300,14 @@ def km(way: JSON) -> str:
     return f"{way['km']:,} km {way['direction']}{nights}"
 
 
-async def converse(tell: Teller, answers: Answers) -> None:
+async def converse(tell: Console, answers: ClientAnswers) -> None:
     server = StdioServerParameters(
         command=sys.executable,
         args=[str(ROOT / "manage.py"), "mcp_stdio", "--user", USER],
         cwd=ROOT,
         env=dict(os.environ),
     )
-    heard: list[Conversation] = []
+    heard: list[StdioDemo] = []
 
     async def log(params: types.LoggingMessageNotificationParams) -> None:
         for conversation in heard:
@@ -249,21 +320,21 @@ async def converse(tell: Teller, answers: Answers) -> None:
         logging_callback=log,
         log_level="info",
     ) as client:
-        heard.append(Conversation(client, tell, answers))
+        heard.append(StdioDemo(client, tell, answers))
         for number, step in enumerate(STEPS, start=1):
             tell.heading(f"{number}. {step.__doc__}")
             await step(heard[0])
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tools.conversation")
+    parser = argparse.ArgumentParser(prog="python -m tools.demo_stdio")
     parser.add_argument("--interactive", action="store_true", help="answer the questions yourself")
     options = parser.parse_args(arguments)
-    tell = teller()
+    tell = open_console()
     asks = options.interactive and sys.stdin.isatty()
     failures: list[BaseException] = []
     try:
-        asyncio.run(converse(tell, Answers(tell, input if asks else None)))
+        asyncio.run(converse(tell, ClientAnswers(tell, input if asks else None)))
     except* (Unexpected, MCPError, OSError) as failed:
         failures = list(leaves(failed))
     for failure in failures:

@@ -1,7 +1,6 @@
-"""Signing in by the official client's own OAuth, with a person who needs no browser.
+"""Sign in with the official MCP client's own OAuth flow and a scripted user instead of a browser.
 
-The rule: the client is given the address of an endpoint, and finds the rest by itself; the person
-is sent to pages, and does what stands there.
+The client gets only the URL of the MCP endpoint and discovers the authorization server.
 """
 
 import re
@@ -23,17 +22,17 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyUrl
 
-CALLBACK = "http://127.0.0.1:3118/callback"  # nobody listens there: the person reads the address
+CALLBACK = "http://127.0.0.1:3118/callback"  # nothing listens there: the redirect is not followed
 LONG_AGO = 1.0  # seconds since 1970
 TITLE = re.compile(r"<title>(.*?)</title>", re.S)
 
 
 class Refused(Exception):
-    """A page is none that a person can go on from."""
+    """The authorization server rejected the user or the request."""
 
 
 class Memory:
-    """Where the client keeps what it was given."""
+    """In-memory storage of the client's registration and tokens."""
 
     tokens: OAuthToken | None = None
     client: OAuthClientInformationFull | None = None
@@ -59,13 +58,13 @@ class Person:
         self.pages: list[str] = []  # the titles of those that came
 
     async def answer(self, url: str) -> AuthorizationCodeResult:
-        """What the client is told in the end. Raises ``Refused``."""
+        """Return the authorization response. Raise ``Refused``."""
         async with httpx2.AsyncClient(follow_redirects=True, timeout=30) as web:
             page = self._read(await web.get(url))
             if "password" in page.fields:
                 page = self._read(await web.post(page.url, data=page.fields | self._given))
             if "password" in page.fields:
-                raise Refused("The name or the password is not taken.")
+                raise Refused("The authorization server rejected the user name or password.")
             agreed = page.fields | {"allow": "true"}
             gone = await web.post(page.url, data=agreed, follow_redirects=False)
         return told(gone)
@@ -77,7 +76,7 @@ class Person:
 
 
 class Page(HTMLParser):
-    """A page as whoever fills in its forms needs it. Raises ``Refused`` for one that failed."""
+    """Form fields and title of a page. Raise ``Refused`` for an error page."""
 
     def __init__(self, response: httpx2.Response) -> None:
         super().__init__()
@@ -95,7 +94,7 @@ class Page(HTMLParser):
 
 
 def told(gone: httpx2.Response) -> AuthorizationCodeResult:
-    """What the address says to which the browser is sent back."""
+    """Parse the redirect to the callback."""
     location = gone.headers.get("location", "")
     if not location.startswith(f"{CALLBACK}?"):
         refuse(gone)
@@ -115,7 +114,7 @@ def title(response: httpx2.Response) -> str:
 
 
 class SignedIn:
-    """A client of an endpoint, which begins to sign in when it is told that it must."""
+    """An MCP client that signs in when the server responds with 401."""
 
     def __init__(self, url: str, person: Person) -> None:
         self._url, self._person, self._sent = url, person, ""
@@ -123,7 +122,7 @@ class SignedIn:
         said = OAuthClientMetadata(
             client_name="A visitor",
             redirect_uris=[AnyUrl(CALLBACK)],
-            token_endpoint_auth_method="none",  # as of programs that could keep no secret
+            token_endpoint_auth_method="none",  # a public client
         )
         self._provider = OAuthClientProvider(
             url, said, self.memory, self._redirected, self._answered
@@ -144,5 +143,5 @@ class SignedIn:
             yield client
 
     def wait_an_hour(self) -> None:
-        """Have the client take its access token for one that has expired."""
+        """Make the client treat its access token as expired."""
         self._provider.context.token_expiry_time = LONG_AGO

@@ -1,7 +1,4 @@
-"""How a conversation is shown: with rich on a terminal, as plain lines anywhere else.
-
-The rule: what is said is the same in both; only the looks differ.
-"""
+"""Output of the demonstrations: with rich on a terminal, as plain lines elsewhere."""
 
 import sys
 from collections.abc import Sequence
@@ -11,8 +8,8 @@ Row = Sequence[str]
 WIDTH = 100
 
 
-class Teller(Protocol):
-    """What a conversation is told with."""
+class Console(Protocol):
+    """Where a demonstration writes its steps."""
 
     def heading(self, text: str) -> None: ...
     def say(self, text: str) -> None: ...
@@ -20,8 +17,8 @@ class Teller(Protocol):
     def table(self, rows: Sequence[Row]) -> None: ...
 
 
-class Plain:
-    """Lines of text."""
+class PlainConsole:
+    """A console that writes lines of text."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -44,13 +41,13 @@ class Plain:
         print(text, file=self._stream, flush=True)
 
 
-class Colourful:
-    """The same through rich."""
+class RichConsole:
+    """A console that writes with rich."""
 
     def __init__(self, stream: TextIO) -> None:
-        from rich.console import Console
+        import rich.console
 
-        self._console = Console(file=stream, highlight=False)
+        self._console = rich.console.Console(file=stream, highlight=False)
 
     def heading(self, text: str) -> None:
         self._console.print()
@@ -82,11 +79,11 @@ def shortened(text: str, length: int = WIDTH) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
-def teller(stream: TextIO = sys.stdout) -> Teller:
-    """Colours for a terminal, if rich is there."""
+def open_console(stream: TextIO = sys.stdout) -> Console:
+    """Return a console with colours for a terminal if rich is installed, else a plain one."""
     if not stream.isatty():
-        return Plain(stream)
+        return PlainConsole(stream)
     try:
-        return Colourful(stream)
+        return RichConsole(stream)
     except ImportError:
-        return Plain(stream)
+        return PlainConsole(stream)

@@ -1,0 +1,308 @@
+"""The current principals of calls and connections, and the check whether they were revoked.
+
+The first run of a session's call uses the principal of the HTTP request. For every later run the
+user is loaded from the database by the key in the call's row, and so is the application of the
+token if the process has only the row. If the user is deleted or inactive, the call continues as an
+anonymous one.
+
+``Revocations`` ends open calls and connections whose token was revoked or whose user is inactive.
+One task per event loop checks all of them every ``CHECK_INTERVAL_SECONDS``, with one query for each
+kind of token, and none if nothing is open for a known principal. The object that holds a call or
+connection ends it. Expiry is not checked: what began with a token may outlive the token's expiry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
+from urllib.parse import unquote
+
+from django.contrib.auth import get_user_model
+from django.core.exceptions import ValidationError
+
+from ..auth.principal import (
+    Auth,
+    Principal,
+    RevokingVerifier,
+    anonymous,
+    applications,
+    key_parts,
+    verifiers,
+)
+from ..auth.scopes import broader
+from ..exceptions import Busy
+from ..models import Call as CallRow
+from ..models import Session
+from ..runtime import threads
+from ..runtime.environment import environment
+from ..runtime.runtime import Service
+from ..storage.jobs import BROKEN, surely
+
+T = TypeVar("T")
+K = TypeVar("K")
+logger = logging.getLogger("django_mcp")
+USERS_PER_QUERY = 500  # users in one query
+CHECK_INTERVAL_SECONDS = 5.0  # between two checks
+
+
+class SessionCaller:
+    """Returns the principal of the next run when it is awaited.
+
+    ``user`` is the user's primary key as text, or None for an anonymous client. ``owner`` is
+    ``Principal.key``, by which the application of the token is found, or "". ``network`` is that of
+    an anonymous client.
+    """
+
+    def __init__(
+        self, user: str | None, auth: Auth | None, first: Principal | None = None, owner: str = "",
+        network: str = "",
+    ) -> None:  # fmt: skip
+        self.user, self.auth, self._first, self._owner = user, auth, first, owner
+        self._network = network
+
+    @classmethod
+    def of(cls, principal: Principal) -> SessionCaller:
+        """Return the caller for the principal of a request."""
+        user = str(principal.user.pk) if principal.is_authenticated else None
+        return cls(user, principal.auth, principal, network=principal.network)
+
+    @classmethod
+    def named(cls, session: Session, call: CallRow) -> SessionCaller:
+        """Return the caller for a call's row."""
+        return cls.kept(call.user, call.scopes, session.owner, session.network)
+
+    @classmethod
+    def kept(
+        cls, user: str | None, scopes: Collection[str] | None, owner: str, network: str = ""
+    ) -> SessionCaller:
+        """Return the caller for values from rows."""
+        return cls(user, _auth(scopes, owner), owner=owner, network=network)
+
+    @property
+    def scopes(self) -> list[str] | None:
+        """The scopes of the token, or None without a token."""
+        return None if self.auth is None else sorted(self.auth.scopes)
+
+    async def __call__(self) -> Principal:
+        principal = await self.upcoming()
+        self._first = None
+        return principal
+
+    async def upcoming(self) -> Principal:
+        """Return the principal of the next run. Retry while the database is down."""
+        if self._first is None and self.user is not None:
+            self._first = await surely(load, self.user, self.auth, self._owner)
+        return self._first or anonymous(self._network)
+
+
+def covers(principal: Principal, scopes: Collection[str] | None) -> bool:
+    """Whether the token's scopes cover those with which a call began.
+
+    If not, the client may not cancel the call, answer its questions or read its messages.
+    """
+    auth = principal.auth
+    if auth is None or scopes is None:
+        return True
+    # A token without scopes is not narrowed, but the project's own code may ask for a scope.
+    return not broader(auth.scopes, scopes) if scopes else not auth.scopes
+
+
+def load(user: str, auth: Auth | None, owner: str = "") -> Principal:
+    """Load the current principal. Queries the database.
+
+    A user who is deleted or inactive becomes the anonymous principal, without a token.
+    """
+    found = users().filter(pk=user).first() if is_key(user) else None
+    return _principal(found, auth, owner, applications([owner]) if found and auth else {})
+
+
+def _principal(user: Any, auth: Auth | None, owner: str, known: Mapping[str, Any]) -> Principal:
+    """Return the principal, or the anonymous one if the user or the application is deleted."""
+    if user is None or known.get(owner, owner) is None:
+        return anonymous()
+    if auth is not None and owner in known:
+        auth = replace(auth, application=known[owner])
+    principal = Principal(user, auth)
+    return principal if principal.is_authenticated else anonymous()
+
+
+def _auth(scopes: Collection[str] | None, owner: str) -> Auth | None:
+    return None if scopes is None else Auth(frozenset(scopes), key=_token(owner))
+
+
+class HasPrincipal(Protocol):
+    """A row or object that stores its principal."""
+
+    user: str | None
+    scopes: list[str] | None
+    owner: str
+
+
+def load_all(wanted: Mapping[K, HasPrincipal]) -> dict[K, Principal]:
+    """Load the current principals in few queries. Deleted and inactive users become anonymous."""
+    keys = sorted({one.user for one in wanted.values() if one.user and is_key(one.user)})
+    found = {str(user.pk): user for some in in_pages(keys) for user in users().filter(pk__in=some)}
+    known = applications({one.owner for one in wanted.values() if one.scopes is not None})
+    return {
+        name: _principal(found.get(one.user or ""), _auth(one.scopes, one.owner), one.owner, known)
+        for name, one in wanted.items()
+    }
+
+
+def in_pages(items: list[T]) -> Iterator[list[T]]:
+    """Split keys for several queries, because databases limit the parameters of a statement."""
+    return (
+        items[start : start + USERS_PER_QUERY] for start in range(0, len(items), USERS_PER_QUERY)
+    )
+
+
+def users() -> Any:
+    """Return the users of the default manager, which a project may restrict."""
+    return get_user_model()._default_manager
+
+
+def is_key(user: str) -> bool:
+    """Whether a text is a valid primary key of the user model, so that a query does not fail."""
+    key = get_user_model()._meta.pk
+    try:
+        key.run_validators(key.to_python(user))
+    except ValidationError:
+        return False
+    return True
+
+
+def _token(owner: str) -> str:
+    """Return the part of ``Principal.key`` that names the token, or ""."""
+    parts = owner.split(":")
+    return unquote(parts[-1]) if len(parts) > 1 else ""
+
+
+# Revocation checks.
+
+
+class TokenHolder(Protocol):
+    """An open call or connection that acts for a principal."""
+
+    @property
+    def owner(self) -> str:
+        """The ``Principal.key``, or "" for an anonymous client, which has no token to revoke."""
+        ...
+
+    def revoke(self) -> None:
+        """End it, and send nothing more to the client."""
+        ...
+
+
+class Revocations:
+    """The periodic check of one event loop. ``sources`` return what is open in it."""
+
+    def __init__(self) -> None:
+        self.sources: list[Callable[[], Iterable[TokenHolder]]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def attend(self) -> None:
+        """Start the periodic check. It stops when nothing is open."""
+        if self._task is None and environment().has_background_services:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def held(self) -> Iterator[TokenHolder]:
+        return (one for source in self.sources for one in list(source()) if one.owner)
+
+    async def _run(self) -> None:
+        try:
+            while any(self.held()):
+                await asyncio.sleep(CHECK_INTERVAL_SECONDS)
+                await self._try()
+        finally:
+            self._task = None
+
+    async def _try(self) -> None:
+        try:
+            await self.look()
+        # Every error is retried at the next interval. If the task ended, revoked tokens would stay
+        # in use until the process ends.
+        except Busy:
+            logger.debug("Look-ups are busy; whose token was revoked is looked at later")
+        except BROKEN as error:
+            logger.warning("Nobody can tell whose token was revoked: %s", error)
+        except Exception:
+            logger.exception("A look at whose token was revoked failed")
+
+    async def look(self) -> None:
+        """Check everything that is open once, and end it where the token was revoked."""
+        owners = {one.owner for one in self.held()}
+        if not owners:
+            return
+        gone = await threads.lookups.run(revoked, owners)
+        # Read ``held`` again: calls may have ended or started during the query.
+        for one in self.held() if gone else ():
+            if one.owner in gone:
+                one.revoke()
+
+
+revocations = Service(Revocations)
+
+
+def revoked(owners: Collection[str]) -> set[str]:
+    """Return the keys whose token was revoked or whose user is inactive. Queries the database."""
+    gone, left = _standing(owners)
+    return gone | _inactive(left)
+
+
+def _standing(owners: Collection[str]) -> tuple[set[str], set[str]]:
+    """Return the keys that a verifier calls revoked, and the keys that no verifier knows."""
+    left, found = set(owners), set[str]()
+    for verifier in verifiers():
+        if isinstance(verifier, RevokingVerifier):
+            told = _told(verifier, left)
+            found.update(key for key, stands in told.items() if not stands)
+            left.difference_update(told)
+    return found, left
+
+
+def _told(verifier: RevokingVerifier, keys: Collection[str]) -> Mapping[str, bool]:
+    """Ask one verifier. If its code fails, the error is logged and its keys stay open."""
+    try:
+        return verifier.standing(keys)
+    except (Busy, *BROKEN):  # a database outage concerns every verifier
+        raise
+    except Exception:
+        logger.exception("%s cannot tell what still stands", type(verifier).__name__)
+        return {}
+
+
+def renewed(before: Mapping[K, Principal]) -> tuple[dict[K, Principal], set[str]]:
+    """Return the principals with reloaded users, without those revoked. Queries the database.
+
+    Also return the keys that no verifier could answer for.
+    """
+    gone, left = _standing({one.key for one in before.values() if one.key})
+    going = {name: one for name, one in before.items() if one.key not in gone}
+    pks = sorted({one.user.pk for one in going.values() if one.is_authenticated}, key=str)
+    loaded = {user.pk: user for some in in_pages(pks) for user in users().filter(pk__in=some)}
+    fresh = {name: _renewed(one, loaded) for name, one in going.items()}
+    return {name: one for name, one in fresh.items() if one is not None}, left
+
+
+def _renewed(before: Principal, loaded: Mapping[Any, Any]) -> Principal | None:
+    if not before.is_authenticated:
+        return before
+    user = loaded.get(before.user.pk)
+    now = None if user is None else Principal(user, before.auth)
+    return now if now is not None and now.is_authenticated else None
+
+
+def _inactive(owners: Collection[str]) -> set[str]:
+    """Return the keys whose user is deleted or inactive, for tokens that no verifier knows."""
+    named = {key: parts[0] for key in owners if (parts := key_parts(key))}
+    known = sorted({user for user in named.values() if is_key(user)})
+    active = {
+        str(user.pk)
+        for some in in_pages(known)
+        for user in users().filter(pk__in=some)
+        if user.is_active
+    }
+    return {key for key, user in named.items() if user not in active}
