@@ -280,7 +280,8 @@ def test_a_listener_is_told_nothing_while_nobody_knows_who_it_is(
         def fail(*args):
             raise error
 
-        broken.setattr("django_mcp.verifiers.PersonalAccessTokens.lookup", fail)
+        for name in ("lookup", "standing"):
+            broken.setattr(f"django_mcp.verifiers.PersonalAccessTokens.{name}", fail)
         change(client, "ledger://1")
         client.sleep(0.1)
         assert told(talk) == []
@@ -422,7 +423,9 @@ def test_a_verifier_that_fails_lets_nobody_in(http, guarded, changed, revision, 
 
 
 @BOTH
-@pytest.mark.parametrize("place", ["tokens.PersonalAccessTokens.lookup", "storage.sessions.find"])
+@pytest.mark.parametrize(
+    "place", ["verifiers.PersonalAccessTokens.lookup", "storage.sessions.find"]
+)
 def test_without_the_database_nobody_is_let_in(http, guarded, alice, revision, place, monkeypatch):
     client = http(token_of(alice), server=guarded, revision=revision)
 

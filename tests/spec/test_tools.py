@@ -455,7 +455,7 @@ def test_rows_fit_their_schema(connect, server, invoice, revision):
     for name in ("one", "many", "none", "search_customer"):
         result = client.call(name)
         assert result["isError"] is False
-        if revision >= "2025-06-18":
+        if revision >= "2025-06-18" and name != "search_customer":  # it has no schema of results
             Draft202012Validator(schemas[name]).validate(result["structuredContent"])
 
 

@@ -103,11 +103,11 @@ def test_of_an_unknown_commit_the_calls_are_found_again(session):
         one.pk = None
     assert single.enter_only_stream(session, made, ["said"], "n1", again=True) == at
     assert [one.pk for one in made] == before and said() == [(1, "said")]
-    # The same requests once more are others: a client may use ids again that are answered.
+    # The same requests in another POST do not run again, also after their responses.
     Call.objects.update(state=DONE)
-    later = [call(1), call(2)]
-    single.enter_only_stream(session, later, (), "n2", again=True)
-    assert Call.objects.count() == 4 and {one.pk for one in later}.isdisjoint(before)
+    with pytest.raises(single.DuplicateRequest):
+        single.enter_only_stream(session, [call(1), call(2)], (), "n2", again=True)
+    assert Call.objects.count() == 2
 
 
 @pytest.mark.parametrize("state", [RUNNING, PARKED, DONE])
