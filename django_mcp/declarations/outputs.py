@@ -186,19 +186,29 @@ class RowOutput(Output):
             value, checked = value.rows, True
         if value is None and self._optional:
             return None
-        rows = list(self._resource.rows(value)) if self._many else [_unwrapped(value)]
-        self._check(rows, request, checked=checked)
+        found = list(self._resource.rows(value)) if self._many else [value]
+        rows = self._checked(found, request, checked=checked)
         shown = [self._resource.row_values(row, request) for row in rows]
         return shown if self._many else shown[0]
 
-    def _check(self, rows: list[Any], request: Request, *, checked: bool) -> None:
+    def _checked(self, found: list[Any], request: Request, *, checked: bool) -> list[Any]:
+        """Return the rows. Raise ``HiddenRows`` if the caller cannot see one that is not trusted.
+
+        With ``checked`` all are trusted.
+        """
         returned = ReturnedRows()
-        for row in rows:
+        rows: list[Any] = []
+        for one in found:
+            is_trusted = isinstance(one, Trusted)
+            row = _unwrapped(one.rows if is_trusted else one)
             if not isinstance(row, self._resource.model):
                 raise Mismatch(f"{type(row).__name__} is not the declared model.")
-            returned.add(self._resource, row)
+            if not is_trusted:
+                returned.add(self._resource, row)
+            rows.append(row)
         if not checked:
             returned.check(request)
+        return rows
 
 
 def output_of(annotation: Any, find: Find, *, schema: Mapping[str, Any] | None = None) -> Output:

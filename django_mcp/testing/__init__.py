@@ -37,7 +37,7 @@ _PUBLIC = {
     "http": ["Dropped"],
     "peers": ["Log", "Progress"],
     "questions": ["CANCEL", "DECLINE", "Unanswered"],
-    "results": ["ReadResult", "Listed", "Prompted", "ReadResult", "Result", "RpcError"],
+    "results": ["Listed", "Prompted", "ReadResult", "Result", "RpcError"],
 }
 _PLACES = {name: module for module, names in _PUBLIC.items() for name in names}
 

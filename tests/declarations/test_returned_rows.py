@@ -122,6 +122,14 @@ def test_trusted_rows_show_only_the_fields_of_their_resource(returning, server, 
     assert set(shown["a"][0]) == {"_uri", "number", "customer__name"}
 
 
+def test_trusted_row_in_a_list_of_the_model_is_sent(returning, server, alice, invoice, hidden):
+    output, request = returning(list[Invoice]), asked(alice, server)
+    shown = output.structured([invoice, mcp.trusted(hidden)], request)
+    assert [row["number"] for row in shown] == ["A-1", "B-1"]
+    with pytest.raises(HiddenRows):
+        output.structured([hidden, mcp.trusted(invoice)], request)
+
+
 def test_rows_beside_trusted_ones_are_checked(returning, server, alice, hidden):
     value = {"a": mcp.trusted(hidden), "b": hidden}
     with pytest.raises(HiddenRows):
