@@ -80,7 +80,8 @@ class Principal:
         Anonymous clients count together, and also by network. Otherwise one of them could use up
         the limits of all others.
         """
-        return (self.key,) if self.key else (ANONYMOUS, self.network)
+        key = self.key
+        return (key,) if key else (ANONYMOUS, self.network)
 
     @property
     def is_authenticated(self) -> bool:
