@@ -54,7 +54,7 @@ class LastUsedTimes:
             try:
                 self._write(some)
             except Error as error:
-                logger.info("When things were last used could not be written: %s", error)
+                logger.info("Times of last use could not be stored: %s", error)
                 return
             for key in some:
                 self._noted.pop(key, None)

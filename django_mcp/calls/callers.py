@@ -225,11 +225,11 @@ class Revocations:
         # Every error is retried at the next interval. If the task ended, revoked tokens would stay
         # in use until the process ends.
         except Busy:
-            logger.debug("Look-ups are busy; whose token was revoked is looked at later")
+            logger.debug("Check for revoked tokens postponed: all threads are busy")
         except BROKEN as error:
-            logger.warning("Nobody can tell whose token was revoked: %s", error)
+            logger.warning("Revoked tokens cannot be read: %s", error)
         except Exception:
-            logger.exception("A look at whose token was revoked failed")
+            logger.exception("Check for revoked tokens failed")
 
     async def look(self) -> None:
         """Check everything that is open once, and end it where the token was revoked."""
@@ -270,7 +270,7 @@ def _told(verifier: RevokingVerifier, keys: Collection[str]) -> Mapping[str, boo
     except (Busy, *BROKEN):  # a database outage concerns every verifier
         raise
     except Exception:
-        logger.exception("%s cannot tell what still stands", type(verifier).__name__)
+        logger.exception("%s failed to check which tokens are valid", type(verifier).__name__)
         return {}
 
 

@@ -48,7 +48,7 @@ def tell(run: CallRun, work: Invocation, error: BaseException | None = None) -> 
         try:
             account(deed)
         except Exception:
-            logger.exception("What a client did could not be noted")
+            logger.exception("Activity of a client could not be recorded")
 
 
 def _may_have_written(run: CallRun, work: Invocation, error: BaseException) -> bool:

@@ -170,4 +170,4 @@ def _log_refusal(thing: Declaration, request: Request, decision: Decision) -> No
     except Exception as error:  # backends of the project may raise
         words = f"the reason is not known: {type(error).__name__}: {error}"
     who = request.user if request.principal.is_authenticated else "nobody"
-    logger.warning("%s is not there for %s: %s", thing, who, words)
+    logger.warning("%s is not available for %s: %s", thing, who, words)

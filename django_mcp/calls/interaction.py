@@ -203,7 +203,10 @@ def understood(revision: Revision, wire: JSON, reply: Answered) -> JSON | None:
     try:
         return {"result": decode_answer(revision, wire["method"], wire["params"], reply.result)}
     except InvalidParams:
-        logger.info("An answer to %s was of no such form; it is asked again", wire["method"])
+        logger.info(
+            "An answer to %s does not fit the requested schema; the question is sent again",
+            wire["method"],
+        )
         return None
 
 
@@ -269,7 +272,7 @@ class PendingQuestions:
         """Pass a reply to the question that waits for it."""
         future = self._open.get(str(reply.id))
         if future is None or future.done():
-            logger.debug("Ignored an answer to nothing that was asked: %.80r", reply.id)
+            logger.debug("Ignored a response without a request: %.80r", reply.id)
         else:
             future.set_result(reply)
 

@@ -192,7 +192,7 @@ def expect(session: Session, ids: Iterable[str]) -> None:
             sessions.subscribe(session, PREFIX + id)
     except Busy:
         logger.warning(
-            "Session %s is not told of the end of a page: it waits for too many", session
+            "Session %s is not notified of a completed page: it waits for too many", session
         )
     except sessions.SessionEnded:
         pass  # there is nobody left to notify

@@ -230,7 +230,7 @@ class CallOutput:
         if self._call.progress_token is None:
             return
         if not _is_finite(done):
-            logger.warning("Progress of %r is no progress; left out", done)
+            logger.warning("Progress of %r does not increase; dropped", done)
             return
         params: JSON = {"progressToken": self._call.progress_token, "progress": done}
         if total is not None and _is_finite(total):
@@ -263,7 +263,7 @@ class CallOutput:
 
     def _notify(self, kind: str, method: str, params: JSON) -> None:
         if rate_limits.wait(kind, *self._owner):
-            logger.debug("Too much %s from %s; left out", kind, self._call.method)
+            logger.debug("Too many %s notifications from %s; dropped", kind, self._call.method)
             return
         message = encode_notification(self._call.revision, method, params)
         if message is not None:

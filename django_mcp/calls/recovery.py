@@ -57,7 +57,7 @@ async def verdict(kept: SessionCall, row: Row) -> Server | JSON:
             return server
         undone = await surely(_is_undone, server, row)
     except LookupError as error:
-        logger.error("%s cannot go on: %s", row, error)
+        logger.error("%s cannot continue: %s", row, error)
     return kept.without_outcome(UNDONE if undone else LOST)
 
 

@@ -463,7 +463,7 @@ class SessionCallManager:
             answer = understood(connection_of(session).revision, ask.wire, reply)
             found = calls.answer(session, ask.pk, answer, process=process)
         elif not again:
-            logger.debug("Ignored an answer to nothing that was asked: %.80r", reply.id)
+            logger.debug("Ignored a response without a request: %.80r", reply.id)
         if found is None and again:
             found = calls.answered(session, str(reply.id), process=process)
         return found
@@ -601,7 +601,7 @@ class SessionCallManager:
             self.take_over(taken)
 
     async def _taken_over(self, row: Row) -> None:
-        logger.warning("%s is taken over from a process that died", row)
+        logger.warning("%s is taken over from a dead process", row)
         await self._go_on(row, verdict)
 
     async def _resume(self, row: Row) -> None:
@@ -621,7 +621,7 @@ class SessionCallManager:
                 return
             found = await decide(kept, row)
         except Exception:
-            logger.exception("%s cannot go on", row)
+            logger.exception("%s cannot continue", row)
             found = kept.reply.connection.error(kept.active.call, InternalError())
         if isinstance(found, Server):
             self._begin(kept, found, kept.reply.session.host or None)

@@ -212,7 +212,7 @@ class SessionCall:
         try:
             return encode(self.response)
         except (TypeError, ValueError):
-            logger.exception("The answer to %s cannot be written", self.active.call.method)
+            logger.exception("The response to %s cannot be written", self.active.call.method)
             self.response = connection.error(self.active.call, InternalError())
             return encode(self.response)
 
@@ -486,7 +486,7 @@ class PostResponse:
             except Busy:
                 self._mute()
             except Exception:
-                logger.exception("Calls could not be written down")
+                logger.exception("Calls could not be stored")
                 self._mute()
 
     async def _write_down(self, messages: list[str]) -> None:
@@ -629,7 +629,7 @@ class PostResponse:
         except TooLarge as error:
             await self._excused(kept, kept.without_outcome(str(error)))
         except Exception:
-            logger.exception("The answer to %s was not written", kept.active.call.method)
+            logger.exception("The response to %s was not stored", kept.active.call.method)
             await self._excused(kept, self.connection.error(kept.active.call, InternalError()))
         finally:
             kept.is_done = True
@@ -658,7 +658,7 @@ class PostResponse:
             if kept.row is not None:
                 await self._finish(kept)
         except Exception:
-            logger.exception("%s is left without an answer", kept.row)
+            logger.exception("%s is left without a response", kept.row)
             kept.response = None
 
     async def _finish(self, kept: SessionCall) -> None:

@@ -126,12 +126,12 @@ class PermissionRechecker:
             except (Busy, *BROKEN) as error:
                 logger.log(
                     logging.DEBUG if isinstance(error, Busy) else logging.WARNING,
-                    "Whether calls may go on is looked at later: %s", error,
+                    "Permission checks of running calls postponed: %s", error,
                 )  # fmt: skip
                 self._news.add(news)
                 await asyncio.sleep(BUSY_RETRY_SECONDS)
             except Exception:
-                logger.exception("Nobody knows whether calls may go on: it is looked at again")
+                logger.exception("Permission checks of running calls failed, and are retried")
                 self._news.add(news)
                 await asyncio.sleep(ERROR_RETRY_SECONDS)
 
@@ -169,7 +169,7 @@ async def _check(run: CallRun, active: ActiveCall, fresh: Mapping[CallRun, Princ
     if now is None:
         active.refuse(InvalidParams(ENDED) if work is None else work.unknown)
     elif work is not None and not await _admits(run, now):
-        logger.info("%s was ended: its caller may not make it any more", run.subject)
+        logger.info("%s was ended: its caller lost the permission", run.subject)
         active.refuse(work.unknown)
 
 
@@ -198,5 +198,7 @@ async def _admits(run: CallRun, principal: Principal) -> bool:
     except (Busy, *BROKEN):
         raise
     except Exception:
-        logger.exception("%s is ended: nobody knows whether its caller may make it", run.subject)
+        logger.exception(
+            "%s was ended: the permission of its caller cannot be checked", run.subject
+        )
         return False

@@ -90,7 +90,7 @@ def _is_text(field: dict[str, Any]) -> bool:
 def warn_of_links(params: dict[str, Any]) -> None:
     """Forms "SHOULD NOT include URLs intended to be clickable": tell the developer."""
     if LINK.search(json.dumps([params.get("message"), params.get("requestedSchema")], default=str)):
-        logger.warning("A form holds a link; send the user there by elicit(..., url=...) instead")
+        logger.warning("The text of a question contains a link; use elicit(..., url=...) instead")
 
 
 def url_problem(url: str) -> str | None:

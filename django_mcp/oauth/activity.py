@@ -104,7 +104,7 @@ class ActivityCounter:
             for _whose, doings in groupby(_of_people_there(noted), key=lambda one: one[:2]):
                 _write([(one, *noted[one]) for one in doings])
         except Error as error:
-            logger.info("What clients did could not be written: %s", error)
+            logger.info("Activity of clients could not be stored: %s", error)
 
 
 activities = ActivityCounter()

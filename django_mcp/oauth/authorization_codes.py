@@ -143,7 +143,10 @@ def _end_what_was_issued(code: str, client: Any) -> None:
     """Revoke the token family of a code that this client has redeemed before, if any."""
     for row in RedeemedCode.objects.filter(digest=_digest(code)):
         if RefreshToken.objects.filter(token_family=row.family, application=client).exists():
-            logger.warning("A code of client %s came twice: its tokens are revoked", client.pk)
+            logger.warning(
+                "An authorization code of client %s was used twice: its tokens are revoked",
+                client.pk,
+            )
             end_family(row.family)
 
 

@@ -338,13 +338,16 @@ def _keep(client_id: str, said: ClientMetadata) -> None:
 def _changed(known: ClientProfile, said: ClientMetadata) -> None:
     now = timezone.now()
     consents = Consent.objects.filter(client_id=known.client_id, revoked=None)
-    logger.warning("The client %s has changed: whoever agreed is asked again.", known.client_id)
+    logger.warning(
+        "The metadata of client %s has changed: its users are asked for consent again",
+        known.client_id,
+    )
     consents.update(revoked=now)
     applications = get_application_model()._default_manager.filter(client_id=known.client_id)
     for application in applications.select_for_update():
         keys = (known.auth_method, known.jwks_uri) != (said.auth_method, said.jwks_uri)
         if keys or _differ(application.redirect_uris.split(), said.redirect_uris):
-            logger.warning("All tokens of the client %s end.", known.client_id)
+            logger.warning("All tokens of client %s are revoked", known.client_id)
             end_all(application=application)
 
 

@@ -197,6 +197,7 @@ def _digest(token: str) -> str:
 
 def _end(row: Any) -> None:
     logger.warning(
-        "A refresh token of client %s came again: its family is revoked", row.application_id
+        "A refresh token of client %s was used twice: all tokens of its family are revoked",
+        row.application_id,
     )
     end_family(row.token_family)

@@ -131,7 +131,7 @@ def begin(upstream: Upstream, user: Any, account: str) -> bool:
         threads.verifiers.run_in_background(partial(_ask_begun, upstream, user, account), OWNER)
     except Busy:
         _begun.pop(key, None)
-        logger.info("Accounts elsewhere are asked for later: there is too much to do.")
+        logger.info("Checks of upstream accounts postponed: all threads are busy")
         return False
     return True
 
@@ -160,13 +160,15 @@ def _ask(upstream: Upstream, user: Any, account: str) -> None:
     try:
         stands = upstream.stands(user, account)
     except Exception as error:  # the message may contain a token: log the type only
-        logger.warning("Whether an account elsewhere stands is not told: %s", type(error).__name__)
+        logger.warning("An upstream account could not be checked: %s", type(error).__name__)
         _note((user.pk, account))
         return
     if stands:
         TokenBinding.objects.filter(user=user, account=account).update(checked=began)
     else:
-        logger.info("An account elsewhere of user %s is gone: what it let in ends", user.pk)
+        logger.info(
+            "An upstream account of user %s was disabled: its consents are revoked", user.pk
+        )
         end_account(account, user)
 
 

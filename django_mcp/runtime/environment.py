@@ -117,5 +117,5 @@ def close_unusable_connections(*, is_after_job: bool = False) -> None:
                 outages.note_success(connection)
             connection.close_if_unusable_or_obsolete()
         except Exception:
-            logger.exception("A broken connection could not be closed; it is forgotten")
+            logger.exception("A broken connection could not be closed, and is dropped")
             del connections[connection.alias]

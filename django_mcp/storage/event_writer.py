@@ -177,7 +177,7 @@ class EventWriter:
             return await surely(event_log.append_many, said, uuid.uuid4().hex, again=False)
         except Exception:
             if len(said) == 1:
-                logger.exception("What a call said could not be written")
+                logger.exception("Messages of a call could not be stored")
                 return dict.fromkeys(said)
         found: Outcomes = {}
         # One call's messages made the commit fail: write each call's by themselves.

@@ -79,7 +79,7 @@ async def surely(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
             elif isinstance(error, LeaseDoubtful):  # a consequence of an outage
                 logger.debug("The lease is in doubt; a job of the session database is tried again")
             else:
-                logger.warning("The session database is busy, and is tried again: %s", error)
+                logger.warning("The session database is busy; the job is retried: %s", error)
             counts.breaks += 1
             if "again" in kwargs:
                 kwargs["again"] = True

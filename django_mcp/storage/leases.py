@@ -137,7 +137,7 @@ class Lease:
                     connection.close()
             alive = not id or beat(id)
         except Exception as error:
-            logger.warning("The heartbeat could not be written: %s", error)
+            logger.warning("The heartbeat could not be stored: %s", error)
             return False
         if id == self._id and not self._ending.is_set():  # else the lease was given up meanwhile
             self._take(alive, began)
@@ -147,7 +147,9 @@ class Lease:
         if alive:
             self._beaten = began
         else:
-            logger.error("This process was taken for dead, and begins anew")
+            logger.error(
+                "Lease lost: other processes take this one for dead. It continues under a new id"
+            )
             self.abandon()
 
     def end(self, *, holding: bool = False) -> None:

@@ -259,7 +259,9 @@ class Poller:
         """Stop the calls of all loops if the lease is in doubt, before others take them over."""
         if not lease.is_doubtful:
             return
-        logger.warning("This process may be taken for dead: it lets go of what it works on")
+        logger.warning(
+            "Lease in doubt: other processes may take this one for dead. Its calls are stopped"
+        )
         for loop, one in poller.instances():
             if loop is not self._loop:
                 with suppress(RuntimeError):  # the loop has been closed

@@ -166,13 +166,13 @@ class ChannelLayerConnection:
 
     def _give_up(self, trouble: BaseExceptionGroup[ImproperlyConfigured]) -> None:
         self.trouble, self._is_hopeless = str(_first(trouble)), True
-        logger.warning("%s; rows are looked at more often instead", self.trouble)
+        logger.warning("%s; the database is polled more often instead", self.trouble)
 
     def _lose(self, trouble: BaseExceptionGroup[Exception]) -> None:
         why = _first(trouble)
         self.trouble = f"{type(why).__name__} {why}".strip()
         if not self._is_lost:
-            words = "The %s does not work; rows are looked at more often instead: %s"
+            words = "The %s does not work; the database is polled more often instead: %s"
             logger.warning(words, self.called, self.trouble)
         self._is_lost = True
 
@@ -282,7 +282,7 @@ def _made() -> Layer | None:
     try:
         layer = ChannelLayerManager().make_backend(LAYER)
     except Exception:
-        logger.exception("The channel layer cannot be made")
+        logger.exception("The channel layer cannot be created")
         return None
     return None if isinstance(layer, InMemoryChannelLayer) else layer
 
@@ -291,7 +291,7 @@ def _by_postgres() -> Layer | None:
     try:
         from . import postgres_layer
     except ImportError:  # psycopg2, which has no asyncio connections
-        logger.info("There is no line through PostgreSQL: it needs psycopg 3")
+        logger.info("LISTEN and NOTIFY are not used: they need psycopg 3")
         return None
     return postgres_layer.PostgresLayer(postgres_layer.params_of(settings.DATABASE), group())
 

@@ -170,7 +170,7 @@ class Conversation:
         try:
             write(message)
         except (TypeError, ValueError):
-            logger.exception("The answer to %s cannot be written", call.method)
+            logger.exception("The response to %s cannot be written", call.method)
             message.clear()  # in place, because the list of a batch holds this dict
             message.update(self.connection.error(call, InternalError()))
             write(message)
@@ -226,7 +226,9 @@ class Conversation:
         try:
             await listener_registry().follow(self, set(), lists=True)
         except Exception:
-            logger.warning("Changes of lists are told by this process alone", exc_info=True)
+            logger.warning(
+                "The client is notified of list changes of this process only", exc_info=True
+            )
 
     def complete(self, id: str) -> None:
         """Notify the client that the page of a URL elicitation is completed."""

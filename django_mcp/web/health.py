@@ -101,7 +101,7 @@ class Readiness:
         except Busy:
             self._found = "threads"
         except Exception as error:
-            logger.warning("A database cannot be asked: %s", error)
+            logger.warning("A database cannot be queried: %s", error)
             self._found = "database"
         finally:
             self._at, self._looking = asyncio.get_running_loop().time(), None

@@ -125,7 +125,7 @@ async def test_one_answer_counts(caplog):
         pipe.questions.answered(Answered(id, {"roots": []}))
     assert await task == {"digest 0": {"result": {"roots": []}}}
     pipe.answer(0, {"roots": []})
-    assert caplog.text.count("Ignored an answer") == 5
+    assert caplog.text.count("Ignored a response") == 5
 
 
 async def test_a_call_that_is_cancelled_withdraws_all_it_asked():

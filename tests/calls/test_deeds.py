@@ -165,7 +165,7 @@ def test_who_keeps_account_fails_no_call(connect, server, db, alice, monkeypatch
         found = connect(alice, server=server).request("tools/call", name="write")
     assert found["content"][0]["text"] == "written"
     assert [record.getMessage() for record in caplog.records] == [
-        "What a client did could not be noted"
+        "Activity of a client could not be recorded"
     ]
 
 

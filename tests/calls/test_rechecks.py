@@ -47,4 +47,4 @@ def test_what_could_not_be_looked_at_is_not_forgotten(monkeypatch, caplog):
         await one._task
 
     asyncio.run(looked())
-    assert seen == [{"7": None}] * 2 and "looked at again" in caplog.text
+    assert seen == [{"7": None}] * 2 and "are retried" in caplog.text

@@ -81,7 +81,7 @@ def test_what_is_no_number_is_left_out_and_fails_nothing(done, caplog):
     voice.progress(done, None, None)
     voice.progress(1, done, None)
     assert [message["params"] for message in said] == [{"progressToken": "t", "progress": 1}]
-    assert "is no progress" in caplog.text
+    assert "does not increase" in caplog.text
 
 
 def test_total_and_message_are_said_where_a_revision_has_them(revision):
@@ -236,7 +236,7 @@ def test_too_much_is_left_out_and_fails_nothing(settings, caplog):
     assert [message["method"].split("/")[1] for message in said] == [
         "progress", "message", "progress",
     ]  # fmt: skip
-    assert "Too much log" in caplog.text and "Too much progress" in caplog.text
+    assert "Too many log" in caplog.text and "Too many progress" in caplog.text
 
 
 # Runs that come where an earlier one has been.

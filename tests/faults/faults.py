@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 PATIENCE = 15.0  # seconds for a point to be reached
 LATE, TURN = 0.1, 0.5  # seconds
-MISSED = re.compile(r"OperationalError|InterfaceError|cannot be re|could not be written|is busy")
+MISSED = re.compile(
+    r"OperationalError|InterfaceError|cannot be re|could not be stored|cannot be polled|is busy"
+)
 STOPPED, SLOW = 25.0, 13.0  # seconds for a worker to end by itself, and when it is asked why not
 LOOKS = 6  # attempts
 BACK = 20.0  # seconds
@@ -36,7 +38,7 @@ CLOCKS = (-240.0, -60.0, -5.0, -0.9, 0.9, 5.0, 60.0, 240.0, 0.0)
 # More than any question or session has. Not with SQLite: there is no clock beside the workers'.
 FAR_OFF = (-2400.0, 2400.0, -1200.0, 1200.0)
 AWAKE = 6.0  # seconds in which a worker that goes on must have seen what time it is
-DOUBTS = re.compile(r"This process (was|may be) taken for dead")
+DOUBTS = re.compile(r"Lease lost|Lease in doubt")
 QUICK, WORDS = 12.0, 10  # seconds in which the layer must be used again, by so many commands
 NO_LAYER = re.compile("(?:channel layer|line through PostgreSQL) does not work")
 

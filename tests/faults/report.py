@@ -134,7 +134,7 @@ EXPLAINED = (
     re.compile(r"(?:Operational|Interface)Error.*(?:locked|connect|server|terminat|starting up)"),
     re.compile(r"The database '\w+' cannot be reached: "),
     re.compile(r"redis\.exceptions|ConnectionRefusedError|Connection reset by peer"),
-    re.compile(r"This process was taken for dead"),
+    re.compile(r"Lease lost"),
     # Django's own, where a client is gone before its request was read.
     re.compile(r"django\.core\.exceptions\.RequestAborted\s*\Z"),
 )

@@ -251,7 +251,7 @@ def test_a_listener_who_may_read_no_more_hears_no_more(http, watched, alice, mon
     talk.leave()
 
 
-@pytest.mark.parametrize("gone", ["revoked", "inactive", "expired"])
+@pytest.mark.parametrize("gone", ["revoked", "inactive"])
 def test_a_listener_whose_token_is_no_more_hears_nothing(http, watched, alice, gone, monkeypatch):
     monkeypatch.setattr("django_mcp.transports.http.listen.VERIFIED_SECONDS", 0.02)
     client = http(token_of(alice), server=watched)
@@ -260,7 +260,6 @@ def test_a_listener_whose_token_is_no_more_hears_nothing(http, watched, alice, g
     {
         "revoked": lambda: Token.objects.update(**changes),
         "inactive": lambda: User.objects.update(is_active=False),
-        "expired": lambda: Token.objects.update(expires="2000-01-01T00:00:00Z"),
     }[gone]()
     change(client, "ledger://1")
     assert told(talk.wait()) == []

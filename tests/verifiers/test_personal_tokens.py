@@ -331,7 +331,7 @@ def test_what_cannot_be_written_waits_for_a_minute(shared_db, alice, server, mon
     VERIFIER.lookup(secret, server)
     with connection.execute_wrapper(locked):
         tokens.uses.write()
-    assert "could not be written" in caplog.text and last_used(token) is None
+    assert "could not be stored" in caplog.text and last_used(token) is None
     VERIFIER.lookup(secret, server)
     assert len(found) == 1
     monkeypatch.setattr(uses, "UPDATE_INTERVAL_SECONDS", 0)

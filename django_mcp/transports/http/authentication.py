@@ -180,7 +180,7 @@ def _log_unknown(server: Server, token: str) -> None:
 def _tell(session: Session, caller: Principal) -> None:
     """Log an attempt to use another's session, without the session id or a token."""
     who = caller.key or "nobody"
-    logger.warning("Session %s of %s was shown by %s", session.pk, session.owner or "nobody", who)
+    logger.warning("Session %s of %s was used by %s", session.pk, session.owner or "nobody", who)
 
 
 def bearer(authorization: str | None) -> str | None:

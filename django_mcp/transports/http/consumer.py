@@ -96,7 +96,7 @@ def _failed(error: Exception) -> RequestRejected:
         logger.error("%s (%s)", UNMIGRATED, str(error).partition("\n")[0])
         return RequestRejected(503, UNMIGRATED, RETRY_AFTER)
     if isinstance(error, BROKEN):
-        logger.exception("Nobody can be let in while a database cannot be reached")
+        logger.exception("Request rejected: a database cannot be reached")
         return RequestRejected(503, UNREACHABLE, RETRY_AFTER)
     logger.exception("A request failed")
     return RequestRejected(500, InternalError())
@@ -280,7 +280,7 @@ class TaskCanceller:
         try:
             await self._exchange.left()
         except Exception:
-            logger.exception("Nobody knows whether a client is there; its call is stopped")
+            logger.exception("The connection of a client failed; its call is stopped")
             self._exchange.gone.set()
         self.cut()
 

@@ -2,9 +2,10 @@
 The stream of change notifications that ``subscriptions/listen`` holds open over HTTP.
 
 The acknowledgement is the first message, and every later change that matches is sent. If the server
-ends the subscription, "the server MUST send ``notifications/cancelled``", and then the result. The
-token is verified again before notifications are sent, at most every ``VERIFIED_SECONDS`` seconds. A
-token that is no longer valid ends the subscription.
+ends the subscription, "the server MUST send ``notifications/cancelled``", and then the result. A
+token that was revoked ends the subscription before the next notification, and so does its expiry,
+as it was when the subscription began. If the verifier cannot tell which tokens were revoked, it
+verifies the token again, at most every ``VERIFIED_SECONDS`` seconds.
 """
 
 from __future__ import annotations
@@ -117,7 +118,9 @@ class ListenResponse:
             except Busy:
                 await asyncio.sleep(BUSY_RETRY_SECONDS)
             except Exception:
-                logger.exception("Nobody knows who listens, and so nothing is told for now")
+                logger.exception(
+                    "Notifications postponed: the token of a listener cannot be verified"
+                )
                 await asyncio.sleep(BUSY_RETRY_SECONDS)
             else:
                 self._known = time.monotonic()

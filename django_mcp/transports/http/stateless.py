@@ -96,7 +96,7 @@ class ResponseWriter:
     def _full(self) -> None:
         when_full, self.when_full = self.when_full, None
         if when_full is None:
-            logger.debug("A reader that does not keep up misses a notification")
+            logger.debug("A notification was dropped: the client reads too slowly")
             return
         self._room += RESERVED_BYTES
         self._left += RESERVED_BYTES
@@ -239,7 +239,7 @@ class StatelessCall:
         try:
             text = encode(message)
         except (TypeError, ValueError):
-            logger.exception("The answer to %s cannot be written", self._call.method)
+            logger.exception("The response to %s cannot be written", self._call.method)
             message = self._connection.error(self._call, InternalError())
             text = encode(message)
         if self._exchange.begun:
