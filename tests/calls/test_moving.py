@@ -149,7 +149,7 @@ class Moving(HypothesisTestCase):
         async def tell(news: ChangeSet) -> None:
             for one in ears:
                 if one.take(news):
-                    await one.tell()
+                    await one.send()
 
         self._run(world, model, steps, lambda loop, news: loop.run(tell(news)), said)
 
@@ -175,7 +175,7 @@ class Moving(HypothesisTestCase):
             for session, marks in found.marks.items():
                 assert marks == [broadcaster.URI + world.uri(numbers[session][1])]
                 said.append(numbers[session])
-            await surely(sessions.saw, found.saw)
+            await surely(sessions.store_visibility, found.saw)
 
         self._run(world, model, steps, lambda loop, page: loop.run(tell(page)), said)
 

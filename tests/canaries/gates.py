@@ -26,6 +26,7 @@ from django_mcp.declarations.fields.keyset import Keyset
 from django_mcp.declarations.fields.search import Search
 from django_mcp.declarations.fields.whitelist import FieldSet
 from django_mcp.declarations.model_resources import ModelResource
+from django_mcp.declarations.permissions import FOR_EVERYBODY
 from django_mcp.exceptions import InvalidArguments
 
 from .exposed import Ours
@@ -144,9 +145,9 @@ GATES: dict[str, list[Patch]] = {
         ("django_mcp.changes.broadcaster", "visible", seen_by_everybody),
     ],
     "lists of what they may see": [
-        (SubscriptionFilter, "_saw_listed", lambda self, news, seen: bool(news.listed))
+        (SubscriptionFilter, "_update_listed", lambda self, changes, seen: bool(changes.listed))
     ],
-    "permission": [(Declaration, "allows", lambda self, request: True)],
+    "permission": [(Declaration, "_decide", lambda self, request: FOR_EVERYBODY)],
     "rows to write through the resource": [
         ("django_mcp.bridges.model_operations.tools", "held", held_from_everything),
         ("django_mcp.bridges.forms.tools", "held", held_from_everything),

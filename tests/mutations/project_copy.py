@@ -19,7 +19,7 @@ BROKEN = re.compile(r"(?:ImportError|ModuleNotFoundError|NameError|SyntaxError|U
 TIMEOUT_SECONDS = 900  # for the tests of one mutation
 PYTEST = (
     sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist",
-    "-p", "no:randomly", "-o", "addopts=", "--timeout=20",
+    "-p", "no:randomly", "-o", "addopts=", "--timeout=40",
     "--nomigrations", "--reuse-db",  # migrations are the same in every mutation
 )  # fmt: skip
 Failures = dict[str, set[str]]  # the messages of the failures, by node id without parameters

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from django_mcp.storage import sqlite
 
-sys.modules.update(dict.fromkeys(("oauth2_provider", "oauthlib", "jwcrypto")))  # type: ignore[arg-type]
+sys.modules.update(dict.fromkeys(("oauth2_provider", "oauthlib")))  # type: ignore[arg-type]
 
 SECRET_KEY = "only for the tests"
 ALLOWED_HOSTS = ["127.0.0.1"]
