@@ -108,9 +108,9 @@ class RevokingVerifier(Protocol):
     def standing(self, keys: Collection[str]) -> Mapping[str, bool]:
         """Return whether these grants are still valid, by ``Principal.key``, for its own keys.
 
-        The value is False if the token was revoked or the user is inactive. Expiry may be left
-        out: whatever is open is ended at ``Auth.expires``. Called in a thread every few seconds,
-        for all open streams and calls at once, so it should take one query.
+        The value is False if the token was revoked or the user is inactive. Expiry is not checked
+        here: a call that began before may end. Called in a thread every few seconds, for all open
+        streams and calls at once, so it should take one query.
         """
         ...
 

@@ -88,9 +88,8 @@ class _Walk:
         if isinstance(value, bytes | bytearray):
             return base64.b64encode(value).decode()
         if isinstance(value, Sequence | Set):
-            if isinstance(value, Sequence) and _is_secret_pair(
-                value
-            ):  # such as the items of a dict, or headers
+            # A pair may be one of the items of a dict, or a header.
+            if isinstance(value, Sequence) and _is_secret_pair(value):
                 return [_key(value[0]), MASK]
             return [self.value(one) for one in islice(value, max(self._left, 0) + 1)]
         if hasattr(value, "_proxy____cast"):  # a lazy translation, or a lazy row

@@ -32,7 +32,7 @@ from ..declarations.server import default_server
 
 VIEWS = "django_mcp.bridges.views"
 WIDTH = 88  # line length, as formatters have it
-# Words in column names that the checks allow, but which are rarely meant for a language model.
+# Columns with these words in their names pass the checks, but are rarely meant for a model.
 DELICATE = frozenset((
     "cookie", "digest", "hash", "hashed", "internal", "nonce", "passport", "private", "recovery",
     "salt", "session", "ssn",
@@ -371,7 +371,7 @@ class Views:
         return [_hidden(off[0], "\n".join([*head, off[1], *_hashed(off[2:])]))]
 
     def _switched_off(self) -> list[str]:
-        """Return commented-out lists, each with what a developer has to decide."""
+        """Return commented-out lists of views, with comments on what the developer must decide."""
         off = [FUNCTIONS, assigned("get", self.perhaps, "+=" if self.get else "=")]
         writing = [WRITING, assigned("post", self.post)]
         return [*(off if self.perhaps else []), *(writing if self.post else [])]

@@ -146,7 +146,7 @@ class Client:
         return self._run(self._inner.tools())
 
     def resources(self) -> Listed:
-        """Return the resources that are listed for this client, from all pages."""
+        """Return all pages of ``resources/list`` for this client."""
         return self._run(self._inner.resources())
 
     def templates(self) -> Listed:

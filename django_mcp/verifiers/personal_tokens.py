@@ -77,8 +77,8 @@ def _named(key: str) -> tuple[str, int] | None:
 
 
 def _rows(pks: Collection[int]) -> QuerySet[Token]:
-    # Without a look at ``expires``: a call that began before goes on, and its client comes back
-    # with a new token.
+    # ``expires`` is not checked: a call that began before continues, and its client fetches the
+    # response with a new token.
     return _let_in(Token.objects.select_related("user").filter(pk__in=pks, revoked=None))
 
 

@@ -221,7 +221,7 @@ class JsonType(FieldType):
     schema = {"type": ANYTHING}
 
     def to_json(self, value: Any) -> Any:
-        # Through the field's own encoder, to what a client reads; NaN is no JSON.
+        # Use the field's own encoder. NaN and Infinity are not valid JSON and become null.
         encoder = getattr(self.field, "encoder", DjangoJSONEncoder)
         text = json.dumps(self.field.get_prep_value(value), cls=encoder)
         return json.loads(text, parse_constant=lambda constant: None)

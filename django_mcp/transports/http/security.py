@@ -359,7 +359,7 @@ def _could_have(thing: Declaration, auth: Auth) -> bool:
 
 
 def _needed(request: Request, narrow: Iterable[list[Declaration]]) -> list[str]:
-    """Return all missing scopes, only of what the user may do. Runs in a thread."""
+    """Return the scopes that the token lacks for what its user may do. Runs in a thread."""
     return list(dict.fromkeys(scope for some in narrow for scope in _of_one(request, some)))
 
 
