@@ -371,7 +371,7 @@ class Views:
         return [_hidden(off[0], "\n".join([*head, off[1], *_hashed(off[2:])]))]
 
     def _switched_off(self) -> list[str]:
-        """Return commented-out lists of views, with comments on what the developer must decide."""
+        """Return commented-out lists of views, with what the developer must decide."""
         off = [FUNCTIONS, assigned("get", self.perhaps, "+=" if self.get else "=")]
         writing = [WRITING, assigned("post", self.post)]
         return [*(off if self.perhaps else []), *(writing if self.post else [])]

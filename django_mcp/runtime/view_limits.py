@@ -91,7 +91,7 @@ def limits_body(view: View) -> View:
     @wraps(view)
     def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         length = request.META.get("CONTENT_LENGTH") or "0"
-        # Reject anything but ASCII digits: the server and Django may parse other lengths differently.
+        # Reject anything but ASCII digits: the server and Django may parse it differently.
         digits = length.lstrip("0") or "0"
         is_number = length.isascii() and length.isdigit()
         if not is_number or len(digits) > 15 or int(digits) > MAX_BYTES:
