@@ -301,14 +301,14 @@ LINKS = [("See https://evil.example/x.", bool), ("See.", field("a", description=
 def test_a_form_with_a_link_is_reported(connect, revision, ask, message, schema, caplog):
     client = connect(server=ask(message, schema), revision=revision, answers=answering(DECLINE))
     client.failure("ask")
-    assert "A form holds a link" in caplog.text
+    assert "contains a link" in caplog.text
 
 
 @pytest.mark.parametrize("schema", [Person, PersonForm, bool, list[Literal["a", "b"]]])
 def test_we_put_no_link_into_a_form(connect, revision, ask, schema, caplog):
     client = connect(server=ask("Who?", schema), revision=revision, answers=answering(DECLINE))
     client.failure("ask")
-    assert "://" not in str(asked(client)) and "A form holds a link" not in caplog.text
+    assert "://" not in str(asked(client)) and "contains a link" not in caplog.text
 
 
 # What comes back.

@@ -214,7 +214,7 @@ async def test_a_layer_of_one_process_is_none(settings):
 async def test_a_layer_that_cannot_be_made_is_told(settings, caplog):
     settings.CHANNEL_LAYERS = {"default": {"BACKEND": "no.such.Layer"}}
     await given_up()
-    assert "cannot be made" in caplog.text
+    assert "cannot be created" in caplog.text
 
 
 def test_nothing_is_imported_for_it():

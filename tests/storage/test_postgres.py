@@ -219,7 +219,7 @@ async def test_without_psycopg_3_there_is_none(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "django_mcp.storage.postgres_layer", None)
     monkeypatch.delattr("django_mcp.storage.postgres_layer")
     assert await threads.log.run(wakeups._made) is None
-    assert told(caplog, "it needs psycopg 3") == 1
+    assert told(caplog, "they need psycopg 3") == 1
 
 
 def test_the_wait_of_two_savers_is_not_ours():
