@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar
 
 from django_mcp.declarations.arguments import at
 from django_mcp.declarations.server import Server, default_server
-from django_mcp.protocol.headers import NAMED
+from django_mcp.protocol.http_rules import NAMED
 from django_mcp.protocol.revisions import LATEST, REVISIONS
 from django_mcp.routing import mount
 from django_mcp.testing.http import encoded

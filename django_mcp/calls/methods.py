@@ -23,7 +23,7 @@ from ..declarations.completions import completion
 from ..declarations.permissions import decide
 from ..declarations.resources import Resource
 from ..exceptions import Busy, InsufficientScope, InvalidArguments, ToolError
-from ..protocol.headers import check_parameters
+from ..protocol.http_rules import check_parameters
 from ..protocol.jsonrpc import (
     JSON,
     InvalidParams,

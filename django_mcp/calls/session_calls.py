@@ -37,7 +37,7 @@ from ..declarations.server import Server
 from ..exceptions import Busy, CallParked, OnceNeeded, RunEnded, Stopped
 from ..models import Ask, Session
 from ..models import Call as Row
-from ..protocol.events import Answered, Cancelled, ClientCall, Event
+from ..protocol.connection import Answered, Cancelled, ClientCall, Event
 from ..protocol.jsonrpc import (
     JSON,
     Id,

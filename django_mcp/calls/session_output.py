@@ -39,9 +39,8 @@ from ..conf import settings
 from ..exceptions import Busy, Stopped, TooLarge, ToolError
 from ..models import DONE, Session
 from ..models import Call as Row
-from ..protocol.connection import Connection, Phase, State
+from ..protocol.connection import ClientCall, Connection, Phase, State
 from ..protocol.envelope import progress_token
-from ..protocol.events import ClientCall
 from ..protocol.jsonrpc import JSON, InternalError, InvalidRequest, encode
 from ..storage import calls as stored_calls
 from ..storage import databases, event_log, streams

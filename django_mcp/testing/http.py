@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ..auth.principal import acting
 from ..declarations.arguments import at
 from ..protocol import http_rules
-from ..protocol.headers import NAMED
+from ..protocol.http_rules import NAMED
 from ..routing import as_asgi
 from .results import RpcError
 from .wires import IN_TESTS, JSON, Ends, Id, Wire, answered_to, public_host

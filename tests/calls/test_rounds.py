@@ -16,7 +16,7 @@ from django_mcp.calls.interaction import Interaction, purpose, resumed, sealed
 from django_mcp.declarations.request import KnownAnswers
 from django_mcp.declarations.server import Server
 from django_mcp.exceptions import ToolError
-from django_mcp.protocol.events import ClientCall
+from django_mcp.protocol.connection import ClientCall
 from django_mcp.protocol.jsonrpc import InvalidParams
 from django_mcp.protocol.revisions import LATEST, REVISIONS
 from tests.client import RpcError

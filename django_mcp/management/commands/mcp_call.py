@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import CommandError, CommandParser
 from django.db import connections, transaction
 
-from ...protocol.errors import MISSING_CAPABILITY
+from ...protocol.jsonrpc import MISSING_CAPABILITY
 from .. import arguments as people
 from ..arguments import arguments
 from ..output import HelpfulCommand, near

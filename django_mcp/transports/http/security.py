@@ -37,7 +37,7 @@ from ...declarations.permissions import decide, grantable
 from ...declarations.request import Request
 from ...exceptions import Busy
 from ...protocol import http_rules
-from ...protocol.events import ClientCall
+from ...protocol.connection import ClientCall
 from ...protocol.jsonrpc import Id, InvalidRequest
 from .request import RequestRejected
 

@@ -25,10 +25,9 @@ from ...calls.runner import CallRunner
 from ...conf import settings
 from ...exceptions import Stopped
 from ...protocol import http_rules, sse
-from ...protocol.connection import Connection
+from ...protocol.connection import ClientCall, Connection
 from ...protocol.envelope import STATELESS_KEYS
-from ...protocol.events import ClientCall
-from ...protocol.headers import mirrored
+from ...protocol.http_rules import mirrored
 from ...protocol.jsonrpc import JSON, Id, InternalError, InvalidRequest, encode
 from ...protocol.revisions import REVISIONS
 from ...runtime.shared_timer import keep_alives

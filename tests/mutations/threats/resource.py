@@ -50,7 +50,7 @@ ROWS = (
     ),
     Mutation(
         "T5", "a token has a scope of ours",
-        (Edit(VERIFIER, "return None if scopes & offered().keys() else",
+        (Edit(VERIFIER, "return None if scopes & mcp.SCOPES.keys() else",
               "return None if True else"),),
         ("test_a_token_of_the_projects_other_interfaces",),
     ),
@@ -217,7 +217,7 @@ ROWS = (
     ),
     Mutation(
         "T24", "a token ends",
-        (Edit(VERIFIER, "    if row.expires <= now:\n", "    if False:\n"),),
+        (Edit(VERIFIER, "    if row.expires <= timezone.now():\n", "    if False:\n"),),
         ("test_a_stream_ends_with_its_token_and_is_resumed_by_a_fresh_one",),
         by=STREAMS,
     ),
