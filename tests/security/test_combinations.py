@@ -168,7 +168,7 @@ def without_permission_then(thing, request):
 
 
 def to_any_token(thing, auth):
-    return (scopes.to_ask(auth.scopes, thing.scopes) or ()) if auth else ()
+    return (scopes.to_ask(auth.scopes, thing._scopes) or ()) if auth else ()
 
 
 def what_is_lacking_alone(thing, auth):

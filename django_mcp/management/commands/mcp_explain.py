@@ -152,9 +152,9 @@ def _named(server: Server, name: str) -> list[tuple[str, Declaration]]:
 def _at(request: Request, server: Server, uri: str) -> dict[str, Any]:
     from ...calls.visibility import visible
 
-    ways = [_way(one, variables, request) for one, variables in server.catalog.at(uri)]
+    ways = [_way(one, variables, request) for one, variables in server._catalog.at(uri)]
     if not ways:
-        known = ", ".join([*server.catalog.resources, *server.catalog.templates]) or "none"
+        known = ", ".join([*server._catalog.resources, *server._catalog.templates]) or "none"
         raise CommandError(f"Nothing of {server.public_name} is at {uri}. There are: {known}.")
     return {"uri": uri, "allowed": uri in visible(request, [uri]), "ways": ways}
 
