@@ -26,7 +26,7 @@ from django.utils.choices import CallableChoiceIterator
 from django.utils.datastructures import MultiValueDict
 
 from ..conf import settings
-from .fields.columns import FINITE, KINDS, as_number, typed
+from .fields.columns import DECIMAL_ARGUMENT_PATTERN, KINDS, as_number, typed
 from .schemas import violations
 
 JSON = dict[str, Any]
@@ -143,7 +143,7 @@ def _formatted(word: str) -> FormFieldType:
 TEXT = _of_column("TextField", nullable=False)
 MOMENT = _of_column("DateTimeField", decode=_local)
 BOOLEAN = _of_column("BooleanField", nullable=False)
-DECIMALS = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": FINITE}]}
+DECIMALS = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": DECIMAL_ARGUMENT_PATTERN}]}
 FILE_SCHEMA = {
     "type": "object",
     "properties": {

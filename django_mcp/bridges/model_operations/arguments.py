@@ -36,7 +36,7 @@ from django.db.models.constants import LOOKUP_SEP
 
 from ...declarations.arguments import Parameter
 from ...declarations.bindings import KeyBinding
-from ...declarations.fields.columns import FINITE, JSON, as_number, kind_of
+from ...declarations.fields.columns import DECIMAL_ARGUMENT_PATTERN, JSON, as_number, kind_of
 from ...declarations.fields.entries import MAX_RELATED_KEYS, Column, Entry, Related, Typed
 from ...declarations.fields.field_types import FieldType, field_type, is_managed, or_null
 from ...declarations.fields.keys import get_field
@@ -107,7 +107,7 @@ def _json(limit: Any) -> Any:
 T = TypeVar("T")
 # Fields for which more is accepted on input than is written on output.
 TYPED: dict[str, JSON] = {
-    "DecimalField": {"type": ["string", "number"], "pattern": FINITE},
+    "DecimalField": {"type": ["string", "number"], "pattern": DECIMAL_ARGUMENT_PATTERN},
     "DurationField": {"type": "string", "format": "duration"},
 }
 MAX_JSON_DEPTH = 30  # MariaDB stores at most one level of JSON more.

@@ -100,12 +100,12 @@ def of_nothing_known(self, row, request) -> server:  # noqa: F821
     ("method", "words"),
     [
         (unannotated, "'label' has no return annotation"),
-        (without_request, "'label' takes (self, row, request)"),
-        (swapped, "'label' takes (self, row, request): write 'row' before 'request'"),
-        (annotated, "'label' takes (self, row, request): write 'b' before 'a'"),
+        (without_request, "'label' must accept (self, row, request)"),
+        (swapped, "'label' must accept (self, row, request): write 'row' before 'request'"),
+        (annotated, "'label' must accept (self, row, request): write 'b' before 'a'"),
         (asynchronous, "'label' is asynchronous"),
-        (of_rows, "'label' returns rows"),
-        (of_nothing_known, "'label': no schema can be made of its annotation"),
+        (of_rows, "'label' returns model instances"),
+        (of_nothing_known, "'label': its annotation has no JSON Schema"),
     ],
 )
 def test_method_that_cannot_be_shown_is_refused_by_name(server, method, words):
@@ -142,7 +142,7 @@ def test_value_that_does_not_fit_the_annotation_does_not_leave(
         connect(alice, server=server).request(
             "resources/read", uri=f"model://shop/invoice/{invoice.pk}"
         )
-    assert "Odd.due gave Decimal('1') (Decimal), where its annotation says str" in caplog.text
+    assert "Odd.due returned Decimal('1') (Decimal). Its annotation is str" in caplog.text
     assert "ValidationError" not in caplog.text
 
 
