@@ -33,11 +33,15 @@ from .permissions import PUBLIC, Permission
 from .registry import PENDING, REGISTER, Registration, is_declaration
 
 if TYPE_CHECKING:
+    from django.db.models import Model
+    from django.forms import BaseForm
     from django.utils.functional import Promise
 
     from .catalog import Catalog
     from .content import Icon
     from .declaration import Declaration
+
+    Subject = type[Model] | type[BaseForm]  # what a class is registered with
 
 
 def address(server: Server) -> str:
@@ -55,6 +59,7 @@ def _url(path: str) -> str:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
+D = TypeVar("D", bound="Declaration")
 
 # What the package of the settings, or the folder of a project in a container, is often called.
 GENERIC_NAMES = frozenset((
@@ -187,6 +192,14 @@ class Server:
         self._record(Registration(kind, function, options))
         return function
 
+    @overload
+    def register(self, cls: type[D], /) -> type[D]: ...
+    @overload
+    def register(self, subject: Subject, cls: type[D], /) -> type[D]: ...
+    @overload
+    def register(self, *subjects: Subject) -> Callable[[type[D]], type[D]]: ...
+    @overload  # several models and their class, which no signature can tell apart
+    def register(self, first: Subject, second: Subject, /, *things: type[Any]) -> Any: ...
     def register(self, *things: Any) -> Any:
         """Expose classes: ``register(Model, Resource)``, ``@register(Model)`` or ``@register``.
 
