@@ -430,6 +430,8 @@ def check_urls(**kwargs: Any) -> Sequence[CheckMessage]:
 
 
 def _hidden_view(server: Server, place: str) -> Iterator[CheckMessage]:
+    from .declarations.server import default_server
+
     for path in (f"/{place}", f"/{place}/"):
         try:
             found = resolve(path)
@@ -438,8 +440,11 @@ def _hidden_view(server: Server, place: str) -> Iterator[CheckMessage]:
         # A route with parameters serves other paths as well: the project may mean only these.
         if not found.args and not found.kwargs:
             message = (
-                f"The view {found._func_path} at {path} is hidden by the server {server.name!r}."
+                f"The server {server.public_name!r} hides the view {found._func_path} at {path}."
             )
-            hint = f"Move the view, or the server: mcp.Server({server.name!r}, path=...)."
+            how = f"mcp.Server({server.name!r}, path=...)"
+            if server is default_server:
+                how = "mcp.server.path = ..."
+            hint = f"Move the view, or the server: {how}"
             yield Warning(message, hint=hint, id="django_mcp.W101")
             return

@@ -15,6 +15,7 @@ from django.test import override_settings
 from django.urls import path as route
 
 import django_mcp
+import django_mcp as mcp
 from django_mcp.auth.principal import LookupVerifier, TokenVerifier
 from django_mcp.checks import (
     check_declarations,
@@ -523,3 +524,12 @@ def test_view_at_the_path_of_a_server_is_a_warning(server, urls, found):
     assert all(
         "test_checks.page at /mcp-here/" in message.msg and message.hint for message in messages
     )
+
+
+def test_view_hidden_by_the_default_server_is_told_its_public_name(monkeypatch):
+    monkeypatch.setattr(mcp.server, "_public_name", "bookshop")
+    monkeypatch.setattr(mcp.server, "path", "mcp-here")
+    with override_settings(ROOT_URLCONF=urls_at_a_server):
+        (message,) = check_urls()
+    assert "'bookshop'" in message.msg
+    assert message.hint == "Move the view, or the server: mcp.server.path = ..."

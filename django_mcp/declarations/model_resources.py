@@ -189,7 +189,7 @@ class ModelResource(RowKeys):
 
     @property
     def _rule(self) -> str:
-        return " or ".join(self._to_view) if self._asks_django else super()._rule
+        return permissions.OR.join(self._to_view) if self._asks_django else super()._rule
 
     @property
     def _asks_django(self) -> bool:

@@ -214,3 +214,11 @@ def test_one_of_djangos_two_permissions_is_enough(alice, bob, things, server):
 def test_a_rule_that_is_asked_twice_is_told_once():
     assert both("mcp.AUTHENTICATED", "mcp.AUTHENTICATED") == "mcp.AUTHENTICATED"
     assert both("a.view_x", "a.add_x") == "a.view_x, and a.add_x"
+    assert both("a.view_x, and a.add_x", "a.add_x") == "a.view_x, and a.add_x"
+
+
+def test_a_rule_that_another_one_implies_is_left_out():
+    view = "a.view_x or a.change_x"
+    assert both(view, "a.change_x") == "a.change_x"
+    assert both(view, "a.add_x", "a.view_x") == "a.add_x, and a.view_x"
+    assert both(view, "a.delete_x") == "a.view_x or a.change_x, and a.delete_x"

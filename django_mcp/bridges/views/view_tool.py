@@ -226,7 +226,7 @@ class ViewResource(ViewDeclaration, Resource):
 
     @property
     def _read_by(self) -> str:
-        return f"the rest is for the view {self._route.name!r} to say, when it is read"
+        return f"the view {self._route.name!r} decides when it is read"
 
     def _values(self, variables: Mapping[str, str]) -> dict[str, Any]:
         return dict(variables)

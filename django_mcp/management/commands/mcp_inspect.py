@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import CommandError, CommandParser
+from django.template.defaultfilters import pluralize
 
 from .. import arguments
 from ..output import HelpfulCommand, near
@@ -119,8 +120,9 @@ class Command(HelpfulCommand):
             self._details([*_named(server, found, name, user)])
             return
         count = sum(map(len, found.values()))
-        told = f"{user} may use" if user else "whoever may use it, there is"
-        self.stdout.write(f"Of the server {server.public_name}, {told}: {count or 'nothing'}.")
+        who = f"{user} may use" if user else f"The server {server.public_name} has"
+        of = f" of the server {server.public_name}" if user else ""
+        self.stdout.write(f"{who} {count or 'no'} declaration{pluralize(count)}{of}.")
         for kind in KINDS:
             if found[kind]:
                 self._heading(kind.capitalize())

@@ -809,7 +809,7 @@ def test_that_a_view_decides_is_told(views, server, alice):
     views(resources=["billing:detail"])
     (found,) = right(server).templates.values()
     told = conditions(found, dict.fromkeys(found._template.names, "1"), asked(alice, server))
-    assert told[-1].reason == "the rest is for the view 'billing:detail' to say, when it is read"
+    assert told[-1].reason == "the view 'billing:detail' decides when it is read"
 
 
 class NumberForm(forms.ModelForm):
