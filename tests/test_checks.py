@@ -438,14 +438,14 @@ def emitted():
 
 
 def of_call(node: ast.Call) -> str | None:
-    """`Error(..., id="django_mcp.E001")`, `thing.error(message, 1, hint)`, `Problem` likewise."""
+    """`Error(..., id="django_mcp.E001")`, `thing._error(message, 1, hint)`, `Problem` likewise."""
     named = {keyword.arg: keyword.value for keyword in node.keywords}
     if isinstance(named.get("id"), ast.Constant):
         match = re.fullmatch(r"django_mcp\.([EWI]\d{3})", str(named["id"].value))
         return match and match[1]
     number = getattr(node.args[1], "value", None) if len(node.args) > 1 else None
     called = getattr(node.func, "attr", getattr(node.func, "id", ""))
-    is_error = called in ("error", "Problem")
+    is_error = called in ("_error", "Problem")
     return f"E{number:03}" if is_error and type(number) is int else None
 
 
@@ -471,7 +471,7 @@ def test_every_id_is_documented_with_what_to_do():
 
 
 def test_every_message_has_a_hint():
-    """Whoever calls `error` gives a message, a number and what to do."""
+    """Whoever calls `_error` gives a message, a number and what to do."""
     for _, place, node in emitted():
         assert "hint" in {keyword.arg for keyword in node.keywords} or len(node.args) > 2, place
 
@@ -480,9 +480,8 @@ def test_every_number_is_written_out():
     """Else the tests above would not see it."""
     for path in (PACKAGE / "declarations").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "error":
-                logged = ast.unparse(node.func).startswith("logger.")
-                assert logged or of_call(node), f"{path}:{node.lineno}"
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "_error":
+                assert of_call(node), f"{path}:{node.lineno}"
 
 
 @pytest.mark.django_db

@@ -590,12 +590,12 @@ def text_problems(thing: Declaration, arguments: Arguments) -> Iterator[CheckMes
     for name, parameter in arguments.parameters.items():
         one_key = parameter.binding is not None and not parameter.binding.many
         if not one_key and _is_structured(properties[name], definitions or {}):
-            words = f"The argument {name} of a {thing.kind} arrives as a string."
+            words = f"The argument {name} of a {thing._kind} arrives as a string."
             hint = "Use a plain type, a Literal, an enum or a registered model."
-            yield thing.error(words, 18, hint)
+            yield thing._error(words, 18, hint)
         if parameter.complete and (wrong := completer_problem(parameter.complete)):
             hint = "Annotated[str, mcp.Complete(function)], or a list of values."
-            yield thing.error(f"{name}: {wrong}", 17, hint)
+            yield thing._error(f"{name}: {wrong}", 17, hint)
 
 
 def _is_structured(prop: Mapping[str, Any], definitions: Mapping[str, Any]) -> bool:

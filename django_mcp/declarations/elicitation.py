@@ -87,7 +87,7 @@ class Elicit(Question):
     rows of registered models are offered to those who may see them.
     """
 
-    message: str
+    message: str | Promise
     schema: Any = None
     key: str | None = None
     default: Any = MISSING
@@ -136,7 +136,7 @@ class Elicit(Question):
                 raise ValueError(f"{self.url!r} {wrong}: nobody can be sent there.")
             return
         if found := elicitation_checks.secrets(
-            bool if self.schema is None else self.schema, self.message
+            bool if self.schema is None else self.schema, str(self.message)
         ):
             raise ValueError(f"A form must not ask for secrets ({', '.join(found)}): use url=.")
         elicitation_checks.warn_of_links(self.params())

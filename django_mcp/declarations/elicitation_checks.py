@@ -177,16 +177,16 @@ def _name(node: ast.expr) -> str:
 def question_problems(thing: Declaration) -> Iterator[CheckMessage]:
     """What is wrong with the forms that ``thing`` will ask its user to fill in."""
 
-    for form in FunctionSource(thing.function).forms():
+    for form in FunctionSource(thing._implementation).forms():
         if wrong := form_problem(form):
             hint = "Ask for plain values; for a secret by elicit(..., url=...)."
-            yield thing.error(wrong, 27, hint)
+            yield thing._error(wrong, 27, hint)
 
 
 def replay_problems(thing: Declaration) -> Iterator[CheckMessage]:
     """What an async tool does above a question, it does again for every answer."""
-    source = FunctionSource(thing.function)
-    if thing.is_async and source.does(ASKING) and not source.does(REMEMBERING):
+    source = FunctionSource(thing._implementation)
+    if thing._is_async and source.does(ASKING) and not source.does(REMEMBERING):
         yield Warning(
             "It is async, writes, and asks: what it does above a question is not rolled back.",
             hint="Ask first and act after, or act in request.aonce(); say read_only if it is.",

@@ -40,24 +40,24 @@ WHITELISTED = ("search_fields", "filter_fields", "ordering")
 def permission_problems(resource: ModelResource) -> Iterator[CheckMessage]:
     """What every declaration is checked for, and rows that everybody would see."""
     declared = resource.permission
-    if not resource.states_permission:
+    if not resource._states_permission:
         resource.permission = AUTHENTICATED  # for the common checks alone
     yield from resource._common_problems()
     resource.permission = declared
     if resource._asks_django:
         yield from resource._codename_problems(resource._to_view)
     if resource.shared:
-        yield resource.error("Rows are never shared.", 57, "Their queryset knows who asks.")
-    if declared in (AUTHENTICATED, PUBLIC) and not resource.overrides("get_queryset"):
+        yield resource._error("Rows are never shared.", 57, "Their queryset knows who asks.")
+    if declared in (AUTHENTICATED, PUBLIC) and not resource._overrides("get_queryset"):
         message = f"{declared!r} without get_queryset shows every row to everybody."
         hint = "Write get_queryset(self, request); to show every row, let it return .all()."
-        yield resource.error(message, 51, hint)
+        yield resource._error(message, 51, hint)
 
 
 def field_problems(resource: ModelResource) -> Iterator[CheckMessage]:
     """What is wrong with the whitelist, and with the address that is made of it."""
     if resource.fields is REQUIRED:
-        yield resource.error("fields is missing.", 50, "List every field a client may see.")
+        yield resource._error("fields is missing.", 50, "List every field a client may see.")
         return
     yield from chain(_lookup_problems(resource), _whitelist_problems(resource))
 
@@ -66,17 +66,17 @@ def operation_problems(resource: ModelResource) -> Iterator[CheckMessage]:
     """What is wrong with the operations, with who may do them, and with what they leave alone."""
     known = f"There are: {', '.join(MODEL_PERMISSIONS)}."
     if not _is_list_of(resource.operations, MODEL_PERMISSIONS):
-        yield resource.error(f"operations is {resource.operations!r}.", 135, f"A list. {known}")
+        yield resource._error(f"operations is {resource.operations!r}.", 135, f"A list. {known}")
     for operation, permission in resource.operation_permissions.items():
         if operation not in resource.operations:
             message = f"operation_permissions: {operation!r} is not in operations."
-            yield resource.error(message, 136, known)
+            yield resource._error(message, 136, known)
         elif wrong := _wrong_to_write(permission):
             hint = "Write a codename, a function, or mcp.AUTHENTICATED."
-            yield resource.error(f"operation_permissions: {wrong}", 137, hint)
+            yield resource._error(f"operation_permissions: {wrong}", 137, hint)
     if not _is_list_of(resource.readonly_fields, resource.fields):
         message = f"readonly_fields is {resource.readonly_fields!r}."
-        yield resource.error(message, 138, "A list of names that are in fields.")
+        yield resource._error(message, 138, "A list of names that are in fields.")
 
 
 def _is_list_of(names: Any, known: Any) -> bool:
@@ -90,15 +90,15 @@ def _wrong_to_write(permission: Any) -> str | None:
 
 
 def _lookup_problems(resource: ModelResource) -> Iterator[CheckMessage]:
-    uri, lookup = resource.uri, resource.lookup
-    if resource.template is None or len(resource.template.names) != 1:
-        yield resource.error(f"{uri!r} needs one variable.", 52, 'Such as "invoice://{number}".')
+    uri, lookup = resource.uri, resource._lookup
+    if resource._template is None or len(resource._template.names) != 1:
+        yield resource._error(f"{uri!r} needs one variable.", 52, 'Such as "invoice://{number}".')
     elif lookup != "pk" and not _is_unique(resource, lookup):
-        yield resource.error(f"{lookup} does not name one row.", 53, "Use a unique field.")
+        yield resource._error(f"{lookup} does not name one row.", 53, "Use a unique field.")
     elif wrong := key_problems(resource.model, lookup):
-        yield resource.error(wrong[0], 59, "Name rows by a number, a text or a UUID.")
+        yield resource._error(wrong[0], 59, "Name rows by a number, a text or a UUID.")
     elif lookup != "pk" and lookup not in resource.fields:
-        yield resource.error(f"{lookup} is not in fields.", 54, "A URI shows its value.")
+        yield resource._error(f"{lookup} is not in fields.", 54, "A URI shows its value.")
 
 
 def _is_unique(resource: ModelResource, name: str) -> bool:
@@ -115,26 +115,26 @@ def _whitelist_problems(resource: ModelResource) -> Iterator[CheckMessage]:
     """What cannot be shown, else what is not shown, else what cannot be in order or searched."""
     wrong = [*_shown_problems(resource)] or [*_unlisted_problems(resource)]
     yield from wrong
-    for part in () if wrong else (resource.keyset, resource.search):
+    for part in () if wrong else (resource._keyset, resource._search):
         for words in part.problems():
-            yield resource.error(words, 61, "Name columns that have an order, or texts to search.")
+            yield resource._error(words, 61, "Name columns that have an order, or texts to search.")
 
 
 def _shown_problems(resource: ModelResource) -> Iterator[CheckMessage]:
-    for words in resource.field_set.problems():
-        yield resource.error(
+    for words in resource._field_set.problems():
+        yield resource._error(
             words, 56, "Name fields, paths over foreign keys, properties or methods."
         )
 
 
 def _unlisted_problems(resource: ModelResource) -> Iterator[CheckMessage]:
     key = {"pk", getattr(resource.model._meta.pk, "name", "pk")}
-    allowed = {*resource.fields} | (key if resource.lookup == "pk" else set())  # the URI shows it
+    allowed = {*resource.fields} | (key if resource._lookup == "pk" else set())  # the URI shows it
     for option in WHITELISTED:
         for name in getattr(resource, option):
             if name.removeprefix("-") not in allowed:
                 hint = "Whatever can be searched, filtered or ordered by can be learnt."
-                yield resource.error(f"{option}: {name!r} is not in fields.", 55, hint)
+                yield resource._error(f"{option}: {name!r} is not in fields.", 55, hint)
 
 
 MESSAGE = (
@@ -162,11 +162,11 @@ def _found(catalog: Catalog, resources: list[ModelResource]) -> set[ModelResourc
     while True:
         # Each round follows the keys that were found in the one before, until nothing is new.
         keys = {key for resource in found for key in _keys_shown(resource)}
-        more = {resource for resource in resources if _key(resource, resource.lookup) in keys}
+        more = {resource for resource in resources if _key(resource, resource._lookup) in keys}
         more |= {
-            tool.output.found
+            tool._output.found
             for tool in catalog.tools.values()
-            if isinstance(tool.output, RowOutput) and tool.output.found and _callable(tool, found)
+            if isinstance(tool._output, RowOutput) and tool._output.found and _callable(tool, found)
         }
         if more <= found:
             return found
@@ -175,7 +175,7 @@ def _found(catalog: Catalog, resources: list[ModelResource]) -> set[ModelResourc
 
 def _callable(tool: Tool, found: set[ModelResource]) -> bool:
     """Whether a client can name all rows that ``tool`` cannot be called without."""
-    needed = [one.binding for one in tool.arguments.parameters.values() if one.required]
+    needed = [one.binding for one in tool._arguments.parameters.values() if one.required]
     return all(binding is None or binding.resource in found for binding in needed)
 
 
@@ -185,8 +185,8 @@ def _is_listed(resource: ModelResource) -> bool:
 
 def _keys_shown(resource: ModelResource) -> Iterator[tuple[type[Model], str]]:
     """The keys that rows of ``resource`` show: their own, and those of rows they point to."""
-    yield _key(resource, resource.lookup)
-    for name, entry in resource.field_set.entries.items():
+    yield _key(resource, resource._lookup)
+    for name, entry in resource._field_set.entries.items():
         yield _key(resource, name)
         target: Any = entry.model if isinstance(entry, Related) and entry.path is None else None
         target = entry.points_to if isinstance(entry, Column) else target

@@ -167,7 +167,7 @@ FOR_AUTHENTICATED = Decision(
 
 def decide(thing: Declaration, request: Request) -> Decision:
     """Decide whether ``request``'s user may use ``thing`` with the scopes of their token."""
-    missing = thing.lacking(request)
+    missing = thing._missing_scopes(request)
     if not missing:
         return thing._decide(request)
     needed = grantable(thing, request.principal.auth)
@@ -197,7 +197,7 @@ def grantable(thing: Declaration, auth: Auth | None) -> tuple[str, ...]:
     """
     if auth is None or auth.application is None:
         return ()
-    return scopes.to_ask(auth.scopes, thing.scopes) or ()
+    return scopes.to_ask(auth.scopes, thing._scopes) or ()
 
 
 # Decisions of one rule.

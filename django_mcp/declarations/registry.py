@@ -8,10 +8,13 @@ applied is one of them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from django.core.checks import CheckMessage, Error
 from django.core.exceptions import ImproperlyConfigured
+
+from .attribute_checks import replaced_internals
 
 if TYPE_CHECKING:
     from .declaration import Declaration
@@ -53,12 +56,21 @@ class Registration:
         """What it declares; what cannot be is added to ``problems``."""
         if self.is_pending:
             return []
+        # Before anything is called: what the class replaces may be what is called first.
+        if replaced := [*self._replaced_internals()]:
+            problems += replaced
+            return []
         try:
             return self._made()
         except (TypeError, ImproperlyConfigured) as error:
             hint = "See the options of Server.tool, prompt, resource and register."
             problems.append(Error(str(error), hint=hint, obj=self, id="django_mcp.E003"))
             return []
+
+    def _replaced_internals(self) -> Iterator[CheckMessage]:
+        if self.kind == REGISTER and isinstance(self.thing, type):
+            for message, hint in replaced_internals(self.thing):
+                yield Error(message, hint=hint, obj=self.thing, id="django_mcp.E065")
 
     def _made(self) -> list[Declaration]:
         from .prompts import Prompt
@@ -68,9 +80,9 @@ class Registration:
         if self.kind == REGISTER:
             if not is_declaration(self.thing):
                 raise TypeError(f"{self} is no Tool, Resource, Prompt or ModelResource.")
-            return self.thing.made_for(self.subjects)  # type: ignore[no-any-return]
+            return self.thing._made_for(self.subjects)  # type: ignore[no-any-return]
         kinds: dict[str, type[Declaration]] = {"tool": Tool, "prompt": Prompt, "resource": Resource}
-        return [kinds[self.kind].of(self.thing, **self.options)]
+        return [kinds[self.kind]._from_function(self.thing, **self.options)]
 
     def problem(self) -> CheckMessage:
         """A decorator that decorates nothing."""
@@ -86,4 +98,4 @@ class Registration:
 
 def is_declaration(thing: Any) -> bool:
     """Whether ``thing`` is a class that can be registered."""
-    return hasattr(thing, "made_for")
+    return hasattr(thing, "_made_for")

@@ -167,7 +167,7 @@ def _visible_keys(
         return
     # In the database that the row is from: a replica may not have what this call has written.
     queryset = resource.get_queryset(request).using(using)
-    permits = resource.gate(request)
+    permits = resource._row_check(request)
     names = [field.attname for field in resource.model._meta.pk_fields]
     size = connections[queryset.db].features.max_query_params or len(saved)
     for start in range(0, len(saved), size):

@@ -49,9 +49,9 @@ def test_everything_with_the_rule_that_decides(explain, alice):
     )
     out = explain("--nobody")
     assert line(out, "refund") == "no refund nobody is signed in, and it is not mcp.PUBLIC"
-    catalog = mcp.server.catalog
+    catalog = mcp.server._catalog
     things = [catalog.tools, catalog.resources, catalog.templates, catalog.prompts]
-    public = sum(one.is_public for owned in things for one in owned.values())
+    public = sum(one._is_public for owned in things for one in owned.values())
     total = sum(map(len, things))
     assert out.startswith(f"nobody may use {public} of {total} declarations of the server tests.")
 

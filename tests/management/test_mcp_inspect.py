@@ -103,8 +103,8 @@ def test_definitions_are_those_of_the_lists(inspect, alice):
 def test_definitions_of_everything_say_what_is_asked_for(inspect, db):
     found = json.loads(inspect("--format", "json"))
     (refund,) = (one for one in found["tools"] if one["name"] == "refund")
-    tool = mcp.server.catalog.tools["refund"]
-    assert refund == tool.definition() | {"permission": "shop.change_invoice"}
+    tool = mcp.server._catalog.tools["refund"]
+    assert refund == tool._definition() | {"permission": "shop.change_invoice"}
     (invoice,) = (one for one in found["templates"] if one["name"] == "invoice")
     assert set(invoice["rowSchema"]["properties"]) >= {"number", "total", "overdue"}
 
@@ -118,7 +118,7 @@ def declared(server):
 
     def declare(permission="shop.view_customer", fields=("name",), **options):
         server._records.clear()
-        server.forget()
+        server._forget()
 
         @mcp.register(Customer, server=server)
         class Customers(mcp.ModelResource):

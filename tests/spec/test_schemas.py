@@ -310,7 +310,7 @@ def test_our_own_schemas_are_2020_12(connect, server, alice, revision):
     assert shown["inputSchema"]["properties"]["pair"]["prefixItems"]
     assert "$defs" in shown["inputSchema"]
     tools = [shown, *listed(connect(alice, revision=revision), "tools")]
-    assert len(tools) == 1 + len(default_server.catalog.tools)
+    assert len(tools) == 1 + len(default_server._catalog.tools)
     for one in tools:
         for schema in (one["inputSchema"], one.get("outputSchema", {})):
             assert schema.get("$schema", DRAFT) == DRAFT

@@ -153,9 +153,9 @@ def _named(server: Server, name: str) -> list[tuple[str, Declaration]]:
 def _at(request: Request, server: Server, uri: str) -> dict[str, Any]:
     from ...calls.visibility import visible
 
-    found = [_explain(one, variables, request) for one, variables in server.catalog.at(uri)]
+    found = [_explain(one, variables, request) for one, variables in server._catalog.at(uri)]
     if not found:
-        known = ", ".join([*server.catalog.resources, *server.catalog.templates]) or "none"
+        known = ", ".join([*server._catalog.resources, *server._catalog.templates]) or "none"
         raise CommandError(
             f"The server {server.public_name} has no resource at {uri}. There are: {known}."
         )
