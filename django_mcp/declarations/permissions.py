@@ -286,7 +286,7 @@ def method_of(thing: Any, name: str) -> str:
 
 def _but(user: Any, names: Sequence[str]) -> str:
     """What is odd about lacking permissions: somebody gives them, or nobody can."""
-    if given := [source for name in names for source in sources(user, name)]:
+    if given := dict.fromkeys(source for name in names for source in sources(user, name)):
         return f": has_perm() refuses, though {', '.join(given)}"
     unknown = [name for name in names if _is_djangos() and not _exists(name)]
     return f": there is no permission {' or '.join(unknown)}" if unknown else ""

@@ -168,8 +168,21 @@ def test_where_a_permission_is_from(people, server, settings):
     )
 
 
+def test_a_source_of_two_refused_permissions_is_told_once(bob, things, server, monkeypatch):
+    given = Permission.objects.filter(codename__in=["view_invoice", "change_invoice"])
+    Group.objects.create(name="Clerks").permissions.set(given)
+    bob.groups.add(Group.objects.get(name="Clerks"))
+    monkeypatch.setattr(User, "has_perm", lambda *arguments: False)
+    (invoices,) = server._catalog.models[Invoice]
+    assert decide(invoices, asked(bob, server)).reason == (
+        "lacks shop.view_invoice and shop.change_invoice: has_perm() refuses, though given to the"
+        " group Clerks"
+    )
+
+
 def test_a_user_without_djangos_permissions(server):
     class Plain:
+        pk = 1
         is_authenticated = is_active = True
 
         def has_perm(self, name):
