@@ -171,7 +171,7 @@ def test_bytes_are_base64():
     assert argument.change(None, row, b"hello") is UNCHANGED
     assert argument.change(None, row, b"bye") == b"bye"
     assert argument.change(None, Sample(), None) is UNCHANGED
-    with pytest.raises(ValueError, match="This is no base64"):
+    with pytest.raises(ValueError, match="This is not base64"):
         argument.read("hello!")
 
 
