@@ -462,7 +462,7 @@ def test_a_file(shop, connect, alice, invoice, settings, tmp_path):
         said = client.failure(
             "attach_paper", invoice="A-1", attachment={"name": name, "data": data}
         )
-        assert said == "attachment: The name of a file is no path."
+        assert said == "attachment: The name of a file must not be a path."
     client.call("attach_paper", invoice="A-1", attachment={"name": "a.txt", "data": data})
     assert [file.read_bytes() for file in tmp_path.rglob("*.txt")] == [b"hello"]
 
