@@ -615,12 +615,12 @@ def text_problems(thing: Declaration, arguments: Arguments) -> Iterator[CheckMes
     for name, parameter in arguments.parameters.items():
         one_key = parameter.binding is not None and not parameter.binding.many
         if not one_key and _is_structured(properties[name], definitions or {}):
-            message = f"The argument {name} of a {thing.kind} cannot be read from a string."
+            message = f"The argument {name} of a {thing._kind} cannot be read from a string."
             hint = "Use a plain type, a Literal, an enum or a registered model."
-            yield thing.error(message, 18, hint)
+            yield thing._error(message, 18, hint)
         if parameter.complete and (wrong := completer_problem(parameter.complete)):
             hint = "Write Annotated[str, mcp.Complete(function)], or mcp.Complete with a list."
-            yield thing.error(f"{name}: {wrong}", 17, hint)
+            yield thing._error(f"{name}: {wrong}", 17, hint)
 
 
 def _is_structured(prop: Mapping[str, Any], definitions: Mapping[str, Any]) -> bool:

@@ -118,7 +118,7 @@ def unknown_attributes(declaration: Declaration) -> Iterator[tuple[str, str]]:
     fields = getattr(declaration, "fields", None)
     # A method that is named in ``fields`` shows a value: it is used, whatever its name.
     shown = {*fields} if isinstance(fields, list | tuple) and all_text(fields) else set()
-    return unknown_names(cls, PublicClass(ours, declaration.kind, ours.options(), hooks), shown)
+    return unknown_names(cls, PublicClass(ours, declaration._kind, ours._options(), hooks), shown)
 
 
 def unknown_names(
@@ -156,6 +156,18 @@ def unknown_names(
         written.update(vars(one))
 
 
+def replaced_internals(cls: type) -> Iterator[tuple[str, str]]:
+    """Yield a message and a hint for each private attribute of ours that the project replaces."""
+    ours = [one for one in cls.__mro__ if is_ours(one)]
+    names = {name for one in ours for name in (*vars(one), *inspect.get_annotations(one))}
+    for one in cls.__mro__:
+        # A mixin after the base class replaces nothing, but its methods would find our attribute.
+        for name in vars(one) if one not in ours else ():
+            if name in names and name.startswith("_") and not name.startswith("__"):
+                message = f"{one.__qualname__}.{name} replaces an attribute of {ours[0].__name__}."
+                yield message, "It is for django_mcp alone. Give yours another name."
+
+
 def misnamed_in_verifier(cls: type) -> str | None:
     """Return what is wrong with the names in the class of a ``TokenVerifier``, or None.
 
@@ -180,7 +192,7 @@ def misnamed_in_verifier(cls: type) -> str | None:
 
 def require_method(declaration: Declaration) -> None:
     """Raise ``ImproperlyConfigured`` if the class lacks the method that does its work."""
-    cls, entry = type(declaration), declaration.entry
+    cls, entry = type(declaration), declaration._entry_method
     if declaration._function is not None or not _is_unwritten(cls, entry):
         return
     own = [name for one in cls.__mro__ if not is_ours(one) for name in vars(one)]
@@ -296,7 +308,7 @@ def checked_types(cls: type[Declaration]) -> dict[str, list[str]]:
             parts = str(annotation).split(" | ")
             if name not in CHECKED_ELSEWHERE and all(part in TYPES for part in parts):
                 found[name] = parts
-    return {name: parts for name, parts in found.items() if name in cls.options()}
+    return {name: parts for name, parts in found.items() if name in cls._options()}
 
 
 def wrong_types(declaration: Declaration) -> Iterator[tuple[str, str]]:

@@ -56,7 +56,7 @@ class KeyBinding:
         found = {}
         for lookup in dict.fromkeys(lookup for lookup, _ in named):
             keys = [key for by, key in named if by == lookup]
-            rows = self.resource.fetch(request, keys, write=write, lookup=lookup)
+            rows = self.resource._fetch(request, keys, write=write, lookup=lookup)
             found.update({(lookup, key): row for key, row in rows.items()})
         for one in named:
             if one not in found:
@@ -67,7 +67,7 @@ class KeyBinding:
         """Return the lookup and the key in ``value``, which is a key or a URI of the resource."""
         resource = self.resource
         try:
-            return resource.related_key(value) if self.relation else resource.named_key(value)
+            return resource._related_key(value) if self.relation else resource._named_key(value)
         except ValueError:
             raise missing(resource, value) from None
 
@@ -75,7 +75,7 @@ class KeyBinding:
 def missing(resource: ModelResource, key: Any, purpose: str = "") -> InvalidArguments:
     """Return the error for a row that does not exist and for one that this user may not see."""
     shown = key if isinstance(key, int) else repr(str(key)[:80])
-    return InvalidArguments(f"There is no {resource.verbose_name} {shown}{purpose}.")
+    return InvalidArguments(f"There is no {resource._verbose_name} {shown}{purpose}.")
 
 
 def bound(annotation: Any, find: Find, chosen: Any = None) -> tuple[Any, KeyBinding | None]:
@@ -86,7 +86,7 @@ def bound(annotation: Any, find: Find, chosen: Any = None) -> tuple[Any, KeyBind
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if is_model(annotation):
         resource = find(annotation, chosen)
-        schema = resource.key_schema()
+        schema = resource._key_schema()
         composite: Any = list[int | str]
         key = int | str | composite if "anyOf" in schema else int | str
         return Annotated[key, WithJsonSchema(schema)], KeyBinding(resource)

@@ -50,7 +50,7 @@ class Catalog:
     @cached_property
     def has_public(self) -> bool:
         """Whether anything is public."""
-        return any(thing.is_public for thing in self._things())
+        return any(thing._is_public for thing in self._things())
 
     @cached_property
     def is_public(self) -> bool:
@@ -68,7 +68,7 @@ class Catalog:
         return frozenset(
             kind
             for kind, owned in kinds.items()
-            if not all(thing.is_public for things in owned for thing in things.values())
+            if not all(thing._is_public for things in owned for thing in things.values())
         )
 
     def _things(self) -> Iterator[Declaration]:
@@ -92,14 +92,14 @@ class Catalog:
 
     def _resolve(self, thing: Declaration) -> list[CheckMessage]:
         try:
-            found = [*thing.attribute_problems()]
+            found = [*thing._attribute_problems()]
             if not any(message.id == WRONG_TYPE for message in found):
-                found += [*thing.resolve(self), *question_problems(thing)]
+                found += [*thing._resolve(self), *question_problems(thing)]
         except Exception as error:  # attributes of the project may have any value
             logger.error("%s could not be resolved", thing, exc_info=error)
             message = f"It cannot be resolved: {type(error).__name__}: {error}"
             hint = "See the traceback in the log. An attribute probably has a wrong type."
-            found = [thing.error(message, 7, hint)]
+            found = [thing._error(message, 7, hint)]
         if any(message.is_serious() for message in found):
             self._broken.add(thing)
         return found
@@ -110,7 +110,7 @@ class Catalog:
             return
         for owned, key in self._entries(thing):
             self._add_entry(owned, key, thing)
-        for derived in getattr(thing, "derived", tuple)():
+        for derived in getattr(thing, "_derived", tuple)():
             self._add(derived, self._resolve(derived))
 
     def _entries(self, thing: Declaration) -> Iterator[tuple[dict[str, Any], str]]:
@@ -119,12 +119,12 @@ class Catalog:
         elif isinstance(thing, Prompt):
             yield self.prompts, thing.name
         elif isinstance(thing, Resource):  # anything else only adds derived declarations
-            yield (self.templates if thing.is_template else self.resources), thing.uri
+            yield (self.templates if thing._is_template else self.resources), thing.uri
 
     def _add_entry(self, owned: dict[str, D], key: str, thing: D) -> None:
         first = owned.setdefault(key, thing)
         if first is not thing:
-            message = f"{key!r} is declared twice: by {first.origin()} and by {thing.origin()}."
+            message = f"{key!r} is declared twice: by {first._origin()} and by {thing._origin()}."
             hint = "Give one of them another name or URI."
             self.messages.append(Error(message, hint=hint, obj=thing, id="django_mcp.E001"))
 
@@ -176,6 +176,6 @@ class Catalog:
         if uri in self.resources:
             yield self.resources[uri], {}
         for resource in self.templates.values():
-            variables = resource.match(uri)
+            variables = resource._match(uri)
             if variables is not None:
                 yield resource, variables

@@ -52,7 +52,7 @@ def completer_of(parameter: Parameter) -> Completer | None:
     if parameter.complete is not None:
         return _by_function(parameter.complete)
     if parameter.binding is not None:
-        return parameter.binding.resource.complete
+        return parameter.binding.resource._complete
     choices = choices_of(parameter.annotation)
     return _by_choices(choices) if choices else None
 

@@ -7,11 +7,16 @@ methods of the same names.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from .server import Server, default_server
 
+if TYPE_CHECKING:
+    from .declaration import Declaration
+    from .server import Subject
+
 F = TypeVar("F", bound=Callable[..., Any])
+D = TypeVar("D", bound="Declaration")
 
 
 @overload
@@ -43,6 +48,16 @@ def resource(uri: str, /, *, server: Server | None = None, **options: Any) -> Ca
     return (server or default_server).resource(uri, **options)
 
 
+@overload
+def register(cls: type[D], /, *, server: Server | None = None) -> type[D]: ...
+@overload
+def register(subject: Subject, cls: type[D], /, *, server: Server | None = None) -> type[D]: ...
+@overload
+def register(*subjects: Subject, server: Server | None = None) -> Callable[[type[D]], type[D]]: ...
+@overload
+def register(
+    first: Subject, second: Subject, /, *things: type[Any], server: Server | None = None
+) -> Any: ...
 def register(*things: Any, server: Server | None = None) -> Any:
     """Expose classes.
 

@@ -94,7 +94,7 @@ class Elicit(Question):
     the user may see.
     """
 
-    message: str
+    message: str | Promise
     schema: Any = None
     key: str | None = None
     default: Any = MISSING
@@ -143,7 +143,7 @@ class Elicit(Question):
                 raise ValueError(f"The URL {self.url!r} of a question {wrong}.")
             return
         if found := elicitation_checks.secrets(
-            bool if self.schema is None else self.schema, self.message
+            bool if self.schema is None else self.schema, str(self.message)
         ):
             raise ValueError(f"A form must not ask for secrets ({', '.join(found)}). Use url=.")
         elicitation_checks.warn_of_links(self.params())

@@ -178,10 +178,10 @@ def _name(node: ast.expr) -> str:
 def question_problems(thing: Declaration) -> Iterator[CheckMessage]:
     """Yield what is wrong with the forms that ``thing`` asks for."""
 
-    for form in FunctionSource(thing.function).forms():
+    for form in FunctionSource(thing._implementation).forms():
         if wrong := form_problem(form):
             hint = "Ask for plain values. Ask for secrets with elicit(..., url=...)."
-            yield thing.error(wrong, 27, hint)
+            yield thing._error(wrong, 27, hint)
 
 
 def replay_problems(thing: Declaration) -> Iterator[CheckMessage]:
@@ -189,8 +189,8 @@ def replay_problems(thing: Declaration) -> Iterator[CheckMessage]:
 
     Each answer runs it again from the start. Its writes before the question are not rolled back.
     """
-    source = FunctionSource(thing.function)
-    if thing.is_async and source.does(ASKING) and not source.does(REMEMBERING):
+    source = FunctionSource(thing._implementation)
+    if thing._is_async and source.does(ASKING) and not source.does(REMEMBERING):
         yield Warning(
             "It is asynchronous and asks the client. What it writes before a question is not "
             "rolled back, and happens again after the answer.",

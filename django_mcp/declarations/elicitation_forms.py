@@ -55,22 +55,24 @@ def narrow(form: forms.BaseForm, request: Request) -> None:
 
 
 def _visible_rows(offered: QuerySet[Any], request: Request) -> QuerySet[Any]:
-    exposing = request.server.catalog.models.get(offered.model)
+    exposing = request.server._catalog.models.get(offered.model)
     if exposing is None:
         return offered
-    admitted = [resource for resource in exposing if resource.admits(request)]
+    admitted = [resource for resource in exposing if resource._is_allowed(request)]
     visible = Q(pk__in=[])
     for resource in admitted:
         visible |= Q(pk__in=resource.get_queryset(request).values("pk"))
     rows = offered.filter(visible)
-    if all(resource.gate(request) is None for resource in admitted):
+    if all(resource._row_check(request) is None for resource in admitted):
         return rows
     return offered.filter(pk__in=_permitted(rows, admitted, request))
 
 
 def _permitted(rows: QuerySet[Any], admitted: list[ModelResource], request: Request) -> list[Any]:
     """Return the keys of rows on which the user has object permission, up to the limit."""
-    allowed = (row.pk for row in rows if any(one.permits(request, row, "view") for one in admitted))
+    allowed = (
+        row.pk for row in rows if any(one._permits(request, row, "view") for one in admitted)
+    )
     return list(islice(allowed, MAX_CHOICE_ROWS + 1))
 
 

@@ -37,7 +37,7 @@ WHITELISTED = ("search_fields", "filter_fields", "ordering")
 def permission_problems(resource: ModelResource) -> Iterator[CheckMessage]:
     """Yield the problems of every declaration, and rows that would be visible to everybody."""
     declared = resource.permission
-    if not resource.states_permission:
+    if not resource._states_permission:
         # Unset means Django's "view" permission. The common checks need a permission of the
         # ordinary kind, so this one is set while they run.
         resource.permission = AUTHENTICATED
@@ -47,18 +47,18 @@ def permission_problems(resource: ModelResource) -> Iterator[CheckMessage]:
         yield from resource._codename_problems(resource._to_view)
     if resource.shared:
         message = "shared has no effect on rows, because their queryset depends on the user."
-        yield resource.error(message, 57, "Remove shared.")
-    if declared in (AUTHENTICATED, PUBLIC) and not resource.overrides("get_queryset"):
+        yield resource._error(message, 57, "Remove shared.")
+    if declared in (AUTHENTICATED, PUBLIC) and not resource._overrides("get_queryset"):
         message = f"{declared!r} without get_queryset shows every row to everybody."
         hint = "Write get_queryset(self, request). To show every row, let it return .all()."
-        yield resource.error(message, 51, hint)
+        yield resource._error(message, 51, hint)
 
 
 def field_problems(resource: ModelResource) -> Iterator[CheckMessage]:
     """Yield what is wrong with the whitelist and with the URI."""
     if resource.fields is REQUIRED:
         hint = "List every field that a client may see."
-        yield resource.error("fields is missing.", 50, hint)
+        yield resource._error("fields is missing.", 50, hint)
         return
     yield from chain(_lookup_problems(resource), _whitelist_problems(resource))
 
@@ -68,17 +68,17 @@ def operation_problems(resource: ModelResource) -> Iterator[CheckMessage]:
     known = f"The operations are: {', '.join(MODEL_PERMISSIONS)}."
     if not _is_list_of(resource.operations, MODEL_PERMISSIONS):
         hint = f"Write a list. {known}"
-        yield resource.error(f"operations is {resource.operations!r}.", 135, hint)
+        yield resource._error(f"operations is {resource.operations!r}.", 135, hint)
     for operation, permission in resource.operation_permissions.items():
         if operation not in resource.operations:
             message = f"operation_permissions: {operation!r} is not in operations."
-            yield resource.error(message, 136, known)
+            yield resource._error(message, 136, known)
         elif wrong := _operation_permission_problem(permission):
             hint = "Write a codename, a function, or mcp.AUTHENTICATED."
-            yield resource.error(f"operation_permissions: {wrong}", 137, hint)
+            yield resource._error(f"operation_permissions: {wrong}", 137, hint)
     if not _is_list_of(resource.readonly_fields, resource.fields):
         message = f"readonly_fields is {resource.readonly_fields!r}."
-        yield resource.error(message, 138, "Write a list of names that are in fields.")
+        yield resource._error(message, 138, "Write a list of names that are in fields.")
 
 
 def _is_list_of(names: Any, known: Any) -> bool:
@@ -92,18 +92,18 @@ def _operation_permission_problem(permission: Any) -> str | None:
 
 
 def _lookup_problems(resource: ModelResource) -> Iterator[CheckMessage]:
-    uri, lookup = resource.uri, resource.lookup
-    if resource.template is None or len(resource.template.names) != 1:
+    uri, lookup = resource.uri, resource._lookup
+    if resource._template is None or len(resource._template.names) != 1:
         hint = 'Write a URI such as "invoice://{number}".'
-        yield resource.error(f"{uri!r} must have exactly one variable.", 52, hint)
+        yield resource._error(f"{uri!r} must have exactly one variable.", 52, hint)
     elif lookup != "pk" and not _is_unique(resource, lookup):
         message = f"The variable {lookup} of the URI does not identify one row."
-        yield resource.error(message, 53, "Use a unique field that is not nullable.")
+        yield resource._error(message, 53, "Use a unique field that is not nullable.")
     elif wrong := key_problems(resource.model, lookup):
-        yield resource.error(wrong[0], 59, "Identify rows by a number, a string or a UUID.")
+        yield resource._error(wrong[0], 59, "Identify rows by a number, a string or a UUID.")
     elif lookup != "pk" and lookup not in resource.fields:
         message = f"The variable {lookup} of the URI is not in fields."
-        yield resource.error(message, 54, "Add it: the URI shows its value to clients.")
+        yield resource._error(message, 54, "Add it: the URI shows its value to clients.")
 
 
 def _is_unique(resource: ModelResource, name: str) -> bool:
@@ -120,28 +120,28 @@ def _whitelist_problems(resource: ModelResource) -> Iterator[CheckMessage]:
     """Yield problems of the whitelist, and if there are none, those of ordering and search."""
     wrong = [*_shown_problems(resource)] or [*_unlisted_problems(resource)]
     yield from wrong
-    for part in () if wrong else (resource.keyset, resource.search):
+    for part in () if wrong else (resource._keyset, resource._search):
         for message in part.problems():
             hint = "Name columns that have an order, or text columns to search."
-            yield resource.error(message, 61, hint)
+            yield resource._error(message, 61, hint)
 
 
 def _shown_problems(resource: ModelResource) -> Iterator[CheckMessage]:
-    for message in resource.field_set.problems():
+    for message in resource._field_set.problems():
         hint = "Name fields, paths over foreign keys, properties or methods."
-        yield resource.error(message, 56, hint)
+        yield resource._error(message, 56, hint)
 
 
 def _unlisted_problems(resource: ModelResource) -> Iterator[CheckMessage]:
     key = {"pk", getattr(resource.model._meta.pk, "name", "pk")}
-    allowed = {*resource.fields} | (key if resource.lookup == "pk" else set())  # the URI shows it
+    allowed = {*resource.fields} | (key if resource._lookup == "pk" else set())  # the URI shows it
     for option in WHITELISTED:
         for name in getattr(resource, option):
             if name.removeprefix("-") not in allowed:
                 hint = (
                     "Add it. By searching, filtering or ordering, clients can find out its values."
                 )
-                yield resource.error(f"{option}: {name!r} is not in fields.", 55, hint)
+                yield resource._error(f"{option}: {name!r} is not in fields.", 55, hint)
 
 
 MESSAGE = (
@@ -169,12 +169,12 @@ def _findable(catalog: Catalog, resources: list[ModelResource]) -> set[ModelReso
     while True:
         # Each round follows the keys that the previous one found, until nothing is added.
         keys = {key for resource in found for key in _keys_shown(resource)}
-        more = {resource for resource in resources if _key(resource, resource.lookup) in keys}
+        more = {resource for resource in resources if _key(resource, resource._lookup) in keys}
         more |= {
-            tool.output.found
+            tool._output.found
             for tool in catalog.tools.values()
-            if isinstance(tool.output, RowOutput)
-            and tool.output.found
+            if isinstance(tool._output, RowOutput)
+            and tool._output.found
             and _is_callable(tool, found)
         }
         if more <= found:
@@ -184,7 +184,7 @@ def _findable(catalog: Catalog, resources: list[ModelResource]) -> set[ModelReso
 
 def _is_callable(tool: Tool, found: set[ModelResource]) -> bool:
     """Whether a client can find a key for every required argument of ``tool``."""
-    needed = [one.binding for one in tool.arguments.parameters.values() if one.required]
+    needed = [one.binding for one in tool._arguments.parameters.values() if one.required]
     return all(binding is None or binding.resource in found for binding in needed)
 
 
@@ -194,8 +194,8 @@ def _is_listed(resource: ModelResource) -> bool:
 
 def _keys_shown(resource: ModelResource) -> Iterator[tuple[type[Model], str]]:
     """Yield the keys that rows of ``resource`` show: their own, and those of related rows."""
-    yield _key(resource, resource.lookup)
-    for name, entry in resource.field_set.entries.items():
+    yield _key(resource, resource._lookup)
+    for name, entry in resource._field_set.entries.items():
         yield _key(resource, name)
         target: Any = entry.model if isinstance(entry, Related) and entry.path is None else None
         target = entry.points_to if isinstance(entry, Column) else target

@@ -89,7 +89,7 @@ class TypedOutput(Output):
     def structured(self, value: Any, request: Request) -> Any:
         if type(value) is self._plain:
             return value
-        collector = RowCollector(request.server.catalog, self._paths)
+        collector = RowCollector(request.server._catalog, self._paths)
         try:
             value = collector.collect(value)
         except (ValueError, TypeError, RecursionError) as error:
@@ -171,7 +171,7 @@ class RowOutput(Output):
         self._written = written
         if written:
             return
-        row = resource.row_schema()
+        row = resource._row_schema()
         one = {"anyOf": [row, {"type": "null"}]} if optional else row
         self.schema = {"type": "array", "items": row} if many else one
 
@@ -189,9 +189,9 @@ class RowOutput(Output):
             value, checked = value.rows, True
         if value is None and self._optional:
             return None
-        found = list(self._resource.rows(value)) if self._many else [value]
+        found = list(self._resource._rows(value)) if self._many else [value]
         rows = self._checked(found, request, checked=checked)
-        shown = [self._resource.row_values(row, request) for row in rows]
+        shown = [self._resource._row_values(row, request) for row in rows]
         return shown if self._many else shown[0]
 
     def _checked(self, found: list[Any], request: Request, *, checked: bool) -> list[Any]:
@@ -282,11 +282,11 @@ def _row(value: Any, request: Request, rows: ReturnedRows | None) -> Any:
         return to_jsonable_python(value.rows, fallback=lambda one: _row(one, request, None))
     if isinstance(value, models.Model):
         value = _unwrapped(value)
-        resource = request.server.catalog.resource_of(type(value))
+        resource = request.server._catalog.resource_of(type(value))
         return _written([value], resource, request, rows)[0]
     if isinstance(value, models.QuerySet) and issubclass(value._iterable_class, ModelIterable):
-        resource = request.server.catalog.resource_of(value.model)
-        return _written(resource.rows(value), resource, request, rows)
+        resource = request.server._catalog.resource_of(value.model)
+        return _written(resource._rows(value), resource, request, rows)
     if isinstance(value, Page):
         return value.object_list
     if isinstance(value, models.query.RawQuerySet):
@@ -320,5 +320,5 @@ def _written(
     for instance in instances:
         if rows is not None:
             rows.add(resource, instance)
-        shown.append(resource.row_values(instance, request))
+        shown.append(resource._row_values(instance, request))
     return shown

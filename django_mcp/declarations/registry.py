@@ -6,10 +6,13 @@ later and reported by system checks. One of them is a decorator that was called 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from django.core.checks import CheckMessage, Error
 from django.core.exceptions import ImproperlyConfigured
+
+from .attribute_checks import replaced_internals
 
 if TYPE_CHECKING:
     from .declaration import Declaration
@@ -51,12 +54,21 @@ class Registration:
         """Return the declarations. Add an error to ``problems`` if they cannot be made."""
         if self.is_pending:
             return []
+        # Before anything is called: what the class replaces may be what is called first.
+        if replaced := [*self._replaced_internals()]:
+            problems += replaced
+            return []
         try:
             return self._made()
         except (TypeError, ImproperlyConfigured) as error:
             hint = "See the options of Server.tool, prompt, resource and register."
             problems.append(Error(str(error), hint=hint, obj=self, id="django_mcp.E003"))
             return []
+
+    def _replaced_internals(self) -> Iterator[CheckMessage]:
+        if self.kind == REGISTER and isinstance(self.thing, type):
+            for message, hint in replaced_internals(self.thing):
+                yield Error(message, hint=hint, obj=self.thing, id="django_mcp.E065")
 
     def _made(self) -> list[Declaration]:
         from .prompts import Prompt
@@ -66,9 +78,9 @@ class Registration:
         if self.kind == REGISTER:
             if not is_declaration(self.thing):
                 raise TypeError(f"{self} is not a Tool, Resource, Prompt or ModelResource.")
-            return self.thing.made_for(self.subjects)  # type: ignore[no-any-return]
+            return self.thing._made_for(self.subjects)  # type: ignore[no-any-return]
         kinds: dict[str, type[Declaration]] = {"tool": Tool, "prompt": Prompt, "resource": Resource}
-        return [kinds[self.kind].of(self.thing, **self.options)]
+        return [kinds[self.kind]._from_function(self.thing, **self.options)]
 
     def problem(self) -> CheckMessage:
         """Return the error for a decorator that was never applied."""
@@ -84,4 +96,4 @@ class Registration:
 
 def is_declaration(thing: Any) -> bool:
     """Whether ``thing`` is a class that can be registered."""
-    return hasattr(thing, "made_for")
+    return hasattr(thing, "_made_for")

@@ -172,7 +172,7 @@ def _visible_keys(
         return
     # Query the database of the row. A replica may not have what this call has just written.
     queryset = resource.get_queryset(request).using(using)
-    permits = resource.gate(request)
+    permits = resource._row_check(request)
     names = [field.attname for field in resource.model._meta.pk_fields]
     size = connections[queryset.db].features.max_query_params or len(saved)
     for start in range(0, len(saved), size):

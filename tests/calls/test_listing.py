@@ -99,7 +99,7 @@ def test_what_is_there_no_more_is_passed_over(connect, server, small_pages):
         declare(server, "tools", f"tool{number}")
     client = connect(server=server)
     cursor = client.request("tools/list")["nextCursor"]
-    del server.catalog.tools["tool1"]  # as after a deployment
+    del server._catalog.tools["tool1"]  # as after a deployment
     page = client.request("tools/list", cursor=cursor)
     assert names(page["tools"]) == ["tool3", "tool4"]
 
@@ -109,9 +109,9 @@ def test_where_all_is_gone_the_list_ends(connect, server, small_pages):
         declare(server, "tools", f"tool{number}")
     client = connect(server=server)
     cursor = client.request("tools/list")["nextCursor"]
-    kept = server.catalog.tools.pop("tool0")
-    server.catalog.tools.clear()
-    server.catalog.tools["tool0"] = kept
+    kept = server._catalog.tools.pop("tool0")
+    server._catalog.tools.clear()
+    server._catalog.tools["tool0"] = kept
     page = client.request("tools/list", cursor=cursor)
     assert page["tools"] == [] and "nextCursor" not in page
 

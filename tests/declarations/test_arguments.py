@@ -196,7 +196,7 @@ def test_a_class_describes_the_arguments_of_its_method(server):
             """
             return "x"
 
-    properties = right(server).tools["do"].arguments.schema["properties"]
+    properties = right(server).tools["do"]._arguments.schema["properties"]
     assert properties["a"]["description"] == "One."
     assert properties["b"]["description"] == "Of the method."
 
@@ -690,15 +690,15 @@ def pay(request, how, iban=None) -> str:
 def test_a_handwritten_schema_is_published_verbatim_and_enforced(server):
     server.tool(input_schema=WRITTEN)(pay)
     tool = right(server).tools["pay"]
-    assert tool.definition()["inputSchema"] == WRITTEN
-    assert tool.arguments.read({"how": "card"}) == {"how": "card"}
-    assert refusal(tool.arguments, {"how": "bank"}) == "'iban' is a required property."
-    assert refusal(tool.arguments, {"how": "cash"}).startswith("how: 'cash' is not one of")
+    assert tool._definition()["inputSchema"] == WRITTEN
+    assert tool._arguments.read({"how": "card"}) == {"how": "card"}
+    assert refusal(tool._arguments, {"how": "bank"}) == "'iban' is a required property."
+    assert refusal(tool._arguments, {"how": "cash"}).startswith("how: 'cash' is not one of")
 
 
 def test_unknown_arguments_are_refused_though_the_schema_lets_them_through(server):
     server.tool(input_schema=WRITTEN)(pay)
-    arguments = right(server).tools["pay"].arguments
+    arguments = right(server).tools["pay"]._arguments
     said = refusal(arguments, {"how": "card", "who": 1})
     assert said == "who: unknown argument. The arguments are: how, iban."
     assert len(refusal(arguments, {"how": "card", "k" * 9999: 1})) < 300
@@ -709,7 +709,7 @@ def test_a_function_may_take_whatever_the_schema_lets_through(server):
     def anything(request, **given) -> str:
         return str(given)
 
-    arguments = right(server).tools["anything"].arguments
+    arguments = right(server).tools["anything"]._arguments
     assert arguments.read({"x-a": 1, "b": "c"}) == {"x-a": 1, "b": "c"}
     assert refusal(arguments, {"x-a": "1"}) == "x-a: '1' is not of type 'integer'."
 
@@ -772,7 +772,7 @@ def test_only_what_was_given_is_bound(server, alice, invoice):
     def ask(request, customer: Customer, company: Company | None = None, name: str = "") -> str:
         return "x"
 
-    arguments = right(server).tools["ask"].arguments
+    arguments = right(server).tools["ask"]._arguments
     assert arguments.binds
     request = asked(alice, server)
     values = arguments.read({"customer": invoice.customer_id, "name": "A"})
@@ -796,5 +796,5 @@ def test_a_bound_argument_is_described_by_its_docstring_and_by_its_key(server, a
         """
         return "paid"
 
-    shown = server.ready().tools["pay"].definition()["inputSchema"]["properties"]["invoice"]
+    shown = server.ready().tools["pay"]._definition()["inputSchema"]["properties"]["invoice"]
     assert shown["description"] == "The one to pay. Key or URI of the invoice."

@@ -33,7 +33,7 @@ def test_an_argument_is_marked(server):
     ) -> str:
         return region
 
-    properties = right(server).tools["ask"].arguments.schema["properties"]
+    properties = right(server).tools["ask"]._arguments.schema["properties"]
     assert properties["region"] == REGION
     assert properties["size"] == {
         "type": "integer", "minimum": 1, "maximum": SAFE_INTEGER, "default": 1,
@@ -45,7 +45,7 @@ def test_an_argument_is_marked(server):
 def test_headers_by_their_paths(server):
     written = schema(region=REGION, place=nested(city={"type": "string", "x-mcp-header": "City"}))
     server.tool(input_schema=written)(function)
-    arguments = right(server).tools["function"].arguments
+    arguments = right(server).tools["function"]._arguments
     assert arguments.headers == {("region",): "Region", ("place", "city"): "City"}
 
 
@@ -69,7 +69,7 @@ def test_key_of_a_row_is_mirrored_as_text(server, alice):
     def visit(request, customer: Annotated[Customer, mcp.Header("Customer")]) -> str:
         return "done"
 
-    arguments = right(server).tools["visit"].arguments
+    arguments = right(server).tools["visit"]._arguments
     prop = arguments.schema["properties"]["customer"]
     assert prop["type"] == "string" and prop["x-mcp-header"] == "Customer"
     assert arguments.read({"customer": "5"}) == {"customer": "5"}
@@ -80,7 +80,7 @@ def test_integers_are_those_every_client_can_read(server):
     def ask(request, size: Annotated[int, mcp.Header("Size")]) -> str:
         return str(size)
 
-    arguments = right(server).tools["ask"].arguments
+    arguments = right(server).tools["ask"]._arguments
     assert arguments.read({"size": SAFE_INTEGER}) == {"size": SAFE_INTEGER}
     with pytest.raises(InvalidArguments, match=f"size: must be an integer from -{SAFE_INTEGER}"):
         arguments.read({"size": SAFE_INTEGER + 1})
@@ -89,7 +89,7 @@ def test_integers_are_those_every_client_can_read(server):
 def test_integers_of_a_handwritten_schema_too(server):
     size = {"type": "integer", "x-mcp-header": "Size"}
     server.tool(input_schema=schema(of=nested(size=size)))(function)
-    arguments = right(server).tools["function"].arguments
+    arguments = right(server).tools["function"]._arguments
     with pytest.raises(InvalidArguments, match=r"of\.size"):
         arguments.read({"of": {"size": -(SAFE_INTEGER + 1)}})
     assert arguments.read({"of": {}}) == {"of": {}}
@@ -172,7 +172,7 @@ def test_every_rule_is_a_check(server):
     def fifth(request, region: Annotated[Literal["eu", "us"], mcp.Header("Region")]) -> str:
         return region
 
-    assert ids(server) == ["E023"] * 4 and list(server.catalog.tools) == ["fifth"]
+    assert ids(server) == ["E023"] * 4 and list(server._catalog.tools) == ["fifth"]
 
 
 def test_a_check_says_what_to_do(server):

@@ -626,9 +626,9 @@ def test_rule_names_a_permission_once_where_row_and_tool_need_the_same(server):
         permission = "shop.change_invoice"
         exclude = ["company", "customer", "tags"]
 
-    tool = server.catalog.tools.get("edit_invoice")
+    tool = server._catalog.tools.get("edit_invoice")
     assert [str(message) for message in server.check() if message.is_serious()] == []
-    assert tool.rule == "shop.change_invoice"
+    assert tool._rule == "shop.change_invoice"
 
 
 def test_reasons_and_rules(create, edit, alice, clerk, bob):
@@ -636,9 +636,9 @@ def test_reasons_and_rules(create, edit, alice, clerk, bob):
 
     for name, verb in (("create_invoice", "add"), ("edit_invoice", "change")):
         tool = right(create).tools[name]
-        assert tool.rule.endswith(f"shop.{verb}_invoice") and not tool.is_public
+        assert tool._rule.endswith(f"shop.{verb}_invoice") and not tool._is_public
         for user in (None, alice, clerk, bob):
             request = asked(user, create)
-            assert decide(tool, request).allowed == tool.admits(request)
+            assert decide(tool, request).allowed == tool._is_allowed(request)
         # Of two rules that allow it, the one of the operation says more.
         assert f"shop.{verb}_invoice" in decide(tool, asked(clerk, create)).reason

@@ -220,11 +220,11 @@ def test_a_row_that_is_not_saved_leaves_no_file(bills, media, server, invoice):
     invoice.attachment.save("kept.txt", ContentFile(b"kept"))
     file = {"name": "a.txt", "data": TEXT}
 
-    class Refused(type(server.catalog.models[Invoice][0])):
-        def permits(self, request, row, *operations):
+    class Refused(type(server._catalog.models[Invoice][0])):
+        def _permits(self, request, row, *operations):
             return row.attachment.name.endswith("kept.txt")
 
-    server.catalog.models[Invoice][0].__class__ = Refused
+    server._catalog.models[Invoice][0].__class__ = Refused
     words = bills.failure("update_invoice", invoice=invoice.pk, attachment=file)
     assert words == "You may not change the invoice like this."
     assert [path.name for path in media.rglob("*.txt")] == ["kept.txt"]
@@ -238,7 +238,7 @@ def test_a_row_that_is_not_saved_leaves_no_file(bills, media, server, invoice):
 
 def test_what_a_row_shows_it_takes(bills, invoice, server):
     """A client that sends back what it was shown changes nothing."""
-    schema = server.catalog.tools["update_invoice"].arguments.schema
+    schema = server._catalog.tools["update_invoice"]._arguments.schema
     row = json.loads(bills.text("update_invoice", invoice=invoice.pk))
     same = {name: row[name] for name in schema["properties"] if name in row}
     given = {"invoice": row["_uri"]} | {name: same[name] for name in same if name != "attachment"}
