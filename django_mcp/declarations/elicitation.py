@@ -41,7 +41,6 @@ class Question:
 
     method: str
     key: str | None = None
-    default: Any = MISSING
     timeout: float | None = None  # seconds; None: QUESTION_TIMEOUT
 
     def params(self) -> dict[str, Any]:
@@ -218,7 +217,6 @@ class Sample(Question):
     tools: Sequence[Mapping[str, Any]] | None = None
     tool_choice: str | None = None
     key: str | None = None
-    default: Any = MISSING
     timeout: float | None = None
     method = "sampling/createMessage"
 
@@ -268,7 +266,6 @@ class Roots(Question):
     """Ask which folders the client works in."""
 
     key: str | None = None
-    default: Any = MISSING
     timeout: float | None = None
     method = "roots/list"
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+from functools import partial
 
 import pytest
 from django.utils.translation import gettext_lazy
@@ -189,6 +190,12 @@ def test_who_does_not_answer(action):
     assert declined.value.action == action
     for default in (None, False, 5):
         assert mcp.Elicit("Sure?", default=default).read({"action": action}) is default
+
+
+def test_only_what_a_user_may_decline_takes_a_default():
+    for ask in (partial(mcp.Sample, "Hello"), mcp.Roots):
+        with pytest.raises(TypeError, match="default"):
+            ask(default=None)
 
 
 @pytest.mark.parametrize(
