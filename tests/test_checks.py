@@ -91,7 +91,7 @@ def found(given) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("Missing", "verify is not written. Did you mean 'verify' by 'verfy'?"),
+        ("Missing", "It has no method 'verify'. Did you mean 'verify' by 'verfy'?"),
         ("Misnamed", "Misnamed.standings of a token verifier. Did you mean 'standing'?"),
         ("MisnamedValue", "MisnamedValue.isuer of a token verifier. Did you mean 'issuer'?"),
     ],

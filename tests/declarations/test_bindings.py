@@ -261,7 +261,7 @@ def test_all_or_an_error(shop, alice, bob, customers, invoice):
 def test_not_too_many(shop, alice, customers):
     ask, key = shop(list[Customer]), customers[0].pk
     assert len(bind(ask, alice, [key] * MAX_KEYS)) == MAX_KEYS
-    assert refused(ask, alice, [key] * (MAX_KEYS + 1)) == "At most 100 keys at once."
+    assert refused(ask, alice, [key] * (MAX_KEYS + 1)) == "At most 100 keys are allowed, not 101."
 
 
 # Keys of other kinds.

@@ -191,7 +191,7 @@ def test_a_misdeclared_resource_is_said_to_be(server):
         return customer.name
 
     assert ids(server) == ["E056", "E020"]
-    assert "misdeclared" in server.check()[1].msg
+    assert "has an error of its own" in server.check()[1].msg
 
 
 def test_a_tools_own_attribute_is_no_model(server):

@@ -136,10 +136,10 @@ async def later(request, text):
         (7, "neither a function nor a list"),
         (iter(["a"]), "neither a function nor a list"),
         (Customer.objects.all(), "neither a function nor a list"),
-        (lambda: [], "does not take"),
-        (lambda request: [], "does not take"),
-        (lambda request, text, context, more: [], "does not take"),
-        (lambda *, request, text: [], "does not take"),
+        (lambda: [], "does not accept"),
+        (lambda request: [], "does not accept"),
+        (lambda request, text, context, more: [], "does not accept"),
+        (lambda *, request, text: [], "does not accept"),
     ],
 )
 def test_what_completes_nothing(server, function, words):

@@ -82,7 +82,7 @@ def test_integers_are_those_every_client_can_read(server):
 
     arguments = right(server).tools["ask"]._arguments
     assert arguments.read({"size": SAFE_INTEGER}) == {"size": SAFE_INTEGER}
-    with pytest.raises(InvalidArguments, match=f"size: an integer from -{SAFE_INTEGER}"):
+    with pytest.raises(InvalidArguments, match=f"size: must be an integer from -{SAFE_INTEGER}"):
         arguments.read({"size": SAFE_INTEGER + 1})
 
 
@@ -104,7 +104,7 @@ def test_what_is_at_a_path():
 @pytest.mark.parametrize("name", ["", "a b", "ä", "a:b", "a\r\nSet-Cookie: x", "a\n", 7, None])
 def test_names_that_are_no_headers(name):
     (words,) = header_problems(schema(a={"type": "string", "x-mcp-header": name}))
-    assert "no HTTP header name" in words
+    assert "not a valid HTTP header name" in words
 
 
 @pytest.mark.parametrize(
@@ -112,13 +112,13 @@ def test_names_that_are_no_headers(name):
 )
 def test_types_that_are_not_mirrored(type):
     (words,) = header_problems(schema(a={"type": type, "x-mcp-header": "A"}))
-    assert "only a string, an integer or a boolean" in words
+    assert "must be a string, integer or boolean" in words
 
 
 @pytest.mark.parametrize("name", ["password", "api_key", "apiKey", "access_token", "email"])
 def test_secrets_are_not_mirrored(name):
     (words,) = header_problems(schema(**{name: {"type": "string", "x-mcp-header": "A"}}))
-    assert "intermediaries" in words
+    assert "looks like a secret" in words
 
 
 def test_a_header_has_one_argument():
@@ -140,7 +140,7 @@ def test_a_header_has_one_argument():
 def test_only_properties_lead_to_a_header(part):
     written = schema(a=part) | {"$defs": {"region": REGION}}
     (words,) = header_problems(written)
-    assert "properties alone" in words
+    assert "mirror only a property" in words
 
 
 def test_words_about_headers_are_no_headers():

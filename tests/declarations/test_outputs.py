@@ -328,7 +328,7 @@ def test_what_is_no_row(returning, value):
 
 def test_another_models_row(returning, invoice):
     output = returning(list[Invoice])
-    with pytest.raises(Mismatch, match="Customer is not the declared model"):
+    with pytest.raises(Mismatch, match="Customer is not an instance of the declared model"):
         output.structured([invoice, invoice.customer], asked())
 
 

@@ -100,7 +100,8 @@ def test_what_no_string_can_be(server):
 
     message = only(server)
     assert (
-        message.id == "django_mcp.E018" and "names of a prompt arrives as a string" in message.msg
+        message.id == "django_mcp.E018"
+        and "names of a prompt cannot be read from a string" in message.msg
     )
 
 

@@ -282,5 +282,5 @@ def test_nobody_answered_in_time():
 
 @pytest.mark.parametrize("message", [Tag(label="hidden"), [Tag(label="hidden")], 7, None])
 def test_message_of_a_question_is_text(message):
-    with pytest.raises(TypeError, match="message is text"):
+    with pytest.raises(TypeError, match="message must be text"):
         mcp.Elicit(message)

@@ -313,4 +313,4 @@ def test_every_dialect_of_schemas_is_listed():
     for url in DIALECTS.values():
         assert problem({"$schema": url, "type": "object"}) is None
     unknown = {"$schema": "http://json-schema.org/draft-05/schema#", "type": "object"}
-    assert "is not supported; draft 3 to 2020-12 are" in str(problem(unknown))
+    assert "is not supported. Use draft 3 to 2020-12" in str(problem(unknown))

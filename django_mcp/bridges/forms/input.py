@@ -362,8 +362,8 @@ def refuse_unknown(arguments: Mapping[str, Any], known: Collection[str]) -> None
     """Raise ``InvalidArguments`` for arguments that do not exist."""
     unknown = [name[:80] for name in arguments if name not in known][:MAX_ERRORS]
     if unknown:
-        said = f"there is no such argument; there are: {', '.join(known) or 'none'}."
-        raise InvalidArguments("\n".join(f"{name}: {said}" for name in unknown))
+        message = f"unknown argument. The arguments are: {', '.join(known) or 'none'}."
+        raise InvalidArguments("\n".join(f"{name}: {message}" for name in unknown))
 
 
 def _description(field: forms.Field, schema: JSON) -> JSON:

@@ -171,7 +171,7 @@ def test_bytes_are_base64():
     assert argument.change(None, row, b"hello") is UNCHANGED
     assert argument.change(None, row, b"bye") == b"bye"
     assert argument.change(None, Sample(), None) is UNCHANGED
-    with pytest.raises(ValueError, match="This is no base64"):
+    with pytest.raises(ValueError, match="This is not base64"):
         argument.read("hello!")
 
 
@@ -198,7 +198,7 @@ NAMES = ["c:\\windows\\a.txt", "/etc/a.txt", "..\\a.txt", "..", "a\nb", ""]
 def test_a_path_is_no_name(bills, media, invoice, name):
     file = {"name": name, "data": TEXT}
     words = bills.failure("update_invoice", invoice=invoice.pk, attachment=file)
-    assert words == "Invalid arguments. attachment: The name of a file is no path."
+    assert words == "Invalid arguments. attachment: The name of a file must not be a path."
     assert not Invoice.objects.get().attachment and not [*media.rglob("*.txt")]
 
 
@@ -213,7 +213,7 @@ def test_a_file_is_bounded(bills, invoice, settings):
     words = bills.failure(
         "update_invoice", invoice=invoice.pk, attachment={"name": "a.txt", "data": TEXT}
     )
-    assert words == "Invalid arguments. attachment: A file has at most 4 bytes."
+    assert words == "Invalid arguments. attachment: A file must have at most 4 bytes."
 
 
 def test_a_row_that_is_not_saved_leaves_no_file(bills, media, server, invoice):
