@@ -446,8 +446,8 @@ class HttpClient(Speaker, Site):
         found: dict[str, str | None] = {"mcp-method": method}
         if isinstance(name := params.get(NAMED.get(method)), str):
             found["mcp-name"] = encoded(name)
-        tool = self.server.catalog.tools.get(str(params.get("name")))
-        for path, header in tool.mirrored if tool is not None else ():
+        tool = self.server._catalog.tools.get(str(params.get("name")))
+        for path, header in tool._mirrored if tool is not None else ():
             value = at(path, params.get("arguments", {}))
             if isinstance(value, str | int):
                 found[f"mcp-param-{header}"] = encoded(value)

@@ -120,7 +120,7 @@ class SessionCall:
             return True
         if self.server is None or call.method != "tools/call":
             return False
-        tool = self.server.catalog.tools.get(str(call.params.get("name")))
+        tool = self.server._catalog.tools.get(str(call.params.get("name")))
         return tool is not None and (self.server.durable or tool.durable)
 
     def revoke(self) -> None:
@@ -228,8 +228,8 @@ def of_tool(server: Server | None, call: ClientCall) -> bool:
     """Whether the response of this call will be stored in the tool's transaction."""
     if server is None or call.method != "tools/call":
         return False
-    tool = server.catalog.tools.get(str(call.params.get("name")))
-    return tool is not None and may_hold(tool.transaction)
+    tool = server._catalog.tools.get(str(call.params.get("name")))
+    return tool is not None and may_hold(tool._transaction)
 
 
 def conclude(kept: SessionCall, response: JSON) -> None:

@@ -115,7 +115,7 @@ CHANGES = {
 def test_a_state_that_was_touched_is_refused(server, nobody, change):
     state = sealed(Interaction(), purpose(call(), server, nobody))
     made = call(request_state=change(state))
-    with pytest.raises(InvalidParams, match="was not issued here"):
+    with pytest.raises(InvalidParams, match="was not issued by this server"):
         resumed(made, purpose(made, server, nobody))
 
 

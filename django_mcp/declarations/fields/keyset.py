@@ -299,7 +299,7 @@ class Keyset:
         self, queryset: models.QuerySet[M], values: list[Any] | None, vendor: str
     ) -> Iterator[models.QuerySet[M]]:
         """Yield querysets. Their rows, one queryset after the other, follow ``values``."""
-        terms, start = self._checked, _stretch_of(self._checked, values)
+        terms, start = self._checked, _stretch_of(values)
         for nulls in range(start, _leading_nullable(terms) + 1):
             here, rest = queryset.order_by(*stretch_order(terms[nulls:])), terms[nulls:]
             for term in terms[:nulls]:
@@ -415,7 +415,7 @@ def _leading_nullable(terms: list[Term]) -> int:
     return next(number for number, term in enumerate(terms) if not term.nullable)
 
 
-def _stretch_of(terms: list[Term], values: list[Any] | None) -> int:
+def _stretch_of(values: list[Any] | None) -> int:
     """Return the index of the stretch that a position is in: how many leading columns are NULL."""
     if values is None:
         return 0

@@ -145,7 +145,7 @@ def plain_value(value: Any) -> Any:
     for kinds, convert in _PLAIN:
         if isinstance(value, kinds):
             return convert(value)
-    raise TypeError(f"A {type(value).__name__} cannot be written as JSON. Return plain values.")
+    raise TypeError(f"A {type(value).__name__} has no JSON form. Return plain values.")
 
 
 def _rounded(field: AnyField, value: Any) -> Any:

@@ -118,7 +118,7 @@ def test_value_of_a_package_becomes_json_by_get_prep_value(model):
 def test_invalid_schema_of_a_type_is_refused(model):
     mcp.register_field_type(Point)(type("Odd", (PointType,), {"schema": {"type": "point"}}))
     (problem,) = FieldSet(model, ["at"]).problems()
-    assert problem.startswith("'at': Odd.schema: No valid JSON Schema")
+    assert problem.startswith("'at': Odd.schema: The JSON Schema is not valid")
 
 
 def test_registering_what_is_no_type_raises():

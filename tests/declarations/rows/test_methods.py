@@ -48,7 +48,7 @@ def test_methods_are_shown_with_the_row(server, connect, alice, invoice):
 def test_annotation_is_the_schema(server):
     server.register(Invoice, Bills)
     (resource,) = right(server).models[Invoice]
-    shown = resource.row_schema()["properties"]
+    shown = resource._row_schema()["properties"]
     label = {"type": "string", "description": "The total, for this user."}
     assert shown["total_label"] == label
     due = {"anyOf": [{"type": "string", "format": "date"}, {"type": "null"}]}
@@ -150,7 +150,7 @@ def test_only_methods_of_the_project_are_meant():
     assert FieldSet(Invoice, ["number"]).methods == {}
     resource = Bills()
     resource.model = Invoice
-    assert list(resource.field_set.methods) == ["total_label", "due"]
+    assert list(resource._field_set.methods) == ["total_label", "due"]
     assert not resource._has_method("values") and not resource._has_method("uri")
 
 

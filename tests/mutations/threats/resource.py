@@ -141,7 +141,7 @@ ROWS = (
         "T9", "a session is no credential",
         (Edit(CALLERS, "        if session.owner == exchange.principal.key:\n",
               "        if token is None or session.owner == exchange.principal.key:\n"),
-         Edit(CALLERS, "    if token is None and not exchange.server.catalog.has_public:\n",
+         Edit(CALLERS, "    if token is None and not exchange.server._catalog.has_public:\n",
               "    if token is None and id is None:\n")),
         ("test_a_session_is_no_credential",),
         by=STREAMS,
