@@ -288,7 +288,7 @@ def test_who_says_too_much_is_told_by_an_error(desk):
     with given(EVENTS=20):
         reading = desk.streamed(desk.call("count", "t", to=2000))
         *said, response = reading.all()
-    assert response["result"]["isError"] and "more than" in text(response)
+    assert response["result"]["isError"] and "more messages than" in text(response)
     assert len(said) <= 20 and [progress(one) for one in said] == list(range(1, len(said) + 1))
 
 
@@ -634,7 +634,7 @@ def test_what_does_not_fit_after_a_question_is_no_success(desk):
         *said, asked = reading.until(7)
         desk.answer(asked, {"action": "accept", "content": {"answer": True}})
         *said, response = reading.all()
-    assert "more than its client can be told" in json.dumps(response)
+    assert "more messages than its client" in json.dumps(response)
     assert "error" in response or response["result"]["isError"]
 
 

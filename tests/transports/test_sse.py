@@ -491,7 +491,7 @@ def test_too_many_messages_end_the_call_and_there_is_room_again(client, server):
     with given(EVENTS=20):
         meta = {"_meta": {"progressToken": "t"}}
         result = client.request("tools/call", name="count", arguments={"to": 100}, **meta)
-        assert result["isError"] and "more than" in result["content"][0]["text"]
+        assert result["isError"] and "more messages than" in result["content"][0]["text"]
         room = 20 - states([stream_of().pk])[stream_of().pk].last
         for n in range(max(room, 0)):
             client.request("ping", _n=n)
