@@ -270,6 +270,8 @@ class Poller:
         lease.abandon()
 
     def let_go(self) -> None:
+        """Stop the calls. Under its next id, this process takes over those without a response."""
+        self.is_in_doubt = True  # recount at the next look
         if self._runner is not None:
             self._runner.stop(self._runner.held())
 
@@ -308,6 +310,9 @@ class Poller:
 
         A claim may be committed although the connection broke before its result arrived. If no
         connection broke, a call is resumed only when two counts in a row found it.
+
+        Calls of a former id were stopped here, and no other process runs them. They are resumed as
+        soon as they have ended here, and not only when others take the former id for dead.
         """
         self._may_claim.clear()
         try:
@@ -319,9 +324,13 @@ class Poller:
             doubted, self.is_in_doubt = self.is_in_doubt, False
         finally:
             self._may_claim.set()
+        if any(call.process in lease.former for call in found):
+            self._recounting.hasten()  # some of them have not ended, or there are more
+        found = [call for call in found if call.pk not in known]
         before_that, self._unknown = self._unknown, {(call.pk, call.fence) for call in found}
         for call in found:
-            if doubted or (call.pk, call.fence) in before_that:
+            is_former = call.process in lease.former
+            if doubted or is_former or (call.pk, call.fence) in before_that:
                 runner.resume(call)
 
     def _tell(self, runner: CallManager, found: PollResult) -> None:
@@ -341,7 +350,7 @@ class Poller:
     # Called in the thread of the pool ``polling``.
 
     def _not_known(self, known: Sequence[int]) -> list[Call]:
-        return [] if self._runner is None else calls.claimed(lease.hold(), known)
+        return [] if self._runner is None else calls.claimed(lease.hold(), known, lease.former)
 
     def _seen(
         self, followed: list[int], connected: Collection[int], held: Collection[int]

@@ -282,6 +282,28 @@ def test_a_process_in_doubt_stops_what_it_holds(loop, runner, monkeypatch):
     assert leases.lease.hold() != Call.objects.get(pk=one.pk).process
 
 
+def test_calls_of_an_abandoned_id_are_resumed_at_once_unless_they_still_run(
+    loop, runner, monkeypatch
+):
+    """Nobody else runs calls of an id that this process gave up, so no lease has to expire."""
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 600.0)
+    former = leases.lease.hold()
+    ended, running = call(1, process=former), call(2, process=former)
+    Reader(loop, opened(ended, running))
+    made = loop.do(poller.poller)
+    loop.until(lambda: made._known and not made._recounting.is_due)
+    runner.holding = {ended.pk, running.pk}
+    runner.stop = runner.recheck = lambda ids: runner.holding.discard(ended.pk)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(leases.lease), "is_doubtful", True)
+        loop.until(lambda: not leases.lease._id)
+    loop.until(lambda: runner.resumed)
+    assert [one.pk for one in runner.resumed] == [ended.pk]
+    assert leases.lease.hold() != former and not runner.taken
+    runner.holding.clear()
+    loop.until(lambda: running.pk in [one.pk for one in runner.resumed])
+
+
 def test_a_claim_that_nobody_learnt_of_is_found(loop, runner):
     mine = leases.lease.hold()
     known, unknown = call(1, process=mine), call(2, process=mine)
