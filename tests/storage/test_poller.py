@@ -357,6 +357,24 @@ def test_no_claim_is_recounted_while_one_is_on_its_way(loop, runner):
     loop.until(lambda: runner.resumed)
 
 
+def test_a_recount_follows_at_once_when_the_last_claim_ends(monkeypatch):
+    """A process that claims calls all the time recounts nevertheless."""
+    with a_loop(monkeypatch, 30) as loop:
+        made = Runner()
+        loop.do(lambda: setattr(poller.poller(), "runner", made))
+        Reader(loop, opened(call(process=leases.lease.hold())))
+
+        async def claiming():
+            async with poller.poller().claiming():
+                poller.poller().is_in_doubt = True
+            while not made.resumed:
+                async with poller.poller().claiming():
+                    await asyncio.sleep(0.01)
+
+        loop.run(asyncio.wait_for(claiming(), 20))
+        loop.do(lambda: setattr(poller.poller(), "runner", None))
+
+
 def test_a_claim_on_which_the_log_broke_off_is_in_doubt(loop, runner):
     unknown = call(process=leases.lease.hold())
     Reader(loop, opened(unknown))
