@@ -3,7 +3,7 @@
 PYTHON ?= python3
 ARGS ?=
 
-.PHONY: help install demo visit test test-all clients lint format types docs flows newcomer requirements databases conformance benchmark trace faults matrix ci atlas-data clean
+.PHONY: help install demo visit test test-all clients lint format types docs flows newcomer requirements databases conformance benchmark trace faults mutations matrix ci atlas-data clean
 
 help:         ; @$(PYTHON) -m tools help $(ARGS)
 install:      ; @$(PYTHON) -m tools install $(ARGS)
@@ -24,6 +24,7 @@ conformance:  ; @$(PYTHON) -m tools conformance $(ARGS)
 benchmark:    ; @$(PYTHON) -m tools benchmark $(ARGS)
 trace:        ; @$(PYTHON) -m tools trace $(ARGS)
 faults:       ; @$(PYTHON) -m tools faults $(ARGS)
+mutations:    ; @$(PYTHON) -m tools mutations $(ARGS)
 matrix:       ; @$(PYTHON) -m tools matrix $(ARGS)
 ci:           ; @$(PYTHON) -m tools ci $(ARGS)
 atlas-data:   ; @$(PYTHON) -m tools atlas-data $(ARGS)

@@ -396,7 +396,7 @@ def check_declarations(**kwargs: Any) -> Sequence[CheckMessage]:
     """Check everything that ``mcp.py`` modules declare, on every server."""
     from .declarations.server import servers
 
-    if all(server.is_empty for server in servers()):
+    if all(server._is_empty for server in servers()):
         return []  # such a project need not import what declarations use
     from .declarations.fields.field_types import registration_problems
 
@@ -407,10 +407,10 @@ def check_declarations(**kwargs: Any) -> Sequence[CheckMessage]:
 def _about(server: Server) -> Iterator[CheckMessage]:
     found = server.check()
     yield from found
-    if not server.is_empty and not any(message.is_serious() for message in found):
+    if not server._is_empty and not any(message.is_serious() for message in found):
         from .declarations.model_checks import unreachable
 
-        yield from unreachable(server.catalog)
+        yield from unreachable(server._catalog)
 
 
 def check_urls(**kwargs: Any) -> Sequence[CheckMessage]:
@@ -419,17 +419,19 @@ def check_urls(**kwargs: Any) -> Sequence[CheckMessage]:
 
     if not getattr(django_settings, "ROOT_URLCONF", None):
         return []
-    served = [server for server in servers() if not server.is_empty]
+    served = [server for server in servers() if not server._is_empty]
     return [
         message
         for server in served
-        for place in server.paths
+        for place in server._paths
         if place
         for message in _hidden_view(server, place)
     ]
 
 
 def _hidden_view(server: Server, place: str) -> Iterator[CheckMessage]:
+    from .declarations.server import default_server
+
     for path in (f"/{place}", f"/{place}/"):
         try:
             found = resolve(path)
@@ -438,8 +440,11 @@ def _hidden_view(server: Server, place: str) -> Iterator[CheckMessage]:
         # A route with parameters serves other paths as well: the project may mean only these.
         if not found.args and not found.kwargs:
             message = (
-                f"The view {found._func_path} at {path} is hidden by the server {server.name!r}."
+                f"The server {server.public_name!r} hides the view {found._func_path} at {path}."
             )
-            hint = f"Move the view, or the server: mcp.Server({server.name!r}, path=...)."
+            how = f"mcp.Server({server.name!r}, path=...)"
+            if server is default_server:
+                how = "mcp.server.path = ..."
+            hint = f"Move the view, or the server: {how}"
             yield Warning(message, hint=hint, id="django_mcp.W101")
             return

@@ -39,7 +39,7 @@ def mount(django: Application, *, health: str | None = None) -> Application:
     """
     endpoints: dict[str, Application] = {}
     for server in servers():
-        endpoints |= dict.fromkeys(server.paths, as_asgi(server))
+        endpoints |= dict.fromkeys(server._paths, as_asgi(server))
 
     if health is not None:
         from .web.health import addresses  # imported only if it is used

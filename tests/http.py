@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar
 
 from django_mcp.declarations.arguments import at
 from django_mcp.declarations.server import Server, default_server
-from django_mcp.protocol.headers import NAMED
+from django_mcp.protocol.http_rules import NAMED
 from django_mcp.protocol.revisions import LATEST, REVISIONS
 from django_mcp.routing import mount
 from django_mcp.testing.http import encoded
@@ -446,8 +446,8 @@ class HttpClient(Speaker, Site):
         found: dict[str, str | None] = {"mcp-method": method}
         if isinstance(name := params.get(NAMED.get(method)), str):
             found["mcp-name"] = encoded(name)
-        tool = self.server.catalog.tools.get(str(params.get("name")))
-        for path, header in tool.mirrored if tool is not None else ():
+        tool = self.server._catalog.tools.get(str(params.get("name")))
+        for path, header in tool._mirrored if tool is not None else ():
             value = at(path, params.get("arguments", {}))
             if isinstance(value, str | int):
                 found[f"mcp-param-{header}"] = encoded(value)

@@ -15,6 +15,7 @@ from django.test import override_settings
 from django.urls import path as route
 
 import django_mcp
+import django_mcp as mcp
 from django_mcp.auth.principal import LookupVerifier, TokenVerifier
 from django_mcp.checks import (
     check_declarations,
@@ -90,7 +91,7 @@ def found(given) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("Missing", "verify is not written. Did you mean 'verify' by 'verfy'?"),
+        ("Missing", "It has no method 'verify'. Did you mean 'verify' by 'verfy'?"),
         ("Misnamed", "Misnamed.standings of a token verifier. Did you mean 'standing'?"),
         ("MisnamedValue", "MisnamedValue.isuer of a token verifier. Did you mean 'issuer'?"),
     ],
@@ -437,14 +438,14 @@ def emitted():
 
 
 def of_call(node: ast.Call) -> str | None:
-    """`Error(..., id="django_mcp.E001")`, `thing.error(message, 1, hint)`, `Problem` likewise."""
+    """`Error(..., id="django_mcp.E001")`, `thing._error(message, 1, hint)`, `Problem` likewise."""
     named = {keyword.arg: keyword.value for keyword in node.keywords}
     if isinstance(named.get("id"), ast.Constant):
         match = re.fullmatch(r"django_mcp\.([EWI]\d{3})", str(named["id"].value))
         return match and match[1]
     number = getattr(node.args[1], "value", None) if len(node.args) > 1 else None
     called = getattr(node.func, "attr", getattr(node.func, "id", ""))
-    is_error = called in ("error", "Problem")
+    is_error = called in ("_error", "Problem")
     return f"E{number:03}" if is_error and type(number) is int else None
 
 
@@ -470,7 +471,7 @@ def test_every_id_is_documented_with_what_to_do():
 
 
 def test_every_message_has_a_hint():
-    """Whoever calls `error` gives a message, a number and what to do."""
+    """Whoever calls `_error` gives a message, a number and what to do."""
     for _, place, node in emitted():
         assert "hint" in {keyword.arg for keyword in node.keywords} or len(node.args) > 2, place
 
@@ -479,9 +480,8 @@ def test_every_number_is_written_out():
     """Else the tests above would not see it."""
     for path in (PACKAGE / "declarations").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "error":
-                logged = ast.unparse(node.func).startswith("logger.")
-                assert logged or of_call(node), f"{path}:{node.lineno}"
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "_error":
+                assert of_call(node), f"{path}:{node.lineno}"
 
 
 @pytest.mark.django_db
@@ -524,3 +524,12 @@ def test_view_at_the_path_of_a_server_is_a_warning(server, urls, found):
     assert all(
         "test_checks.page at /mcp-here/" in message.msg and message.hint for message in messages
     )
+
+
+def test_view_hidden_by_the_default_server_is_told_its_public_name(monkeypatch):
+    monkeypatch.setattr(mcp.server, "_public_name", "bookshop")
+    monkeypatch.setattr(mcp.server, "path", "mcp-here")
+    with override_settings(ROOT_URLCONF=urls_at_a_server):
+        (message,) = check_urls()
+    assert "'bookshop'" in message.msg
+    assert message.hint == "Move the view, or the server: mcp.server.path = ..."

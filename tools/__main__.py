@@ -55,6 +55,7 @@ COMMANDS = {
         "inject faults into real workers and check what clients see",
         extras=("test", "redis"),
     ),
+    "mutations": Command("mutations", "apply defects, chosen at random, that tests must detect"),
     "matrix": Command("matrix", "run the tests on other Pythons and Djangos", alone=True),
     "ci": Command("ci", "run all checks; start database servers if needed", alone=True),
     "atlas-data": Command(

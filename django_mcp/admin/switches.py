@@ -36,14 +36,14 @@ else:
 
 
 def declaring() -> list[Server]:
-    return [server for server in servers() if not server.is_empty]
+    return [server for server in servers() if not server._is_empty]
 
 
 def things() -> Iterator[tuple[str, list[tuple[str, Any]]]]:
     """Yield what can be switched off, by server, as pairs of a form value and a label."""
     for server in declaring():
         whole = [(f"{server.name}|", _("everything"))]
-        marks = dict.fromkeys(thing.mark for _kind, thing in declarations_of(server))
+        marks = dict.fromkeys(thing._mark for _kind, thing in declarations_of(server))
         yield server.public_name, whole + [(f"{server.name}|{mark}", mark) for mark in marks]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, runtime_checkable
 from urllib.parse import quote, unquote
@@ -48,44 +48,39 @@ class Auth:
 class Principal:
     """The user that a call acts as, and the token that came with the call.
 
-    ``user`` is a loaded user or an ``AnonymousUser``. ``auth`` is None without a token, as over
-    stdio. ``network`` is the digest of an anonymous client's network, for limits only.
+    ``user`` is a loaded user or an ``AnonymousUser``. An inactive user is replaced by an
+    ``AnonymousUser``, also for the project's code. ``auth`` is None without a token, as over stdio.
+    ``network`` is the digest of an anonymous client's network, for limits only.
+
+    ``key`` is a stable key for sessions and sealed state, and "" if anonymous. It differs between
+    users, and between the applications or tokens of one user.
+
+    ``limit_keys`` are the keys by which limits count this caller, each within the one before.
+    Anonymous clients count together, and also by network. Otherwise one of them could use up the
+    limits of all others.
     """
 
     user: Any
     auth: Auth | None = None
     network: str = ""
+    # Computed once, because a call needs them many times.
+    is_authenticated: bool = field(init=False, repr=False, compare=False)
+    key: str = field(init=False, repr=False, compare=False)
+    limit_keys: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Replace an inactive user by an ``AnonymousUser``, for the project's code as well."""
-        if self.user.is_authenticated and not self.user.is_active:
+        is_authenticated = bool(self.user.is_authenticated and self.user.is_active)
+        if self.user.is_authenticated and not is_authenticated:
             object.__setattr__(self, "user", _nobody())
-
-    @property
-    def key(self) -> str:
-        """A stable key for sessions and sealed state; "" if anonymous.
-
-        It differs between users, and between the applications or tokens of one user.
-        """
         application = getattr(self.auth and self.auth.application, "pk", "")
         grant = (application, self.auth.key if self.auth else "")
-        if self.is_authenticated:
-            return _name(self.user.pk, *grant)
-        return _name(*grant) if any(grant) else ""
-
-    @property
-    def limit_keys(self) -> tuple[str, ...]:
-        """The keys by which limits count this caller, each within the one before.
-
-        Anonymous clients count together, and also by network. Otherwise one of them could use up
-        the limits of all others.
-        """
-        key = self.key
-        return (key,) if key else (ANONYMOUS, self.network)
-
-    @property
-    def is_authenticated(self) -> bool:
-        return bool(self.user.is_authenticated and self.user.is_active)
+        if is_authenticated:
+            key = _name(self.user.pk, *grant)
+        else:
+            key = _name(*grant) if any(grant) else ""
+        object.__setattr__(self, "is_authenticated", is_authenticated)
+        object.__setattr__(self, "key", key)
+        object.__setattr__(self, "limit_keys", (key,) if key else (ANONYMOUS, self.network))
 
 
 @runtime_checkable

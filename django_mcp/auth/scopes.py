@@ -29,10 +29,7 @@ OFFLINE = "offline_access"  # means something to authorization servers only (bas
 
 def offered() -> dict[str, Scope]:
     """Return the scopes that clients can request, by name. A text covers only its own name."""
-    return _offered(settings.SCOPES)
-
-
-def _offered(given: Mapping[str, Any]) -> dict[str, Scope]:
+    given: Mapping[str, Any] = settings.SCOPES
     return {
         name: scope if isinstance(scope, Scope) else Scope(scope) for name, scope in given.items()
     }
@@ -44,7 +41,13 @@ def patterns(name: str) -> Patterns:
 
 
 def _known() -> Known:
-    return tuple((name, tuple(scope.covers)) for name, scope in offered().items())
+    given: Mapping[str, Any] = settings.SCOPES
+    return tuple(
+        [
+            (name, tuple(scope.covers) if isinstance(scope, Scope) else ())
+            for name, scope in given.items()
+        ]
+    )
 
 
 @lru_cache(maxsize=512)
@@ -62,11 +65,13 @@ def covers(granted: Iterable[str], needed: str) -> bool:
 
     Scopes of a token are names and never used as patterns. Only the setting has patterns.
     """
-    return any(_covers(patterns(one), needed) for one in granted)
+    known = _known()
+    return any(_covers(one, needed, known) for one in granted)
 
 
-def _covers(found: Patterns, needed: str) -> bool:
-    name, *written = found
+@lru_cache(maxsize=4096)
+def _covers(granted: str, needed: str, known: Known) -> bool:
+    name, *written = _patterns(granted, known)
     return needed == name or any(fnmatchcase(needed, each) for each in written)
 
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..declarations.request import CallNotifier, KnownAnswers, Request
 from ..protocol.capabilities import offered
-from ..protocol.events import ClientCall
-from ..protocol.headers import Mirrored
+from ..protocol.connection import ClientCall
+from ..protocol.http_rules import Mirrored
 from ..protocol.jsonrpc import MethodNotFound, ProtocolError
 from ..runtime import threads
 from ..runtime.environment import environment

@@ -176,7 +176,7 @@ class Invocation:
     @property
     def is_atomic(self) -> bool:
         """Whether the function runs in a transaction."""
-        return self.atomic is not False and not self.thing.is_async
+        return self.atomic is not False and not self.thing._is_async
 
 
 async def perform(run: CallRun, work: Invocation) -> dict[str, Any]:
@@ -192,7 +192,7 @@ async def perform(run: CallRun, work: Invocation) -> dict[str, Any]:
 
 
 async def _performed(run: CallRun, work: Invocation) -> dict[str, Any]:
-    if work.thing.is_async:
+    if work.thing._is_async:
         return await _in_loop(run, work)
     return await _in_turn(
         run.principal.limit_keys, partial(_in_thread, run, work), waits=run.goes_on
@@ -249,7 +249,7 @@ def _in_thread(run: CallRun, work: Invocation) -> dict[str, Any]:
         with _transaction(work):
             bound = work.arguments.bind(values, run.request, write=work.write)
             work.is_begun = True
-            value = work.thing.function(run.request, **bound)
+            value = work.thing._implementation(run.request, **bound)
             # A question in an on_commit hook would rerun a call whose writes are committed.
             run.request.asks = False
             result = work.finish(value)
@@ -267,7 +267,7 @@ def admitted(request: Request, work: Invocation) -> dict[str, Any]:
     """
     # First the permission: errors about arguments would reveal that the declaration exists.
     check(work.thing, request, work.unknown)
-    lacking = request.can.lacks(work.thing.required)
+    lacking = request.can.lacks(work.thing._required_capabilities)
     if lacking:
         raise Unsupported(lacking)
     return work.read()
@@ -294,7 +294,7 @@ def _transaction(work: Invocation) -> Iterator[None]:
 
 async def _in_loop(run: CallRun, work: Invocation) -> dict[str, Any]:
     async with orm_in_own_thread():
-        if not (surroundings() or work.arguments.binds or not work.thing.is_free):
+        if not (surroundings() or work.arguments.binds or not work.thing._is_free):
             await kill_switches.fresh()
             return await _finished(run, work, admitted(run.request, work))
         # The context managers are entered and left in the call's own thread, not in the event loop,
@@ -328,7 +328,7 @@ def _leave(stack: ExitStack, error: BaseException | None) -> None:
 async def _finished(run: CallRun, work: Invocation, bound: dict[str, Any]) -> dict[str, Any]:
     work.is_begun = True
     try:
-        value = await work.thing.function(run.request, **bound)
+        value = await work.thing._implementation(run.request, **bound)
     except SystemExit as error:  # it would end the event loop and all calls in it
         raise RuntimeError("The code raised SystemExit.") from error
     if _holds_rows(value):

@@ -26,7 +26,7 @@ from ..declarations.cursors import digest, opened, seal
 from ..declarations.elicitation import Question
 from ..declarations.request import KnownAnswers
 from ..exceptions import ToolError, Unsupported
-from ..protocol.events import Answered, ClientCall
+from ..protocol.connection import Answered, ClientCall
 from ..protocol.jsonrpc import JSON, InvalidParams
 from ..protocol.revisions import (
     Revision,

@@ -20,7 +20,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import dropwhile
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from ..auth import kill_switches
 from ..conf import settings
@@ -49,14 +49,14 @@ async def page(
     run: CallRun, member: str, things: Sequence[Declaration], show: Callable[[Any], JSON]
 ) -> JSON:
     """Return one page of declarations, as the value of ``member``."""
-    public = all(thing.is_public for thing in things)
+    public = all(thing._is_public for thing in things)
     purpose = _purpose(run, member, public)
     start = _position(run, purpose)
 
     def listed() -> JSON:
         return _page(member, purpose, [_declared(run, things, show)], start)
 
-    if not surroundings() and all(thing.is_free for thing in things):
+    if not surroundings() and all(thing._is_free for thing in things):
         await kill_switches.fresh()
         return listed() | hints(public)
     return await with_database(run, listed) | hints(public)
@@ -64,16 +64,16 @@ async def page(
 
 async def resources(run: CallRun) -> JSON:
     """Return one page of ``resources/list``: declared resources, then rows of listed models."""
-    catalog = run.server.catalog
+    catalog = run.server._catalog
     declared = [one for one in catalog.resources.values() if one.listed]
     models = [one for one in catalog.templates.values() if _lists_rows(one)]
-    public = not models and all(one.is_public and one.is_alike for one in declared)
+    public = not models and all(one._is_public and one._is_alike for one in declared)
     purpose = _purpose(run, "resources", public)
     start = _position(run, purpose)
 
     def listed() -> JSON:
-        alone = _declared(run, declared, lambda one: one.entry_for(run.request))
-        rows = [_rows(run, one) for one in models if one.admits(run.request)]
+        alone = _declared(run, declared, lambda one: one._list_entry(run.request))
+        rows = [_rows(run, one) for one in models if one._is_allowed(run.request)]
         return _page("resources", purpose, [alone, *rows], start)
 
     return await with_database(run, listed) | hints(public)
@@ -144,15 +144,14 @@ def _resume(listed: list[Declaration], allowed: list[Declaration], after: Any) -
     return len(allowed) - sum(id(thing) in behind for thing in allowed)
 
 
-def _lists_rows(resource: Declaration) -> bool:
+def _lists_rows(resource: Declaration) -> TypeGuard[ModelResource]:
     return isinstance(resource, ModelResource) and resource.listed
 
 
-def _rows(run: CallRun, resource: Any) -> Section:
+def _rows(run: CallRun, resource: ModelResource) -> Section:
     def page(after: Any, limit: int) -> tuple[list[JSON], Any]:
         try:
-            found: tuple[list[JSON], Any] = resource.page(run.request, after, limit)
-            return found
+            return resource._page(run.request, after, limit)
         except ValueError as error:
             raise InvalidParams(f"cursor: {error}") from None
 
@@ -226,7 +225,7 @@ def usable(request: Request) -> Usable:
     catalog = request.server.ready()
 
     def allowed(things: Iterable[T]) -> list[T]:
-        return [thing for thing in things if thing.admits(request)]
+        return [thing for thing in things if thing._is_allowed(request)]
 
     with surrounded(request):
         return Usable(

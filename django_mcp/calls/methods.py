@@ -23,7 +23,7 @@ from ..declarations.completions import completion
 from ..declarations.permissions import decide
 from ..declarations.resources import Resource
 from ..exceptions import Busy, InsufficientScope, InvalidArguments, ToolError
-from ..protocol.headers import check_parameters
+from ..protocol.http_rules import check_parameters
 from ..protocol.jsonrpc import (
     JSON,
     InvalidParams,
@@ -41,6 +41,7 @@ from .rate_limits import MAX_SUBSCRIPTIONS
 from .visibility import visible
 
 if TYPE_CHECKING:
+    from ..declarations.prompts import Prompt
     from ..declarations.server import Server
     from ..declarations.tools import Tool
     from .call_state import CallRun
@@ -72,7 +73,7 @@ def is_capable(server: Server, capability: str) -> bool:
 
 
 def _has_resources(server: Server) -> bool:
-    catalog = server.catalog
+    catalog = server._catalog
     return bool(catalog.resources or catalog.templates) or _embeds(server)
 
 
@@ -81,19 +82,19 @@ def _embeds(server: Server) -> bool:
 
     Servers that use embedded resources SHOULD implement resources (server/tools).
     """
-    return any(tool.output.embeds for tool in server.catalog.tools.values())
+    return any(tool._output.embeds for tool in server._catalog.tools.values())
 
 
 def _completes(server: Server) -> bool:
-    catalog = server.catalog
-    things: list[Any] = [*catalog.prompts.values(), *catalog.templates.values()]
-    return any(thing.completers for thing in things)
+    catalog = server._catalog
+    things: list[Prompt | Resource] = [*catalog.prompts.values(), *catalog.templates.values()]
+    return any(thing._completers for thing in things)
 
 
 _HAS: dict[str, tuple[Callable[[Server], bool], JSON]] = {
     "logging": (lambda server: True, {}),
-    "tools": (lambda server: bool(server.catalog.tools), {"listChanged": True}),
-    "prompts": (lambda server: bool(server.catalog.prompts), {"listChanged": True}),
+    "tools": (lambda server: bool(server._catalog.tools), {"listChanged": True}),
+    "prompts": (lambda server: bool(server._catalog.prompts), {"listChanged": True}),
     "resources": (_has_resources, {"listChanged": True, "subscribe": True}),
     "completions": (_completes, {}),
 }
@@ -106,7 +107,7 @@ def referred(run: CallRun) -> tuple[Any, ProtocolError]:
     """Return the prompt or template to complete, and the error for a caller who may not use it."""
     ref = run.params.get("ref")
     kind, name, uri = (_member(ref, key) for key in ("type", "name", "uri"))
-    catalog = run.server.catalog
+    catalog = run.server._catalog
     if kind == "ref/prompt" and isinstance(name, str):
         return _found(catalog.prompts.get(name), InvalidParams(f"Unknown prompt: {name[:200]}"))
     if kind == "ref/resource" and isinstance(uri, str):
@@ -237,7 +238,7 @@ async def initialize(run: CallRun) -> JSON:
 
 @method("server/discover")
 async def discover(run: CallRun) -> JSON:
-    public = run.server.catalog.is_public
+    public = run.server._catalog.is_public
     return {
         "supportedVersions": list(SUPPORTED),
         "capabilities": capabilities(run.server),
@@ -270,8 +271,8 @@ async def set_level(run: CallRun) -> JSON:
 
 @method("tools/list", "tools")
 async def list_tools(run: CallRun) -> JSON:
-    tools = list(run.server.catalog.tools.values())
-    return await listing.page(run, "tools", tools, lambda tool: tool.definition())
+    tools = list(run.server._catalog.tools.values())
+    return await listing.page(run, "tools", tools, lambda tool: tool._definition())
 
 
 @method("tools/call", "tools")
@@ -279,7 +280,7 @@ async def call_tool(run: CallRun) -> JSON:
     name, arguments = _text(run, "name"), _arguments(run)
     _limit(run, "calls")
     unknown = InvalidParams(f"Unknown tool: {name[:200]}")
-    tool = run.server.catalog.tools.get(name)
+    tool = run.server._catalog.tools.get(name)
     if tool is None:
         raise unknown
     return await perform(run, _tool_work(run, tool, arguments, unknown))
@@ -293,16 +294,16 @@ def _tool_work(
         read=lambda: _read_arguments(run, tool, arguments),
         finish=lambda value: results.tool_result(tool, value, run.request),
         unknown=unknown,
-        arguments=tool.arguments,
-        atomic=tool.transaction,
+        arguments=tool._arguments,
+        atomic=tool._transaction,
         write=not tool.read_only,
     )
 
 
 def _read_arguments(run: CallRun, tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
     if run.mirrored is not None:
-        check_parameters(run.mirrored, arguments, tool.mirrored)
-    return tool.arguments.read(arguments)
+        check_parameters(run.mirrored, arguments, tool._mirrored)
+    return tool._arguments.read(arguments)
 
 
 # Resources.
@@ -315,8 +316,8 @@ async def list_resources(run: CallRun) -> JSON:
 
 @method("resources/templates/list", "resources")
 async def list_templates(run: CallRun) -> JSON:
-    templates = list(run.server.catalog.templates.values())
-    return await listing.page(run, "resourceTemplates", templates, lambda one: one.definition())
+    templates = list(run.server._catalog.templates.values())
+    return await listing.page(run, "resourceTemplates", templates, lambda one: one._definition())
 
 
 @method("resources/read", "resources")
@@ -324,7 +325,7 @@ async def read_resource(run: CallRun) -> JSON:
     uri = _text(run, "uri")
     _limit(run, "calls")
     refusal: InsufficientScope | None = None
-    for resource, variables in run.server.catalog.at(uri):
+    for resource, variables in run.server._catalog.at(uri):
         try:
             return await perform(run, _read_work(run, resource, uri, variables))
         except InsufficientScope as error:
@@ -337,7 +338,7 @@ async def read_resource(run: CallRun) -> JSON:
 def _read_work(run: CallRun, resource: Resource, uri: str, variables: dict[str, str]) -> Invocation:
     def read() -> dict[str, Any]:
         try:
-            return resource.values(variables)
+            return resource._values(variables)
         except ToolError:
             raise ResourceNotFound(uri) from None
 
@@ -346,7 +347,7 @@ def _read_work(run: CallRun, resource: Resource, uri: str, variables: dict[str, 
         read=read,
         finish=lambda value: results.read_result(resource, uri, value, run.request),
         unknown=ResourceNotFound(uri),
-        arguments=resource.arguments,
+        arguments=resource._arguments,
     )
 
 
@@ -365,7 +366,7 @@ async def _unseen(run: CallRun, uri: str) -> Exception:
 
     It is ``InsufficientScope`` if a token with more scopes could see it, else ``ResourceNotFound``.
     """
-    narrow = [one for one, _ in run.server.catalog.at(uri) if one.lacking(run.request)]
+    narrow = [one for one, _ in run.server._catalog.at(uri) if one._missing_scopes(run.request)]
 
     def needed() -> tuple[str, ...]:
         missing = (decide(one, run.request).missing_scopes for one in narrow)
@@ -419,8 +420,8 @@ async def _honoured(run: CallRun, wanted: JSON) -> tuple[JSON, dict[str, str]]:
 
 @method("prompts/list", "prompts")
 async def list_prompts(run: CallRun) -> JSON:
-    prompts = list(run.server.catalog.prompts.values())
-    return await listing.page(run, "prompts", prompts, lambda prompt: prompt.definition())
+    prompts = list(run.server._catalog.prompts.values())
+    return await listing.page(run, "prompts", prompts, lambda prompt: prompt._definition())
 
 
 @method("prompts/get", "prompts")
@@ -428,15 +429,15 @@ async def get_prompt(run: CallRun) -> JSON:
     name, arguments = _text(run, "name"), _arguments(run, str)
     _limit(run, "calls")
     unknown = InvalidParams(f"Unknown prompt: {name[:200]}")
-    prompt = run.server.catalog.prompts.get(name)
+    prompt = run.server._catalog.prompts.get(name)
     if prompt is None:
         raise unknown
     work = Invocation(
         prompt,
-        read=lambda: prompt.arguments.read_text(arguments),
+        read=lambda: prompt._arguments.read_text(arguments),
         finish=lambda value: results.prompt_result(prompt, value, run.request),
         unknown=unknown,
-        arguments=prompt.arguments,
+        arguments=prompt._arguments,
     )
     return await perform(run, work)
 
@@ -452,9 +453,9 @@ async def complete(run: CallRun) -> JSON:
 
     def completed() -> JSON:
         check(thing, run.request, unknown)
-        if name not in thing.arguments.parameters and name not in thing.completers:
+        if name not in thing._arguments.parameters and name not in thing._completers:
             raise InvalidParams(f"There is no argument {name[:200]!r}.")
-        completer = thing.completers.get(name)
+        completer = thing._completers.get(name)
         run.request.asks = False
         found = completer(run.request, text, before) if completer else ()
         return completion(found)

@@ -28,7 +28,7 @@ from typing import Any
 from django.db.models import Model
 
 from ..declarations.secret_names import is_secret
-from ..protocol.events import ClientCall
+from ..protocol.connection import ClientCall
 from ..protocol.jsonrpc import JSON
 from ..protocol.revisions import LOG_LEVELS, encode_notification
 from ..runtime.environment import environment

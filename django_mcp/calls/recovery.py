@@ -74,7 +74,7 @@ def may_run_again(server: Server, row: Row) -> bool:
 
 
 def _tool(server: Server, row: Row) -> Tool | None:
-    return server.catalog.tools.get(str(row.params.get("name")))
+    return server._catalog.tools.get(str(row.params.get("name")))
 
 
 def _may_hold_outcome(tool: Tool, row: Row) -> bool:
@@ -82,7 +82,7 @@ def _may_hold_outcome(tool: Tool, row: Row) -> bool:
 
     ``row.atomic`` is the value at the first run. A deployment may have changed the tool since.
     """
-    return row.atomic and may_hold(tool.transaction)
+    return row.atomic and may_hold(tool._transaction)
 
 
 def _is_undone(server: Server, row: Row) -> bool:

@@ -37,10 +37,10 @@ def tool_result(tool: Tool, value: Any, request: Request) -> JSON:
     """Return the result of ``tools/call``. Raise ``Mismatch``, or ``ToolError`` if too large."""
     value = _evaluated(value)
     with _hidden_rows_logged("tool", tool.name, request):
-        if tool.output.schema is None and _is_content(value):
+        if tool._output.schema is None and _is_content(value):
             result = {"content": blocks(value, request), "isError": False}
         else:
-            data = tool.output.structured(value, request)
+            data = tool._output.structured(value, request)
             result = {"content": _data_blocks(data, value), "structuredContent": data}
             result["isError"] = False
     return _bounded(result)

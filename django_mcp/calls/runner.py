@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..declarations.request import KnownAnswers
 from ..exceptions import Busy, CallParked, InputRequired, OnceNeeded, RunEnded, Stopped, ToolError
-from ..protocol.connection import Connection
-from ..protocol.events import ClientCall
-from ..protocol.headers import Mirrored
+from ..protocol.connection import ClientCall, Connection
+from ..protocol.http_rules import Mirrored
 from ..protocol.jsonrpc import (
     JSON,
     InternalError,

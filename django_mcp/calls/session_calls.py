@@ -37,7 +37,7 @@ from ..declarations.server import Server
 from ..exceptions import Busy, CallParked, OnceNeeded, RunEnded, Stopped
 from ..models import Ask, Session
 from ..models import Call as Row
-from ..protocol.events import Answered, Cancelled, ClientCall, Event
+from ..protocol.connection import Answered, Cancelled, ClientCall, Event
 from ..protocol.jsonrpc import (
     JSON,
     Id,
@@ -360,15 +360,15 @@ class SessionCallManager:
         them by the stream that it does.
         """
         call, who = kept.active.call, await kept.reply.who.upcoming()
-        tool = server.catalog.tools[call.params["name"]]
+        tool = server._catalog.tools[call.params["name"]]
         request = CallRun(
             call, server, who, SessionState(kept.reply.session), NoNotifier(), host=host
         ).request
-        if tool.is_free:
+        if tool._is_free:
             await switches_known()
-            return tool.admits(request)
+            return tool._is_allowed(request)
         try:
-            return await surrounded_job(request, lambda: tool.admits(request))
+            return await surrounded_job(request, lambda: tool._is_allowed(request))
         except Busy:
             raise
         except Exception:

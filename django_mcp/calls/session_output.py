@@ -39,9 +39,8 @@ from ..conf import settings
 from ..exceptions import Busy, Stopped, TooLarge, ToolError
 from ..models import DONE, Session
 from ..models import Call as Row
-from ..protocol.connection import Connection, Phase, State
+from ..protocol.connection import ClientCall, Connection, Phase, State
 from ..protocol.envelope import progress_token
-from ..protocol.events import ClientCall
 from ..protocol.jsonrpc import JSON, InternalError, InvalidRequest, encode
 from ..storage import calls as stored_calls
 from ..storage import databases, event_log, streams
@@ -121,7 +120,7 @@ class SessionCall:
             return True
         if self.server is None or call.method != "tools/call":
             return False
-        tool = self.server.catalog.tools.get(str(call.params.get("name")))
+        tool = self.server._catalog.tools.get(str(call.params.get("name")))
         return tool is not None and (self.server.durable or tool.durable)
 
     def revoke(self) -> None:
@@ -229,8 +228,8 @@ def of_tool(server: Server | None, call: ClientCall) -> bool:
     """Whether the response of this call will be stored in the tool's transaction."""
     if server is None or call.method != "tools/call":
         return False
-    tool = server.catalog.tools.get(str(call.params.get("name")))
-    return tool is not None and may_hold(tool.transaction)
+    tool = server._catalog.tools.get(str(call.params.get("name")))
+    return tool is not None and may_hold(tool._transaction)
 
 
 def conclude(kept: SessionCall, response: JSON) -> None:

@@ -105,7 +105,7 @@ def _is_concrete(kind: type[Any]) -> bool:
 
 
 def _all() -> Iterator[tuple[type[Model], str]]:
-    return (one for server in servers() for one in server.models)
+    return (one for server in servers() for one in server._registered_models)
 
 
 def keys_of(instance: Model) -> Keys:
@@ -126,16 +126,16 @@ def keys_by_pk(model: type[Model], pk: Any) -> Keys | None:
 
 def address(resource: ModelResource, keys: Mapping[str, str]) -> str | None:
     """Return the URI of a row, or None if the resource's lookup field is not in ``keys``."""
-    if resource.template is None or resource.lookup not in keys:
+    if resource._template is None or resource._lookup not in keys:
         return None
-    return resource.template.expand({resource.lookup: keys[resource.lookup]})
+    return resource._template.expand({resource._lookup: keys[resource._lookup]})
 
 
 def resources(server: Server) -> dict[str, list[ModelResource]]:
     """Return the model resources of a server that have a URI template, by label of the model."""
     found: dict[str, list[ModelResource]] = {}
-    for model, theirs in () if server.is_empty else server.catalog.models.items():
-        found.setdefault(label_of(model), []).extend(one for one in theirs if one.template)
+    for model, theirs in () if server._is_empty else server._catalog.models.items():
+        found.setdefault(label_of(model), []).extend(one for one in theirs if one._template)
     return found
 
 
@@ -153,13 +153,13 @@ def visible(request: Request, uris: Iterable[str]) -> dict[str, str]:
         if isinstance(uri, AnyRow):
             seen |= {uri: ""} if _lists_any(request, uri) else {}
             continue
-        for resource, variables in request.server.catalog.at(uri):
+        for resource, variables in request.server._catalog.at(uri):
             if isinstance(resource, ModelResource):
                 _collect(keys, resource, uri)
-            elif resource.admits(request) and _fits(resource, variables, request):
+            elif resource._is_allowed(request) and _fits(resource, variables, request):
                 seen[uri] = ""
     for rows, wanted in keys.items():
-        for key, row in rows.fetch(request, list(wanted), fresh=True).items():
+        for key, row in rows._fetch(request, list(wanted), fresh=True).items():
             # A database may compare keys without case, and return one that was not asked for.
             for uri in wanted.get(key, ()):
                 seen[uri] = place_of(rows, row)
@@ -170,7 +170,7 @@ def _collect(
     keys: dict[ModelResource, dict[object, list[str]]], rows: ModelResource, uri: str
 ) -> None:
     with suppress(ValueError):
-        keys.setdefault(rows, {}).setdefault(rows.key(uri), []).append(uri)
+        keys.setdefault(rows, {}).setdefault(rows._key(uri), []).append(uri)
 
 
 def _lists_any(request: Request, label: str) -> bool:
@@ -179,12 +179,12 @@ def _lists_any(request: Request, label: str) -> bool:
     If the resource checks permissions for each row, only the first rows are checked.
     """
     shown = [one for one in resources(request.server).get(label, ()) if one.listed]
-    return any(_shows_any(request, one) for one in shown if one.admits(request))
+    return any(_shows_any(request, one) for one in shown if one._is_allowed(request))
 
 
 def _shows_any(request: Request, rows: ModelResource) -> bool:
     found = written(rows.get_listed(request))
-    if (gate := rows.gate(request)) is None:
+    if (gate := rows._row_check(request)) is None:
         return found.exists()
     return any(map(gate, found[:ROWS_CHECKED_ONE_BY_ONE]))
 
@@ -192,7 +192,7 @@ def _shows_any(request: Request, rows: ModelResource) -> bool:
 def _fits(resource: Resource, variables: dict[str, str], request: Request) -> bool:
     """Whether the variables are valid arguments, and the rows they name are visible to the user."""
     try:
-        resource.arguments.bind(resource.values(variables), request, write=False)
+        resource._arguments.bind(resource._values(variables), request, write=False)
     except InvalidArguments:
         return False
-    return resource.is_there(request, variables)
+    return resource._is_there(request, variables)

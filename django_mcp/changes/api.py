@@ -35,6 +35,7 @@ from . import capture, permission_changes
 from .subscriptions import LISTS
 
 if TYPE_CHECKING:
+    from ..declarations.declaration import Declaration
     from ..declarations.server import Server
 
 logger = logging.getLogger("django_mcp")
@@ -164,13 +165,13 @@ def tell(server: Server) -> None:
 
 
 def _lists(server: Server) -> Iterator[tuple[str, str]]:
-    catalog = server.catalog
-    things: dict[str, list[Any]] = {
+    catalog = server._catalog
+    things: dict[str, list[Declaration]] = {
         "tools": [*catalog.tools.values()],
         "prompts": [*catalog.prompts.values()],
         "resources": [*catalog.resources.values(), *catalog.templates.values()],
     }
     with translation.override(project.LANGUAGE_CODE):
         for name, theirs in things.items():
-            written = sorted(json.dumps(one.definition(), sort_keys=True) for one in theirs)
+            written = sorted(json.dumps(one._definition(), sort_keys=True) for one in theirs)
             yield name, digest_of("\n".join(written))

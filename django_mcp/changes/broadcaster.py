@@ -499,7 +499,7 @@ class ChangeBroadcaster:
         """Renew the interest in models of lists and in announced changes."""
         if time.monotonic() >= self._renewed_at + INTERESTS_RENEWAL_SECONDS or not self._renewed_at:
             models = {ANYTHING}.union(
-                *(listed_models(one) for one in servers() if not one.is_empty)
+                *(listed_models(one) for one in servers() if not one._is_empty)
             )
             await threads.log.run(reconnecting, change_log.declare, change_log.LISTS, models)
             if not self._renewed_at:
@@ -533,12 +533,12 @@ def _announce_changed_lists() -> None:
     """Announce lists that differ from those of the deployment before this one."""
     change_log.watched.forget()
     for server in servers():
-        if not server.is_empty:
+        if not server._is_empty:
             api.tell(server)
 
 
 def _lists_models(server: Server) -> bool:
-    return not server.is_empty and bool(listed_models(server))
+    return not server._is_empty and bool(listed_models(server))
 
 
 async def _notify_all(claim: ClaimedChanges, found: SessionNotifications) -> None:

@@ -96,7 +96,7 @@ def _receiver(name: str) -> Callable[..., None]:
 def registered_models() -> Iterable[type[Model]]:
     from ..declarations.server import servers
 
-    return [model for server in servers() for model, _ in server.models]
+    return [model for server in servers() for model, _ in server._registered_models]
 
 
 def granting_models() -> Mapping[type[Model], SignalReceivers]:

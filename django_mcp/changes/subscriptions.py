@@ -642,6 +642,6 @@ def listed_models(server: Server) -> set[str]:
     """Return the labels of the models whose rows a server lists."""
     return {
         label_of(model)
-        for model, theirs in server.catalog.models.items()
+        for model, theirs in server._catalog.models.items()
         if any(one.listed for one in theirs)
     }

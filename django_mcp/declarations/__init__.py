@@ -1,6 +1,5 @@
-"""
-What a project writes, and what it means: tools, resources, models, prompts, on servers.
+"""Declarations of a project: tools, resources, prompts and model resources, on servers.
 
-Rule: nothing here knows of a transport or a session. A declaration is resolved once, and
-what is wrong with it is found then.
+The package does not know transports, sessions or how a call runs. A server resolves its
+declarations once, after all modules are loaded, and the mistakes are reported as system checks.
 """

@@ -1,27 +1,19 @@
-"""The arguments of the project's functions: their schema, their validation, their binding.
+"""Arguments of the project's functions: their JSON Schema, their validation and binding to rows.
 
-Rule: validation never touches the database. It yields plain values, and keys
-where a model is asked for; one binding step then fetches what the keys name,
-through the queryset its caller may see. Unknown arguments are refused, and
-what is said of a wrong one is something a model can act on.
+The first parameter of a function is the request. Every other parameter has a name and a type, and
+``arguments_of`` makes the JSON Schema and the validator from them with pydantic. Validation is
+strict: a value that does not fit the published schema is rejected and never converted, and so are
+unknown arguments. Error messages are for language models, which call again with better arguments.
 
-pydantic writes the schemas and validates, strictly: what does not fit the
-published schema is not bent until it does.
+Validation never queries the database. For a parameter whose type is a model it returns a key, and
+``Arguments.bind`` then fetches the rows through the querysets that the caller may see.
 
-Arguments mirrored into HTTP headers, so that what stands between may route by them.
+pydantic does not pass configuration on to nested models. So a copy of the core schema is changed at
+every level (``arguments_validator``, ``answers_validator``): datetimes follow ``USE_TZ``, bytes are
+base64, unknown keys are rejected. The project's own models stay as they are.
 
-Rule: only what every client can read from the arguments, and every proxy may
-see, is mirrored (server/tools, "x-mcp-header").
-
-The signature of the project's function, read as arguments.
-
-Rule: the first parameter is the request, always; every other one has a name
-and a type, and nothing of it is lost without a word.
-
-pydantic's core schema of arguments and answers, changed to read values as a Django project expects.
-
-pydantic hands no configuration on to nested models, so the schema itself is changed, at every
-level. The models are the project's: a copy is changed, and their own use of them stays as it is.
+``Header`` mirrors an argument into an HTTP header, so that proxies can route by it (server/tools,
+"x-mcp-header"). Proxies and their logs see such arguments.
 """
 
 from __future__ import annotations
@@ -67,7 +59,7 @@ if TYPE_CHECKING:
     from .model_resources import ModelResource
     from .request import Request
 
-SAFE_INTEGER = 2**53 - 1  # what every JSON parser reads exactly
+SAFE_INTEGER = 2**53 - 1  # the largest integer that every JSON parser reads exactly
 KEY_OR_URI = ["integer", "string"]  # the types of an argument that names a row
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")  # RFC 9110, 5.6.2
 SENSITIVE = re.compile(
@@ -83,19 +75,20 @@ class Header:
 
 
 def marked(schema: Mapping[str, Any]) -> list[tuple[tuple[str, ...], dict[str, Any]]]:
-    """The properties that are mirrored into headers, by their paths."""
+    """Return the properties that are mirrored into headers, with their paths."""
     found = schemas.reachable(dict(schema))
     return [(path, prop) for path, prop in found if "x-mcp-header" in prop]
 
 
 def at(path: tuple[str, ...], given: Any) -> Any:
+    """Return the value at a path of nested arguments, or None."""
     for step in path:
         given = given.get(step) if isinstance(given, Mapping) else None
     return given
 
 
 def header_problems(schema: Mapping[str, Any]) -> list[str]:
-    """What breaks the rules of ``x-mcp-header`` in a tool's input schema."""
+    """Return how a tool's input schema violates the rules of ``x-mcp-header``."""
     found = [(".".join(path), prop) for path, prop in marked(schema)]
     problems = [wrong for place, prop in found if (wrong := _header_problem(place, prop))]
     names = [str(prop["x-mcp-header"]).lower() for _, prop in found]
@@ -103,25 +96,26 @@ def header_problems(schema: Mapping[str, Any]) -> list[str]:
     problems += [f"The header {name!r} is used twice." for name in sorted(twice)]
     everywhere = json.dumps(schema).count('"x-mcp-header":')
     if everywhere > len(found):
-        problems.append("A header mirrors only what properties alone lead to.")
+        problems.append("A header can mirror only a property, not an array item or alternative.")
     return problems
 
 
 def _header_problem(place: str, prop: Mapping[str, Any]) -> str | None:
     name = prop["x-mcp-header"]
     if not isinstance(name, str) or not TOKEN.match(name):
-        return f"{place}: {name!r} is no HTTP header name."
+        return f"{place}: {name!r} is not a valid HTTP header name."
     if prop.get("type") not in ("string", "integer", "boolean"):
-        return f"{place}: only a string, an integer or a boolean is mirrored, and never null."
+        return f"{place}: a mirrored argument must be a string, integer or boolean, and not null."
     if SENSITIVE.search(place):
-        return f"{place}: headers are seen by intermediaries, a secret must not be in one."
+        return f"{place}: the name looks like a secret. Proxies can read and log headers."
     return None
 
 
 def mark(prop: dict[str, Any], header: Header) -> None:
+    """Add the header to the schema of a property, and limit the property for a header."""
     prop["x-mcp-header"] = header.name
     if prop.get("type") == KEY_OR_URI:
-        prop["type"] = "string"  # a header mirrors one type, and a key may be given as text
+        prop["type"] = "string"  # a header has one type, and keys are accepted as strings
     if prop.get("type") == "integer":
         prop["minimum"] = max(prop.get("minimum", -SAFE_INTEGER), -SAFE_INTEGER)
         prop["maximum"] = min(prop.get("maximum", SAFE_INTEGER), SAFE_INTEGER)
@@ -132,7 +126,7 @@ POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 @dataclass(frozen=True)
 class Parameter:
-    """One argument of a function, as declared."""
+    """One parameter of the project's function, as declared."""
 
     name: str
     annotation: Any
@@ -147,15 +141,15 @@ class Parameter:
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
-    """The signature with its annotations evaluated. Raises ``ImproperlyConfigured``."""
+    """Return the signature with evaluated annotations. Raise ``ImproperlyConfigured``."""
     try:
         return inspect.signature(function, eval_str=True)
-    except Exception as error:  # an annotation is any code
+    except Exception as error:  # an annotation is an expression, which may raise anything
         raise ImproperlyConfigured(f"The signature cannot be read: {error}.") from error
 
 
 def takes_anything(function: Callable[..., Any]) -> bool:
-    """Whether it takes arguments that it does not name."""
+    """Whether the function has ``**kwargs``."""
     parameters = signature_of(function).parameters.values()
     return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
@@ -163,18 +157,26 @@ def takes_anything(function: Callable[..., Any]) -> bool:
 def parameters_of(
     function: Callable[..., Any], find: Find, *, handwritten: bool
 ) -> dict[str, Parameter]:
+    """Return the parameters after the request, by name. Raise ``ImproperlyConfigured``.
+
+    ``handwritten`` says that the schema is written by hand. Annotations are then optional.
+    """
     listed = list(signature_of(function).parameters.values())
     if not listed or listed[0].kind not in (listed[0].POSITIONAL_ONLY, POSITIONAL):
-        raise ImproperlyConfigured("The first argument is the request.")
+        raise ImproperlyConfigured("The first argument must be the request.")
     if not _may_be_request(listed[0]):
-        wrong = f"and {listed[0].name!r} is in its place: write request before it."
-        raise ImproperlyConfigured(f"The first argument is the request, {wrong}")
+        hint = f"Write request before {listed[0].name!r}."
+        raise ImproperlyConfigured(f"The first argument must be the request. {hint}")
     named = [p for p in listed[1:] if not (handwritten and p.kind is p.VAR_KEYWORD)]
     return {p.name: _parameter(p, find, handwritten=handwritten) for p in named}
 
 
 def _may_be_request(parameter: inspect.Parameter) -> bool:
-    """Not an argument of a function whose author forgot the request."""
+    """Whether the first parameter may be the request.
+
+    It is not if its name and annotation look like an argument, because the author forgot the
+    request.
+    """
     from .request import Request
 
     kind = parameter.annotation
@@ -187,14 +189,16 @@ def _may_be_request(parameter: inspect.Parameter) -> bool:
 
 def _parameter(parameter: inspect.Parameter, find: Find, *, handwritten: bool) -> Parameter:
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-        raise ImproperlyConfigured(f"*{parameter.name} has no schema: name every argument.")
+        raise ImproperlyConfigured(f"*{parameter.name} has no schema. Name every argument.")
     if parameter.kind is parameter.POSITIONAL_ONLY:
-        raise ImproperlyConfigured(f"{parameter.name} is positional-only; arguments have names.")
+        raise ImproperlyConfigured(
+            f"{parameter.name} is positional-only. Arguments are passed by name."
+        )
     if parameter.annotation is parameter.empty and not handwritten:
         raise ImproperlyConfigured(f"{parameter.name} needs a type annotation.")
     if isinstance(parameter.default, FieldInfo):
-        words = "write Annotated[type, Field(...)] = default."
-        raise ImproperlyConfigured(f"{parameter.name} has a Field for its default: {words}")
+        hint = "Write Annotated[type, Field(...)] = default."
+        raise ImproperlyConfigured(f"The default of {parameter.name} is a Field. {hint}")
     annotation, binding = bound(parameter.annotation, find)
     return Parameter(
         parameter.name,
@@ -207,7 +211,10 @@ def _parameter(parameter: inspect.Parameter, find: Find, *, handwritten: bool) -
 
 
 def _metadata(annotation: Any, kind: type) -> Any:
-    """What an annotation says of ``kind``, wherever in an ``X | None`` it stands."""
+    """Return the metadata of this class in an annotation, or None.
+
+    It may be inside ``X | None``.
+    """
     origin = typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
         found = (_metadata(part, kind) for part in typing.get_args(annotation))
@@ -218,8 +225,8 @@ def _metadata(annotation: Any, kind: type) -> Any:
     return own or _metadata(annotation.__origin__, kind)
 
 
-# Functions, what is not about reading, and values of the project's.
-NOT_WALKED = ("metadata", "serialization", "default")
+# Parts of a core schema without schemas in them. They contain functions and values.
+_NOT_WALKED = ("metadata", "serialization", "default")
 
 
 WITH_KEYS = ("model", "dataclass", "typed-dict")
@@ -228,32 +235,32 @@ Change = Callable[[dict[str, Any]], Any]
 
 
 def arguments_validator(core_schema: Any) -> SchemaValidator:
-    """A validator of arguments: datetimes, bytes, and what has keys, as below."""
+    """Return the validator of arguments. It changes datetimes, bytes and unknown keys."""
     changes = {"bytes": _bytes, "datetime": _datetime}
-    return _validator(core_schema, changes | dict.fromkeys(WITH_KEYS, _closed))
+    return _validator(core_schema, changes | dict.fromkeys(WITH_KEYS, _reject_unknown))
 
 
 def answers_validator(core_schema: Any) -> SchemaValidator:
-    """A validator of a person's answer. What else their client sends is ignored."""
+    """Return the validator of a person's answer to a question. It ignores unknown keys."""
     return _validator(core_schema, {"datetime": _datetime})
 
 
 def _validator(core_schema: Any, changes: Mapping[str, Change]) -> SchemaValidator:
-    # pydantic would use the validators that nested models already have, which know no changes.
+    # pydantic would otherwise use the existing validators of nested models, without the changes.
     return SchemaValidator(_changed(core_schema, changes), _use_prebuilt=False)
 
 
 def _changed(part: Any, changes: Mapping[str, Change], own_bytes: bool = False) -> Any:
-    """A copy of a core schema, or of a part of one, with its changes.
+    """Return a copy of a core schema, or of a part of one, with its changes.
 
-    ``own_bytes`` says that the configuration of the part tells how to read bytes.
+    ``own_bytes`` says that the configuration of an outer model decides how bytes are read.
     """
     if isinstance(part, list | tuple):
         return type(part)(_changed(one, changes, own_bytes) for one in part)
     if not isinstance(part, dict):
         return part
     kind = part.get("type")
-    if not isinstance(kind, str):  # schemas by the names of fields, which may be any words
+    if not isinstance(kind, str):  # schemas by field name, and a field may be called "type"
         return {key: _changed(value, changes, own_bytes) for key, value in part.items()}
     if decodes_itself(part):
         return part
@@ -262,7 +269,7 @@ def _changed(part: Any, changes: Mapping[str, Change], own_bytes: bool = False) 
     if "config" in part:
         own_bytes = "val_json_bytes" in part["config"]
     copy = {
-        key: value if key in NOT_WALKED else _changed(value, changes, own_bytes)
+        key: value if key in _NOT_WALKED else _changed(value, changes, own_bytes)
         for key, value in part.items()
     }
     change = None if kind == "bytes" and own_bytes else changes.get(kind)
@@ -270,25 +277,29 @@ def _changed(part: Any, changes: Mapping[str, Change], own_bytes: bool = False) 
 
 
 def _datetime(schema: dict[str, Any]) -> Any:
-    """A datetime; one that is annotated as naive or aware stays so."""
+    """Make datetimes follow ``USE_TZ``, unless they are annotated as naive or aware."""
     if "tz_constraint" in schema:
         return schema
     return {"type": "function-after", "function": _no_info(in_current_zone), "schema": schema}
 
 
 def _bytes(schema: dict[str, Any]) -> Any:
+    """Read bytes from base64."""
     return {"type": "function-before", "function": _no_info(_from_base64), "schema": schema}
 
 
 def decodes_itself(schema: Mapping[str, Any]) -> bool:
-    """Whether it is of a type like ``pydantic.Base64Bytes``, which takes encoded bytes."""
+    """Whether the schema is of a type such as ``pydantic.Base64Bytes``, which decodes its input."""
     if schema["type"] != "function-after":
         return False
     return isinstance(getattr(schema["function"]["function"], "__self__", None), EncodedBytes)
 
 
 def without_bytes_beside_text(union: dict[str, Any]) -> dict[str, Any]:
-    """``str | bytes`` takes text: any word of four letters could be base64, too."""
+    """Return the union without bytes if it accepts strings too.
+
+    ``str | bytes`` must read strings: "word" would also be valid base64.
+    """
     choices = union["choices"]
     if union.get("mode") == "left_to_right" or not any(_is(one, "str") for one in choices):
         return union
@@ -300,8 +311,8 @@ def _is(choice: Any, kind: str) -> bool:
     return bool((choice[0] if isinstance(choice, tuple) else choice)["type"] == kind)
 
 
-def _closed(schema: dict[str, Any]) -> Any:
-    """What has keys refuses unknown ones, unless it says itself what becomes of them."""
+def _reject_unknown(schema: dict[str, Any]) -> Any:
+    """Reject unknown keys, unless the model itself says what happens to them."""
     if allows_unknown(schema):
         return schema
     config = {**schema.get("config", {}), "extra_fields_behavior": "forbid"}
@@ -310,11 +321,12 @@ def _closed(schema: dict[str, Any]) -> Any:
 
 
 def allows_unknown(schema: Mapping[str, Any]) -> bool:
-    """Whether a model, dataclass or ``TypedDict`` says something of keys that it does not know.
+    """Whether a model, dataclass or ``TypedDict`` says what happens to unknown keys.
 
-    A standard dataclass and a ``TypedDict`` without configuration have that of what they are in.
+    A standard dataclass and a ``TypedDict`` without configuration follow the model that contains
+    them.
     """
-    # "ignore" is also what pydantic writes for a TypedDict that says nothing.
+    # pydantic writes "ignore" for a TypedDict without configuration, too.
     says = schema.get("extra_behavior", "ignore") != "ignore"
     return (
         says
@@ -324,12 +336,12 @@ def allows_unknown(schema: Mapping[str, Any]) -> bool:
 
 
 def in_current_zone(value: datetime) -> datetime:
-    """As the project's database takes it: aware with ``USE_TZ``, otherwise naive."""
+    """Return the datetime as the database takes it: aware if ``USE_TZ`` is set, naive otherwise."""
     if timezone.is_aware(value) == settings.USE_TZ:
         return value
     try:
         return timezone.make_aware(value) if settings.USE_TZ else timezone.make_naive(value)
-    except OverflowError:  # the first and last hours that a datetime can tell
+    except OverflowError:  # within hours of `datetime.min` or `datetime.max`
         raise PydanticCustomError("datetime_range", "This date is out of range") from None
 
 
@@ -339,21 +351,24 @@ def _from_base64(value: Any) -> Any:
     try:
         return base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):  # ValueError: characters beyond ASCII
-        raise PydanticCustomError("base64", "This is no base64") from None
+        raise PydanticCustomError("base64", "This is not base64") from None
 
 
 def _no_info(function: Callable[[Any], Any]) -> dict[str, Any]:
     return {"type": "no-info", "function": function}
 
 
-PREFIX = "argument_"  # a field called "schema" or "copy" would shadow pydantic's own
+PREFIX = "argument_"  # of model fields: "schema" or "copy" would shadow methods of pydantic
+# Limits of an error message: characters of a quoted value, errors, steps of a path.
 MAX_ECHO, MAX_ERRORS, MAX_STEPS = 80, 8, 8
-ENCODINGS = {"base64": "base64", "hex": "base16"}  # of bytes, by a model's val_json_bytes
-MAX_FORMATTED_ERRORS = 1000  # that are written out, to tell the first of them
+# contentEncoding of bytes, by a model's `val_json_bytes`.
+ENCODINGS = {"base64": "base64", "hex": "base16"}
+# pydantic builds all errors to return the first ones, which takes seconds for huge arguments.
+MAX_FORMATTED_ERRORS = 1000
 
 
 class TerseSchema(GenerateJsonSchema):
-    """pydantic's schema without the titles it makes up, of fields and of classes."""
+    """pydantic's JSON Schema without the titles that it generates for fields and classes."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
@@ -367,17 +382,17 @@ class TerseSchema(GenerateJsonSchema):
 
 
 class ArgumentSchema(TerseSchema):
-    """The schema of what ``arguments_validator`` reads."""
+    """The JSON Schema of what ``arguments_validator`` accepts."""
 
     def bytes_schema(self, schema: Any) -> dict[str, Any]:
-        # No limits: they count bytes, and a schema's would count the characters of the text.
+        # Leave out length limits: they count bytes, and in a schema they would count characters.
         text = {"type": "string"}
         own = (self._config.config_dict or {}).get("val_json_bytes", "base64")
         encoding = ENCODINGS.get(own)
         return text | ({"contentEncoding": encoding} if encoding else {})
 
     def function_after_schema(self, schema: Any) -> dict[str, Any]:
-        # pydantic adds the format of a type that decodes itself.
+        # pydantic adds a non-standard "format" for types that decode their input.
         return (
             {"type": "string"} if decodes_itself(schema) else super().function_after_schema(schema)
         )
@@ -400,21 +415,23 @@ class ArgumentSchema(TerseSchema):
 
 @dataclass
 class Arguments:
-    """What a function takes after the request.
+    """The arguments of a function after the request.
 
-    ``schema`` is the JSON Schema of the arguments, an object.
+    ``schema`` is their JSON Schema, an object. With ``handwritten`` the project wrote it, and
+    ``validator`` is None. ``anything`` says that the function accepts arguments that it does not
+    name.
     """
 
     parameters: dict[str, Parameter] = field(default_factory=dict)
     schema: dict[str, Any] = field(default_factory=dict)
     validator: SchemaValidator | None = None
     handwritten: bool = False
-    anything: bool = True  # whether the function takes what the hand-written schema lets through
+    anything: bool = True
 
-    # From the wire.
+    # Reading.
 
     def read(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The values of JSON arguments. Raises ``InvalidArguments``."""
+        """Return the values of JSON arguments. Raise ``InvalidArguments``."""
         self._check_headers(given)
         if self.handwritten:
             return self._read_by_schema(given)
@@ -422,15 +439,15 @@ class Arguments:
         return self._validated(lambda validator: validator.validate_json(text, strict=True))
 
     def _check_headers(self, given: Mapping[str, Any]) -> None:
-        """An integer in a header is within what every client can represent (server/tools)."""
+        """Raise for a mirrored integer that not every client reads exactly (server/tools)."""
         for path in self.headers:
             value = at(path, given)
             if isinstance(value, int) and abs(value) > SAFE_INTEGER:
-                limits = f"an integer from -{SAFE_INTEGER} to {SAFE_INTEGER}"
+                limits = f"must be an integer from -{SAFE_INTEGER} to {SAFE_INTEGER}"
                 raise InvalidArguments(f"Invalid arguments. {'.'.join(path)}: {limits}.")
 
     def read_text(self, given: Mapping[str, str]) -> dict[str, Any]:
-        """The values of arguments that arrive as strings, of prompts and URIs."""
+        """Return the values of arguments that arrive as strings: those of prompts and URIs."""
         named: dict[str, Any] = {PREFIX + name: value for name, value in given.items()}
         return self._validated(lambda validator: validator.validate_strings(named, by_name=True))
 
@@ -445,7 +462,7 @@ class Arguments:
 
     @cached_property
     def _fields(self) -> list[tuple[str, str]]:
-        """The parameters, and what each is called in the model."""
+        """The parameters, and the name of each in the pydantic model."""
         return [(name, PREFIX + name) for name in self.parameters]
 
     def _read_by_schema(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -460,26 +477,27 @@ class Arguments:
     def _explain(self, error: ValidationError) -> str:
         if error.error_count() > MAX_FORMATTED_ERRORS:
             names = ", ".join(self.parameters)
-            return f"Invalid arguments. Much is wrong in them; there are: {names}."
+            return f"Invalid arguments. There are too many errors. The arguments are: {names}."
         errors = error.errors(include_url=False)[:MAX_ERRORS]
-        return "Invalid arguments. " + " ".join(_line(one, self.parameters) for one in errors)
+        return "Invalid arguments. " + " ".join(_error_line(one, self.parameters) for one in errors)
 
-    # To the project.
+    # Binding.
 
     @property
     def binds(self) -> bool:
+        """Whether an argument is a key that is bound to a row."""
         return any(parameter.binding for parameter in self.parameters.values())
 
     @property
     def resources(self) -> list[ModelResource]:
-        """Whose rows the arguments name."""
+        """The model resources whose rows the arguments name."""
         return [one.binding.resource for one in self.parameters.values() if one.binding]
 
     def bind(self, values: dict[str, Any], request: Request, *, write: bool) -> dict[str, Any]:
-        """``values`` with every key replaced by the object it names.
+        """Return ``values`` with every key replaced by its row.
 
-        Raises ``InvalidArguments`` for what is not there or not for this user,
-        in the same words.
+        Raise ``InvalidArguments`` with the same message for a missing row and for one that this
+        user may not see.
         """
         bindings = {n: p.binding for n, p in self.parameters.items() if p.binding and n in values}
         fetched = {n: b.fetch(values[n], request, write=write) for n, b in bindings.items()}
@@ -487,17 +505,17 @@ class Arguments:
 
     @cached_property
     def headers(self) -> dict[tuple[str, ...], str]:
-        """Header names by the path of the argument, or of the property of one, they mirror."""
+        """Header names by the path of the argument, or of its property, that they mirror."""
         return {path: prop["x-mcp-header"] for path, prop in marked(self.schema)}
 
 
 def arguments_of(
     function: Callable[..., Any], find: Find, *, schema: Mapping[str, Any] | None = None
 ) -> Arguments:
-    """The arguments of ``function`` after its first, the request.
+    """Return the arguments of ``function``, without the request. Raise ``ImproperlyConfigured``.
 
-    ``find`` gives the resource through which a model is bound; ``schema`` is a
-    hand-written schema, published as it is. Raises ``ImproperlyConfigured``.
+    ``find`` returns the model resource that a model is bound through. ``schema`` is a hand-written
+    schema and is published unchanged.
     """
     parameters = parameters_of(function, find, handwritten=schema is not None)
     if schema is not None:
@@ -507,13 +525,13 @@ def arguments_of(
         model = _model(parameters)
         shown = _schema(model, parameters, _descriptions(function))
         return Arguments(parameters, shown, arguments_validator(model.__pydantic_core_schema__))
-    except Exception as error:  # whatever a type does when pydantic asks for its schema
-        words = str(error).partition("\n")[0]
-        raise ImproperlyConfigured(f"No schema can be made of the arguments: {words}") from error
+    except Exception as error:  # types of the project may raise anything in their schema hooks
+        reason = str(error).partition("\n")[0]
+        raise ImproperlyConfigured(f"The arguments have no JSON Schema: {reason}") from error
 
 
 def _descriptions(function: Callable[..., Any]) -> dict[str, str]:
-    """What is said of the arguments: by the class of a method, and by the function itself."""
+    """Return descriptions of arguments, from the docstrings of the class and the function."""
     owner = type(function.__self__).__doc__ if inspect.ismethod(function) else None
     return argument_descriptions(owner) | argument_descriptions(inspect.getdoc(function))
 
@@ -527,7 +545,7 @@ def _model(parameters: Mapping[str, Parameter]) -> type[BaseModel]:
     model: type[BaseModel] = create_model("Arguments", __config__=config, **fields)
     for name, parameter in parameters.items():
         if model.model_fields[PREFIX + name].is_required() != parameter.required:
-            raise ValueError(f"{name}: write its default as the function's, not in a Field.")
+            raise ValueError(f"{name}: its default is in a Field. Write it in the signature.")
     return model
 
 
@@ -552,13 +570,16 @@ def _schema(
 
 
 def _describe(prop: dict[str, Any], words: str, *, bound: bool) -> None:
-    """The docstring's words, unless the annotation has its own; a key says what it is as well."""
+    """Set the description from the docstring, unless the annotation has one.
+
+    The schema of a key has one in any case. The docstring then comes before it.
+    """
     own = prop.get("description", "")
     prop["description"] = f"{words} {own}".strip() if bound else own or words
 
 
 def _show_default(prop: dict[str, Any], default: Any) -> None:
-    """Replace pydantic's stand-in by the function's own default, where JSON has it."""
+    """Replace pydantic's default by the one of the function, if it can be written as JSON."""
     prop.pop("default", None)
     if default is None or default is inspect.Parameter.empty:
         return
@@ -571,31 +592,35 @@ def _show_default(prop: dict[str, Any], default: Any) -> None:
 
 
 def fit_problems(arguments: Arguments) -> list[str]:
-    """Where a hand-written schema and the function it is written for do not meet."""
+    """Return where a hand-written schema and its function do not fit."""
     lists = [one for one in schemas.all_of("required", arguments.schema) if isinstance(one, list)]
     demanded = set(chain.from_iterable(lists))
     required = [one.name for one in arguments.parameters.values() if one.required]
     problems = [
-        f"{n}: the function needs it, the schema does not." for n in required if n not in demanded
+        f"{n}: the function requires it, but the schema does not."
+        for n in required
+        if n not in demanded
     ]
     offered = [] if arguments.anything else arguments.schema.get("properties", {})
     return problems + [
-        f"{n}: the function does not take it." for n in offered if n not in arguments.parameters
+        f"{n}: it is in the schema, but the function does not accept it."
+        for n in offered
+        if n not in arguments.parameters
     ]
 
 
 def text_problems(thing: Declaration, arguments: Arguments) -> Iterator[CheckMessage]:
-    """What keeps arguments from arriving as strings, and from being completed."""
+    """Yield what prevents arguments from arriving as strings, and mistakes in their completion."""
     properties, definitions = arguments.schema.get("properties", {}), arguments.schema.get("$defs")
     for name, parameter in arguments.parameters.items():
         one_key = parameter.binding is not None and not parameter.binding.many
         if not one_key and _is_structured(properties[name], definitions or {}):
-            words = f"The argument {name} of a {thing.kind} arrives as a string."
+            message = f"The argument {name} of a {thing._kind} cannot be read from a string."
             hint = "Use a plain type, a Literal, an enum or a registered model."
-            yield thing.error(words, 18, hint)
+            yield thing._error(message, 18, hint)
         if parameter.complete and (wrong := completer_problem(parameter.complete)):
-            hint = "Annotated[str, mcp.Complete(function)], or a list of values."
-            yield thing.error(f"{name}: {wrong}", 17, hint)
+            hint = "Write Annotated[str, mcp.Complete(function)], or mcp.Complete with a list."
+            yield thing._error(f"{name}: {wrong}", 17, hint)
 
 
 def _is_structured(prop: Mapping[str, Any], definitions: Mapping[str, Any]) -> bool:
@@ -607,10 +632,10 @@ def _is_structured(prop: Mapping[str, Any], definitions: Mapping[str, Any]) -> b
     return prop.get("type") in ("array", "object")
 
 
-# What is wrong with an argument, in words.
+# Error messages.
 
 
-def _line(error: Mapping[str, Any], known: Mapping[str, Any]) -> str:
+def _error_line(error: Mapping[str, Any], known: Mapping[str, Any]) -> str:
     place = _place(error["loc"], known)
     if error["type"] == "extra_forbidden" and len(error["loc"]) == 1:
         return _unknown(place, known)
@@ -626,7 +651,7 @@ def _place(steps: Sequence[Any], known: Mapping[str, Any]) -> str:
 
 
 def _unknown(place: str, known: Mapping[str, Any]) -> str:
-    return f"{place}: there is no such argument; there are: {', '.join(known) or 'none'}."
+    return f"{place}: unknown argument. The arguments are: {', '.join(known) or 'none'}."
 
 
 def _echo(value: Any) -> str:

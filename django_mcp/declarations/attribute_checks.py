@@ -1,14 +1,14 @@
-"""Find class attributes that nothing reads: ``permision = "shop.view_invoice"``.
+"""Checks of class attributes: names that nothing reads, and options with values of a wrong type.
 
-Such an attribute was probably meant to restrict something, so it is an error. A project's own
-values start with an underscore. Its own methods, properties and nested classes may have any name
-that is not nearly one of ours and that is no permission check of another framework. A mixin may
-have values of its own, too, with the same limits.
+A misspelled option such as ``permision = "shop.view_invoice"`` was probably meant to restrict
+something, so it is an error. A project's own values start with an underscore. Its own methods,
+properties and nested classes may have any name, except names that are nearly one of ours and names
+of permission checks in other frameworks. Mixins may also have values of their own, with the same
+exceptions.
 
-Find options whose values are of the wrong type: ``listed = "yes"``, ``fields = "number"``.
-
-The annotations of our classes say which types an option takes. A value of another type is an
-error before anything else is looked at, because ``"no"`` is true and a text is a list of letters.
+The annotations of our classes say which types an option accepts. A value of another type, such as
+``listed = "yes"`` or ``fields = "number"``, is an error before anything else is checked, because
+``"no"`` is true and a string is a sequence of letters.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PACKAGE = __name__.partition(".")[0]
 HOOKS = ("has_", "get_", "save_", "delete_", "form_")
 # Mixins of this module restrict views of Django and nothing else.
 VIEW_MIXINS = "django.contrib.auth.mixins"
-# What Django, its admin and Django REST framework call a thing that has another name here.
+# Names of Django, its admin and Django REST framework for what has another name here.
 ELSEWHERE = {
     **dict.fromkeys(
         (
@@ -68,19 +68,19 @@ ELSEWHERE = {
     "delete_object": "delete_model",
     "delete_queryset": "delete_model",
 }  # fmt: skip
-# Options that say what clients see and may do: no method of a project is called nearly so.
+# Options that restrict clients. A method whose name is nearly one of these is an error.
 RESTRICTING = frozenset((
     "exclude", "fields", "filter_fields", "listed", "operation_permissions", "operations",
     "permission", "read_only", "readonly_fields", "search_fields",
 ))  # fmt: skip
-# Names of ``ELSEWHERE`` that say nothing of who may see what, on a class without rows.
+# Names of ``ELSEWHERE`` that restrict nothing on a class without rows.
 OF_ROWS = ("get_queryset", "save_model", "delete_model")
-# How similar two names must be (difflib's ratio) for one to be meant by the other. An attribute of
-# a mixin may serve the mixin alone: it is only refused where it is almost certainly an option.
+# The similarity (difflib's ratio) above which a name counts as a misspelling of another one.
+# Attributes of a mixin may serve the mixin alone, so they must be more similar.
 SIMILARITY = 0.6
-HOOK_SIMILARITY = 0.82  # of what follows ``get_``, ``has_`` and the like in a method's name
+HOOK_SIMILARITY = 0.82  # of the part after ``get_``, ``has_`` and the like
 MIXIN_SIMILARITY = 0.8
-METHOD_SIMILARITY = 0.9  # of any other method and an option
+METHOD_SIMILARITY = 0.9  # of other methods and options
 
 
 def did_you_mean(name: str, known: Iterable[str], similarity: float = SIMILARITY) -> str:
@@ -94,9 +94,9 @@ def did_you_mean(name: str, known: Iterable[str], similarity: float = SIMILARITY
 
 @dataclass(frozen=True)
 class PublicClass:
-    """A class of ours that projects subclass: what they may set and which methods they may write.
+    """A class of ours that projects subclass: the options and the methods that they may define.
 
-    ``takes_others`` is whether they may add public values of their own.
+    With ``takes_others`` subclasses may also have public values of their own.
     """
 
     cls: type
@@ -118,7 +118,7 @@ def unknown_attributes(declaration: Declaration) -> Iterator[tuple[str, str]]:
     fields = getattr(declaration, "fields", None)
     # A method that is named in ``fields`` shows a value: it is used, whatever its name.
     shown = {*fields} if isinstance(fields, list | tuple) and all_text(fields) else set()
-    return unknown_names(cls, PublicClass(ours, declaration.kind, ours.options(), hooks), shown)
+    return unknown_names(cls, PublicClass(ours, declaration._kind, ours._options(), hooks), shown)
 
 
 def unknown_names(
@@ -134,7 +134,7 @@ def unknown_names(
     overridden: set[str] = set()
     if restricting := [one for one in mixins if one.__module__ == VIEW_MIXINS]:
         hint = "Django's mixins restrict views. Set 'permission' or write 'has_permission'."
-        yield f"Nothing asks {restricting[0].__qualname__} about a {base.kind}.", hint
+        yield f"{restricting[0].__qualname__} has no effect on a {base.kind}.", hint
     for one in classes:
         if one not in theirs:
             overridden.update(vars(one))
@@ -156,10 +156,22 @@ def unknown_names(
         written.update(vars(one))
 
 
-def misnamed_in_verifier(cls: type) -> str | None:
-    """What is wrong with the names in the class of a ``TokenVerifier``, or None.
+def replaced_internals(cls: type) -> Iterator[tuple[str, str]]:
+    """Yield a message and a hint for each private attribute of ours that the project replaces."""
+    ours = [one for one in cls.__mro__ if is_ours(one)]
+    names = {name for one in ours for name in (*vars(one), *inspect.get_annotations(one))}
+    for one in cls.__mro__:
+        # A mixin after the base class replaces nothing, but its methods would find our attribute.
+        for name in vars(one) if one not in ours else ():
+            if name in names and name.startswith("_") and not name.startswith("__"):
+                message = f"{one.__qualname__}.{name} replaces an attribute of {ours[0].__name__}."
+                yield message, "It is for django_mcp alone. Give yours another name."
 
-    It may have values and methods of its own: only what is nearly one of ours is misspelled.
+
+def misnamed_in_verifier(cls: type) -> str | None:
+    """Return what is wrong with the names in the class of a ``TokenVerifier``, or None.
+
+    Verifiers may have values and methods of their own. Only misspellings of our names are wrong.
     """
     from ..auth import principal
 
@@ -171,7 +183,7 @@ def misnamed_in_verifier(cls: type) -> str | None:
     own = [name for one in cls.__mro__ if not is_ours(one) for name in vars(one)]
     if getattr(cls, "verify", None) is principal.TokenVerifier.verify:
         near = difflib.get_close_matches("verify", [name for name in own if name[0] != "_"], 1)
-        return "verify is not written." + (
+        return "It has no method 'verify'." + (
             f" Did you mean 'verify' by {near[0]!r}?" if near else ""
         )
     base = PublicClass(object, "token verifier", known - {*own}, (), takes_others=True)
@@ -180,7 +192,7 @@ def misnamed_in_verifier(cls: type) -> str | None:
 
 def require_method(declaration: Declaration) -> None:
     """Raise ``ImproperlyConfigured`` if the class lacks the method that does its work."""
-    cls, entry = type(declaration), declaration.entry
+    cls, entry = type(declaration), declaration._entry_method
     if declaration._function is not None or not _is_unwritten(cls, entry):
         return
     own = [name for one in cls.__mro__ if not is_ours(one) for name in vars(one)]
@@ -296,7 +308,7 @@ def checked_types(cls: type[Declaration]) -> dict[str, list[str]]:
             parts = str(annotation).split(" | ")
             if name not in CHECKED_ELSEWHERE and all(part in TYPES for part in parts):
                 found[name] = parts
-    return {name: parts for name, parts in found.items() if name in cls.options()}
+    return {name: parts for name, parts in found.items() if name in cls._options()}
 
 
 def wrong_types(declaration: Declaration) -> Iterator[tuple[str, str]]:

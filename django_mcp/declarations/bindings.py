@@ -1,9 +1,8 @@
-"""
-A model as the type of an argument: a key on the wire, an object in the function.
+"""Arguments whose type is a model: the client sends a key, and the function gets the row.
 
-Rule: the object comes through its resource's ``get_queryset(request)`` and
-object permission, so that a key opens nothing a read would not. What is
-missing and what is forbidden are the same words.
+Rows come through ``get_queryset(request)`` and the object permission of a model resource, so an
+argument gives access to no row that the user could not read. A missing row and a forbidden row have
+the same error message.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ MAX_KEYS = 100
 
 @dataclass(frozen=True)
 class KeyBinding:
-    """How the keys of one argument become objects.
+    """How the keys of one argument become rows.
 
-    A ``relation`` takes the primary keys that rows show of it, where the resource's URI may name
-    rows by another field. Any other argument takes what the URI has.
+    The keys are those of the resource's URIs. With ``relation`` they are primary keys instead, as
+    rows show them, even if the URI identifies rows by another field.
     """
 
     resource: ModelResource
@@ -41,12 +40,12 @@ class KeyBinding:
     relation: bool = False
 
     def fetch(self, value: Any, request: Request, *, write: bool) -> Any:
-        """The object or objects ``value`` names, None for None. Raises ``InvalidArguments``."""
+        """Return the row or rows of the keys in ``value``. Raise ``InvalidArguments``."""
         if value is None:
             return None
         given = value if self.many else [value]
         if len(given) > MAX_KEYS:
-            raise InvalidArguments(f"At most {MAX_KEYS} keys at once.")
+            raise InvalidArguments(f"At most {MAX_KEYS} keys are allowed, not {len(given)}.")
         named = [self.key(one) for one in given]
         found = self._found(named, request, write=write)
         return [found[one] for one in named] if self.many else found[named[0]]
@@ -57,7 +56,7 @@ class KeyBinding:
         found = {}
         for lookup in dict.fromkeys(lookup for lookup, _ in named):
             keys = [key for by, key in named if by == lookup]
-            rows = self.resource.fetch(request, keys, write=write, lookup=lookup)
+            rows = self.resource._fetch(request, keys, write=write, lookup=lookup)
             found.update({(lookup, key): row for key, row in rows.items()})
         for one in named:
             if one not in found:
@@ -65,29 +64,29 @@ class KeyBinding:
         return found
 
     def key(self, value: Any) -> tuple[str, Any]:
-        """The lookup and the key in ``value``, a key or a URI of the resource."""
+        """Return the lookup and the key in ``value``, which is a key or a URI of the resource."""
         resource = self.resource
         try:
-            return resource.related_key(value) if self.relation else resource.named_key(value)
+            return resource._related_key(value) if self.relation else resource._named_key(value)
         except ValueError:
             raise missing(resource, value) from None
 
 
 def missing(resource: ModelResource, key: Any, purpose: str = "") -> InvalidArguments:
-    """What is said of a row that is not there, and of one that is not for this user."""
+    """Return the error for a row that does not exist and for one that this user may not see."""
     shown = key if isinstance(key, int) else repr(str(key)[:80])
-    return InvalidArguments(f"There is no {resource.verbose_name} {shown}{purpose}.")
+    return InvalidArguments(f"There is no {resource._verbose_name} {shown}{purpose}.")
 
 
 def bound(annotation: Any, find: Find, chosen: Any = None) -> tuple[Any, KeyBinding | None]:
-    """``annotation`` with keys in the place of models, and how to bind them.
+    """Return ``annotation`` with keys instead of models, and how to bind them.
 
-    Understood are ``M``, ``M | None``, ``list[M]`` and ``Annotated[M, Resource]``.
+    The supported forms are ``M``, ``M | None``, ``list[M]`` and ``Annotated[M, Resource]``.
     """
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if is_model(annotation):
         resource = find(annotation, chosen)
-        schema = resource.key_schema()
+        schema = resource._key_schema()
         composite: Any = list[int | str]
         key = int | str | composite if "anyOf" in schema else int | str
         return Annotated[key, WithJsonSchema(schema)], KeyBinding(resource)
@@ -97,13 +96,13 @@ def bound(annotation: Any, find: Find, chosen: Any = None) -> tuple[Any, KeyBind
         one = next(arg for arg in inner if arg is not type(None))
         made, binding = bound(one, find, chosen)
         return (made | None if binding else annotation), binding
-    if origin is list and inner and _is_one(inner[0]):
+    if origin is list and inner and _is_model_argument(inner[0]):
         made, binding = bound(inner[0], find, chosen)
         assert binding is not None
         return list[made], KeyBinding(binding.resource, many=True)  # type: ignore[valid-type]
     if holds(annotation, models.Model):
         raise ImproperlyConfigured(
-            f"{annotation} cannot be an argument: write a model as M, M | None or list[M]."
+            f"{annotation} cannot be an argument. Write a model as M, M | None or list[M]."
         )
     return annotation, None
 
@@ -112,21 +111,21 @@ def is_model(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, models.Model)
 
 
-def _is_one(annotation: Any) -> bool:
-    """Whether it is a model, perhaps with the resource to bind it through."""
+def _is_model_argument(annotation: Any) -> bool:
+    """Whether it is a model, or ``Annotated`` with a model."""
     plain = typing.get_origin(annotation) is Annotated
     return is_model(annotation.__origin__ if plain else annotation)
 
 
 def holds(annotation: Any, *kinds: type) -> bool:
-    """Whether one of ``kinds`` stands anywhere in a type."""
+    """Whether one of ``kinds`` is anywhere inside a type."""
     if isinstance(annotation, type) and issubclass(annotation, kinds):
         return True
     return any(holds(part, *kinds) for part in typing.get_args(annotation))
 
 
 def chosen_resource(metadata: tuple[Any, ...]) -> Any:
-    """The resource that ``Annotated`` names for its model, or None."""
+    """Return the resource that ``Annotated`` names for its model, or None."""
     from .model_resources import ModelResource
 
     named = (one for one in metadata if isinstance(one, type) and issubclass(one, ModelResource))

@@ -1,9 +1,8 @@
-"""
-All that one server exposes, resolved once.
+"""The catalog: all declarations of one server, resolved once and then unchanged.
 
-Rule: resolution happens after all of the project is loaded, finds every
-mistake at once and stops at none; what is resolved does not change. A name or
-URI has one owner, and a clash names both.
+The server makes it after all of the project's modules are loaded. Resolving collects every mistake
+as a check message and does not stop at the first one. Each name and URI belongs to one declaration.
+If two declare the same, an error names both. A declaration with an error is left out.
 """
 
 from __future__ import annotations
@@ -30,11 +29,12 @@ if TYPE_CHECKING:
 D = TypeVar("D", bound=Declaration)
 
 logger = logging.getLogger("django_mcp")
-WRONG_TYPE = "django_mcp.E060"  # of an attribute: the rest cannot be looked at
+# The check for options of a wrong type. Resolving such a declaration would raise odd errors.
+WRONG_TYPE = "django_mcp.E060"
 
 
 class Catalog:
-    """The resolved registry of a server; ``messages`` are what is wrong with it."""
+    """The resolved declarations of a server. ``messages`` are the check messages about them."""
 
     def __init__(self, server: Server, declared: Iterable[Declaration]) -> None:
         self.server = server
@@ -49,17 +49,17 @@ class Catalog:
 
     @cached_property
     def has_public(self) -> bool:
-        """Whether anything is for everybody."""
-        return any(thing.is_public for thing in self._things())
+        """Whether anything is public."""
+        return any(thing._is_public for thing in self._things())
 
     @cached_property
     def is_public(self) -> bool:
-        """Whether everything is for everybody, so that nobody would see more than anybody."""
+        """Whether everything is public, so that a token shows a client nothing more."""
         return not self.private_kinds
 
     @cached_property
     def private_kinds(self) -> frozenset[str]:
-        """Of "tools", "prompts" and "resources" those of which something is not for everybody."""
+        """Those of "tools", "prompts" and "resources" of which at least one is not public."""
         kinds: dict[str, list[dict[str, Any]]] = {
             "tools": [self.tools],
             "prompts": [self.prompts],
@@ -68,7 +68,7 @@ class Catalog:
         return frozenset(
             kind
             for kind, owned in kinds.items()
-            if not all(thing.is_public for things in owned for thing in things.values())
+            if not all(thing._is_public for things in owned for thing in things.values())
         )
 
     def _things(self) -> Iterator[Declaration]:
@@ -76,26 +76,30 @@ class Catalog:
             yield from owned.values()
 
     def _fill(self, declared: list[Declaration]) -> None:
-        """Models first: arguments and results of the others are bound through them."""
+        """Resolve and add the declarations.
+
+        Model resources are resolved first, because the arguments and results of the others are
+        bound through them.
+        """
         models = [thing for thing in declared if isinstance(thing, ModelResource)]
         for resource in models:
             self.models.setdefault(resource.model, []).append(resource)
         found: dict[Declaration, list[CheckMessage]] = {}
         for thing in [*models, *(thing for thing in declared if thing not in models)]:
-            found[thing] = self._resolved(thing)
+            found[thing] = self._resolve(thing)
         for thing in declared:
             self._add(thing, found[thing])
 
-    def _resolved(self, thing: Declaration) -> list[CheckMessage]:
+    def _resolve(self, thing: Declaration) -> list[CheckMessage]:
         try:
-            found = [*thing.attribute_problems()]
+            found = [*thing._attribute_problems()]
             if not any(message.id == WRONG_TYPE for message in found):
-                found += [*thing.resolve(self), *question_problems(thing)]
-        except Exception as error:  # an attribute may be anything
+                found += [*thing._resolve(self), *question_problems(thing)]
+        except Exception as error:  # attributes of the project may have any value
             logger.error("%s could not be resolved", thing, exc_info=error)
             message = f"It cannot be resolved: {type(error).__name__}: {error}"
-            hint = "See the traceback in the log: an attribute is probably of no kind it may be of."
-            found = [thing.error(message, 7, hint)]
+            hint = "See the traceback in the log. An attribute probably has a wrong type."
+            found = [thing._error(message, 7, hint)]
         if any(message.is_serious() for message in found):
             self._broken.add(thing)
         return found
@@ -104,60 +108,74 @@ class Catalog:
         self.messages += found
         if thing in self._broken:
             return
-        for owned, key in self._places(thing):
-            self._own(owned, key, thing)
-        for derived in getattr(thing, "derived", tuple)():
-            self._add(derived, self._resolved(derived))
+        for owned, key in self._entries(thing):
+            self._add_entry(owned, key, thing)
+        for derived in getattr(thing, "_derived", tuple)():
+            self._add(derived, self._resolve(derived))
 
-    def _places(self, thing: Declaration) -> Iterator[tuple[dict[str, Any], str]]:
+    def _entries(self, thing: Declaration) -> Iterator[tuple[dict[str, Any], str]]:
         if isinstance(thing, Tool):
             yield self.tools, thing.name
         elif isinstance(thing, Prompt):
             yield self.prompts, thing.name
-        elif isinstance(thing, Resource):  # anything else is only what it brings along
-            yield (self.templates if thing.is_template else self.resources), thing.uri
+        elif isinstance(thing, Resource):  # anything else only adds derived declarations
+            yield (self.templates if thing._is_template else self.resources), thing.uri
 
-    def _own(self, owned: dict[str, D], key: str, thing: D) -> None:
+    def _add_entry(self, owned: dict[str, D], key: str, thing: D) -> None:
         first = owned.setdefault(key, thing)
         if first is not thing:
-            message = f"{key!r} is declared twice: by {first.origin()} and by {thing.origin()}."
+            message = f"{key!r} is declared twice: by {first._origin()} and by {thing._origin()}."
             hint = "Give one of them another name or URI."
             self.messages.append(Error(message, hint=hint, obj=thing, id="django_mcp.E001"))
 
-    # Finding.
+    # Lookup.
 
     def find(self, model: type[Model], chosen: Any = None) -> ModelResource:
-        """The resource through which ``model`` is bound. Raises ``ImproperlyConfigured``."""
+        """Return the model resource that ``model`` is bound through.
+
+        Raise ``ImproperlyConfigured``.
+
+        ``chosen`` is the resource class that an annotation names.
+        """
         candidates = self.models.get(model, [])
         if chosen is not None:
             candidates = [resource for resource in candidates if isinstance(resource, chosen)]
         if len(candidates) > 1:
             candidates = [resource for resource in candidates if resource.default]
         if len(candidates) != 1:
-            raise ImproperlyConfigured(self._why_not(model, chosen))
+            raise ImproperlyConfigured(self._find_error(model, chosen))
         if candidates[0] in self._broken:
-            raise ImproperlyConfigured(f"{candidates[0]} is misdeclared itself.")
+            raise ImproperlyConfigured(f"{candidates[0]} has an error of its own.")
         return candidates[0]
 
-    def _why_not(self, model: type[Model], chosen: Any = None) -> str:
+    def _find_error(self, model: type[Model], chosen: Any = None) -> str:
         name = f"{model._meta.app_label}.{model.__name__}"
         name = name if chosen is None else f"{name} with {chosen.__name__}"
         if not any(isinstance(one, chosen or object) for one in self.models.get(model, [])):
             return f"{name} is not registered on the server {self.server.public_name!r}."
-        return f"Several resources expose {name}: set default = True on one, or name one."
+        return (
+            f"Several resources expose {name}. Set default = True on one of them, or name one "
+            "with Annotated."
+        )
 
     def resource_of(self, model: type[Model]) -> ModelResource:
-        """The resource whose ``fields`` apply to an instance of ``model`` or a parent."""
+        """Return the model resource whose ``fields`` apply to an instance of ``model``.
+
+        It may be registered for a parent model. Raise ``ValueError`` if there is none.
+        """
         for kind in model.__mro__:
             if kind in self.models:
                 return self.find(kind)
-        raise ValueError(self._why_not(model))
+        raise ValueError(self._find_error(model))
 
     def at(self, uri: str) -> Iterator[tuple[Resource, dict[str, str]]]:
-        """Every resource that may be at ``uri``, the exact one first, with its variables."""
+        """Yield the resources that match ``uri``, with the variables.
+
+        A resource without variables is first.
+        """
         if uri in self.resources:
             yield self.resources[uri], {}
         for resource in self.templates.values():
-            variables = resource.match(uri)
+            variables = resource._match(uri)
             if variables is not None:
                 yield resource, variables

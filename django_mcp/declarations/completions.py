@@ -1,10 +1,9 @@
-"""
-Completion of what a person types into a prompt's argument or a URI.
+"""Completion of the arguments of prompts and the variables of resource templates.
 
-Rule: whoever completes sees what the caller may see and nothing else; the best
-matches come first, never more than a hundred (server/utilities/completion).
-Choices, booleans and bound models complete themselves; anything else is given
-a function by ``Annotated[str, mcp.Complete(function)]``.
+A completer runs with the permissions of the caller. The best matches come first, and a response has
+at most a hundred values (server/utilities/completion). Literals, enums, booleans and bound models
+are completed automatically. Other arguments need a function: ``Annotated[str,
+mcp.Complete(function)]``.
 """
 
 from __future__ import annotations
@@ -30,35 +29,36 @@ Context = Mapping[str, str]
 Completer = Callable[["Request", str, Context], Iterable[Any]]
 
 
-@dataclass(frozen=True, eq=False)  # an annotation has a hash, whatever it is made of
+@dataclass(frozen=True, eq=False)  # hashable even with a list, as annotations must be
 class Complete:
-    """Complete an argument by ``function(request, text)`` or ``(request, text, context)``.
+    """Complete an argument by ``function(request, text)`` or ``function(request, text, context)``.
 
-    It returns any iterable of values, or a queryset of values; ``context`` are
-    the arguments filled in before, as strings. A list of values will do, too.
+    The function returns an iterable of values, or a queryset of values. ``context`` are the
+    arguments that are already filled in, as strings. A list of values may be given instead of a
+    function.
     """
 
     function: Callable[..., Iterable[Any]] | Iterable[Any]
 
 
 def completers_of(arguments: Arguments) -> dict[str, Completer]:
-    """The completer of each argument that has one."""
+    """Return the completer of each argument that has one."""
     found = {name: completer_of(p) for name, p in arguments.parameters.items()}
     return {name: completer for name, completer in found.items() if completer is not None}
 
 
 def completer_of(parameter: Parameter) -> Completer | None:
-    """What completes one argument, or None."""
+    """Return the completer of one argument, or None."""
     if parameter.complete is not None:
         return _by_function(parameter.complete)
     if parameter.binding is not None:
-        return parameter.binding.resource.complete
+        return parameter.binding.resource._complete
     choices = choices_of(parameter.annotation)
     return _by_choices(choices) if choices else None
 
 
 def choices_of(annotation: Any) -> list[str]:
-    """The fixed values of a type, as strings; [] when there are none."""
+    """Return the fixed values of a type, as strings; [] if there are none."""
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
         return choices_of(inner[0])
@@ -74,7 +74,7 @@ def choices_of(annotation: Any) -> list[str]:
 
 
 def ranked(values: Iterable[str], text: str) -> list[str]:
-    """The values that contain ``text``: those that begin with it first."""
+    """Return the values that contain ``text``. Values that start with it come first."""
     wanted = text.casefold()
     matching = [value for value in values if wanted in value.casefold()]
     return sorted(matching, key=lambda value: not value.casefold().startswith(wanted))
@@ -100,15 +100,15 @@ def _takes_context(function: Callable[..., Any]) -> bool:
 
 
 def completer_problem(complete: Complete) -> str | None:
-    """What is wrong with a completer, in words, or None."""
+    """Return what is wrong with a completer, or None."""
     function = complete.function
     if iscoroutinefunction(function):
-        return f"{function!r} is async: a completer is called in a thread."
+        return f"{function!r} is asynchronous. Completers are called in a thread."
     if isinstance(function, str | QuerySet) or not (callable(function) or _is_list(function)):
-        kind = type(function).__name__  # not what is in it: that may be the database
+        kind = type(function).__name__  # repr() of a queryset would query the database
         return f"A value of type {kind} is neither a function nor a list of values."
     if callable(function) and not _is_completer(function):
-        return f"{function!r} does not take (request, text) or (request, text, context)."
+        return f"{function!r} does not accept (request, text) or (request, text, context)."
     return None
 
 
@@ -126,7 +126,7 @@ def _is_completer(function: Callable[..., Any]) -> bool:
 
 
 def completion(values: Iterable[Any]) -> dict[str, Any]:
-    """At most a hundred values, and whether there are more."""
+    """Return the response: at most a hundred values, and whether there are more."""
     bounded = values[: MAX_VALUES + 1] if isinstance(values, QuerySet) else values
     found = [_text(value) for value in islice(bounded, MAX_VALUES + 1)]
     shown: dict[str, Any] = {"values": found[:MAX_VALUES], "hasMore": len(found) > MAX_VALUES}
@@ -134,10 +134,10 @@ def completion(values: Iterable[Any]) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    # The text of a row may show anything: no "fields" bound it. That of a container holds it.
+    # str() of a row may show columns that no `fields` allows. A container may hold rows.
     if isinstance(value, Model) or (isinstance(value, Collection) and not isinstance(value, str)):
         raise TypeError(
-            f"A {type(value).__name__} is no completion: return values, "
-            'such as those of values_list("name", flat=True).'
+            f"A {type(value).__name__} cannot be a completion. Return plain values, such as "
+            'those of values_list("name", flat=True).'
         )
     return str(value)

@@ -1,13 +1,10 @@
-"""What a tool or prompt may return beside text and data: images, audio, links, whole resources.
+"""Content that tools and prompts may return apart from text and data: images, audio, resources.
 
-Rule: a content is a frozen value that writes itself as one block of the newest
-revision; older clients get what they know (``protocol``). Bytes go in, base64
-comes out.
+A content is a frozen dataclass. ``block`` writes it as a content block of the newest revision, and
+``protocol`` rewrites it for older clients. Bytes are written as base64.
 
-The keys of ``_meta``: which a project may use.
-
-Rule: what is reserved in any revision is refused in all, so that what is
-declared once means the same to every client (basic, "_meta").
+``meta_problem`` checks keys of ``_meta``. A key that any revision reserves is rejected in all of
+them, so that a declaration means the same to every client (basic, "_meta").
 """
 
 from __future__ import annotations
@@ -31,44 +28,44 @@ META_KEY = re.compile(
     r"([A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?)?\Z"
 )
 RESERVED = ("modelcontextprotocol", "mcp")
-# Of a request, or of its trace: declared once, their values would be wrong ever after.
+# Keys whose value belongs to one request. A declared value would be wrong for every other one.
 RESERVED_KEYS = frozenset(("progressToken", "traceparent", "tracestate", "baggage"))
 
 
 def meta_problem(key: Any) -> str | None:
-    """What is wrong with a ``_meta`` key, or None."""
+    """Return what is wrong with a ``_meta`` key, or None."""
     match = META_KEY.match(key) if isinstance(key, str) else None
     if match is None:
-        return f"{key!r} is no key of _meta."
+        return f"{key!r} is not a valid key of _meta."
     if key in RESERVED_KEYS:
         return f"{key!r} is reserved for the protocol."
     labels = (match["prefix"] or "").rstrip("/").split(".")
-    # The second label; older revisions reserve any label that another follows.
+    # The newest revision reserves the second label, older ones each label but the last.
     if any(label in RESERVED for label in (*labels[1:2], *labels[:-1])):
         return f"The prefix of {key!r} is reserved for the protocol."
     return None
 
 
 def extension_problem(name: Any, settings: Any) -> str | None:
-    """What is wrong with an extension that a server declares, or None.
+    """Return what is wrong with an extension that a server declares, or None.
 
-    "Extension identifiers MUST follow the _meta key naming rules, with a
-    mandatory prefix" (basic/versioning); reserved ones are official.
+    "Extension identifiers MUST follow the _meta key naming rules, with a mandatory prefix"
+    (basic/versioning). Reserved prefixes are allowed, because official extensions have them.
     """
     match = META_KEY.match(name) if isinstance(name, str) else None
     if match is None or not match["prefix"] or name.endswith("/"):
-        return f"{name!r} is no identifier of an extension."
+        return f"{name!r} is not a valid identifier of an extension."
     if not isinstance(settings, Mapping):
-        return f"The settings of {name!r} are no object."
+        return f"The settings of {name!r} are not an object."
     return json_problem(settings)
 
 
 def json_problem(value: Any) -> str | None:
-    """Why ``value`` cannot be sent, or None."""
+    """Return why ``value`` cannot be sent as JSON, or None."""
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError) as error:
-        return f"This is no JSON: {error}."
+        return f"This cannot be written as JSON: {error}."
     return None
 
 
@@ -80,16 +77,16 @@ MEDIA_TYPE = re.compile(
 
 
 def _check(part: Any) -> None:
-    """Raises ``ValueError`` for what is no text, and names no resource, media type or metadata."""
+    """Raise ``ValueError`` for invalid text, URIs, media types and metadata."""
     uri, mime_type = getattr(part, "uri", None), getattr(part, "mime_type", None)
     if uri is not None and not URI.match(uri):
-        raise ValueError(f"{uri!r} is no URI.")
+        raise ValueError(f"{uri!r} is not a URI.")
     if mime_type is not None and not MEDIA_TYPE.match(mime_type):
-        raise ValueError(f"{mime_type!r} is no media type.")
+        raise ValueError(f"{mime_type!r} is not a media type.")
     for name in ("text", "name", "title", "description"):
-        # The text of another object may show anything, a row's for example.
+        # str() of another object may show anything, for example all columns of a row.
         if not isinstance(text := getattr(part, name, None), str | Promise | None):
-            raise ValueError(f"{name} is text, not a value of type {type(text).__name__}.")
+            raise ValueError(f"{name} must be text, not a value of type {type(text).__name__}.")
     for wrong in filter(None, map(meta_problem, part.meta or ())):
         raise ValueError(wrong)
 
@@ -100,14 +97,14 @@ def _given(**members: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Annotations:
-    """For whom a content is, how much it matters (0 to 1), and when it last changed."""
+    """Who a content is for, its importance from 0 to 1, and when it was last modified."""
 
     audience: Sequence[str] | None = None
     priority: float | None = None
     last_modified: datetime | str | None = None
 
     def __post_init__(self) -> None:
-        self.write()  # what is wrong is wrong where it is written
+        self.write()  # raises for wrong values here, where the traceback shows the cause
 
     def write(self) -> dict[str, Any]:
         changed = self.last_modified
@@ -117,7 +114,7 @@ class Annotations:
 
 @dataclass(frozen=True)
 class Icon:
-    """A picture for people: an https or data URI, sizes such as "48x48", a theme."""
+    """An icon for people: an https or data URI, sizes such as "48x48", and a theme."""
 
     src: str
     mime_type: str | None = None
@@ -135,7 +132,7 @@ class Icon:
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """One block of a result."""
+    """One content block of a result."""
 
     annotations: Annotations | None = None
     meta: Mapping[str, Any] | None = None
@@ -144,7 +141,7 @@ class Content:
         _check(self)
 
     def block(self) -> dict[str, Any]:
-        """The block as the newest revision writes it."""
+        """Return the block in the form of the newest revision."""
         annotations = self.annotations and self.annotations.write()
         return self._body() | _given(annotations=annotations, _meta=self.meta and dict(self.meta))
 
@@ -154,7 +151,7 @@ class Content:
 
 @dataclass(frozen=True)
 class Text(Content):
-    """Text, where it needs annotations; a plain ``str`` does otherwise."""
+    """Text with annotations or ``_meta``. Otherwise return a plain ``str``."""
 
     text: str
 
@@ -164,7 +161,7 @@ class Text(Content):
 
 @dataclass(frozen=True)
 class Image(Content):
-    """An image: its bytes and MIME type."""
+    """An image: its bytes and media type."""
 
     data: bytes
     mime_type: str = "image/png"
@@ -176,7 +173,7 @@ class Image(Content):
 
 @dataclass(frozen=True)
 class Audio(Image):
-    """Sound: its bytes and MIME type."""
+    """Audio: its bytes and media type."""
 
     mime_type: str = "audio/wav"
     write = staticmethod(content.audio)
@@ -184,7 +181,7 @@ class Audio(Image):
 
 @dataclass(frozen=True)
 class ResourceLink(Content):
-    """A link to a resource the client may read."""
+    """A link to a resource that the client may read."""
 
     uri: str
     name: str = ""
@@ -208,9 +205,9 @@ class ResourceLink(Content):
 
 @dataclass(frozen=True)
 class EmbeddedResource(Content):
-    """A resource's contents, sent along: text or bytes, or data that becomes JSON.
+    """The contents of a resource inside a result: text, bytes, or data that becomes JSON.
 
-    A tool that says so in its return annotation makes its server declare resources.
+    If a tool's return annotation contains it, the server declares the capability ``resources``.
     """
 
     uri: str
@@ -223,7 +220,7 @@ class EmbeddedResource(Content):
 
 @dataclass(frozen=True)
 class Contents:
-    """One part of what a resource reads as, where it has a URI or type of its own."""
+    """One part of a resource's contents that has its own URI or media type."""
 
     data: Any
     uri: str | None = None
@@ -240,18 +237,18 @@ class Contents:
 
 @dataclass(frozen=True)
 class Message:
-    """One message of a prompt: ``role`` is "user" or "assistant"."""
+    """One message of a prompt. ``role`` is "user" or "assistant"."""
 
     content: Any
     role: str = "user"
 
     def __post_init__(self) -> None:
         if self.role not in content.ROLES:
-            raise ValueError(f"A message is of {content.ROLES}, not of {self.role!r}.")
+            raise ValueError(f"The role must be one of {content.ROLES}, not {self.role!r}.")
 
 
 def written(uri: str, data: Any, mime_type: str | None) -> dict[str, Any]:
-    """``data`` as resource contents: str is text, bytes a blob, anything else JSON."""
+    """Return ``data`` as resource contents: str as text, bytes as a blob, anything else as JSON."""
     if isinstance(data, str):
         return content.text_contents(uri, data, mime_type or "text/plain")
     if isinstance(data, bytes):

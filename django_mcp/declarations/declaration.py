@@ -3,7 +3,10 @@ What every declared thing has: a name, words about it, and who may use it.
 
 Rule: class attributes are the declaration, and each that may depend on who
 asks has a method beside it. Nothing here is looked at before the registry is
-resolved, once, after all of the project is loaded.
+resolved, once, after all of the project is loaded. Public attributes and
+methods are those that the reference documents. All others start with an
+underscore, so that a project's class may use any other name; the modules of
+the package use them freely.
 """
 
 from __future__ import annotations
@@ -62,19 +65,19 @@ class Declaration:
     # Client capabilities without which the thing cannot be used: "sampling", "elicitation"...
     needs: Sequence[str] = ()
 
-    kind = "thing"
-    entry = "handle"  # the method that does it
+    _kind = "thing"
+    _entry_method = "handle"  # the method that does it
     _function: Callable[..., Any] | None = None
 
     @classmethod
-    def of(cls, function: Callable[..., Any], **options: Any) -> Self:
+    def _from_function(cls, function: Callable[..., Any], **options: Any) -> Self:
         """The declaration a decorator makes of ``function``."""
         if not callable(function) or isinstance(function, type):
-            raise TypeError(f"{function!r} is no function, so it is no {cls.kind}.")
-        unknown = sorted(set(options) - cls.options())
+            raise TypeError(f"{function!r} is no function, so it is no {cls._kind}.")
+        unknown = sorted(set(options) - cls._options())
         if unknown:
-            near = did_you_mean(unknown[0], cls.options())
-            raise TypeError(f"A {cls.kind} has no option {unknown[0]!r}. {near}".strip())
+            near = did_you_mean(unknown[0], cls._options())
+            raise TypeError(f"A {cls._kind} has no option {unknown[0]!r}. {near}".strip())
         made = cls()
         made._function = function
         made.name = getattr(function, "__name__", "")
@@ -85,42 +88,42 @@ class Declaration:
         return made
 
     @classmethod
-    def options(cls) -> set[str]:
+    def _options(cls) -> set[str]:
         """What a decorator may set: the public attributes that a class would."""
         declared = {name for kind in cls.__mro__ for name in inspect.get_annotations(kind)}
         return {name for name in declared if not name.startswith("_") and hasattr(cls, name)}
 
     @classmethod
-    def made_for(cls, subjects: tuple[Any, ...]) -> list[Declaration]:
+    def _made_for(cls, subjects: tuple[Any, ...]) -> list[Declaration]:
         """What registering this class with ``subjects`` declares. Raises ``TypeError``."""
         if subjects:
-            raise TypeError(f"A {cls.kind} is registered alone: @mcp.register.")
+            raise TypeError(f"A {cls._kind} is registered alone: @mcp.register.")
         return [cls()]
 
     @property
-    def function(self) -> Callable[..., Any]:
+    def _implementation(self) -> Callable[..., Any]:
         """What is called with the request and the arguments."""
-        own: Callable[..., Any] = self._function or getattr(self, self.entry)
+        own: Callable[..., Any] = self._function or getattr(self, self._entry_method)
         return own
 
     @cached_property
-    def is_async(self) -> bool:
-        function = self.function
+    def _is_async(self) -> bool:
+        function = self._implementation
         return iscoroutinefunction(function) or iscoroutinefunction(inspect.unwrap(function))
 
     def has_permission(self, request: Request) -> bool:
         """Whether ``request``'s user may know of and use this; default ``permission``."""
         return self._decide_declared(request).allowed
 
-    def admits(self, request: Request) -> bool:
+    def _is_allowed(self, request: Request) -> bool:
         """Whether ``request``'s user may use this, and its token is good for it."""
         # As permissions.decide, without the permission check where scopes already refuse.
-        return not self.lacking(request) and self._decide(request).allowed
+        return not self._missing_scopes(request) and self._decide(request).allowed
 
     def _decide(self, request: Request) -> Decision:
         """Decide by kill switches and the user's permissions, not by the token's scopes."""
-        if kill_switches.is_off(request.server.name, self.mark):
-            return permissions.switched_off(self.mark)
+        if kill_switches.is_off(request.server.name, self._mark):
+            return permissions.switched_off(self._mark)
         return self._decide_permission(request)
 
     def _decide_permission(self, request: Request) -> Decision:
@@ -136,53 +139,53 @@ class Declaration:
         """Decide as ``has_permission`` does unless the project overrides it."""
         return permissions.decide_permission(self.permission, request)
 
-    def lacking(self, request: Request) -> tuple[str, ...]:
-        """What of ``scopes`` the request's token is not good for; nothing where it has none."""
+    def _missing_scopes(self, request: Request) -> tuple[str, ...]:
+        """The ``_scopes`` that the request's token lacks. A request without a token lacks none."""
         auth = request.principal.auth
-        return self.beyond(auth) if auth is not None else ()
+        return self._scopes_missing_in(auth) if auth is not None else ()
 
-    def beyond(self, auth: Auth) -> tuple[str, ...]:
-        """What of ``scopes`` a token is not good for."""
-        return scopes.lacking(auth.scopes, self.scopes) if auth.scopes else ()
+    def _scopes_missing_in(self, auth: Auth) -> tuple[str, ...]:
+        """The ``_scopes`` that a token lacks."""
+        return scopes.lacking(auth.scopes, self._scopes) if auth.scopes else ()
 
     @cached_property
-    def scopes(self) -> tuple[str, ...]:
+    def _scopes(self) -> tuple[str, ...]:
         """What a token needs that is narrowed; nothing for what everybody may use."""
-        own = () if self.is_public else self._own_scopes()
-        return tuple(dict.fromkeys((*own, *(one for of in self.rests_on for one in of.scopes))))
+        own = () if self._is_public else self._own_scopes()
+        return tuple(dict.fromkeys((*own, *(one for of in self._depends_on for one in of._scopes))))
 
     def _own_scopes(self) -> tuple[str, ...]:
         """``scope``; else the codenames that it asks for, or its name after its kind."""
         if self.scope is not None:
             return (self.scope,)
-        return self._codenames() or (self.mark,)
+        return self._codenames() or (self._mark,)
 
     @cached_property
-    def mark(self) -> str:
+    def _mark(self) -> str:
         """What it is called among scopes and switches: "tool:refund"."""
-        return f"{self.kind.rpartition(' ')[2]}:{self.name}"
+        return f"{self._kind.rpartition(' ')[2]}:{self.name}"
 
     def _codenames(self) -> tuple[str, ...]:
         """Django's permissions that its users need, where they are written down."""
         return (self.permission,) if isinstance(self.permission, str) else ()
 
     @property
-    def rests_on(self) -> Iterable[Declaration]:
-        """Other things that whoever uses this must be allowed to use."""
+    def _depends_on(self) -> Iterable[Declaration]:
+        """Declarations that a user of this one must be allowed to use, too."""
         return ()
 
     @property
-    def rule(self) -> str:
+    def _rule(self) -> str:
         """What it asks of its users, in words for the developer."""
         return permissions.rule_of(self)
 
     @property
-    def is_public(self) -> bool:
+    def _is_public(self) -> bool:
         """Whether everybody may use it, so that lists of it may be shared."""
         return self.permission is PUBLIC and self._permission_is_declared
 
     @property
-    def is_free(self) -> bool:
+    def _is_free(self) -> bool:
         """Whether permission is decided without database and project code."""
         return permissions.is_free(self.permission) and self._permission_is_declared
 
@@ -190,7 +193,7 @@ class Declaration:
     def _permission_is_declared(self) -> bool:
         return type(self).has_permission is Declaration.has_permission
 
-    def about(self) -> dict[str, Any]:
+    def _common_definition(self) -> dict[str, Any]:
         """Name, title, description, icons and metadata as lists show them."""
         shown: dict[str, Any] = {"name": self.name}
         if self.title:
@@ -203,52 +206,52 @@ class Declaration:
             shown["_meta"] = dict(self.meta)
         return shown
 
-    def definition(self) -> dict[str, Any]:
+    def _definition(self) -> dict[str, Any]:
         """The thing as a list shows it."""
-        return self.about()
+        return self._common_definition()
 
-    def attribute_problems(self) -> Iterator[CheckMessage]:
+    def _attribute_problems(self) -> Iterator[CheckMessage]:
         """What is wrong with the class attributes themselves, whatever they mean together."""
         for message, hint in wrong_types(self):
-            yield self.error(message, 60, hint)
+            yield self._error(message, 60, hint)
         for message, hint in unknown_attributes(self):
-            yield self.error(message, 9, hint)
+            yield self._error(message, 9, hint)
         for message, hint in wrong_signatures(self):
-            yield self.error(message, 63, hint)
+            yield self._error(message, 63, hint)
 
-    def resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
+    def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
         """Finish the declaration; yield what is wrong with it."""
         self.name = self.name or default_name(type(self))
         if self._function is None:
             self.description = self.description or prose(type(self).__doc__)
         yield from self._common_problems()
-        if inspect.isasyncgenfunction(self.function):
-            yield self.error("It is an async generator.", 16, "Return a value, or a list.")
+        if inspect.isasyncgenfunction(self._implementation):
+            yield self._error("It is an async generator.", 16, "Return a value, or a list.")
 
     def _common_problems(self) -> Iterator[CheckMessage]:
         if not NAME.match(self.name):
             hint = "Use 1 to 128 of A-Z a-z 0-9 _ - . ."
-            yield self.error(f"The name {self.name!r} is not allowed.", 10, hint)
+            yield self._error(f"The name {self.name!r} is not allowed.", 10, hint)
         if wrong := permissions.problem(self.permission) or permission_problem(self.permission):
             hint = "Write a codename, a function of the request, or mcp.AUTHENTICATED."
-            yield self.error(wrong, 11, hint)
+            yield self._error(wrong, 11, hint)
         elif isinstance(self.permission, str):
             yield from self._codename_problems([self.permission])
         if self.scope is not None and not scopes.NAME.fullmatch(self.scope):
-            yield self.error(f"{self.scope!r} is no scope.", 19, 'Such as "reports:write".')
+            yield self._error(f"{self.scope!r} is no scope.", 19, 'Such as "reports:write".')
         for icon in self.icons:
             if wrong := icon_problem(icon):
-                yield self.error(wrong, 12, "mcp.Icon with an https: or data: URL.")
+                yield self._error(wrong, 12, "mcp.Icon with an https: or data: URL.")
         for key, value in (self.meta or {}).items():
             if wrong := meta_problem(key) or json_problem(value):
-                yield self.error(wrong, 13, 'JSON under a key of your own: "com.example/key".')
+                yield self._error(wrong, 13, 'JSON under a key of your own: "com.example/key".')
         for need in self.needs:
             if not NEED.match(need):
-                yield self.error(f"No client can declare {need!r}.", 14, 'Such as ["sampling"].')
+                yield self._error(f"No client can declare {need!r}.", 14, 'Such as ["sampling"].')
         for name in IMMEDIATE:
             if iscoroutinefunction(getattr(self, name, None)):
                 hint = "Write def: it runs in a thread, where the database may be asked."
-                yield self.error(f"{name} is async, and is needed at once.", 15, hint)
+                yield self._error(f"{name} is async, and is needed at once.", 15, hint)
 
     def _codename_problems(self, codenames: Sequence[str]) -> Iterator[CheckMessage]:
         """Warn if nobody but a superuser can have any of ``codenames``."""
@@ -257,12 +260,12 @@ class Declaration:
             message = f"The permission {codenames[0]!r} does not exist."
             yield Warning(message, hint=hints[0], obj=self, id="django_mcp.W011")
 
-    def error(self, message: str, number: int, hint: str | None = None) -> CheckMessage:
+    def _error(self, message: str, number: int, hint: str | None = None) -> CheckMessage:
         """A check error about this declaration, with id ``django_mcp.E0NN``."""
         return Error(message, hint=hint, obj=self, id=f"django_mcp.E{number:03}")
 
     @property
-    def required(self) -> dict[str, Any]:
+    def _required_capabilities(self) -> dict[str, Any]:
         """``needs`` as client capabilities: "sampling.tools" is {"sampling": {"tools": {}}}."""
         required: dict[str, Any] = {}
         if not self.needs:
@@ -272,9 +275,9 @@ class Declaration:
         return required
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.name or type(self).__name__} ({self.origin()})"
+        return f"{self._kind} {self.name or type(self).__name__} ({self._origin()})"
 
-    def origin(self) -> str:
+    def _origin(self) -> str:
         """Where it was written, for messages."""
         source: Any = self._function or type(self)
         source = source if hasattr(source, "__qualname__") else type(source)

@@ -1,9 +1,8 @@
-"""
-What a call may ask of the client: input from its user, a sample from its model, its roots.
+"""Questions of a call to the client: input from its user, a sample from its model, its roots.
 
-Rule: a question is a value. It knows how to be written, what the client must
-be able to do to be asked, and what its answer means. It waits for nothing:
-``Request`` looks for the answer and unwinds the call when there is none.
+A ``Question`` is a value. It knows its parameters, the client capabilities that it requires and how
+to read an answer. It does not wait: ``Request`` looks for the answer, and ends the run of the call
+if there is none yet. The call runs again with the answer.
 
 Sources: client/elicitation, client/sampling and client/roots of each revision.
 """
@@ -30,65 +29,71 @@ MISSING: Any = object()
 
 
 class WrongAnswer(ValueError):
-    """The answer does not fit the question, which is asked again."""
+    """The answer does not fit the question. The client is asked again."""
 
 
 class Question:
-    """Something to ask the client."""
+    """A question to the client.
+
+    ``key`` names it in the request for several answers, ``default`` is the value if the user
+    declines, and ``timeout`` is in seconds (None: the setting ``QUESTION_TIMEOUT``).
+    """
 
     method: str
     key: str | None = None
-    default: Any = MISSING
     timeout: float | None = None  # seconds; None: QUESTION_TIMEOUT
 
     def params(self) -> dict[str, Any]:
-        """The parameters of the request, in the newest revision's words."""
+        """Return the parameters of the request, in the form of the newest revision."""
         raise NotImplementedError
 
     @property
     def looks_up(self) -> bool:
-        """Whether writing or reading it may ask the database, which a loop must not."""
+        """Whether writing or reading it may query the database. It must then run in a thread."""
         return False
 
     def of(self, request: Request) -> Question:
-        """The question as it is asked of ``request``'s user."""
+        """Return the question for the user of ``request``."""
         return self
 
     def check(self) -> None:
-        """Raises ``ValueError`` for what must not be asked of anybody."""
+        """Raise ``ValueError`` if the question must not be asked of any client."""
 
     def required(self) -> dict[str, Any]:
-        """The client capabilities without which it may not be asked."""
+        """Return the client capabilities that the question requires."""
         return needed(self.method, self.params())
 
     def read(self, answer: Mapping[str, Any]) -> Any:
-        """What ``answer`` means. Raises ``WrongAnswer`` or what the tool shall see."""
+        """Return the value of ``answer``. Raise ``WrongAnswer``, or an error for the tool."""
         raise NotImplementedError
 
     def again(self, wrong: str) -> Question:
-        """The question as it is asked of somebody whose answer was ``wrong``, in words."""
+        """Return the question to ask after a wrong answer. ``wrong`` is the error message."""
         return self
 
     def wire(self) -> dict[str, Any]:
         return {"method": self.method, "params": self.params()}
 
     def digest(self, occurrence: int) -> str:
-        """Names exactly this question: another message or schema is another question."""
+        """Return an identifier of this question. Another message or schema has another one.
+
+        ``occurrence`` counts equal questions of one call.
+        """
         return digest(self.wire(), occurrence)
 
 
 @dataclass(frozen=True)
 class Elicit(Question):
-    """Ask the user: a form of ``schema``, or something to do at ``url``.
+    """Ask the user: with a form of ``schema``, or with something to do at ``url``.
 
-    ``schema`` is bool, str, int, float, a ``Literal``, an enum, a list of
-    either, a flat pydantic model or dataclass, a Django form, or a JSON schema
-    as a dict. The answer is a value of that type (a form's ``cleaned_data``).
-    A Django form is a class, or an unbound form that was made with arguments;
-    rows of registered models are offered to those who may see them.
+    ``schema`` is bool, str, int, float, a ``Literal``, an enum, a list of one of the last two, a
+    flat pydantic model or dataclass, a Django form, or a JSON Schema as a dict. The answer is a
+    value of that type (a form's ``cleaned_data``). A Django form is a class, or an unbound form
+    that was made with arguments. Of the rows of a registered model, the form offers only those that
+    the user may see.
     """
 
-    message: str
+    message: str | Promise
     schema: Any = None
     key: str | None = None
     default: Any = MISSING
@@ -98,10 +103,10 @@ class Elicit(Question):
     _request: ClassVar[Request | None] = None
 
     def __post_init__(self) -> None:
-        # The text of another object may show anything, a row's for example.
+        # str() of another object may show anything, for example all columns of a row.
         if not isinstance(self.message, str | Promise):
             kind = type(self.message).__name__
-            raise TypeError(f"A question's message is text, not a value of type {kind}.")
+            raise TypeError(f"A question's message must be text, not a value of type {kind}.")
         object.__setattr__(self, "message", str(self.message))  # it may be a lazy translation
 
     def params(self) -> dict[str, Any]:
@@ -118,13 +123,13 @@ class Elicit(Question):
 
     @property
     def looks_up(self) -> bool:
-        return hasattr(self.schema, "base_fields")  # a Django form's choices may be rows
+        return hasattr(self.schema, "base_fields")  # the choices of a Django form may be rows
 
-    @cached_property  # a form's choices may be rows, which are looked up where it is asked
+    @cached_property
     def _form(self) -> Any:
-        from .elicitation_forms import (
-            form_for,  # pydantic is not imported before a question is asked
-        )
+        # Made when the question is asked: the choices may be rows, which queries the database, and
+        # the import of pydantic makes the start of every command slower.
+        from .elicitation_forms import form_for
 
         return form_for(bool if self.schema is None else self.schema, self._request)
 
@@ -134,34 +139,35 @@ class Elicit(Question):
         if self.url is not None:
             wrong = elicitation_checks.url_problem(self.url.replace("{elicitation_id}", "0"))
             if wrong:
-                raise ValueError(f"{self.url!r} {wrong}: nobody can be sent there.")
+                raise ValueError(f"The URL {self.url!r} of a question {wrong}.")
             return
         if found := elicitation_checks.secrets(
-            bool if self.schema is None else self.schema, self.message
+            bool if self.schema is None else self.schema, str(self.message)
         ):
-            raise ValueError(f"A form must not ask for secrets ({', '.join(found)}): use url=.")
+            raise ValueError(f"A form must not ask for secrets ({', '.join(found)}). Use url=.")
         elicitation_checks.warn_of_links(self.params())
 
     def read(self, answer: Mapping[str, Any]) -> Any:
         action = answer.get("action")
         if action in ("decline", "cancel"):
-            return self._without(action)
+            return self._declined(action)
         if action != "accept":
-            raise WrongAnswer("An answer has an action: accept, decline or cancel.")
+            raise WrongAnswer("The action of an answer must be accept, decline or cancel.")
         if self.url is not None:
             return True
         content = answer.get("content")
         if not isinstance(content, dict):
-            raise WrongAnswer("An accepted form has content.")
+            raise WrongAnswer("The content of an accepted form must be an object.")
         return self._form.read(content)
 
     def again(self, wrong: str) -> Question:
         made = replace(self, message=f"{self.message}\n\n{wrong[:500]}")
-        if self.url is None:  # it is written in the loop, where no rows can be looked up
+        if self.url is None:
+            # Reuse the form. The event loop writes the question, where queries are not allowed.
             made.__dict__["_form"] = self._form
         return made
 
-    def _without(self, action: str) -> Any:
+    def _declined(self, action: str) -> Any:
         if self.default is MISSING:
             raise Declined(action=action)
         return self.default
@@ -169,11 +175,10 @@ class Elicit(Question):
 
 @dataclass(frozen=True)
 class Sampled:
-    """What the client's model said.
+    """The response of the client's model.
 
-    ``content`` is a list of content blocks as dicts; ``text`` joins the texts;
-    ``tool_uses`` are the tools the model wants called, each a dict with ``id``,
-    ``name`` and ``input``.
+    ``content`` is a list of content blocks as dicts. ``text`` joins the texts. ``tool_uses`` are
+    the tools that the model wants to call, each a dict with ``id``, ``name`` and ``input``.
     """
 
     content: list[dict[str, Any]]
@@ -192,13 +197,13 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Sample(Question):
-    """Ask the client's model to go on from ``messages``.
+    """Ask the client's model to continue from ``messages``.
 
-    ``messages`` is what the user says, or a list of messages. A message is a string, an
-    ``mcp.Image`` or ``mcp.Audio`` (of the user), an ``mcp.Message`` or a ``{"role", "content"}``
-    dict; the content of the last two may be a list of several. ``preferences`` are hints and
-    priorities (0 to 1) as the specification names them; ``tools`` are tool definitions and
-    need the client's ``sampling.tools``.
+    ``messages`` is one message or a list. A message is a string, an ``mcp.Image`` or ``mcp.Audio``
+    (of the user), an ``mcp.Message`` or a ``{"role", "content"}`` dict. The content of the last two
+    may be a list. ``preferences`` are hints and priorities (0 to 1) with the names of the
+    specification. ``tools`` are tool definitions and require the client capability
+    ``sampling.tools``.
     """
 
     messages: str | Content | Message | Sequence[Any]
@@ -212,7 +217,6 @@ class Sample(Question):
     tools: Sequence[Mapping[str, Any]] | None = None
     tool_choice: str | None = None
     key: str | None = None
-    default: Any = MISSING
     timeout: float | None = None
     method = "sampling/createMessage"
 
@@ -229,8 +233,8 @@ class Sample(Question):
             "toolChoice": choice,
         }
         given = {name: value for name, value in optional.items() if value is not None}
-        said = str(self.messages) if isinstance(self.messages, Promise) else self.messages
-        messages = sampling.messages(said, self.tools)
+        plain = str(self.messages) if isinstance(self.messages, Promise) else self.messages
+        messages = sampling.messages(plain, self.tools)
         return {"messages": messages, "maxTokens": self.max_tokens} | given
 
     def check(self) -> None:
@@ -251,7 +255,7 @@ class Sample(Question):
 
 @dataclass(frozen=True)
 class Root:
-    """A folder or file of the client's, as a ``file://`` URI."""
+    """A folder or file of the client, as a ``file://`` URI."""
 
     uri: str
     name: str = ""
@@ -262,12 +266,11 @@ class Roots(Question):
     """Ask which folders the client works in."""
 
     key: str | None = None
-    default: Any = MISSING
     timeout: float | None = None
     method = "roots/list"
 
     def digest(self, occurrence: int) -> str:
-        """Always the same: a call asks once, and the answer is good for all of it."""
+        """Return the same identifier for every occurrence, so that a call asks for roots once."""
         return super().digest(1)
 
     def params(self) -> dict[str, Any]:
@@ -277,17 +280,20 @@ class Roots(Question):
         roots = answer.get("roots")
         listed: list[Any] = roots if isinstance(roots, list) else [None]
         if not all(isinstance(root, dict) and "uri" in root for root in listed):
-            raise WrongAnswer("Roots come as a list of URIs.")
+            raise WrongAnswer("Roots must be a list of objects with a URI.")
         found = [Root(str(root["uri"]), str(root.get("name") or "")) for root in listed]
         for root in found:
-            # A tool takes a root for a folder. Asked again, the client would say the same.
+            # Tools open roots as folders. The error is final: asked again, the client would give
+            # the same answer.
             if not root.uri.lower().startswith("file://"):
-                raise ClientError(f"A root is a file:// URI, not {root.uri[:200]!r}.", code=-32602)
+                raise ClientError(
+                    f"A root must be a file:// URI, not {root.uri[:200]!r}.", code=-32602
+                )
         return found
 
 
 def read_answer(question: Question, answer: Mapping[str, Any]) -> Any:
-    """The value of a stored answer: ``{"result"}``, ``{"error"}`` or ``{"timeout"}``."""
+    """Return the value of a stored answer: ``{"result"}``, ``{"error"}`` or ``{"timeout"}``."""
     if "timeout" in answer:
         raise TimedOut()
     if "error" in answer:
@@ -295,5 +301,5 @@ def read_answer(question: Question, answer: Mapping[str, Any]) -> Any:
         raise ClientError(str(error.get("message") or ""), code=int(error.get("code") or 0))
     result = answer.get("result")
     if not isinstance(result, Mapping):
-        raise WrongAnswer("An answer is an object.")
+        raise WrongAnswer("An answer must be an object.")
     return question.read(result)

@@ -1,15 +1,13 @@
-"""What a question must not ask for in a form, and where it may send the user.
+"""Checks of questions: secrets in forms, URLs to which users are sent, and work before a question.
 
-Rule: a secret never passes through the client ("Servers MUST NOT request
-sensitive information (passwords, API keys, etc.) via form mode",
-client/elicitation): what looks like one is refused before it is sent, and is
-to be asked for at a URL.
+A secret must never pass through the client ("Servers MUST NOT request sensitive information
+(passwords, API keys, etc.) via form mode", client/elicitation). A form that seems to ask for one is
+rejected before it is sent. Secrets are asked for at a URL instead.
 
-What a function's source tells before it runs: which questions it will ask.
-
-Rule: only what is certain is said: calls of the request's own methods, and
-forms that are named by a global. What cannot be read - no source, an alias, a
-form made on the way - is left to the moment of asking, which refuses it too.
+Some mistakes are found by system checks, before the tool runs. ``FunctionSource`` reads the source
+of a function and finds calls of the request's methods, and forms that are global names. It reports
+only what is certain. A form that it cannot find, because it is made at run time or there is no
+source, is checked when it is asked.
 """
 
 from __future__ import annotations
@@ -37,15 +35,18 @@ from .secret_names import SECRET, SECRET_WORDS, words
 
 logger = logging.getLogger("django_mcp")
 
-# A single text field has no name of its own: the message names what is wanted.
+# A form with one text field has no field name. Then the message says what is asked for.
 OWN_SECRET = re.compile(rf"\b(your|my)\b[^.?!]*\b({SECRET_WORDS})\b|^\W*({SECRET_WORDS})\W*$")
 LINK = re.compile(r"\b(?:https?://|www\.)\S", re.IGNORECASE)
 UNSAFE = re.compile(r"[\s\x00-\x20\"<>\\^`{|}\x7f]")
 
 
 def secrets(schema: Any, message: str = "") -> list[str]:
-    """The fields of a form that look like credentials, by name. Raises ``TypeError``."""
-    shown = _shown(schema)
+    """Return the names of form fields that look like credentials.
+
+    Raise ``TypeError`` for a bad form.
+    """
+    shown = _properties(schema)
     found = {name for name, field in shown.items() if asks_secret(name, field)}
     if shown.keys() == {"answer"} and _is_text(shown["answer"]):
         found |= {"answer"} if OWN_SECRET.search(words(message)) else set()
@@ -53,7 +54,7 @@ def secrets(schema: Any, message: str = "") -> list[str]:
 
 
 def form_problem(schema: Any) -> str | None:
-    """Why a form will be refused when it is asked, where that is certain before, or None."""
+    """Return why a form will be rejected when it is asked, or None."""
     try:
         found = secrets(schema)
     except TypeError as error:
@@ -61,8 +62,8 @@ def form_problem(schema: Any) -> str | None:
     return f"A form must not ask for secrets ({', '.join(found)})." if found else None
 
 
-def _shown(schema: Any) -> dict[str, Any]:
-    """The properties of a form, without the choices of a Django form: those may be rows."""
+def _properties(schema: Any) -> dict[str, Any]:
+    """Return the properties of a form, without the choices of a Django form, which may be rows."""
     from .elicitation_forms import form_for, is_django_form
 
     if is_django_form(schema):
@@ -81,29 +82,29 @@ def asks_secret(name: str, field: dict[str, Any]) -> bool:
 
 
 def _is_text(field: dict[str, Any]) -> bool:
-    """Whether anything may be written there: choices and boxes hold no secret."""
+    """Whether the user can type any value. Choices and checkboxes contain no secrets."""
     return field.get("type") in ("string", "integer", "number") and not {"enum", "oneOf"} & set(
         field
     )
 
 
 def warn_of_links(params: dict[str, Any]) -> None:
-    """Forms "SHOULD NOT include URLs intended to be clickable": tell the developer."""
+    """Log a warning for a link: forms "SHOULD NOT include URLs intended to be clickable"."""
     if LINK.search(json.dumps([params.get("message"), params.get("requestedSchema")], default=str)):
         logger.warning("The text of a question contains a link; use elicit(..., url=...) instead")
 
 
 def url_problem(url: str) -> str | None:
-    """What is wrong with the URL of a question, or None."""
+    """Return what is wrong with the URL of a question, or None."""
     try:
         parts = urlsplit(url)
         host = parts.hostname
     except ValueError:
-        return "is no URL"
+        return "is not a URL"
     if parts.scheme not in ("http", "https") or not host or UNSAFE.search(url):
-        return "is no URL"
+        return "is not a URL"
     if parts.username is not None:
-        return "holds credentials"
+        return "contains credentials"
     if parts.scheme == "http" and not (settings.DEBUG or _is_loopback(host)):
         return "is not https"
     return None
@@ -124,7 +125,7 @@ MISSING: Any = object()
 
 @dataclass
 class FunctionSource:
-    """The source of one function, as far as it can be had."""
+    """The source code of one function, if it is available."""
 
     function: Callable[..., Any]
 
@@ -134,28 +135,28 @@ class FunctionSource:
 
     @cached_property
     def calls(self) -> list[ast.Call]:
-        """Every call in the function; none where there is no source."""
+        """All calls in the function; [] without a source."""
         if not {*ASKING, "Elicit"} & {*getattr(self.code, "co_names", ())}:
-            return []  # most functions ask nothing, and need no parsing
+            return []  # most functions ask nothing: do not parse them
         try:
             tree = ast.parse(dedent(inspect.getsource(self.code)))
-        except (OSError, SyntaxError, TokenError, IndexError):  # no source, or another file's
+        except (OSError, SyntaxError, TokenError, IndexError):  # no source, or an outdated one
             return []
         return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
 
     def does(self, names: set[str]) -> bool:
-        """Whether one of the request's methods ``names`` is called."""
-        return any(self._is_requests(call.func, names) for call in self.calls)
+        """Whether the function calls one of the request's methods ``names``."""
+        return any(self._is_request_method(call.func, names) for call in self.calls)
 
     def forms(self) -> Iterator[Any]:
-        """What is asked for in forms, where that is a global's value."""
+        """Yield the schemas that the function asks for, if they are global names."""
         for call in self.calls:
-            if self._is_requests(call.func, FORMS) or _name(call.func) == "Elicit":
+            if self._is_request_method(call.func, FORMS) or _name(call.func) == "Elicit":
                 given = [one.value for one in call.keywords if one.arg == "schema"]
                 found = [self._value(node) for node in [*call.args[1:2], *given]]
                 yield from (value for value in found if value is not MISSING)
 
-    def _is_requests(self, node: ast.expr, names: set[str]) -> bool:
+    def _is_request_method(self, node: ast.expr, names: set[str]) -> bool:
         if not isinstance(node, ast.Attribute) or node.attr not in names:
             return False
         first = 1 if inspect.ismethod(self.function) else 0
@@ -175,21 +176,25 @@ def _name(node: ast.expr) -> str:
 
 
 def question_problems(thing: Declaration) -> Iterator[CheckMessage]:
-    """What is wrong with the forms that ``thing`` will ask its user to fill in."""
+    """Yield what is wrong with the forms that ``thing`` asks for."""
 
-    for form in FunctionSource(thing.function).forms():
+    for form in FunctionSource(thing._implementation).forms():
         if wrong := form_problem(form):
-            hint = "Ask for plain values; for a secret by elicit(..., url=...)."
-            yield thing.error(wrong, 27, hint)
+            hint = "Ask for plain values. Ask for secrets with elicit(..., url=...)."
+            yield thing._error(wrong, 27, hint)
 
 
 def replay_problems(thing: Declaration) -> Iterator[CheckMessage]:
-    """What an async tool does above a question, it does again for every answer."""
-    source = FunctionSource(thing.function)
-    if thing.is_async and source.does(ASKING) and not source.does(REMEMBERING):
+    """Warn of an asynchronous tool that writes and asks.
+
+    Each answer runs it again from the start. Its writes before the question are not rolled back.
+    """
+    source = FunctionSource(thing._implementation)
+    if thing._is_async and source.does(ASKING) and not source.does(REMEMBERING):
         yield Warning(
-            "It is async, writes, and asks: what it does above a question is not rolled back.",
-            hint="Ask first and act after, or act in request.aonce(); say read_only if it is.",
+            "It is asynchronous and asks the client. What it writes before a question is not "
+            "rolled back, and happens again after the answer.",
+            hint="Ask first, or write in request.aonce(). Set read_only = True if it only reads.",
             obj=thing,
             id="django_mcp.W028",
         )

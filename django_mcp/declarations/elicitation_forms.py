@@ -1,20 +1,16 @@
-"""The form of a question to the user: a flat schema, and how an answer becomes a value.
+"""Forms of questions to the user: the flat schema that the client shows, and reading the answer.
 
-Rule: what is validated is what was shown. Elicitation forms are flat objects
-of primitives and choices (client/elicitation); what cannot be written so is
-refused when it is declared, not when it is asked. A Django form keeps its own
-validation, which applies to the answer.
+Elicitation forms are flat objects of primitives and choices (client/elicitation). ``form_for``
+makes a ``Form`` of a type, a Django form or a JSON Schema. It raises ``TypeError`` for types that
+no flat form can show, which system checks report. An answer is validated against the schema that
+was shown. A Django form also validates the answer itself.
 
-The rows that a form offers: those of its own queryset that its user may see.
+A Django form may offer rows of a model. If the model is registered, ``narrow`` limits the choices
+to rows that a resource of the model would show to this user. If it is not, the form's own queryset
+decides.
 
-Rule: where a model is registered, no row is offered that no resource of it
-would show to this user. A model that is not registered is shown by nobody else:
-there the form's own queryset says who may choose what.
-
-The fields of a Django form, as properties of a question's form.
-
-Rule: what is shown is what the field will accept: its type, its choices, its
-limits, its initial value. A field that no flat form can show is refused.
+``form_schema`` and ``base_property`` write the fields of a Django form as properties of the schema:
+type, choices, limits and initial value.
 """
 
 from __future__ import annotations
@@ -48,33 +44,35 @@ if TYPE_CHECKING:
     from .model_resources import ModelResource
     from .request import Request
 
-MAX_CHOICE_ROWS = 200  # that one question offers
+MAX_CHOICE_ROWS = 200  # rows that one question offers
 
 
 def narrow(form: forms.BaseForm, request: Request) -> None:
-    """Let ``form`` offer only rows that ``request``'s user may see."""
+    """Limit the rows that ``form`` offers to those that ``request``'s user may see."""
     for field in form.fields.values():
         if isinstance(field, forms.ModelChoiceField) and field.queryset is not None:
-            field.queryset = _seen(field.queryset, request)
+            field.queryset = _visible_rows(field.queryset, request)
 
 
-def _seen(offered: QuerySet[Any], request: Request) -> QuerySet[Any]:
-    exposing = request.server.catalog.models.get(offered.model)
+def _visible_rows(offered: QuerySet[Any], request: Request) -> QuerySet[Any]:
+    exposing = request.server._catalog.models.get(offered.model)
     if exposing is None:
         return offered
-    admitted = [resource for resource in exposing if resource.admits(request)]
+    admitted = [resource for resource in exposing if resource._is_allowed(request)]
     visible = Q(pk__in=[])
     for resource in admitted:
         visible |= Q(pk__in=resource.get_queryset(request).values("pk"))
     rows = offered.filter(visible)
-    if all(resource.gate(request) is None for resource in admitted):
+    if all(resource._row_check(request) is None for resource in admitted):
         return rows
     return offered.filter(pk__in=_permitted(rows, admitted, request))
 
 
 def _permitted(rows: QuerySet[Any], admitted: list[ModelResource], request: Request) -> list[Any]:
-    """The keys of rows on which the user has object permission; no more than can be offered."""
-    allowed = (row.pk for row in rows if any(one.permits(request, row, "view") for one in admitted))
+    """Return the keys of rows on which the user has object permission, up to the limit."""
+    allowed = (
+        row.pk for row in rows if any(one._permits(request, row, "view") for one in admitted)
+    )
     return list(islice(allowed, MAX_CHOICE_ROWS + 1))
 
 
@@ -90,34 +88,38 @@ TYPES: tuple[tuple[type[forms.Field], dict[str, Any]], ...] = (
     (forms.DateField, {"type": "string", "format": "date"}),
 )
 STRING: dict[str, Any] = {"type": "string"}
-HIDDEN = "hidden"  # what nobody may see being typed; never sent
+# A format for password and hidden fields. It marks them as secrets and is never sent.
+HIDDEN = "hidden"
 CHOICES = (forms.ChoiceField, forms.ModelChoiceField)
-UNASKABLE = (forms.FileField, forms.MultiValueField)
+UNSUPPORTED_FIELDS = (forms.FileField, forms.MultiValueField)
 SEVERAL = (forms.MultipleChoiceField, forms.ModelMultipleChoiceField)
 
 
 class NoRows(ToolError, TypeError):
-    """There is nothing to choose from."""
+    """There are no rows to choose from."""
 
 
 def form_schema(form: forms.BaseForm) -> dict[str, Any]:
-    """The schema of what ``form`` asks for. Raises ``TypeError`` for what cannot be asked."""
+    """Return the schema of the form.
+
+    Raise ``TypeError`` for a field that no question can ask for.
+    """
     asked = {name: field for name, field in form.fields.items() if not field.disabled}
     properties = {}
     for name, field in asked.items():
         try:
             properties[name] = _property(form, name, field)
         except NoRows:
-            if field.required:
+            if field.required:  # an optional field without choices is left out
                 raise
     required = [name for name in properties if asked[name].required]
     return {"type": "object", "properties": properties, "required": required}
 
 
 def base_property(name: str, field: forms.Field) -> dict[str, Any]:
-    """What can be said of a field without looking up rows. Raises ``TypeError``."""
-    if isinstance(field, UNASKABLE) and not isinstance(field, forms.SplitDateTimeField):
-        raise TypeError(f"{name}: a question cannot ask for a {type(field).__name__}.")
+    """Return the property of a field without choices, so without queries. Raise ``TypeError``."""
+    if isinstance(field, UNSUPPORTED_FIELDS) and not isinstance(field, forms.SplitDateTimeField):
+        raise TypeError(f"{name}: a question cannot contain a {type(field).__name__}.")
     found = (schema for kind, schema in TYPES if isinstance(field, kind))
     schema = {"type": "array"} if isinstance(field, CHOICES) else dict(next(found, STRING))
     if isinstance(field.widget, forms.PasswordInput | forms.HiddenInput):
@@ -129,19 +131,22 @@ def base_property(name: str, field: forms.Field) -> dict[str, Any]:
 def _property(form: forms.BaseForm, name: str, field: forms.Field) -> dict[str, Any]:
     schema = base_property(name, field) | limits(field)
     if isinstance(field, CHOICES):
-        schema |= _chosen(name, field)
+        schema |= _choices_schema(name, field)
     default = _default(field, form.get_initial_for_field(field, name))
     fits = default is not None and not violations(schema, default, formats=False)
     return schema | ({"default": default} if fits else {})
 
 
-def _chosen(name: str, field: Any) -> dict[str, Any]:
-    """The choices with their labels; of rows, no more than a person would look through."""
+def _choices_schema(name: str, field: Any) -> dict[str, Any]:
+    """Return the choices with their labels.
+
+    Raise ``TypeError`` for more rows than a person can look through.
+    """
     most = MAX_CHOICE_ROWS if isinstance(field, forms.ModelChoiceField) else None
     pairs = list(islice(flat(field.choices), most and most + 1))
     if not pairs:
         kind = TypeError if most is None else NoRows
-        raise kind(f"{name}: there is nothing to choose from.")
+        raise kind(f"{name}: there are no choices.")
     if most and len(pairs) > most:
         raise TypeError(f"{name}: there are more than {most} rows to choose from.")
     titled = [{"const": str(value), "title": str(label)} for value, label in pairs]
@@ -182,24 +187,27 @@ PRIMITIVES: dict[Any, dict[str, Any]] = {
 }
 PLAIN = ("string", "integer", "number", "boolean")
 FORMATS = {"email", "uri", "date", "date-time"}
-# What a property of the form may say; anything else pydantic writes is left out.
+# The keywords that the specification allows. Others that pydantic writes are left out.
 ALLOWED = {
     "type", "title", "description", "default", "enum", "enumNames", "oneOf", "items",
     "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems", "format",
 }  # fmt: skip
 
-BESIDE_CHOICES = {"title", "description", "default", "minItems", "maxItems"}
+KEPT_BESIDE_CHOICES = {"title", "description", "default", "minItems", "maxItems"}
 
 
 class Form:
-    """A schema to show, and the reading of what comes back."""
+    """A schema for the client to show, and the reading of the answer."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self.schema = schema
 
     def read(self, content: dict[str, Any]) -> Any:
-        """The value of ``content``; raises ``WrongAnswer`` in words."""
-        # What was left empty comes as null from some clients.
+        """Return the value of the answer ``content``.
+
+        Raise ``WrongAnswer``, with a message for the user.
+        """
+        # Some clients send null for fields that the user left empty.
         given = {name: value for name, value in content.items() if value is not None}
         problems = violations(self.schema, given)
         if problems:
@@ -207,12 +215,12 @@ class Form:
         return self.value(given)
 
     def value(self, content: dict[str, Any]) -> Any:
-        """What ``content`` means, which fits the schema."""
+        """Return the value of ``content``, which fits the schema."""
         return content
 
 
 class TypedForm(Form):
-    """A form that validates by a pydantic adapter; ``single`` names its only field."""
+    """A form of a Python type, validated by pydantic. ``single`` is the name of its only field."""
 
     def __init__(self, schema: dict[str, Any], adapter: TypeAdapter[Any], single: str = "") -> None:
         super().__init__(schema)
@@ -227,17 +235,17 @@ class TypedForm(Form):
 
 
 class DjangoForm(Form):
-    """A Django form: its fields are shown, and it cleans the answer.
+    """A Django form: the client shows its fields, and the form cleans the answer.
 
-    ``form`` is a form class, or an unbound form that was made with what it
-    needs. With a ``request``, rows are offered only to those who may see them.
+    ``form`` is a form class, or an unbound form that was made with arguments. With a ``request``,
+    it offers only rows that the user may see.
     """
 
     def __init__(self, form: Any, request: Request | None = None) -> None:
         self._form, self._request = form, request
-        super().__init__(form_schema(self._made()))
+        super().__init__(form_schema(self._new_form()))
 
-    def _made(self, **options: Any) -> django_forms.BaseForm:
+    def _new_form(self, **options: Any) -> django_forms.BaseForm:
         form: django_forms.BaseForm = (
             self._form(**options) if isinstance(self._form, type) else copied(self._form, **options)
         )
@@ -246,44 +254,47 @@ class DjangoForm(Form):
         return form
 
     def value(self, content: dict[str, Any]) -> Any:
-        form = self._made(data=as_posted(self._on_the_page(content)))
+        form = self._new_form(data=as_posted(self._prefixed(content)))
         for name in content.keys() & form.fields.keys():
-            if not isinstance(form.fields[name], READ_FROM_THE_PAGE):
+            if not isinstance(form.fields[name], TEXT_FIELDS):
                 form.fields[name].widget = given(form.fields[name], content[name])
         if form.is_valid():
             return form.cleaned_data
-        raise WrongAnswer("\n".join(_complaints(form)))
+        raise WrongAnswer("\n".join(_error_lines(form)))
 
-    def _on_the_page(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        names = self._made().add_prefix
+    def _prefixed(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        names = self._new_form().add_prefix
         return {names(name): value for name, value in content.items()}
 
 
-# What a text of the answer says as a text of the page would.
-READ_FROM_THE_PAGE = (django_forms.JSONField, django_forms.ModelChoiceField)
+# Fields whose value in the answer is the same text as in a browser's form.
+TEXT_FIELDS = (django_forms.JSONField, django_forms.ModelChoiceField)
 
 
 def copied(form: django_forms.BaseForm, data: Any = None) -> django_forms.BaseForm:
-    """Another form like ``form``, bound to ``data`` if there is any."""
+    """Return a copy of an unbound form, bound to ``data`` if there is any."""
     made = copy(form)
     made.fields = deepcopy(form.fields)
     made._bound_fields_cache = {}  # type: ignore[attr-defined]
     if isinstance(made, django_forms.BaseModelForm):
-        made.instance = copy(made.instance)  # which is what is cleaned
+        made.instance = copy(made.instance)  # cleaning a model form changes its instance
     if data is not None:
         made.data, made.is_bound = data, True
     return made
 
 
-def _complaints(form: django_forms.BaseForm) -> Iterator[str]:
-    """What is wrong, for the person who filled it in: by the labels that they saw."""
+def _error_lines(form: django_forms.BaseForm) -> Iterator[str]:
+    """Yield the errors of a form, with the labels that the user has seen."""
     for name, errors in form.errors.items():
         words = " ".join(map(str, errors))
         yield f"{form[name].label}: {words}" if name in form.fields else words
 
 
 def form_for(schema: Any, request: Request | None = None) -> Form:
-    """The form of a type, a Django form or a JSON schema. Raises ``TypeError`` when not flat."""
+    """Return the form of a type, Django form or JSON Schema.
+
+    Raise ``TypeError`` if it is not flat.
+    """
     if isinstance(schema, dict):
         return Form(_flat_object(schema))
     if is_django_form(schema):
@@ -292,7 +303,7 @@ def form_for(schema: Any, request: Request | None = None) -> Form:
 
 
 def is_django_form(schema: Any) -> bool:
-    """Whether it is a Django form, or the class of one."""
+    """Whether it is a Django form or the class of one."""
     kind = schema if isinstance(schema, type) else type(schema)
     return issubclass(kind, django_forms.BaseForm)
 
@@ -307,12 +318,12 @@ def _typed_form(schema: Any) -> Form:
 
 
 def _flat_object(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema written by hand, if it is one of a form."""
+    """Return a hand-written schema if it is one of a flat form. Raise ``TypeError`` otherwise."""
     if schema.get("type") != "object" or not isinstance(schema.get("properties"), dict):
-        raise TypeError("The schema of a question is an object with properties.")
+        raise TypeError("The schema of a question must be an object with properties.")
     for name, prop in schema["properties"].items():
         if not (_is_plain(prop) or _is_several(prop)):
-            raise TypeError(f"{name}: a question asks for plain values, not for objects or lists.")
+            raise TypeError(f"{name}: a question cannot ask for objects or lists.")
     return schema
 
 
@@ -345,10 +356,10 @@ def _object_form(schema: Any) -> Form:
 
 
 def _flat(name: str, prop: dict[str, Any], definitions: dict[str, Any], titled: Any) -> Any:
-    """One property without references, nesting or null."""
+    """Return one property without references, nesting or null."""
     prop = {key: value for key, value in prop.items() if (key, value) != ("default", None)}
     if titled is not None:
-        return {key: value for key, value in prop.items() if key in BESIDE_CHOICES} | titled
+        return {key: value for key, value in prop.items() if key in KEPT_BESIDE_CHOICES} | titled
     prop = _resolved(prop, definitions)
     if "anyOf" in prop:
         prop = _without_null(name, prop, definitions)
@@ -357,9 +368,9 @@ def _flat(name: str, prop: dict[str, Any], definitions: dict[str, Any], titled: 
     if prop.get("type") == "array":
         prop["items"] = _resolved(prop.get("items", {}), definitions)
         if "enum" not in prop["items"]:
-            raise TypeError(f"{name}: a question can only ask for several of fixed choices.")
+            raise TypeError(f"{name}: a list in a question must be a list of fixed choices.")
     elif not _is_plain(prop):
-        raise TypeError(f"{name}: a question asks for plain values, not for objects or lists.")
+        raise TypeError(f"{name}: a question cannot ask for objects or lists.")
     return {key: value for key, value in prop.items() if key in ALLOWED}
 
 
@@ -375,19 +386,19 @@ def _resolved(prop: dict[str, Any], definitions: dict[str, Any]) -> dict[str, An
 def _without_null(name: str, prop: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
     branches = [b for b in prop.pop("anyOf") if b.get("type") != "null"]
     if len(branches) != 1:
-        raise TypeError(f"{name}: a question asks for one type of value.")
+        raise TypeError(f"{name}: a question can only ask for one type of value.")
     return _resolved(branches[0], definitions) | prop
 
 
 def _choice_titles(schema: Any) -> dict[str, Any]:
-    """Choices with labels, which pydantic writes as bare values."""
+    """Return the fields that are choices with labels. pydantic would leave the labels out."""
     hints = typing.get_type_hints(schema)
     found = {name: _choices(_optional(hint)) for name, hint in hints.items()}
     return {name: choices for name, choices in found.items() if choices is not None}
 
 
 def _optional(hint: Any) -> Any:
-    """The type inside ``X | None``."""
+    """Return the type inside ``X | None``."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         inner = [arg for arg in typing.get_args(hint) if arg is not type(None)]
         return inner[0] if len(inner) == 1 else hint
@@ -399,12 +410,12 @@ def _single_schema(schema: Any) -> dict[str, Any]:
         return dict(PRIMITIVES[schema])
     choices = _choices(schema)
     if choices is None:
-        raise TypeError(f"{schema!r} cannot be asked: use a flat model, a form or a choice.")
+        raise TypeError(f"{schema!r} cannot be asked for. Use a flat model, a form or choices.")
     return choices
 
 
 def _choices(schema: Any) -> dict[str, Any] | None:
-    """The schema of one or several of fixed choices, or None when it is neither."""
+    """Return the schema of one or several fixed choices, or None if it is neither."""
     if typing.get_origin(schema) is list:
         one = _choices(typing.get_args(schema)[0])
         return one and {"type": "array", "items": _multiple(one)}
@@ -417,7 +428,7 @@ def _choices(schema: Any) -> dict[str, Any] | None:
 
 def _strings(values: tuple[Any, ...]) -> list[str]:
     if not all(isinstance(value, str) for value in values):
-        raise TypeError("The choices of a question are strings.")
+        raise TypeError("The choices of a question must be strings.")
     return list(values)
 
 

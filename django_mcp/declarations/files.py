@@ -1,7 +1,6 @@
-"""
-Files of a directory, as the contents of resources.
+"""Read a file of a directory as the contents of a resource.
 
-Rule: a path comes from a client. Nothing is opened that is not a regular file below the directory.
+The path comes from a client. Only regular files below the directory are opened.
 """
 
 from __future__ import annotations
@@ -20,30 +19,35 @@ from .content import Contents
 
 
 def read_file(directory: str | os.PathLike[str], path: str) -> Contents:
-    """The file at ``path`` below ``directory``: text where it is UTF-8, bytes otherwise.
+    """Return the file at ``path`` below ``directory``: text if it is UTF-8, bytes otherwise.
 
-    ``path`` is relative, and its parts are separated by ``/``. Raises ``Http404`` for whatever is
-    no file below the directory, also by a symbolic link, and for names that begin with a dot,
-    such as ``.env``; ``ToolError`` for a file larger than ``DJANGO_MCP["RESULT_SIZE"]``.
+    ``path`` is relative, with ``/`` between its parts. Raise ``Http404`` for everything that is not
+    a file below the directory, also if a symbolic link leads out of it, and for names that start
+    with a dot, such as ``.env``. Raise ``ToolError`` for a file larger than
+    ``DJANGO_MCP["RESULT_SIZE"]``.
     """
     try:
         return _contents(_read(_below(Path(directory), path)), path)
-    except (OSError, ValueError):  # no such file, or a name that no file may have
+    except (OSError, ValueError):  # no such file, or a path that is not allowed
         raise Http404(f"There is no file {path[:200]!r}.") from None
 
 
 def _below(directory: Path, path: str) -> Path:
-    """Where the file is. Raises ``OSError`` or ``ValueError`` if it is not below ``directory``."""
+    """Return the resolved path.
+
+    Raise ``OSError`` or ``ValueError`` if it is not below ``directory``.
+    """
     parts = path.split("/")
-    # A backslash or a drive would lead elsewhere on Windows. A part that is empty or begins with a
-    # dot is the root, the directory itself, its parent, or something that is not meant to be seen.
+    # On Windows a backslash or a drive letter leaves the directory. An empty part makes the path
+    # absolute, "." and ".." are the directory and its parent, and other names with a dot are
+    # hidden files.
     if any(not part or part.startswith(".") or "\\" in part for part in parts) or (
         os.name == "nt" and ":" in path
     ):
-        raise ValueError("This is no path below a directory.")
+        raise ValueError("This is not a path below a directory.")
     base = directory.resolve(strict=True)
-    found = base.joinpath(*parts).resolve(strict=True)  # wherever symbolic links lead
-    # A symbolic link must lead neither out of the directory nor to what is hidden in it.
+    found = base.joinpath(*parts).resolve(strict=True)  # follows symbolic links
+    # A symbolic link must not lead out of the directory, nor to a hidden file in it.
     if not found.is_relative_to(base):
         raise ValueError("This leads out of the directory.")
     if any(part.startswith(".") for part in found.relative_to(base).parts):
@@ -52,17 +56,17 @@ def _below(directory: Path, path: str) -> Path:
 
 
 def _read(file: Path) -> bytes:
-    # The path has no links any more; one that was put there since is not followed. A pipe is
-    # opened without waiting for who writes into it, and refused.
+    # The resolved path has no symbolic links. O_NOFOLLOW rejects one that was created since.
+    # O_NONBLOCK opens a named pipe without waiting for a writer. The pipe is then rejected below.
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     with open(os.open(file, flags | getattr(os, "O_BINARY", 0)), "rb") as opened:
         status = os.fstat(opened.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise ValueError("This is no regular file.")
+            raise ValueError("This is not a regular file.")
         if status.st_size > settings.RESULT_SIZE:
             raise ToolError(
-                f"The file has {status.st_size:,} bytes, "
-                f"more than the {settings.RESULT_SIZE:,} allowed."
+                f"The file has {status.st_size:,} bytes. At most {settings.RESULT_SIZE:,} are "
+                "allowed."
             )
         return opened.read(settings.RESULT_SIZE)
 

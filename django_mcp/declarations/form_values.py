@@ -1,9 +1,8 @@
-"""
-What the fields of a form take, as JSON: one row of a table per type.
+"""Values of form fields as JSON: one ``FormFieldType`` for each type of field.
 
-Rule: a value is handed to the field as what the field itself makes of a page's
-text - a date as a date, in no locale's order - and the field alone judges it.
-What JSON of another type cannot mean is refused before, in words.
+A value is passed to the field as the Python object that the field would make of a browser's text: a
+date as a ``date``, in no locale's format. The field then validates it. JSON of a type that the
+field cannot have is rejected before, with an error message.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from django.utils.choices import CallableChoiceIterator
 from django.utils.datastructures import MultiValueDict
 
 from ..conf import settings
-from .fields.columns import FINITE, KINDS, as_number, typed
+from .fields.columns import DECIMAL_ARGUMENT_PATTERN, KINDS, as_number, typed
 from .schemas import violations
 
 JSON = dict[str, Any]
-MAX_LIST_VALUES = 1000  # in one list
-MAX_FILE_NAME_LENGTH = 255  # of a file
-WORDS = {str: "string", int: "integer", float: "number", bool: "boolean"}
+MAX_LIST_VALUES = 1000
+MAX_FILE_NAME_LENGTH = 255  # characters
+JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 LIMITS = {
     "min_length": "minLength", "max_length": "maxLength",
     "min_value": "minimum", "max_value": "maximum",
@@ -41,7 +40,11 @@ LIMITS = {
 
 @dataclass(frozen=True, slots=True)
 class FormFieldType:
-    """A type of field: ``word`` names its values, ``nullable`` says that null is none of them."""
+    """One type of form field.
+
+    ``word`` describes its values in error messages. ``nullable`` says that the field's schema
+    accepts null if the field is optional.
+    """
 
     word: str
     schema: JSON
@@ -50,7 +53,7 @@ class FormFieldType:
     nullable: bool = True
 
     def read(self, value: Any) -> Any:
-        """What the field is to clean. Raises ``ValidationError``."""
+        """Return the value that the field cleans. Raise ``ValidationError``."""
         if value is None or value == "":
             return None
         try:
@@ -64,13 +67,13 @@ class FormFieldType:
 
 
 def _local(value: Any) -> datetime:
-    """A moment as a form has it: in the current time zone."""
+    """Return a datetime as forms have it: in the current time zone."""
     moment: datetime = KINDS["DateTimeField"].decode(value)
     return timezone.localtime(moment) if timezone.is_aware(moment) else moment
 
 
 def _integer(value: Any) -> Any:
-    """JSON has one kind of number: 5.0 is an integer."""
+    """Return an integer. JSON has one type of number, so 5.0 is an integer too."""
     whole = isinstance(value, float) and value.is_integer()
     return KINDS["IntegerField"].decode(int(value) if whole else value)
 
@@ -86,23 +89,21 @@ def _one_choice(value: Any) -> Any:
 def _choices(value: Any) -> list[Any]:
     listed = typed(value, list)
     if len(listed) > MAX_LIST_VALUES:
-        raise ValidationError(
-            f"There are at most {MAX_LIST_VALUES} values at once.", code="too_many"
-        )
+        raise ValidationError(f"At most {MAX_LIST_VALUES} values are allowed.", code="too_many")
     return [_one_choice(one) for one in listed]
 
 
 def upload(value: Any) -> SimpleUploadedFile:
-    """An upload of ``{"name", "data"}``; a path is no name."""
+    """Return an uploaded file from ``{"name", "data"}``. The name must not be a path."""
     if typed(value, dict).keys() != {"name", "data"}:
         raise ValueError("not a file")
     name, data = typed(value["name"], str), typed(value["data"], str)
     if not _is_file_name(name):
-        raise ValidationError("The name of a file is no path.", code="invalid")
+        raise ValidationError("The name of a file must not be a path.", code="invalid")
     content = base64.b64decode(data, validate=True)
     if len(content) > settings.RESULT_SIZE:
-        words = f"A file has at most {settings.RESULT_SIZE:,} bytes."
-        raise ValidationError(words, code="too_large")
+        message = f"A file must have at most {settings.RESULT_SIZE:,} bytes."
+        raise ValidationError(message, code="too_large")
     kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
     return SimpleUploadedFile(name, content, kind)
 
@@ -116,17 +117,17 @@ def _is_file_name(name: str) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """A choice's value, as JSON."""
+    """Return the value of a choice as JSON."""
     value = value.value if isinstance(value, Enum) else value
     return value if type(value) in (str, int, float, bool) else str(value)
 
 
-def _unwritten(value: Any) -> Any:
-    raise TypeError("This is not shown.")
+def _never_written(value: Any) -> Any:
+    raise TypeError("Values of this field are never written.")
 
 
 def _of_column(name: str, **changed: Any) -> FormFieldType:
-    """The kind of a model's column, which says how its values are written in JSON."""
+    """Return the type of a field that has the same JSON as a model's column type."""
     column = KINDS[name]
     own: dict[str, Any] = {
         "word": column.word, "schema": column.schema,
@@ -136,14 +137,14 @@ def _of_column(name: str, **changed: Any) -> FormFieldType:
 
 
 def _formatted(word: str) -> FormFieldType:
-    """A text with a format that clients know."""
+    """Return the type of a text field with a JSON Schema format."""
     return _of_column("TextField", schema={"type": "string", "format": word})
 
 
 TEXT = _of_column("TextField", nullable=False)
 MOMENT = _of_column("DateTimeField", decode=_local)
 BOOLEAN = _of_column("BooleanField", nullable=False)
-DECIMALS = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": FINITE}]}
+DECIMALS = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": DECIMAL_ARGUMENT_PATTERN}]}
 FILE_SCHEMA = {
     "type": "object",
     "properties": {
@@ -162,9 +163,9 @@ CHOICES = FormFieldType(
     nullable=False,
 )
 
-# Of a field that is of several types, the first counts.
+# The first match counts, so subclasses come before their base classes.
 FIELDS: tuple[tuple[type[forms.Field], FormFieldType], ...] = (
-    (forms.FileField, FormFieldType("a file", FILE_SCHEMA, upload, _unwritten)),
+    (forms.FileField, FormFieldType("a file", FILE_SCHEMA, upload, _never_written)),
     (forms.JSONField, FormFieldType("JSON", {}, _json_text, lambda value: value)),
     (forms.NullBooleanField, _of_column("BooleanField")),
     (forms.BooleanField, BOOLEAN),
@@ -191,14 +192,14 @@ FIELDS: tuple[tuple[type[forms.Field], FormFieldType], ...] = (
 
 
 def kind_of(field: forms.Field) -> FormFieldType:
-    """What ``field`` takes; text, where nothing better is known."""
+    """Return the type of ``field``. Unknown fields are text."""
     if isinstance(field, forms.MultiValueField) and not isinstance(field, forms.SplitDateTimeField):
-        return _parts(field)
+        return _multi_value_type(field)
     return next((kind for known, kind in FIELDS if isinstance(field, known)), TEXT)
 
 
-def _parts(field: forms.MultiValueField) -> FormFieldType:
-    """A list with the value of each field that ``field`` is made of."""
+def _multi_value_type(field: forms.MultiValueField) -> FormFieldType:
+    """Return the type of a ``MultiValueField``: a list with the value of each of its fields."""
     kinds = [kind_of(part) for part in field.fields]
     items = [
         schema_of(part, kind, required=part.required or field.require_all_fields)
@@ -210,11 +211,11 @@ def _parts(field: forms.MultiValueField) -> FormFieldType:
 
     count = len(kinds)
     schema = {"type": "array", "prefixItems": items, "minItems": count, "maxItems": count}
-    return FormFieldType(f"a list of {count} values", schema, decode, _unwritten)
+    return FormFieldType(f"a list of {count} values", schema, decode, _never_written)
 
 
 class ValueWidget(forms.Widget):
-    """Stands for a field's own widget, and gives what a caller said in the place of a page."""
+    """A widget that replaces a field's own and returns a given value instead of a browser's."""
 
     def __init__(self, replaced: forms.Widget, read: Callable[[], Any]) -> None:
         super().__init__()
@@ -228,7 +229,7 @@ class ValueWidget(forms.Widget):
             self._wrong = error
 
     def value_from_datadict(self, data: Any, files: Any, name: str) -> Any:
-        """The value. Raises ``ValidationError``, which the form takes as its field's."""
+        """Return the value. Raise ``ValidationError``, which the form reports for its field."""
         if self._wrong is not None:
             raise self._wrong
         return self._value
@@ -238,12 +239,12 @@ class ValueWidget(forms.Widget):
 
 
 def given(field: forms.Field, value: Any) -> ValueWidget:
-    """The widget that gives ``field`` what it makes of JSON."""
-    return ValueWidget(field.widget, lambda: _cleanable(field, value))
+    """Return the widget that passes JSON to ``field``."""
+    return ValueWidget(field.widget, lambda: _value_to_clean(field, value))
 
 
-def _cleanable(field: forms.Field, value: Any) -> Any:
-    """What ``field`` cleans: of a field with several widgets, the value for each."""
+def _value_to_clean(field: forms.Field, value: Any) -> Any:
+    """Return the value that ``field`` cleans: a list for a field with several widgets."""
     read = kind_of(field).read(value)
     if isinstance(field, forms.MultiValueField) and not isinstance(read, list):
         return field.widget.decompress(read)
@@ -251,7 +252,7 @@ def _cleanable(field: forms.Field, value: Any) -> Any:
 
 
 def as_posted(values: Mapping[str, Any]) -> MultiValueDict[str, Any]:
-    """Values under their names on a page, for code of a form's own that looks at its data."""
+    """Return the values like a browser's POST data, for forms that read ``self.data``."""
     listed = {name: value if isinstance(value, list) else [value] for name, value in values.items()}
     return MultiValueDict(listed)
 
@@ -260,24 +261,24 @@ def as_posted(values: Mapping[str, Any]) -> MultiValueDict[str, Any]:
 
 
 def is_required(field: forms.Field) -> bool:
-    """Whether ``field`` takes no nothing."""
+    """Whether ``field`` does not accept null."""
     return field.required and not isinstance(field, forms.NullBooleanField)
 
 
 def schema_of(field: forms.Field, kind: FormFieldType, *, required: bool) -> JSON:
-    """The JSON Schema of what ``field`` takes, without its words."""
-    schema = kind.schema | limits(field) | _choosing(field)
+    """Return the JSON Schema of the values of ``field``, without title and description."""
+    schema = kind.schema | limits(field) | _choice_schema(field)
     if required and kind is BOOLEAN:
-        schema |= {"const": True}  # a box that must be ticked
+        schema |= {"const": True}  # a required checkbox must be checked
     if kind.nullable and not required and schema:
         return {"anyOf": [schema, {"type": "null"}]}
     return schema
 
 
 def limits(field: forms.Field) -> JSON:
-    """How long or how large a value may be, as a schema says it."""
+    """Return the limits of length and size, as JSON Schema keywords."""
     if isinstance(field, forms.FileField):
-        return {}  # its length is that of a name
+        return {}  # `max_length` of a file field limits the length of the file's name
     found = ((key, getattr(field, limit, None)) for limit, key in LIMITS.items())
     return {key: _limit(value) for key, value in found if _is_number(value)}
 
@@ -290,27 +291,30 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 
-def _choosing(field: forms.Field) -> JSON:
-    """The values to choose from, or that they are texts where nobody can tell."""
-    if not _chooses(field):
+def _choice_schema(field: forms.Field) -> JSON:
+    """Return the schema of the choices. They are strings if they are not known."""
+    if not _has_listed_choices(field):
         return {}
     values = [value for value, _ in choices_of(field)]
     kinds = {type(value) for value in values}
-    one: JSON = {"type": WORDS[kinds.pop()]} if len(kinds) == 1 else {}
+    one: JSON = {"type": JSON_TYPES[kinds.pop()]} if len(kinds) == 1 else {}
     one = one | {"enum": values} if values else {"type": "string"}
     return {"items": one} if isinstance(field, forms.MultipleChoiceField) else one
 
 
 def choices_of(field: forms.Field) -> list[tuple[Any, str]]:
-    """The choices that a schema lists, with labels: none that a function gives, or rows are."""
-    listed = getattr(field, "choices", ()) if _chooses(field) else ()
+    """Return the choices that a schema lists, with labels.
+
+    Choices that are rows, or that a function returns, are left out: they may differ for each user.
+    """
+    listed = getattr(field, "choices", ()) if _has_listed_choices(field) else ()
     if isinstance(listed, CallableChoiceIterator):
         return []
     return [(_plain(value), str(label)) for value, label in flat(listed)]
 
 
 def flat(listed: Any) -> Iterator[tuple[Any, Any]]:
-    """The choices that mean something, out of their groups."""
+    """Yield the choices of all groups, without the empty choice."""
     for value, label in listed:
         if isinstance(label, list | tuple):
             yield from flat(label)
@@ -319,17 +323,17 @@ def flat(listed: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def default_of(field: forms.Field, kind: FormFieldType, schema: JSON, initial: Any) -> JSON:
-    """``initial`` as the schema's default, where JSON has it and it is the same for everybody."""
+    """Return ``initial`` as the schema's default, if it has JSON and is the same for every user."""
     if initial in (None, "") or callable(initial) or isinstance(field, forms.ModelChoiceField):
         return {}
     try:
-        value = kind.encode(initial if _chooses(field) else field.to_python(initial))
+        value = kind.encode(initial if _has_listed_choices(field) else field.to_python(initial))
         fits = not violations(schema, value, formats=False)
     except (ValueError, TypeError, ArithmeticError, AttributeError, ValidationError):
         return {}
     return {"default": value} if fits else {}
 
 
-def _chooses(field: forms.Field) -> bool:
+def _has_listed_choices(field: forms.Field) -> bool:
     """Whether the values are choices that the form lists."""
     return isinstance(field, forms.ChoiceField) and not isinstance(field, forms.ModelChoiceField)

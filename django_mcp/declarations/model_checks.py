@@ -1,14 +1,11 @@
-"""What can be wrong with a ModelResource: who sees its rows, how they are named, what is shown.
+"""System checks of model resources: permissions, whitelists, the URI, and rows nobody can find.
 
-Rule: a whitelist that cannot be kept is refused before anything is served, and
-whatever a client may search, filter or order by must be in ``fields``: all of
-it can be learnt.
+A name in ``search_fields``, ``filter_fields`` or ``ordering`` must be in ``fields``, because a
+client can learn a value by searching for it.
 
-Resources whose rows no client can find, which a check says.
-
-Clients can call without a key: lists, searches, resources at a fixed URI and tools whose arguments
-name no row. Rows found that way show keys of other rows, which open their resources and the tools
-that take them.
+``unreachable`` warns of a resource whose rows no client can find. Clients can call lists, searches,
+resources at a fixed URI and tools without a key. The rows that these return show keys of other
+rows, by which clients read those.
 """
 
 from __future__ import annotations
@@ -38,67 +35,75 @@ WHITELISTED = ("search_fields", "filter_fields", "ordering")
 
 
 def permission_problems(resource: ModelResource) -> Iterator[CheckMessage]:
-    """What every declaration is checked for, and rows that everybody would see."""
+    """Yield the problems of every declaration, and rows that would be visible to everybody."""
     declared = resource.permission
-    if not resource.states_permission:
-        resource.permission = AUTHENTICATED  # for the common checks alone
+    if not resource._states_permission:
+        # Unset means Django's "view" permission. The common checks need a permission of the
+        # ordinary kind, so this one is set while they run.
+        resource.permission = AUTHENTICATED
     yield from resource._common_problems()
     resource.permission = declared
     if resource._asks_django:
         yield from resource._codename_problems(resource._to_view)
     if resource.shared:
-        yield resource.error("Rows are never shared.", 57, "Their queryset knows who asks.")
-    if declared in (AUTHENTICATED, PUBLIC) and not resource.overrides("get_queryset"):
+        message = "shared has no effect on rows, because their queryset depends on the user."
+        yield resource._error(message, 57, "Remove shared.")
+    if declared in (AUTHENTICATED, PUBLIC) and not resource._overrides("get_queryset"):
         message = f"{declared!r} without get_queryset shows every row to everybody."
-        hint = "Write get_queryset(self, request); to show every row, let it return .all()."
-        yield resource.error(message, 51, hint)
+        hint = "Write get_queryset(self, request). To show every row, let it return .all()."
+        yield resource._error(message, 51, hint)
 
 
 def field_problems(resource: ModelResource) -> Iterator[CheckMessage]:
-    """What is wrong with the whitelist, and with the address that is made of it."""
+    """Yield what is wrong with the whitelist and with the URI."""
     if resource.fields is REQUIRED:
-        yield resource.error("fields is missing.", 50, "List every field a client may see.")
+        hint = "List every field that a client may see."
+        yield resource._error("fields is missing.", 50, hint)
         return
     yield from chain(_lookup_problems(resource), _whitelist_problems(resource))
 
 
 def operation_problems(resource: ModelResource) -> Iterator[CheckMessage]:
-    """What is wrong with the operations, with who may do them, and with what they leave alone."""
-    known = f"There are: {', '.join(MODEL_PERMISSIONS)}."
+    """Yield what is wrong with ``operations``, their permissions and ``readonly_fields``."""
+    known = f"The operations are: {', '.join(MODEL_PERMISSIONS)}."
     if not _is_list_of(resource.operations, MODEL_PERMISSIONS):
-        yield resource.error(f"operations is {resource.operations!r}.", 135, f"A list. {known}")
+        hint = f"Write a list. {known}"
+        yield resource._error(f"operations is {resource.operations!r}.", 135, hint)
     for operation, permission in resource.operation_permissions.items():
         if operation not in resource.operations:
             message = f"operation_permissions: {operation!r} is not in operations."
-            yield resource.error(message, 136, known)
-        elif wrong := _wrong_to_write(permission):
+            yield resource._error(message, 136, known)
+        elif wrong := _operation_permission_problem(permission):
             hint = "Write a codename, a function, or mcp.AUTHENTICATED."
-            yield resource.error(f"operation_permissions: {wrong}", 137, hint)
+            yield resource._error(f"operation_permissions: {wrong}", 137, hint)
     if not _is_list_of(resource.readonly_fields, resource.fields):
         message = f"readonly_fields is {resource.readonly_fields!r}."
-        yield resource.error(message, 138, "A list of names that are in fields.")
+        yield resource._error(message, 138, "Write a list of names that are in fields.")
 
 
 def _is_list_of(names: Any, known: Any) -> bool:
     return known is REQUIRED or all(name in [*known] for name in names)
 
 
-def _wrong_to_write(permission: Any) -> str | None:
+def _operation_permission_problem(permission: Any) -> str | None:
     if permission is PUBLIC:
-        return "mcp.PUBLIC would let everybody write."
+        return "mcp.PUBLIC would allow everybody to write."
     return permissions.problem(permission) or permission_problem(permission)
 
 
 def _lookup_problems(resource: ModelResource) -> Iterator[CheckMessage]:
-    uri, lookup = resource.uri, resource.lookup
-    if resource.template is None or len(resource.template.names) != 1:
-        yield resource.error(f"{uri!r} needs one variable.", 52, 'Such as "invoice://{number}".')
+    uri, lookup = resource.uri, resource._lookup
+    if resource._template is None or len(resource._template.names) != 1:
+        hint = 'Write a URI such as "invoice://{number}".'
+        yield resource._error(f"{uri!r} must have exactly one variable.", 52, hint)
     elif lookup != "pk" and not _is_unique(resource, lookup):
-        yield resource.error(f"{lookup} does not name one row.", 53, "Use a unique field.")
+        message = f"The variable {lookup} of the URI does not identify one row."
+        yield resource._error(message, 53, "Use a unique field that is not nullable.")
     elif wrong := key_problems(resource.model, lookup):
-        yield resource.error(wrong[0], 59, "Name rows by a number, a text or a UUID.")
+        yield resource._error(wrong[0], 59, "Identify rows by a number, a string or a UUID.")
     elif lookup != "pk" and lookup not in resource.fields:
-        yield resource.error(f"{lookup} is not in fields.", 54, "A URI shows its value.")
+        message = f"The variable {lookup} of the URI is not in fields."
+        yield resource._error(message, 54, "Add it: the URI shows its value to clients.")
 
 
 def _is_unique(resource: ModelResource, name: str) -> bool:
@@ -112,70 +117,74 @@ def _is_unique(resource: ModelResource, name: str) -> bool:
 
 
 def _whitelist_problems(resource: ModelResource) -> Iterator[CheckMessage]:
-    """What cannot be shown, else what is not shown, else what cannot be in order or searched."""
+    """Yield problems of the whitelist, and if there are none, those of ordering and search."""
     wrong = [*_shown_problems(resource)] or [*_unlisted_problems(resource)]
     yield from wrong
-    for part in () if wrong else (resource.keyset, resource.search):
-        for words in part.problems():
-            yield resource.error(words, 61, "Name columns that have an order, or texts to search.")
+    for part in () if wrong else (resource._keyset, resource._search):
+        for message in part.problems():
+            hint = "Name columns that have an order, or text columns to search."
+            yield resource._error(message, 61, hint)
 
 
 def _shown_problems(resource: ModelResource) -> Iterator[CheckMessage]:
-    for words in resource.field_set.problems():
-        yield resource.error(
-            words, 56, "Name fields, paths over foreign keys, properties or methods."
-        )
+    for message in resource._field_set.problems():
+        hint = "Name fields, paths over foreign keys, properties or methods."
+        yield resource._error(message, 56, hint)
 
 
 def _unlisted_problems(resource: ModelResource) -> Iterator[CheckMessage]:
     key = {"pk", getattr(resource.model._meta.pk, "name", "pk")}
-    allowed = {*resource.fields} | (key if resource.lookup == "pk" else set())  # the URI shows it
+    allowed = {*resource.fields} | (key if resource._lookup == "pk" else set())  # the URI shows it
     for option in WHITELISTED:
         for name in getattr(resource, option):
             if name.removeprefix("-") not in allowed:
-                hint = "Whatever can be searched, filtered or ordered by can be learnt."
-                yield resource.error(f"{option}: {name!r} is not in fields.", 55, hint)
+                hint = (
+                    "Add it. By searching, filtering or ordering, clients can find out its values."
+                )
+                yield resource._error(f"{option}: {name!r} is not in fields.", 55, hint)
 
 
 MESSAGE = (
-    "Clients cannot find its rows: they are not listed or searched, and nothing that clients can "
-    "find without a key shows their keys."
+    "Clients cannot find its rows. They are neither listed nor searched, and no row that clients "
+    "can find without a key contains their keys."
 )
 HINT = (
-    "Write search_fields or filter_fields, or listed = True. Where clients learn the keys from a "
-    "tool or from a person, silence this warning."
+    "Write search_fields or filter_fields, or listed = True. If clients get the keys from a tool "
+    "or from a person, silence this warning."
 )
 
 
 def unreachable(catalog: Catalog) -> Iterator[Warning]:
-    """A warning for each model resource whose rows a client can only read by a key it is told."""
+    """Yield a warning for each model resource whose rows can be read only by a known key."""
     resources = [resource for of_model in catalog.models.values() for resource in of_model]
-    found = _found(catalog, resources)
+    found = _findable(catalog, resources)
     for resource in resources:
         if resource not in found:
             yield Warning(MESSAGE, hint=HINT, obj=resource, id="django_mcp.W062")
 
 
-def _found(catalog: Catalog, resources: list[ModelResource]) -> set[ModelResource]:
-    """The resources whose rows a client can find that was told no key."""
+def _findable(catalog: Catalog, resources: list[ModelResource]) -> set[ModelResource]:
+    """Return the resources whose rows a client can find without knowing a key."""
     found = {resource for resource in resources if _is_listed(resource)}
     while True:
-        # Each round follows the keys that were found in the one before, until nothing is new.
+        # Each round follows the keys that the previous one found, until nothing is added.
         keys = {key for resource in found for key in _keys_shown(resource)}
-        more = {resource for resource in resources if _key(resource, resource.lookup) in keys}
+        more = {resource for resource in resources if _key(resource, resource._lookup) in keys}
         more |= {
-            tool.output.found
+            tool._output.found
             for tool in catalog.tools.values()
-            if isinstance(tool.output, RowOutput) and tool.output.found and _callable(tool, found)
+            if isinstance(tool._output, RowOutput)
+            and tool._output.found
+            and _is_callable(tool, found)
         }
         if more <= found:
             return found
         found |= more
 
 
-def _callable(tool: Tool, found: set[ModelResource]) -> bool:
-    """Whether a client can name all rows that ``tool`` cannot be called without."""
-    needed = [one.binding for one in tool.arguments.parameters.values() if one.required]
+def _is_callable(tool: Tool, found: set[ModelResource]) -> bool:
+    """Whether a client can find a key for every required argument of ``tool``."""
+    needed = [one.binding for one in tool._arguments.parameters.values() if one.required]
     return all(binding is None or binding.resource in found for binding in needed)
 
 
@@ -184,9 +193,9 @@ def _is_listed(resource: ModelResource) -> bool:
 
 
 def _keys_shown(resource: ModelResource) -> Iterator[tuple[type[Model], str]]:
-    """The keys that rows of ``resource`` show: their own, and those of rows they point to."""
-    yield _key(resource, resource.lookup)
-    for name, entry in resource.field_set.entries.items():
+    """Yield the keys that rows of ``resource`` show: their own, and those of related rows."""
+    yield _key(resource, resource._lookup)
+    for name, entry in resource._field_set.entries.items():
         yield _key(resource, name)
         target: Any = entry.model if isinstance(entry, Related) and entry.path is None else None
         target = entry.points_to if isinstance(entry, Column) else target
@@ -195,5 +204,5 @@ def _keys_shown(resource: ModelResource) -> Iterator[tuple[type[Model], str]]:
 
 
 def _key(resource: ModelResource, name: str) -> tuple[type[Model], str]:
-    """A field that names rows. Of a primary key by its usual name, ``pk``."""
+    """Return a field that identifies rows. The primary key always has the name ``pk``."""
     return resource.model, "pk" if name == resource.model._meta.pk.name else name

@@ -1,8 +1,10 @@
-"""
-What else a model resource brings along, beside what ``declarations`` makes of it itself.
+"""The hook by which other packages add declarations to model resources.
 
-Rule: this room knows the list, not its members; each gives declarations for a resource that asks
-for them, and nothing is imported until one is asked.
+``derivations`` is a list of functions. Each returns the declarations, such as tools that write
+rows, that it adds to a model resource. The app fills the list at startup. ``declarations`` does not
+import the packages that are in it. The catalog calls the functions when it resolves a resource.
+
+The module is separate so that the packages can import it without the rest of ``declarations``.
 """
 
 from __future__ import annotations

@@ -39,70 +39,70 @@ if TYPE_CHECKING:
 
 
 class RowKeys(Resource):
-    """Keys and URIs of the rows of ``model``. ``lookup`` is the field that the URI names."""
+    """Keys and URIs of the rows of ``model``. ``_lookup`` is the field that the URI names."""
 
     model: type[models.Model]
-    lookup: str
+    _lookup: str
 
     @property
-    def verbose_name(self) -> str:
+    def _verbose_name(self) -> str:
         return str(self.model._meta.verbose_name)
 
-    def key_schema(self) -> dict[str, Any]:
+    def _key_schema(self) -> dict[str, Any]:
         """The JSON Schema of an argument that names a row, by its key or by its URI."""
-        schema = or_uri(key_schema(self.model, self.lookup))
-        uri = "" if self.by_pk else self.uri
-        return schema | {"description": key_description(self.verbose_name, uri)}
+        schema = or_uri(key_schema(self.model, self._lookup))
+        uri = "" if self._by_pk else self.uri
+        return schema | {"description": key_description(self._verbose_name, uri)}
 
-    def key(self, value: Any) -> Any:
+    def _key(self, value: Any) -> Any:
         """The key in a key or URI. Raises ``ValueError``."""
         text = self._in_uri(value)
-        return self._parsed(value if text is None else text, self.lookup)
+        return self._parsed(value if text is None else text, self._lookup)
 
     def _in_uri(self, value: Any) -> str | None:
         """The text of the key in a URI of this resource; None where ``value`` is no such URI."""
-        variables = self.match(value) if isinstance(value, str) else None
-        return variables[self.lookup] if variables else None
+        variables = self._match(value) if isinstance(value, str) else None
+        return variables[self._lookup] if variables else None
 
     def _parsed(self, key: Any, lookup: str) -> Any:
         return parse_key(self.model, key if isinstance(key, list) else str(key), lookup)
 
     # What rows that point here take as its key: they show the primary key, whatever the URI has.
 
-    def related_schema(self) -> dict[str, Any]:
+    def _related_schema(self) -> dict[str, Any]:
         """The JSON Schema of an argument that names a related row."""
-        if self.by_pk:
-            return self.key_schema()
-        words = f"The primary key, as rows show it. {key_description(self.verbose_name, self.uri)}"
+        if self._by_pk:
+            return self._key_schema()
+        words = f"The primary key, as rows show it. {key_description(self._verbose_name, self.uri)}"
         return or_uri(key_schema(self.model)) | {"description": words}
 
-    def named_key(self, value: Any) -> tuple[str, Any]:
+    def _named_key(self, value: Any) -> tuple[str, Any]:
         """The lookup and the key in a key or URI. Raises ``ValueError``."""
-        return self.lookup, self.key(value)
+        return self._lookup, self._key(value)
 
-    def related_key(self, value: Any) -> tuple[str, Any]:
+    def _related_key(self, value: Any) -> tuple[str, Any]:
         """The lookup and the key in a primary key or URI. Raises ``ValueError``."""
         text = self._in_uri(value)
-        return ("pk", self._parsed(value, "pk")) if text is None else self.named_key(value)
+        return ("pk", self._parsed(value, "pk")) if text is None else self._named_key(value)
 
-    def values(self, variables: Mapping[str, str]) -> dict[str, Any]:
+    def _values(self, variables: Mapping[str, str]) -> dict[str, Any]:
         return dict(variables)
 
-    def uri_of(self, row: Any) -> str:
-        assert self.template is not None
-        return self.template.expand({self.lookup: key_text(row, self.lookup)})
+    def _uri_of(self, row: Any) -> str:
+        assert self._template is not None
+        return self._template.expand({self._lookup: key_text(row, self._lookup)})
 
     @property
-    def by_pk(self) -> bool:
+    def _by_pk(self) -> bool:
         """Whether the address is made of the primary key, so that a foreign key leads there."""
         return not self.uri or "{pk}" in self.uri
 
-    def uri_for(self, key: Any) -> str:
+    def _uri_for(self, key: Any) -> str:
         """The address of the row with primary key ``key``."""
-        assert self.template is not None
-        return self.template.expand({"pk": str(key)})
+        assert self._template is not None
+        return self._template.expand({"pk": str(key)})
 
-    def key_attribute(self, lookup: str) -> str:
+    def _key_attribute(self, lookup: str) -> str:
         """The attribute of a row that holds its key."""
         if lookup == "pk":
             return "pk"
@@ -132,7 +132,7 @@ class ModelResource(RowKeys):
     ``operation_permissions`` states for it.
     """
 
-    kind = "model resource"
+    _kind = "model resource"
     permission: Permission = REQUIRED
     fields: Sequence[str] = REQUIRED
     search_fields: Sequence[str] = ()
@@ -146,7 +146,7 @@ class ModelResource(RowKeys):
     mime_type = "application/json"
 
     @classmethod
-    def made_for(cls, subjects: tuple[Any, ...]) -> list[Declaration]:
+    def _made_for(cls, subjects: tuple[Any, ...]) -> list[Declaration]:
         if not subjects or not all(map(is_model, subjects)):
             raise TypeError(f"{cls.__name__} is registered with a model: @mcp.register(Invoice).")
         made = []
@@ -168,10 +168,10 @@ class ModelResource(RowKeys):
 
     def get_title(self, request: Request, row: Any) -> str:
         """What a list calls a row; default the model's name and the row's key."""
-        return f"{self.verbose_name} {key_text(row, self.lookup)}"
+        return f"{self._verbose_name} {key_text(row, self._lookup)}"
 
     def _decide_declared(self, request: Request) -> Decision:
-        if self.states_permission:
+        if self._states_permission:
             return super()._decide_declared(request)
         # A backend may grant permissions to anonymous users. They get what is PUBLIC, no more.
         if not request.principal.is_authenticated:
@@ -185,16 +185,16 @@ class ModelResource(RowKeys):
         return [f"{options.app_label}.{verb}_{options.model_name}" for verb in ("view", "change")]
 
     def _codenames(self) -> tuple[str, ...]:
-        return super()._codenames() if self.states_permission else (self._to_view[0],)
+        return super()._codenames() if self._states_permission else (self._to_view[0],)
 
     @property
-    def rule(self) -> str:
-        return " or ".join(self._to_view) if self._asks_django else super().rule
+    def _rule(self) -> str:
+        return permissions.OR.join(self._to_view) if self._asks_django else super()._rule
 
     @property
     def _asks_django(self) -> bool:
         """Whether Django's permissions to view the model decide."""
-        return not self.states_permission and self._permission_is_declared
+        return not self._states_permission and self._permission_is_declared
 
     def has_object_permission(self, request: Request, obj: Any, operation: str) -> bool:
         """Whether ``obj`` may be read and bound: ``operation`` is "view", in tools that write too.
@@ -211,7 +211,7 @@ class ModelResource(RowKeys):
         return self._decide_operation(request, operation).allowed
 
     def _decide_operation(self, request: Request, operation: str) -> Decision:
-        return permissions.decide_permission(self.operation_permission(operation), request)
+        return permissions.decide_permission(self._operation_permission(operation), request)
 
     def has_cascade_permission(self, request: Request, model: type[models.Model]) -> bool:
         """Whether rows of ``model`` may go along with a row that is deleted, as in the admin."""
@@ -229,17 +229,17 @@ class ModelResource(RowKeys):
         """Delete a row that may be deleted."""
         obj.delete()
 
-    def operation_permission(self, operation: str) -> Permission:
+    def _operation_permission(self, operation: str) -> Permission:
         """What is declared for an operation: for writing, nothing follows from ``permission``."""
         stated = self.operation_permissions.get(operation)
         return permissions.of_model(operation, self.model) if stated is None else stated
 
-    def origin(self) -> str:
-        return f"{super().origin()} of {self.model._meta.label}"
+    def _origin(self) -> str:
+        return f"{super()._origin()} of {self.model._meta.label}"
 
     # Rows.
 
-    def fetch(
+    def _fetch(
         self,
         request: Request,
         keys: Sequence[Any],
@@ -253,8 +253,8 @@ class ModelResource(RowKeys):
         To ``write``, in the database for that; ``fresh``, there unless the queryset names one.
         ``lookup`` is the field that the keys are of, where it is not the one in the URI.
         """
-        lookup = lookup or self.lookup
-        if not self.admits(request):
+        lookup = lookup or self._lookup
+        if not self._is_allowed(request):
             return {}
         queryset = self.get_queryset(request)
         if write:
@@ -262,19 +262,19 @@ class ModelResource(RowKeys):
         elif fresh:
             queryset = written(queryset)
         rows = queryset.filter(**{f"{lookup}__in": list(keys)})
-        attribute = self.key_attribute(lookup)
+        attribute = self._key_attribute(lookup)
         return {getattr(row, attribute): row for row in self._permitted(request, rows)}
 
-    def gate(self, request: Request) -> Callable[[Any], bool] | None:
+    def _row_check(self, request: Request) -> Callable[[Any], bool] | None:
         """What a row must pass beside the queryset; None where that lets every row pass."""
-        if not self.overrides("has_object_permission"):
+        if not self._overrides("has_object_permission"):
             return None
         return lambda row: any(True for _ in self._permitted(request, [row]))
 
     def _permitted(self, request: Request, rows: Iterable[Any]) -> Iterator[Any]:
-        return (row for row in rows if self.permits(request, row, "view"))
+        return (row for row in rows if self._permits(request, row, "view"))
 
-    def permits(self, request: Request, row: Any, operation: str, *more: str) -> bool:
+    def _permits(self, request: Request, row: Any, operation: str, *more: str) -> bool:
         """Whether each of the operations is allowed on a row that the queryset holds."""
         allows = self.has_object_permission
         return all(permissions.truth(allows(request, row, each)) for each in (operation, *more))
@@ -282,74 +282,76 @@ class ModelResource(RowKeys):
     def read(self, request: Any, *args: Any, **variables: Any) -> Any:
         """One row as JSON. Raises ``ResourceNotFound``."""
         try:
-            key = self.key(variables[self.lookup])
+            key = self._key(variables[self._lookup])
         except ValueError:
             raise ResourceNotFound(self.uri) from None
-        found = self.selected(self.get_queryset(request)).filter(**{self.lookup: key})
+        found = self._selected(self.get_queryset(request)).filter(**{self._lookup: key})
         # A row that object permission hides must not cost a query more than one that is missing.
         for row in self._permitted(request, found.prefetch_related(None)[:1]):
-            self.field_set.complete(row, found)
-            return self.row_values(row, request)
+            self._field_set.complete(row, found)
+            return self._row_values(row, request)
         raise ResourceNotFound(self.uri)
 
-    def selected(self, queryset: models.QuerySet[Any]) -> models.QuerySet[Any]:
+    def _selected(self, queryset: models.QuerySet[Any]) -> models.QuerySet[Any]:
         """``queryset``, fetching what ``fields`` shows and, where it is asked, permission needs."""
-        return self.field_set.select(queryset, whole=self.overrides("has_object_permission"))
+        return self._field_set.select(queryset, whole=self._overrides("has_object_permission"))
 
-    def rows(self, value: Iterable[Any]) -> Iterable[Any]:
+    def _rows(self, value: Iterable[Any]) -> Iterable[Any]:
         """``value``, with a queryset fetching just what ``fields`` shows."""
         if not isinstance(value, models.QuerySet) or value._result_cache is not None:
             return value
         # Django lets nothing but the order of a union, intersection or difference be changed.
-        return value if value.query.combinator else self.field_set.select(value)
+        return value if value.query.combinator else self._field_set.select(value)
 
-    def row_values(self, row: Any, request: Request) -> dict[str, Any]:
+    def _row_values(self, row: Any, request: Request) -> dict[str, Any]:
         """What ``fields`` shows of a row, with its address and those of related rows."""
-        uri = self.uri_of(row)
-        shown = self.field_set.values(row, lambda name: f"{uri}/{name}", request)
+        uri = self._uri_of(row)
+        shown = self._field_set.values(row, lambda name: f"{uri}/{name}", request)
         return {"_uri": uri} | shown | self._links(row, shown, request)
 
     def _links(self, row: Any, shown: dict[str, Any], request: Request) -> dict[str, Any]:
-        linked = {n: r for n, r in self.related.items() if shown.get(n) is not None}
-        links = {n: r.uri_for(shown[n]) for n, r in linked.items() if r.admits(request)}
+        linked = {n: r for n, r in self._related.items() if shown.get(n) is not None}
+        links = {n: r._uri_for(shown[n]) for n, r in linked.items() if r._is_allowed(request)}
         return {"_links": links} if links else {}
 
-    def row_schema(self) -> dict[str, Any]:
-        """The JSON Schema of ``row_values``."""
-        schema = self.field_set.schema()
+    def _row_schema(self) -> dict[str, Any]:
+        """The JSON Schema of ``_row_values``."""
+        schema = self._field_set.schema()
         links = {"type": "object", "additionalProperties": {"type": "string"}}
         own = {"_uri": {"type": "string"}}
-        properties = own | schema["properties"] | ({"_links": links} if self.related else {})
+        properties = own | schema["properties"] | ({"_links": links} if self._related else {})
         required = ["_uri", *schema.get("required", [])]
         return schema | {"properties": properties, "required": required}
 
     # Lists and completion.
 
-    def page(
+    def _page(
         self, request: Request, after: list[Any] | None, limit: int
     ) -> tuple[list[dict[str, Any]], list[Any] | None]:
         """A page of list entries, and the position after it."""
-        rows, position = self.keyset.page(
-            self.get_listed(request), after, limit, self.gate(request)
+        rows, position = self._keyset.page(
+            self.get_listed(request), after, limit, self._row_check(request)
         )
         return [self._entry(request, row) for row in rows], position
 
     def _entry(self, request: Request, row: Any) -> dict[str, Any]:
-        shown = {"uri": self.uri_of(row), "name": self.get_title(request, row)}
+        shown = {"uri": self._uri_of(row), "name": self.get_title(request, row)}
         return shown | ({"mimeType": self.mime_type} if self.mime_type else {})
 
-    def complete(self, request: Request, text: str, context: Any = None) -> Iterable[str]:
+    def _complete(self, request: Request, text: str, context: Any = None) -> Iterable[str]:
         """Keys of rows that ``text`` may mean: the exact one first, then by search."""
-        if not self.admits(request):
+        if not self._is_allowed(request):
             return []
         queryset = self.get_queryset(request)
-        found = self.search.completions(queryset, text, self.lookup, 101, self.gate(request))
-        return [key_text(row, self.lookup) for row in found]
+        found = self._search.completions(
+            queryset, text, self._lookup, 101, self._row_check(request)
+        )
+        return [key_text(row, self._lookup) for row in found]
 
     # Resolution.
 
     @cached_property
-    def field_set(self) -> FieldSet:
+    def _field_set(self) -> FieldSet:
         methods = {name: getattr(self, name) for name in self.fields if self._has_method(name)}
         return FieldSet(self.model, list(self.fields), methods)
 
@@ -359,50 +361,50 @@ class ModelResource(RowKeys):
         return inspect.isfunction(own) and not hasattr(ModelResource, name)
 
     @cached_property
-    def keyset(self) -> Keyset:
+    def _keyset(self) -> Keyset:
         return Keyset(self.model, list(self.ordering))
 
     @cached_property
-    def search(self) -> Search:
+    def _search(self) -> Search:
         return Search(self.model, self.search_fields, self.filter_fields, self.ordering)
 
-    related: dict[str, ModelResource]
+    _related: dict[str, ModelResource]
 
     @property
-    def states_permission(self) -> bool:
+    def _states_permission(self) -> bool:
         """Whether the class says who may use it; otherwise Django's model permissions do."""
         return self.permission is not REQUIRED
 
     @property
-    def is_free(self) -> bool:
-        return self.states_permission and super().is_free
+    def _is_free(self) -> bool:
+        return self._states_permission and super()._is_free
 
-    def overrides(self, method: str) -> bool:
+    def _overrides(self, method: str) -> bool:
         """Whether the project wrote this method itself."""
         return getattr(type(self), method) is not getattr(ModelResource, method)
 
     @property
-    def derived(self) -> Any:
+    def _derived(self) -> Any:
         from .search_tools import derived_from
 
         return lambda: [one for derive in (derived_from, *derivations) for one in derive(self)]
 
-    def resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
+    def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
         options = self.model._meta
-        self.arguments, self.related = Arguments(), {}
+        self._arguments, self._related = Arguments(), {}
         if options.abstract or options.swapped:
-            yield self.error(f"{options.label} has no rows.", 58, "Register a concrete model.")
+            yield self._error(f"{options.label} has no rows.", 58, "Register a concrete model.")
             return
         self.name = self.name or str(options.model_name)
-        self.title = self.title or self.verbose_name.capitalize()
+        self.title = self.title or self._verbose_name.capitalize()
         self.uri = self.uri or f"model://{options.app_label}/{options.model_name}/{{pk}}"
-        self.listed = self.listed or self.overrides("get_listed")
+        self.listed = self.listed or self._overrides("get_listed")
         self.description = self.description or prose(type(self).__doc__)
         yield from permission_problems(self)
         yield from self._address_problems()
-        names = self.template.names if self.template else ()
-        self.lookup = names[0] if names else "pk"
-        self.completers = {self.lookup: self.complete}
+        names = self._template.names if self._template else ()
+        self._lookup = names[0] if names else "pk"
+        self._completers = {self._lookup: self._complete}
         wrong = [*field_problems(self), *operation_problems(self)]
         yield from wrong
         if not wrong:
@@ -411,10 +413,10 @@ class ModelResource(RowKeys):
     def _relate(self, catalog: Catalog) -> None:
         """Which shown foreign keys lead to rows of another resource of this server."""
         for name in self.fields:
-            target = self.field_set.target(name)
+            target = self._field_set.target(name)
             exposed = catalog.models.get(target, []) if target else []
-            candidates = [resource for resource in exposed if resource.by_pk]
+            candidates = [resource for resource in exposed if resource._by_pk]
             if len(candidates) > 1:
                 candidates = [resource for resource in candidates if resource.default]
             if len(candidates) == 1:
-                self.related[name] = candidates[0]
+                self._related[name] = candidates[0]

@@ -1,9 +1,8 @@
-"""
-What a function returns: the schema of it, and the JSON it becomes.
+"""What a function returns: its output schema, and the JSON that it becomes.
 
-Rule: what is sent fits the schema that was published; a value that does not is
-a bug, not a result. Model instances leave only through a registered resource,
-whose ``fields`` apply; there is no other way for a row to become JSON.
+The JSON that is sent fits the published schema. A value that does not is a bug of the project and
+raises ``Mismatch``. Model instances become JSON only through a registered model resource, whose
+``fields`` apply.
 """
 
 from __future__ import annotations
@@ -32,18 +31,18 @@ if TYPE_CHECKING:
     from .model_resources import ModelResource
     from .request import Request
 
-# Annotations that promise no structure: the value says itself what it is.
-# (``QuerySet[Invoice]`` is no more than ``QuerySet`` when it is looked at.)
-SELF_TELLING = (Content, Message, models.QuerySet)
-PLAIN = (bool, int, str)  # what is one of these is written as it is
+# Annotations without structure. ``QuerySet[Invoice]`` evaluates to ``QuerySet``, so its model is
+# not known.
+WITHOUT_STRUCTURE = (Content, Message, models.QuerySet)
+PLAIN = (bool, int, str)  # values of these types are their own JSON
 FREE: tuple[Any, ...] = (str, bytes, None, type(None), Any, object, list, tuple)
 
 
 class Mismatch(Exception):
-    """A function returned what its declaration does not allow."""
+    """A function returned a value that its declaration does not allow."""
 
 
-# What to return in the place of Django's objects, by the names of their classes in an error.
+# What to return instead of Django's objects, by a part of the error message.
 HINTS = {
     "QuerySet": "return list(...) of a queryset of values(), and annotate rows as their model",
     "FieldFile": "return a file's name or url, mcp.Image(file.read()), or the row that has it",
@@ -59,13 +58,13 @@ def _mismatch(words: str) -> Mismatch:
 
 
 class Output:
-    """What one function returns: anything, unless a subclass knows better."""
+    """The return values of one function without a schema. Subclasses have one."""
 
     schema: dict[str, Any] | None = None
-    embeds = False  # whether it is declared to hold whole resources
+    embeds = False  # whether the annotation contains embedded resources
 
     def structured(self, value: Any, request: Request) -> Any:
-        """The JSON value of ``value``. Raises ``Mismatch``."""
+        """Return the JSON of ``value``. Raise ``Mismatch``."""
         rows = ReturnedRows()
         try:
             written = to_jsonable_python(
@@ -78,7 +77,7 @@ class Output:
 
 
 class TypedOutput(Output):
-    """Values of one type, written by pydantic."""
+    """Values of one type, which pydantic writes."""
 
     def __init__(self, annotation: Any) -> None:
         self._adapter: TypeAdapter[Any] = TypeAdapter(annotation)
@@ -89,13 +88,14 @@ class TypedOutput(Output):
 
     def structured(self, value: Any, request: Request) -> Any:
         if type(value) is self._plain:
-            return value  # as it is, it fits
-        collector = RowCollector(request.server.catalog, self._paths)
+            return value
+        collector = RowCollector(request.server._catalog, self._paths)
         try:
             value = collector.collect(value)
         except (ValueError, TypeError, RecursionError) as error:
             raise _mismatch(f"The value is not of the declared type: {error}") from error
-        # Before the type reads a row: it may read attributes that "fields" does not list.
+        # Check the rows before pydantic reads them. The type may read attributes that ``fields``
+        # does not list.
         collector.rows.check(request)
         try:
             checked = self._adapter.validate_python(value)
@@ -107,7 +107,7 @@ class TypedOutput(Output):
 
 
 def _paths(schema: Any) -> Iterator[Path]:
-    """Where pydantic may look for a value's attributes, by the core schema of its type."""
+    """Yield where pydantic may read attributes of a value, from the core schema of its type."""
     if isinstance(schema, list | tuple):
         for one in schema:
             yield from _paths(one)
@@ -125,14 +125,14 @@ def _paths(schema: Any) -> Iterator[Path]:
         yield from map(tuple, alias if isinstance(alias[0], list) else [alias])
     for key, one in schema.items():
         if key in ("fields", "choices") and isinstance(one, dict):
-            # Keys are names of fields, or tags: one may be called "metadata" or "default".
+            # The keys are names of fields or tags, and one may be called "metadata" or "default".
             yield from _paths(list(one.values()))
         elif key not in ("metadata", "default", "serialization", "validation_alias"):
             yield from _paths(one)
 
 
 class WrittenOutput(Output):
-    """Values that fit a hand-written schema."""
+    """Values that must fit a hand-written schema."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self.schema = dict(schema)
@@ -142,7 +142,7 @@ class WrittenOutput(Output):
 
 
 def fitting(written: Any, schema: Any) -> Any:
-    """``written``, which fits ``schema``. Raises ``Mismatch``."""
+    """Return ``written`` if it fits ``schema``. Raise ``Mismatch`` otherwise."""
     if schemas.is_plain(schema, written):
         return written
     wrong = json_problem(written) or "; ".join(schemas.violations(schema, written, formats=False))
@@ -152,11 +152,11 @@ def fitting(written: Any, schema: Any) -> Any:
 
 
 class RowOutput(Output):
-    """A registered model's instance, or several.
+    """An instance of a registered model, or several.
 
-    ``written`` says that the tool wrote the row. It has looked already whether its caller sees it,
-    and no schema is published: the arguments tell the fields, and a model reads every definition
-    in a list of tools.
+    ``written`` says that the tool wrote the row. It has already checked that the caller may see it.
+    No schema is published then, because the arguments describe the fields, and a language model
+    reads every definition in a list of tools.
     """
 
     def __init__(
@@ -171,13 +171,16 @@ class RowOutput(Output):
         self._written = written
         if written:
             return
-        row = resource.row_schema()
+        row = resource._row_schema()
         one = {"anyOf": [row, {"type": "null"}]} if optional else row
         self.schema = {"type": "array", "items": row} if many else one
 
     @property
     def found(self) -> ModelResource | None:
-        """The resource whose rows clients find by it. What a tool wrote was named, or is new."""
+        """The resource whose rows clients find by calling the tool, or None.
+
+        A row that the tool wrote was named by the client or is new, so it is not found.
+        """
         return None if self._written else self._resource
 
     def structured(self, value: Any, request: Request) -> Any:
@@ -186,15 +189,15 @@ class RowOutput(Output):
             value, checked = value.rows, True
         if value is None and self._optional:
             return None
-        found = list(self._resource.rows(value)) if self._many else [value]
+        found = list(self._resource._rows(value)) if self._many else [value]
         rows = self._checked(found, request, checked=checked)
-        shown = [self._resource.row_values(row, request) for row in rows]
+        shown = [self._resource._row_values(row, request) for row in rows]
         return shown if self._many else shown[0]
 
     def _checked(self, found: list[Any], request: Request, *, checked: bool) -> list[Any]:
-        """Return the rows. Raise ``HiddenRows`` if the caller cannot see one that is not trusted.
+        """Return the rows. Raise ``HiddenRows`` if the caller may not see one that is not trusted.
 
-        With ``checked`` all are trusted.
+        With ``checked`` all rows are trusted.
         """
         returned = ReturnedRows()
         rows: list[Any] = []
@@ -202,7 +205,7 @@ class RowOutput(Output):
             is_trusted = isinstance(one, Trusted)
             row = _unwrapped(one.rows if is_trusted else one)
             if not isinstance(row, self._resource.model):
-                raise Mismatch(f"{type(row).__name__} is not the declared model.")
+                raise Mismatch(f"A {type(row).__name__} is not an instance of the declared model.")
             if not is_trusted:
                 returned.add(self._resource, row)
             rows.append(row)
@@ -212,7 +215,7 @@ class RowOutput(Output):
 
 
 def output_of(annotation: Any, find: Find, *, schema: Mapping[str, Any] | None = None) -> Output:
-    """How values of a return annotation are written. Raises ``ImproperlyConfigured``."""
+    """Return how values of a return annotation are written. Raise ``ImproperlyConfigured``."""
     if schema is not None:
         return WrittenOutput(schema)
     row = _row_output(annotation, find)
@@ -224,9 +227,9 @@ def output_of(annotation: Any, find: Find, *, schema: Mapping[str, Any] | None =
         return free
     try:
         return TypedOutput(annotation)
-    except Exception as error:  # whatever a type does when pydantic asks for its schema
-        words = str(error).partition("\n")[0]
-        raise ImproperlyConfigured(f"No schema can be made of the result: {words}") from error
+    except Exception as error:  # types of the project may raise anything in their schema hooks
+        reason = str(error).partition("\n")[0]
+        raise ImproperlyConfigured(f"The result has no JSON Schema: {reason}") from error
 
 
 def is_free(annotation: Any) -> bool:
@@ -234,7 +237,7 @@ def is_free(annotation: Any) -> bool:
     origin = typing.get_origin(annotation)
     if annotation in FREE or origin in (Annotated,) and is_free(annotation.__origin__):
         return True
-    if isinstance(annotation, type) and issubclass(annotation, SELF_TELLING):
+    if isinstance(annotation, type) and issubclass(annotation, WITHOUT_STRUCTURE):
         return True
     parts = typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType, list, tuple, Sequence):
@@ -257,33 +260,33 @@ def _row_output(annotation: Any, find: Find) -> Output | None:
             return RowOutput(resource, many=False, optional=True)
     if holds(annotation, models.Model):
         raise ImproperlyConfigured(
-            "Instances are returned alone or in a list, of registered models: "
-            "return data of your own for anything else."
+            "Return instances of registered models, alone or in a list. Return other data as "
+            "plain values."
         )
     return None
 
 
 def _resource(annotation: Any, find: Find) -> ModelResource | None:
-    """The resource whose ``fields`` apply, if ``annotation`` is a model."""
+    """Return the resource whose ``fields`` apply if ``annotation`` is a model, or None."""
     if typing.get_origin(annotation) is Annotated and is_model(annotation.__origin__):
         return find(annotation.__origin__, chosen_resource(annotation.__metadata__))
     return find(annotation, None) if is_model(annotation) else None
 
 
 def _row(value: Any, request: Request, rows: ReturnedRows | None) -> Any:
-    """What pydantic cannot write: an instance by its resource, anything lazy as text.
+    """Return the JSON of a value that pydantic cannot write: a row, or a lazy value as text.
 
-    Instances are added to ``rows``, unless there are none: then they are trusted.
+    Rows are added to ``rows`` to be checked. With None they are trusted.
     """
     if isinstance(value, Trusted):
         return to_jsonable_python(value.rows, fallback=lambda one: _row(one, request, None))
     if isinstance(value, models.Model):
         value = _unwrapped(value)
-        resource = request.server.catalog.resource_of(type(value))
+        resource = request.server._catalog.resource_of(type(value))
         return _written([value], resource, request, rows)[0]
     if isinstance(value, models.QuerySet) and issubclass(value._iterable_class, ModelIterable):
-        resource = request.server.catalog.resource_of(value.model)
-        return _written(resource.rows(value), resource, request, rows)
+        resource = request.server._catalog.resource_of(value.model)
+        return _written(resource._rows(value), resource, request, rows)
     if isinstance(value, Page):
         return value.object_list
     if isinstance(value, models.query.RawQuerySet):
@@ -298,10 +301,10 @@ def _row(value: Any, request: Request, rows: ReturnedRows | None) -> Any:
 
 
 def _unwrapped(value: Any) -> Any:
-    """The row in a lazy object, as ``request.user`` of Django is one: a row is read by its type."""
+    """Return the row inside a lazy object, such as Django's ``request.user``."""
     if not isinstance(value, LazyObject):
         return value
-    bool(value.__class__)  # makes the lazy object fetch what it wraps
+    bool(value.__class__)  # makes the lazy object load the wrapped one
     return value._wrapped
 
 
@@ -317,5 +320,5 @@ def _written(
     for instance in instances:
         if rows is not None:
             rows.add(resource, instance)
-        shown.append(resource.row_values(instance, request))
+        shown.append(resource._row_values(instance, request))
     return shown

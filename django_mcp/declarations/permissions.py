@@ -49,6 +49,8 @@ AUTHENTICATED, PUBLIC = Access.AUTHENTICATED, Access.PUBLIC
 # What Django calls the permission for each thing that is done to rows of a model.
 MODEL_PERMISSIONS = {"create": "add", "update": "change", "delete": "delete"}
 
+AND, OR = ", and ", " or "  # what joins the rules of a declaration in texts for developers
+
 # What a backend overrides to grant permissions that are not in Django's table.
 BACKEND_METHODS = (
     "has_perm", "get_all_permissions", "get_user_permissions", "get_group_permissions",
@@ -165,7 +167,7 @@ FOR_AUTHENTICATED = Decision(
 
 def decide(thing: Declaration, request: Request) -> Decision:
     """Decide whether ``request``'s user may use ``thing`` with the scopes of their token."""
-    missing = thing.lacking(request)
+    missing = thing._missing_scopes(request)
     if not missing:
         return thing._decide(request)
     needed = grantable(thing, request.principal.auth)
@@ -195,7 +197,7 @@ def grantable(thing: Declaration, auth: Auth | None) -> tuple[str, ...]:
     """
     if auth is None or auth.application is None:
         return ()
-    return scopes.to_ask(auth.scopes, thing.scopes) or ()
+    return scopes.to_ask(auth.scopes, thing._scopes) or ()
 
 
 # Decisions of one rule.
@@ -257,8 +259,13 @@ def rule(permission: Permission) -> str:
 
 
 def both(*rules: str) -> str:
-    """Several rules that are asked one after another, each told once."""
-    return ", and ".join(dict.fromkeys(rules))
+    """Return the rules that must all allow, each once and without those that another one implies.
+
+    "shop.change_stop" implies "shop.view_stop or shop.change_stop".
+    """
+    asked = dict.fromkeys(part for one in rules for part in one.split(AND))
+    implied = {one for one in asked if OR in one and asked.keys() & one.split(OR)}
+    return AND.join(one for one in asked if one not in implied)
 
 
 def function(called: Any) -> str:
@@ -279,7 +286,7 @@ def method_of(thing: Any, name: str) -> str:
 
 def _but(user: Any, names: Sequence[str]) -> str:
     """What is odd about lacking permissions: somebody gives them, or nobody can."""
-    if given := [source for name in names for source in sources(user, name)]:
+    if given := dict.fromkeys(source for name in names for source in sources(user, name)):
         return f": has_perm() refuses, though {', '.join(given)}"
     unknown = [name for name in names if _is_djangos() and not _exists(name)]
     return f": there is no permission {' or '.join(unknown)}" if unknown else ""

@@ -26,40 +26,40 @@ if TYPE_CHECKING:
 class Prompt(Declaration):
     """A conversation to start: subclass it and write ``handle(self, request, ...)``."""
 
-    kind = "prompt"
-    arguments: Arguments
-    completers: dict[str, Completer]
+    _kind = "prompt"
+    _arguments: Arguments
+    _completers: dict[str, Completer]
 
     def handle(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         """The messages: a string, a content, a ``Message``, or a list of them."""
         raise NotImplementedError
 
-    def definition(self) -> dict[str, Any]:
-        properties = self.arguments.schema.get("properties", {})
-        listed = [self._argument(name, properties[name]) for name in self.arguments.parameters]
-        return self.about() | ({"arguments": listed} if listed else {})
+    def _definition(self) -> dict[str, Any]:
+        properties = self._arguments.schema.get("properties", {})
+        listed = [self._argument(name, properties[name]) for name in self._arguments.parameters]
+        return self._common_definition() | ({"arguments": listed} if listed else {})
 
     def _argument(self, name: str, prop: dict[str, Any]) -> dict[str, Any]:
         shown: dict[str, Any] = {"name": name}
         shown |= {key: prop[key] for key in ("title", "description") if key in prop}
-        return shown | {"required": self.arguments.parameters[name].required}
+        return shown | {"required": self._arguments.parameters[name].required}
 
     @property
-    def rests_on(self) -> Iterable[Declaration]:
+    def _depends_on(self) -> Iterable[Declaration]:
         """What its arguments are rows of."""
-        return self.arguments.resources
+        return self._arguments.resources
 
-    def resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
+    def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
         from .arguments import arguments_of, text_problems
         from .completions import completers_of
 
-        yield from super().resolve(catalog)
+        yield from super()._resolve(catalog)
         try:
             require_method(self)
-            self.arguments = arguments_of(self.function, catalog.find)
+            self._arguments = arguments_of(self._implementation, catalog.find)
         except ImproperlyConfigured as error:
-            yield self.error(str(error), 30, "Every argument needs a name and a type.")
+            yield self._error(str(error), 30, "Every argument needs a name and a type.")
             return
-        wrong = [*text_problems(self, self.arguments)]
+        wrong = [*text_problems(self, self._arguments)]
         yield from wrong
-        self.completers = {} if wrong else completers_of(self.arguments)
+        self._completers = {} if wrong else completers_of(self._arguments)

@@ -1,17 +1,18 @@
-"""
-What was declared, as it was written, until the registry is resolved.
+"""Declarations as the project's modules wrote them, before the server resolves them.
 
-Rule: a record looks at nothing. What cannot be declared is a problem of the
-checks, not an error of the import; a decorator that was called and never
-applied is one of them.
+A ``Registration`` does not check anything. Modules are imported in any order, so mistakes are found
+later and reported by system checks. One of them is a decorator that was called but never applied.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from django.core.checks import CheckMessage, Error
 from django.core.exceptions import ImproperlyConfigured
+
+from .attribute_checks import replaced_internals
 
 if TYPE_CHECKING:
     from .declaration import Declaration
@@ -20,9 +21,9 @@ PENDING, REGISTER = "pending", "register"
 
 
 class Registration:
-    """One declaration: ``thing`` was given to the decorator ``kind``.
+    """One declaration: ``thing`` is what the decorator ``kind`` was applied to.
 
-    A pending one has no thing yet, but the kind that it is pending of.
+    A pending one is a decorator that was called and not applied yet. Its ``thing`` is the kind.
     """
 
     def __init__(
@@ -38,20 +39,24 @@ class Registration:
         return self.kind == PENDING
 
     def of(self, thing: Any) -> Registration:
-        """What a pending record becomes when it is applied."""
+        """Return the registration that a pending one becomes when it is applied."""
         return Registration(self.thing, thing, dict(self.options), self.subjects)
 
     def same_as(self, other: Registration) -> bool:
-        """Whether both declare the same thing in the same place."""
-        return self._place() == other._place()
+        """Whether both declare the same thing under the same name."""
+        return self._identity() == other._identity()
 
-    def _place(self) -> tuple[Any, ...]:
+    def _identity(self) -> tuple[Any, ...]:
         named = (self.options.get("name"), self.options.get("uri"))
         return (self.kind, self.thing, self.subjects, *named)
 
     def declarations(self, problems: list[CheckMessage]) -> list[Declaration]:
-        """What it declares; what cannot be is added to ``problems``."""
+        """Return the declarations. Add an error to ``problems`` if they cannot be made."""
         if self.is_pending:
+            return []
+        # Before anything is called: what the class replaces may be what is called first.
+        if replaced := [*self._replaced_internals()]:
+            problems += replaced
             return []
         try:
             return self._made()
@@ -60,6 +65,11 @@ class Registration:
             problems.append(Error(str(error), hint=hint, obj=self, id="django_mcp.E003"))
             return []
 
+    def _replaced_internals(self) -> Iterator[CheckMessage]:
+        if self.kind == REGISTER and isinstance(self.thing, type):
+            for message, hint in replaced_internals(self.thing):
+                yield Error(message, hint=hint, obj=self.thing, id="django_mcp.E065")
+
     def _made(self) -> list[Declaration]:
         from .prompts import Prompt
         from .resources import Resource
@@ -67,13 +77,13 @@ class Registration:
 
         if self.kind == REGISTER:
             if not is_declaration(self.thing):
-                raise TypeError(f"{self} is no Tool, Resource, Prompt or ModelResource.")
-            return self.thing.made_for(self.subjects)  # type: ignore[no-any-return]
+                raise TypeError(f"{self} is not a Tool, Resource, Prompt or ModelResource.")
+            return self.thing._made_for(self.subjects)  # type: ignore[no-any-return]
         kinds: dict[str, type[Declaration]] = {"tool": Tool, "prompt": Prompt, "resource": Resource}
-        return [kinds[self.kind].of(self.thing, **self.options)]
+        return [kinds[self.kind]._from_function(self.thing, **self.options)]
 
     def problem(self) -> CheckMessage:
-        """A decorator that decorates nothing."""
+        """Return the error for a decorator that was never applied."""
         given = [getattr(subject, "__name__", repr(subject)) for subject in self.subjects]
         given += [f"{name}={value!r}" for name, value in self.options.items()]
         return Error(
@@ -86,4 +96,4 @@ class Registration:
 
 def is_declaration(thing: Any) -> bool:
     """Whether ``thing`` is a class that can be registered."""
-    return hasattr(thing, "made_for")
+    return hasattr(thing, "_made_for")

@@ -18,11 +18,11 @@ nor Authorization header: nothing of the wire leaks into it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Never, Protocol, TypeVar, overload
 from urllib.parse import urlsplit
 
 from asgiref.sync import sync_to_async
@@ -46,9 +46,17 @@ from .elicitation import (
 )
 
 if TYPE_CHECKING:
-    from django.http import HttpRequest
+    from django.forms import BaseForm
+    from django.utils.functional import Promise
+    from typing_extensions import TypeVar as TypeVarWithDefault
 
     from .server import Server
+
+    StrOrPromise = str | Promise
+    AsDict = type[BaseForm] | BaseForm | Mapping[str, Any]  # schemas whose answer is a dict
+    D = TypeVarWithDefault("D", default=Never)  # the ``default`` of a question, where one is given
+
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,9 +228,50 @@ class Request:
 
     # Asking.
 
+    @overload
     def elicit(
         self,
-        message: str,
+        message: StrOrPromise,
+        *,
+        key: str | None = None,
+        default: D = ...,
+        url: str | None = None,
+        timeout: float | None = None,
+    ) -> bool | D: ...
+    @overload
+    def elicit(
+        self,
+        message: StrOrPromise,
+        schema: AsDict,
+        *,
+        key: str | None = None,
+        default: D = ...,
+        timeout: float | None = None,
+    ) -> dict[str, Any] | D: ...
+    @overload
+    def elicit(
+        self,
+        message: StrOrPromise,
+        schema: type[V],
+        *,
+        key: str | None = None,
+        default: D = ...,
+        timeout: float | None = None,
+    ) -> V | D: ...
+    @overload  # a Literal, for example, whose type a parameter cannot be given
+    def elicit(
+        self,
+        message: StrOrPromise,
+        schema: Any,
+        *,
+        key: str | None = None,
+        default: Any = ...,
+        url: str | None = None,
+        timeout: float | None = None,
+    ) -> Any: ...
+    def elicit(
+        self,
+        message: StrOrPromise,
         schema: Any = bool,
         *,
         key: str | None = None,
@@ -265,6 +314,10 @@ class Request:
             raise InputRequired(missing)
         return {name: value() for name, (_, value) in found.items()}
 
+    @overload
+    def once(self, key: str, function: Callable[[], Awaitable[V]]) -> V: ...
+    @overload
+    def once(self, key: str, function: Callable[[], V]) -> V: ...
     def once(self, key: str, function: Callable[[], Any]) -> Any:
         """Do a step once for the whole call, however often it runs.
 
@@ -340,9 +393,50 @@ class Request:
     async def arelease_stream(self) -> None:
         self.release_stream()
 
-    async def aelicit(self, message: str, schema: Any = bool, **options: Any) -> Any:
+    @overload
+    async def aelicit(
+        self,
+        message: StrOrPromise,
+        *,
+        key: str | None = None,
+        default: D = ...,
+        url: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> bool | D: ...
+    @overload
+    async def aelicit(
+        self,
+        message: StrOrPromise,
+        schema: AsDict,
+        *,
+        key: str | None = None,
+        default: D = ...,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> dict[str, Any] | D: ...
+    @overload
+    async def aelicit(
+        self,
+        message: StrOrPromise,
+        schema: type[V],
+        *,
+        key: str | None = None,
+        default: D = ...,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> V | D: ...
+    @overload
+    async def aelicit(
+        self,
+        message: StrOrPromise,
+        schema: Any,
+        *,
+        key: str | None = None,
+        default: Any = ...,
+        url: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> Any: ...
+    async def aelicit(self, message: StrOrPromise, schema: Any = bool, **options: Any) -> Any:
         if Elicit(message, schema).looks_up:
-            return await sync_to_async(self.elicit)(message, schema, **options)
+            return await sync_to_async(lambda: self.elicit(message, schema, **options))()
         return self.elicit(message, schema, **options)
 
     async def asample(self, messages: Any, **options: Any) -> Sampled:
@@ -356,6 +450,10 @@ class Request:
             return await sync_to_async(self.ask)(**questions)
         return self.ask(**questions)
 
+    @overload
+    async def aonce(self, key: str, function: Callable[[], Awaitable[V]]) -> V: ...
+    @overload
+    async def aonce(self, key: str, function: Callable[[], V]) -> V: ...
     async def aonce(self, key: str, function: Callable[[], Any]) -> Any:
         return self.once(key, function)
 

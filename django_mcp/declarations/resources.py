@@ -18,7 +18,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from ..protocol.uri_template import Template
 from .attribute_checks import require_method
-from .content import MEDIA_TYPE, URI, Annotations, ResourceLink
+from .content import MEDIA_TYPE, URI, Annotations
 from .declaration import Declaration
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ class Resource(Declaration):
     us may keep it too.
     """
 
-    kind = "resource"
-    entry = "read"
+    _kind = "resource"
+    _entry_method = "read"
     uri: str = ""
     mime_type: str | None = None
     size: int | None = None
@@ -55,9 +55,9 @@ class Resource(Declaration):
     cache: int = 0
     shared: bool = False
 
-    template: Template | None
-    arguments: Arguments
-    completers: dict[str, Completer]
+    _template: Template | None
+    _arguments: Arguments
+    _completers: dict[str, Completer]
 
     def read(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         """The contents: text, bytes, data, ``Contents`` or a list of them."""
@@ -72,34 +72,34 @@ class Resource(Declaration):
         return self.last_modified
 
     @property
-    def is_alike(self) -> bool:
+    def _is_alike(self) -> bool:
         """Whether lists show it to everybody in the same way."""
         own, plain = type(self), Resource
         sized = own.get_size is not plain.get_size
         return not sized and own.get_last_modified is plain.get_last_modified
 
     @property
-    def is_template(self) -> bool:
+    def _is_template(self) -> bool:
         return "{" in self.uri
 
-    def match(self, uri: str) -> dict[str, str] | None:
+    def _match(self, uri: str) -> dict[str, str] | None:
         """The variables with which this resource is at ``uri``, or None."""
-        if self.template is not None:
-            return self.template.match(uri)
+        if self._template is not None:
+            return self._template.match(uri)
         return {} if uri == self.uri else None
 
-    def definition(self) -> dict[str, Any]:
+    def _definition(self) -> dict[str, Any]:
         """The template, or the resource without what depends on who asks."""
-        address = {"uriTemplate": self.uri} if self.is_template else {"uri": self.uri}
+        address = {"uriTemplate": self.uri} if self._is_template else {"uri": self.uri}
         mime_type = {"mimeType": self.mime_type} if self.mime_type else {}
-        return address | self.about() | mime_type | self._annotations(None)
+        return address | self._common_definition() | mime_type | self._annotations(None)
 
-    def entry_for(self, request: Request) -> dict[str, Any]:
+    def _list_entry(self, request: Request) -> dict[str, Any]:
         """The resource as ``request``'s list shows it: to a token too narrow, as declared."""
-        if self.lacking(request):
-            return self.definition()
+        if self._missing_scopes(request):
+            return self._definition()
         size = self.get_size(request)
-        shown = self.definition() | self._annotations(self.get_last_modified(request))
+        shown = self._definition() | self._annotations(self.get_last_modified(request))
         return shown | ({"size": size} if size is not None else {})
 
     def _annotations(self, modified: datetime | None) -> dict[str, Any]:
@@ -107,24 +107,18 @@ class Resource(Declaration):
         written = Annotations(audience, self.priority, modified).write()
         return {"annotations": written} if written else {}
 
-    def link(self, uri: str = "") -> ResourceLink:
-        """A link to this resource, for a tool to return."""
-        return ResourceLink(
-            uri or self.uri, self.name, self.title, self.description, self.mime_type
-        )
-
     @property
-    def rests_on(self) -> Iterable[Declaration]:
+    def _depends_on(self) -> Iterable[Declaration]:
         """What its arguments are rows of."""
-        return self.arguments.resources
+        return self._arguments.resources
 
     # Resolution.
 
-    def resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
-        yield from super().resolve(catalog)
-        if self.shared and not self.is_public:
+    def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
+        yield from super()._resolve(catalog)
+        if self.shared and not self._is_public:
             hint = "Say permission = mcp.PUBLIC, or drop shared."
-            yield self.error("What is shared is read by everybody.", 46, hint)
+            yield self._error("What is shared is read by everybody.", 46, hint)
         wrong = [*self._address_problems(), *self._argument_problems(catalog)]
         yield from wrong or self._variable_problems()
 
@@ -132,29 +126,29 @@ class Resource(Declaration):
         yield from super()._common_problems()
         if type(self.cache) is not int or self.cache < 0:
             hint = "Whole seconds; 0 keeps nothing."
-            yield self.error(f"cache is {self.cache!r}, which is no time.", 47, hint)
+            yield self._error(f"cache is {self.cache!r}, which is no time.", 47, hint)
         if self.mime_type is not None and not MEDIA_TYPE.match(self.mime_type):
             hint = 'Such as "text/markdown".'
-            yield self.error(f"{self.mime_type!r} is no media type.", 48, hint)
+            yield self._error(f"{self.mime_type!r} is no media type.", 48, hint)
         try:
             self._annotations(None)
         except (TypeError, ValueError) as error:
-            yield self.error(str(error), 49, 'audience = ["user"], priority = 0.5')
+            yield self._error(str(error), 49, 'audience = ["user"], priority = 0.5')
 
     def _address_problems(self) -> Iterator[CheckMessage]:
-        self.template = None
+        self._template = None
         scheme = SCHEME.match(self.uri) if isinstance(self.uri, str) else None
-        if scheme is None or not (self.is_template or URI.match(self.uri)):
-            yield self.error(f"{self.uri!r} is no URI.", 40, 'Such as "policy://{name}".')
+        if scheme is None or not (self._is_template or URI.match(self.uri)):
+            yield self._error(f"{self.uri!r} is no URI.", 40, 'Such as "policy://{name}".')
             return
         if scheme[1] in FETCHED_BY_CLIENTS:
             hint = "Use a scheme of your own for what is to be read here."
             message = f"Clients may fetch {scheme[1]!r} URIs themselves, without their token."
             yield Warning(message, hint=hint, obj=self, id="django_mcp.W041")
         try:
-            self.template = Template(self.uri) if self.is_template else None
+            self._template = Template(self.uri) if self._is_template else None
         except ValueError as error:
-            yield self.error(f"{self.uri!r} is no URI template: {error}", 42, "See RFC 6570.")
+            yield self._error(f"{self.uri!r} is no URI template: {error}", 42, "See RFC 6570.")
 
     def _argument_problems(self, catalog: Catalog) -> Iterator[CheckMessage]:
         from .arguments import arguments_of, text_problems
@@ -162,32 +156,32 @@ class Resource(Declaration):
 
         try:
             require_method(self)
-            self.arguments = arguments_of(self.function, catalog.find)
+            self._arguments = arguments_of(self._implementation, catalog.find)
         except ImproperlyConfigured as error:
-            yield self.error(str(error), 43, "Every argument needs a name and a type.")
+            yield self._error(str(error), 43, "Every argument needs a name and a type.")
             return
-        wrong = [*text_problems(self, self.arguments)]
+        wrong = [*text_problems(self, self._arguments)]
         yield from wrong
-        self.completers = {} if wrong else completers_of(self.arguments)
+        self._completers = {} if wrong else completers_of(self._arguments)
 
     def _variable_problems(self) -> Iterator[CheckMessage]:
-        variables = set(self.template.names if self.template else ())
-        parameters = self.arguments.parameters
+        variables = set(self._template.names if self._template else ())
+        parameters = self._arguments.parameters
         for name in sorted(set(parameters) - variables):
             if parameters[name].required:
-                yield self.error(f"{name} is no variable of {self.uri}.", 44, "Name it there.")
+                yield self._error(f"{name} is no variable of {self.uri}.", 44, "Name it there.")
         for name in sorted(variables - set(parameters)):
-            yield self.error(f"{{{name}}} is no argument of the function.", 45, "Add it.")
+            yield self._error(f"{{{name}}} is no argument of the function.", 45, "Add it.")
 
-    def is_there(self, request: Request, variables: Mapping[str, str]) -> bool:
+    def _is_there(self, request: Request, variables: Mapping[str, str]) -> bool:
         """Whether there is something to watch, beside what the arguments' binding shows."""
         return True
 
     @property
-    def teller(self) -> str:
+    def _read_by(self) -> str:
         """What decides in the end, behind every gate that can be asked: for the developer."""
-        return f"{self.origin()} reads it"
+        return f"{self._origin()} reads it"
 
-    def values(self, variables: Mapping[str, str]) -> dict[str, Any]:
+    def _values(self, variables: Mapping[str, str]) -> dict[str, Any]:
         """The arguments in a URI's variables. Raises ``InvalidArguments``."""
-        return self.arguments.read_text(variables)
+        return self._arguments.read_text(variables)

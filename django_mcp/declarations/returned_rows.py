@@ -1,9 +1,8 @@
-"""
-Rows that a tool returns, checked before they are sent.
+"""Checks of the rows that a tool returns, before they are sent.
 
-A row leaves only through its resource: its ``fields`` say what is shown, and a
-row that a read would not find is an error, whichever query the tool got it
-from. ``trusted`` marks rows that the author means to show all the same.
+Rows are written by their model resource, whose ``fields`` apply. A row that the caller could not
+read through the resource raises ``HiddenRows``, whichever query the tool used. ``trusted`` marks
+rows that the tool returns deliberately all the same.
 """
 
 from __future__ import annotations
@@ -28,26 +27,30 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MAX_LOGGED_KEYS = 10
-# Values of these types hold no rows. Most values are of them, so they cost one set lookup.
+# Values of these types contain no rows. Most values have one of them: this is the fast path.
 PLAIN_TYPES = frozenset(
     (str, int, float, bool, type(None), bytes, Decimal, date, datetime, time, timedelta, UUID)
 )
-# What has many items, and none that could be a row.
-NO_CONTAINERS = (str, bytes, bytearray, memoryview, range, IPv4Network, IPv6Network)
+# Iterables without rows in them.
+ITERABLES_WITHOUT_ROWS = (str, bytes, bytearray, memoryview, range, IPv4Network, IPv6Network)
 Path = tuple[str | int, ...]
 
 
 class Trusted:
-    """What ``trusted`` was given. No dataclass: pydantic would write one by itself."""
+    """The argument of ``trusted``.
+
+    It is not a dataclass, because pydantic would write a dataclass itself.
+    """
 
     def __init__(self, rows: Any) -> None:
         self.rows = rows
 
 
 def trusted(rows: T) -> T:
-    """Return ``rows`` from a tool without asking ``get_queryset`` whether their caller sees them.
+    """Return ``rows`` from a tool without checking that ``get_queryset`` shows them to the caller.
 
-    ``rows`` is an instance, a list of them or a queryset. The ``fields`` of their resource apply.
+    ``rows`` is an instance, a list of instances or a queryset. The ``fields`` of their resource
+    apply.
     """
     # The type is that of ``rows``, so that a tool annotated ``-> Invoice`` type-checks.
     return cast(T, Trusted(rows))
@@ -64,7 +67,7 @@ class HiddenRows(ToolError):
 
 
 class ReturnedRows:
-    """The rows of one result: one query checks all those of a model and a database."""
+    """The rows of one result. One query checks all rows of a model and database."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[ModelResource, str | None], list[Model]] = {}
@@ -81,23 +84,24 @@ class ReturnedRows:
 
 
 class RowCollector:
-    """Find the rows in a value of a declared type, before pydantic reads their attributes.
+    """Finds the rows in a value of a declared type, before pydantic reads their attributes.
 
-    ``paths`` lead to the attributes that the type has anywhere. Rows of models without a resource
-    are left to the type: no resource says who sees them.
+    ``paths`` lead to all attributes that the type reads anywhere. Rows of models without a resource
+    are not checked, because no resource says who may see them.
     """
 
     def __init__(self, catalog: Catalog, paths: Collection[Path]) -> None:
         self.rows = ReturnedRows()
         self._catalog, self._paths = catalog, paths
-        # The values too: the id of one that is deleted may be given to another.
+        # Keeps the values alive: Python may reuse the id() of a deleted object.
         self._seen: dict[int, Any] = {}
 
     def collect(self, value: Any, *, fixed: bool = False) -> Any:
-        """Return ``value`` with lists in the place of iterators, and without ``trusted``.
+        """Return ``value`` with lists instead of iterators, and without ``trusted``.
 
-        What is ``fixed`` is an attribute, which is not replaced. Raises ``ValueError`` where an
-        iterator would have to be.
+        A ``fixed`` value is an attribute of another object and cannot be replaced. Raise
+        ``ValueError`` if it is an iterator, because reading it here would leave nothing for
+        pydantic.
         """
         kind = type(value)
         if kind in PLAIN_TYPES:
@@ -126,33 +130,33 @@ class RowCollector:
         elif isinstance(value, Mapping):
             self.collect(list(value.items()), fixed=True)
         elif isinstance(value, File):
-            # Its content is not read. The row of a file field says who may see the file.
+            # Do not read its content. Whoever may see the row of a file field may see the file.
             if self._paths:
                 self.collect(getattr(value, "instance", None))
-        elif isinstance(value, Iterable) and not isinstance(value, NO_CONTAINERS):
+        elif isinstance(value, Iterable) and not isinstance(value, ITERABLES_WITHOUT_ROWS):
             self.collect(list(value), fixed=True)
-        # Of a row, too: a nested type may be filled from a related row.
+        # Follow the paths of rows too: a nested type may be read from a related row.
         for path in self._paths:
             self.collect(_at(value, path), fixed=True)
 
     def _add(self, row: Model) -> None:
-        kind = row.__class__  # that of the row, where it is lazy
+        kind = row.__class__  # type() would be the class of a lazy object
         if not self._catalog.models.keys().isdisjoint(kind.__mro__):
             self.rows.add(self._catalog.resource_of(kind), row)
 
 
 def _at(value: Any, path: Path) -> Any:
-    """What is at ``path`` in ``value``, or None."""
+    """Return the value at ``path`` in ``value``, or None."""
     try:
         for step in path:
             value = getattr(value, step) if isinstance(step, str) else value[step]
-    except Exception:  # whatever a property raises: pydantic meets it again, if it reads there
+    except Exception:  # a property raised. If pydantic reads it, it reports the error
         return None
     return value
 
 
 def _key(resource: ModelResource, row: Any) -> tuple[Any, ...]:
-    # As the database gives it: a row that was just made may hold a UUID as text.
+    # Convert, because a row that was just created may contain a UUID as a string.
     fields = resource.model._meta.pk_fields
     return tuple(field.to_python(getattr(row, field.attname)) for field in fields)
 
@@ -160,14 +164,15 @@ def _key(resource: ModelResource, row: Any) -> tuple[Any, ...]:
 def _visible_keys(
     resource: ModelResource, request: Request, rows: Sequence[Model], using: str | None
 ) -> Iterator[tuple[Any, ...]]:
+    """Yield the keys of those rows that the caller may see."""
     keys = {_key(resource, row) for row in rows}
     saved = [key if len(key) > 1 else key[0] for key in keys if None not in key]
-    # Whoever may not use the resource is not asked about in get_queryset: it may need a user.
+    # Do not call get_queryset for a caller who may not use the resource: it may require a user.
     if not saved or not resource._decide(request).allowed:
         return
-    # In the database that the row is from: a replica may not have what this call has written.
+    # Query the database of the row. A replica may not have what this call has just written.
     queryset = resource.get_queryset(request).using(using)
-    permits = resource.gate(request)
+    permits = resource._row_check(request)
     names = [field.attname for field in resource.model._meta.pk_fields]
     size = connections[queryset.db].features.max_query_params or len(saved)
     for start in range(0, len(saved), size):

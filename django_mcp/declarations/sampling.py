@@ -1,10 +1,8 @@
-"""
-The messages of a sample: what is sent to a client's model, and what it says.
+"""The messages of a sampling request, and the content that the client's model returns.
 
-Rule: nothing is sent that the specification does not allow, and nothing
-reaches a tool that is not of the form it promises ("Both parties SHOULD
-validate message content", client/sampling). A tool use is answered by its
-result in the next message, which holds nothing else.
+Messages are checked before they are sent and after they arrive ("Both parties SHOULD validate
+message content", client/sampling). Each tool use is followed by its result in the next message,
+which contains nothing but tool results.
 """
 
 from __future__ import annotations
@@ -18,8 +16,8 @@ from .schemas import violations
 
 JSON = dict[str, Any]
 
-# The kinds of block in sampling, and who may say them.
-SPEAKERS = {
+# The types of content blocks in sampling, and the roles whose messages may contain them.
+ROLES_OF_BLOCKS = {
     "text": ("user", "assistant"),
     "image": ("user", "assistant"),
     "audio": ("user", "assistant"),
@@ -29,7 +27,7 @@ SPEAKERS = {
 
 
 def messages(given: Any, tools: Sequence[Mapping[str, Any]] | None) -> list[JSON]:
-    """``given`` as messages. Raises ``ValueError`` for what may not be sent."""
+    """Return ``given`` as messages. Raise ``ValueError`` for messages that may not be sent."""
     several = isinstance(given, list | tuple)
     written = [_message(one) for one in (given if several else [given])]
     for message in written:
@@ -41,13 +39,13 @@ def messages(given: Any, tools: Sequence[Mapping[str, Any]] | None) -> list[JSON
 
 
 def check_options(max_tokens: Any, include_context: Any, tool_choice: Any) -> None:
-    """Raises ``ValueError`` for an option that no client knows."""
+    """Raise ``ValueError`` for an option that the specification does not have."""
     if not isinstance(max_tokens, int) or isinstance(max_tokens, bool) or max_tokens < 1:
-        raise ValueError("max_tokens is a number of tokens.")
+        raise ValueError("max_tokens must be a positive integer.")
     if include_context not in (None, "none", "thisServer", "allServers"):
-        raise ValueError("include_context is none, thisServer or allServers.")
+        raise ValueError("include_context must be none, thisServer or allServers.")
     if tool_choice not in (None, "auto", "required", "none"):
-        raise ValueError("tool_choice is auto, required or none.")
+        raise ValueError("tool_choice must be auto, required or none.")
 
 
 def _message(message: Any) -> JSON:
@@ -55,30 +53,32 @@ def _message(message: Any) -> JSON:
         message = {"role": message.role, "content": message.content}
     elif not isinstance(message, Mapping):
         message = {"role": "user", "content": message}
-    said = message.get("content")
-    if message.get("role") not in content.ROLES or not said:
-        raise ValueError("A message has content, and the role of user or assistant.")
-    written = [_block(one) for one in said] if isinstance(said, list | tuple) else _block(said)
+    body = message.get("content")
+    if message.get("role") not in content.ROLES or not body:
+        raise ValueError("A message must have content, and the role user or assistant.")
+    written = [_block(one) for one in body] if isinstance(body, list | tuple) else _block(body)
     return {**message, "content": written}
 
 
-def _block(said: Any) -> Any:
-    """A string or a content as a block; what is a dict is taken for one."""
-    if isinstance(said, str):
-        return content.text(said)
-    return said.block() if isinstance(said, Content) else said
+def _block(value: Any) -> Any:
+    """Return a string or content as a block. A dict already is one."""
+    if isinstance(value, str):
+        return content.text(value)
+    return value.block() if isinstance(value, Content) else value
 
 
-def blocks(said: Any) -> list[Any]:
-    """The blocks of a message's content, which is one or several."""
-    return said if isinstance(said, list) else [said]
+def blocks(value: Any) -> list[Any]:
+    """Return the blocks of a message's content, which is one block or a list."""
+    return value if isinstance(value, list) else [value]
 
 
 def _check(block: Any, role: str) -> None:
-    """Raises ``ValueError`` unless ``role`` may say such a block."""
+    """Raise ``ValueError`` unless a message of ``role`` may contain the block."""
     content.check(block)
-    if role not in SPEAKERS.get(block["type"], ()):
-        raise ValueError(f"In sampling, the {role} says nothing of type {block['type']}.")
+    if role not in ROLES_OF_BLOCKS.get(block["type"], ()):
+        raise ValueError(
+            f"In sampling, a message of the {role} cannot contain a block of type {block['type']}."
+        )
 
 
 def _of(message: JSON, kind: str) -> list[JSON]:
@@ -86,21 +86,21 @@ def _of(message: JSON, kind: str) -> list[JSON]:
 
 
 def _check_pairs(written: Sequence[JSON]) -> None:
-    """Every tool use is answered in the next message, which holds nothing else."""
+    """Raise ``ValueError`` unless the next message after a tool use contains its result."""
     waiting: list[str] = []
     for message in written:
         results = _of(message, "tool_result")
         if results and len(results) != len(blocks(message["content"])):
-            raise ValueError("A message with tool results holds nothing else.")
+            raise ValueError("A message with tool results must not contain anything else.")
         if sorted(block["toolUseId"] for block in results) != sorted(waiting):
-            raise ValueError("Every tool use is answered by one tool result in the next message.")
+            raise ValueError("Every tool use must have one tool result in the next message.")
         waiting = [block["id"] for block in _of(message, "tool_use")]
     if waiting:
-        raise ValueError("The last message uses tools whose results are missing.")
+        raise ValueError("The results of the tools that the last message uses are missing.")
 
 
 def _check_results(written: Sequence[JSON], tools: Sequence[Mapping[str, Any]]) -> None:
-    """The structured content of a result fits the output schema of its tool."""
+    """Raise ``ValueError`` if the structured content of a result does not fit its tool's schema."""
     schemas = {tool.get("name"): tool.get("outputSchema") for tool in tools}
     named = {use["id"]: use["name"] for one in written for use in _of(one, "tool_use")}
     for result in (result for one in written for result in _of(one, "tool_result")):
@@ -112,7 +112,7 @@ def _check_results(written: Sequence[JSON], tools: Sequence[Mapping[str, Any]]) 
 
 
 def said(answer: Mapping[str, Any]) -> list[JSON]:
-    """The blocks that the model said. Raises ``ValueError`` for what is no message."""
+    """Return the blocks that the model returned. Raise ``ValueError`` if they are invalid."""
     found = [_known(block) for block in blocks(answer.get("content"))]
     for block in found:
         _check(block, str(answer.get("role", "assistant")))
@@ -120,8 +120,8 @@ def said(answer: Mapping[str, Any]) -> list[JSON]:
 
 
 def _known(block: Any) -> Any:
-    """A block without the members that only the client knows."""
+    """Return a block without members that the specification does not have."""
     kind = block.get("type") if isinstance(block, dict) else None
-    if not isinstance(kind, str) or kind not in SPEAKERS:
+    if not isinstance(kind, str) or kind not in ROLES_OF_BLOCKS:
         return block
     return {key: value for key, value in block.items() if key in content.BLOCKS[kind][1]}

@@ -1,9 +1,8 @@
-"""
-JSON Schema: what a value breaks, and what is wrong with a schema.
+"""Validation with JSON Schema: of values, and of hand-written schemas.
 
-Rule: a schema is validated in its own dialect, 2020-12 when it names none; a
-``$ref`` is never fetched (basic, "$ref Resolution"); what is reported is words
-that a model can act on. jsonschema is imported when the first schema is used.
+A schema is validated in its own dialect, or in 2020-12 if it names none. A ``$ref`` to another
+document is never fetched (basic, "$ref Resolution"). Error messages are for language models.
+jsonschema is imported when the first schema is used, because the import is slow.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from .content import json_problem
 from .schema_summary import ANYTHING, kind
 
 MAX_DEPTH, MAX_SUBSCHEMAS, MAX_MESSAGES = 40, 2000, 5
-MAX_MESSAGE_LENGTH = 300
+MAX_MESSAGE_LENGTH = 300  # characters
 _PLAIN = {"integer": int, "string": str, "boolean": bool}
-# What only a value of the right kind can break.
-OF_A_KIND = (
+# Keywords that only a value of the right type can violate.
+KEYWORDS_OF_ONE_TYPE = (
     "additionalProperties", "exclusiveMaximum", "exclusiveMinimum", "maxItems", "maxLength",
     "maximum", "minItems", "minLength", "minimum", "required",
 )  # fmt: skip
-MAX_ERRORS = 100  # what is wrong after that is not looked for: a client can send anything
+MAX_ERRORS = 100  # validation stops then: a client can send arguments with a million errors
 
 
 @lru_cache(maxsize=1024)
@@ -38,18 +37,22 @@ def _validator(schema: Any, formats: bool = True) -> Any:
     from referencing import Registry
 
     kind = validators.validator_for(schema, default=Draft202012Validator)
+    # An empty registry resolves no reference to another document.
     nothing_fetched: Any = Registry()
     checker = kind.FORMAT_CHECKER if formats else None
     return kind(schema, registry=nothing_fetched, format_checker=checker)
 
 
 def is_plain(schema: Mapping[str, Any], value: Any) -> bool:
-    """Whether one look tells that ``value`` fits: it is one value, and only its type is asked."""
+    """Whether ``value`` fits a schema that only names a type. A fast path without jsonschema."""
     return len(schema) == 1 and type(value) is _PLAIN.get(str(schema.get("type")))
 
 
 def violations(schema: dict[str, Any], value: Any, *, formats: bool = True) -> list[str]:
-    """What ``value`` breaks, each in a sentence that starts with the place; [] when it fits."""
+    """Return what is wrong with ``value``, one sentence for each error; [] if it fits.
+
+    A sentence starts with the path of the wrong value.
+    """
     validator = _compiled(json.dumps(schema, sort_keys=True), formats)
     found = islice(validator.iter_errors(value), MAX_ERRORS)
     errors = sorted(found, key=lambda error: list(map(str, error.path)))
@@ -57,23 +60,29 @@ def violations(schema: dict[str, Any], value: Any, *, formats: bool = True) -> l
 
 
 def _sentence(error: Any) -> str:
-    error = _telling(error)
+    error = _most_specific(error)
     place = ".".join(str(step)[:80] for step in list(error.absolute_path)[:8])
-    message = _of_several(error) or error.message
-    if len(message) > MAX_MESSAGE_LENGTH:  # what is wrong comes after what it is wrong with
+    message = _alternatives(error) or error.message
+    if len(message) > MAX_MESSAGE_LENGTH:  # jsonschema writes the value before the error
         message = message.replace(repr(error.instance), "this value")[:MAX_MESSAGE_LENGTH]
     return f"{place}: {message}" if place else message
 
 
-def _telling(error: Any) -> Any:
-    """Of a value that fits none of several schemas, what is wrong with it for the one it means."""
-    meant = (one for one in error.context if one.path or one.validator in OF_A_KIND)
+def _most_specific(error: Any) -> Any:
+    """Return the most helpful error of a value that fits none of several schemas.
+
+    It is the error for the schema that the value seems to be meant for.
+    """
+    meant = (one for one in error.context if one.path or one.validator in KEYWORDS_OF_ONE_TYPE)
     found = next(meant, None)
-    return error if found is None else _telling(found)
+    return error if found is None else _most_specific(found)
 
 
-def _of_several(error: Any) -> str:
-    """What would fit, where none of several schemas did; empty where there are no words for it."""
+def _alternatives(error: Any) -> str:
+    """Return what would fit if none of several schemas did.
+
+    Return "" if that has no short description.
+    """
     if error.validator not in ("anyOf", "oneOf") or not error.context:
         return ""
     wanted = kind(error.schema)
@@ -81,23 +90,23 @@ def _of_several(error: Any) -> str:
 
 
 def problem(schema: Any) -> str | None:
-    """What is wrong with a hand-written schema, or None."""
+    """Return what is wrong with a hand-written schema, or None."""
     if not isinstance(schema, Mapping):
-        return "A schema is a JSON object."
+        return "A schema must be a JSON object."
     schema = dict(schema)
     if _is_oversized(schema):
-        return f"The schema is larger than {MAX_SUBSCHEMAS} parts or deeper than {MAX_DEPTH}."
+        return f"The schema has more than {MAX_SUBSCHEMAS} parts or more than {MAX_DEPTH} levels."
     if wrong := json_problem(schema):
         return wrong
     if unknown := _unknown_dialect(schema):
         return unknown
     if any(not ref.startswith("#") for ref in _references(schema)):
-        return "A $ref stays within the schema: nothing is fetched."
-    return _invalid(schema) or _dangling(schema)
+        return "A $ref must start with '#': other documents are never fetched."
+    return _invalid(schema) or _missing_reference(schema)
 
 
 def _is_oversized(schema: dict[str, Any]) -> bool:
-    """Whether it has too many parts or levels; looks no further, and calls nothing."""
+    """Whether the schema has too many parts or levels. It stops counting at the limit."""
     waiting: list[tuple[Any, int]] = [(schema, 1)]
     parts = 0
     while waiting and parts <= MAX_SUBSCHEMAS:
@@ -118,7 +127,7 @@ def _unknown_dialect(schema: dict[str, Any]) -> str | None:
     known = isinstance(dialect, str) and validators.validator_for(schema, default=none) is not None
     if known or "$schema" not in schema:
         return None
-    return f"The dialect {dialect!r} is not supported; draft 3 to 2020-12 are."
+    return f"The dialect {dialect!r} is not supported. Use draft 3 to 2020-12."
 
 
 def _invalid(schema: dict[str, Any]) -> str | None:
@@ -127,30 +136,30 @@ def _invalid(schema: dict[str, Any]) -> str | None:
     try:
         type(_validator(schema)).check_schema(schema)
     except SchemaError as error:
-        return f"No valid JSON Schema: {_sentence(error)}"
+        return f"The JSON Schema is not valid: {_sentence(error)}"
     return None
 
 
-def _dangling(schema: dict[str, Any]) -> str | None:
-    """A reference to what is not there, which would fail every call."""
+def _missing_reference(schema: dict[str, Any]) -> str | None:
+    """Return an error for a reference that leads nowhere. It would fail every call."""
     from referencing import Registry, Resource
     from referencing.exceptions import Unresolvable
     from referencing.jsonschema import DRAFT202012
 
     if any(all_of("$id", schema)):
-        return None  # what is relative to which base, validation itself will say
+        return None  # references are relative to "$id": validation itself resolves them
     root: Any = Resource.from_contents(schema, default_specification=DRAFT202012)
     resolver = Registry().resolver_with_root(root)
     for ref in _references(schema):
         try:
             resolver.lookup(ref)
         except Unresolvable:
-            return f"The reference {ref!r} leads to nothing in the schema."
+            return f"The schema has nothing at the reference {ref!r}."
     return None
 
 
 def all_of(keyword: str, schema: Any) -> Iterator[Any]:
-    """The values of ``keyword`` wherever it stands in ``schema``."""
+    """Return the values of ``keyword`` anywhere in ``schema``."""
     return (part[keyword] for part in _walk(schema) if isinstance(part, dict) and keyword in part)
 
 
@@ -168,7 +177,7 @@ def _references(schema: Any) -> Iterator[str]:
 
 
 def reachable(schema: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    """Every property that is statically reachable: by ``properties`` alone, from the root."""
+    """Yield every property that ``properties`` alone lead to from the root, with its path."""
     for name, prop in schema.get("properties", {}).items():
         if isinstance(prop, dict):
             yield (name,), prop

@@ -41,7 +41,7 @@ def derived_from(resource: ModelResource) -> Iterator[Declaration]:
     """The search tool, where there is something to search by, and the files."""
     if resource.search_fields or resource.filter_fields:
         yield SearchTool(resource)
-    if resource.field_set.files:
+    if resource._field_set.files:
         yield FileResource(resource)
 
 
@@ -53,30 +53,30 @@ class ModelRowsDeclaration(Declaration):
 
     _resource: ModelResource
 
-    def origin(self) -> str:
-        return self._resource.origin()
+    def _origin(self) -> str:
+        return self._resource._origin()
 
     @property
-    def is_public(self) -> bool:
-        return self._resource.is_public
+    def _is_public(self) -> bool:
+        return self._resource._is_public
 
     @property
-    def is_free(self) -> bool:
+    def _is_free(self) -> bool:
         return False
 
     def _decide_permission(self, request: Request) -> Decision:
         return self._resource._decide(request)
 
     @property
-    def rests_on(self) -> Iterable[Declaration]:
+    def _depends_on(self) -> Iterable[Declaration]:
         return (self._resource,)
 
     def _own_scopes(self) -> tuple[str, ...]:
         return ()
 
     @property
-    def rule(self) -> str:
-        return self._resource.rule
+    def _rule(self) -> str:
+        return self._resource._rule
 
 
 class SearchTool(ModelRowsDeclaration, Tool):
@@ -100,32 +100,32 @@ class SearchTool(ModelRowsDeclaration, Tool):
         yield f"Each has {', '.join(resource.fields)}."
 
     @property
-    def is_free(self) -> bool:
-        return self._resource.is_free
+    def _is_free(self) -> bool:
+        return self._resource._is_free
 
-    def resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
+    def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
         self._targets = dict(self._found_targets(catalog))
-        self.arguments = Arguments(schema=self._input_schema(), handwritten=True)
-        self.output = Output()
-        self.output.schema = self._output_schema()
+        self._arguments = Arguments(schema=self._input_schema(), handwritten=True)
+        self._output = Output()
+        self._output.schema = self._output_schema()
         yield from ()
 
     def _found_targets(self, catalog: Catalog) -> Iterator[tuple[str, ModelResource]]:
         """The filters that take keys of another resource's rows."""
-        for name, each in self._resource.search.filters.items():
+        for name, each in self._resource._search.filters.items():
             if each.target is not None:
                 with suppress(ImproperlyConfigured):  # not registered: by primary key alone
                     yield name, catalog.find(each.target)
 
     def _input_schema(self) -> dict[str, Any]:
-        schema = self._resource.search.schema()
+        schema = self._resource._search.schema()
         for name in self._targets:
             schema["properties"][name] = _with_uris(schema["properties"][name])
         return schema
 
-    def definition(self) -> dict[str, Any]:
+    def _definition(self) -> dict[str, Any]:
         """The definition, without an output schema that says no more than the description."""
-        shown = super().definition()
+        shown = super()._definition()
         row = shown["outputSchema"]["properties"]["results"]["items"]
         if "properties" not in row:
             del shown["outputSchema"]
@@ -137,7 +137,7 @@ class SearchTool(ModelRowsDeclaration, Tool):
         A model reads every definition in a list of tools before it does anything, and many clients
         do not show it this schema at all.
         """
-        shown, filters = self._resource.field_set.entries, self._resource.search.filters
+        shown, filters = self._resource._field_set.entries, self._resource._search.filters
         told = {
             name: schema
             for name, entry in shown.items()
@@ -163,28 +163,28 @@ class SearchTool(ModelRowsDeclaration, Tool):
             if name in arguments
         }
         try:
-            limit = resource.search.limit(arguments)
-            found = resource.search.apply(resource.get_queryset(request), arguments)
-            keyset = resource.search.keyset(arguments)
+            limit = resource._search.limit(arguments)
+            found = resource._search.apply(resource.get_queryset(request), arguments)
+            keyset = resource._search.keyset(arguments)
             rows, position = keyset.page(
-                resource.selected(found), after, limit, resource.gate(request)
+                resource._selected(found), after, limit, resource._row_check(request)
             )
         except ValueError as error:
             raise InvalidArguments(str(error)) from None
         except ValidationError as error:  # a field that takes only valid values in a query
             raise InvalidArguments(" ".join(error.messages)) from None
-        shown = [resource.row_values(row, request) for row in rows]
+        shown = [resource._row_values(row, request) for row in rows]
         return {"results": shown} | ({"next_cursor": seal(position, purpose)} if position else {})
 
     def _primary_keys(self, target: ModelResource, value: Any, request: Request) -> Any:
         """``value`` with primary keys in the place of URIs, also of each in a list."""
         if isinstance(value, list):
             return [self._primary_keys(target, one, request) for one in value]
-        variables = target.match(value) if isinstance(value, str) else None
+        variables = target._match(value) if isinstance(value, str) else None
         if not variables:
             return value
-        if target.by_pk:
-            return variables[target.lookup]
+        if target._by_pk:
+            return variables[target._lookup]
         # The caller must see the row, or the filter would tell what a hidden row is called.
         return key_value(KeyBinding(target).fetch(value, request, write=False))
 
@@ -219,48 +219,43 @@ class FileResource(ModelRowsDeclaration, Resource):
 
     def __init__(self, resource: ModelResource) -> None:
         self._resource = resource
-        self.name, self.title = f"{resource.name}_file", f"File of a {resource.verbose_name}"
+        self.name, self.title = f"{resource.name}_file", f"File of a {resource._verbose_name}"
         self.permission = resource.permission
         self.uri = f"{resource.uri}/{{file}}"
 
-    @property
-    def rows(self) -> ModelResource:
-        """The resource whose rows have the files."""
-        return self._resource
-
-    def resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
+    def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
         resource = self._resource
-        self.template = Template(self.uri)
-        self.arguments = Arguments()
-        self.completers = {
-            resource.lookup: resource.complete,
-            "file": lambda request, text, context: ranked(resource.field_set.files, text),
+        self._template = Template(self.uri)
+        self._arguments = Arguments()
+        self._completers = {
+            resource._lookup: resource._complete,
+            "file": lambda request, text, context: ranked(resource._field_set.files, text),
         }
         yield from ()
 
-    def values(self, variables: Any) -> dict[str, Any]:
+    def _values(self, variables: Any) -> dict[str, Any]:
         return dict(variables)
 
-    def is_there(self, request: Request, variables: Any) -> bool:
+    def _is_there(self, request: Request, variables: Any) -> bool:
         """Whether it is a file of a row that may be read."""
         resource = self._resource
         try:
-            key = resource.key(variables[resource.lookup])
+            key = resource._key(variables[resource._lookup])
         except ValueError:
             return False
-        return variables["file"] in resource.field_set.files and key in resource.fetch(
+        return variables["file"] in resource._field_set.files and key in resource._fetch(
             request, [key]
         )
 
     def read(self, request: Any, *args: Any, **variables: Any) -> Any:
         """The bytes of one file. Raises ``ResourceNotFound``."""
         resource, name = self._resource, variables["file"]
-        files = resource.field_set
+        files = resource._field_set
         try:
-            key = resource.key(variables[resource.lookup])
+            key = resource._key(variables[resource._lookup])
         except ValueError:
             raise ResourceNotFound(self.uri) from None
-        row = resource.fetch(request, [key]).get(key)
+        row = resource._fetch(request, [key]).get(key)
         if row is None or name not in files.files or not getattr(row, name):
             raise ResourceNotFound(self.uri)
         try:

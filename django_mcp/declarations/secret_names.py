@@ -1,9 +1,8 @@
-"""
-Which names are those of credentials.
+"""Names that look like names of credentials.
 
-Three questions have three lists. A form or a column that is refused by mistake stops a developer,
-so ``SECRET`` and ``SECRET_COLUMN`` name whole words. A value that is masked in a log by mistake
-costs little, so ``LOGGED_SECRET`` matches parts of words.
+There are three lists for three purposes. ``SECRET`` and ``SECRET_COLUMN`` reject a form or a
+column, and a false match stops a developer, so they match whole words. ``LOGGED_SECRET`` masks
+values in logs, and a false match costs little, so it matches parts of words.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
-# What a form must not ask for.
+# Fields that a form must not ask for.
 SECRET_WORDS = (
     r"pass(wd|phrase|code)|\w*password|pwd|secrets?|credentials?|api ?keys?"
     r"|(?<!page )(?<!next )tokens?|(auth|access|refresh|session)tokens?"
@@ -29,7 +28,8 @@ SECRET_COLUMN = re.compile(
     re.IGNORECASE,
 )
 
-# What is masked in a log: like Django's SafeExceptionReporterFilter these match parts of a name.
+# Names whose values are masked in logs. Like Django's SafeExceptionReporterFilter, most of them
+# match parts of a name.
 # The short ones in the second half are whole words, because "pin" is also a part of "shipping".
 LOGGED_SECRET = re.compile(
     r"auth|token|key|secret|pass|signature|cookie|pwd|credential|bearer|csrf|xsrf|sess(ion)? ?id"
@@ -37,8 +37,8 @@ LOGGED_SECRET = re.compile(
     r"|(database|db|redis|broker|cache|amqp|mongo(db)?) ?ur[il]"
     r"|\b(pin|t?otp|dsn|jwt|cv[cv]2?|iban)\b"
 )
-# Words that contain such a part and name no secret. They are taken out of a name first.
-HARMLESS = re.compile(
+# Words that contain such a part but are not secrets. They are removed from a name first.
+NOT_SECRET = re.compile(
     r"^keys?$|\b((co ?)?author(s|ed|ing|ship)?|authorit(y|ies)"
     r"|(primary|foreign|natural|public|cache|sort|order|row|object|partition|idempotency) ?keys?"
     r"|key(board|word|note|frame|press|stone)s?|(mon|tur|don|joc)keys?|hockey|whiskey"
@@ -51,7 +51,7 @@ HARMLESS = re.compile(
 
 
 def words(name: str) -> str:
-    """``apiKey``, ``API_KEY`` and "API key" as the same words."""
+    """Return a name in lower case words: ``apiKey``, ``API_KEY`` and "API key" are the same."""
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[^A-Za-z0-9]+", " ", name)
     return spaced.lower().strip()
 
@@ -59,7 +59,7 @@ def words(name: str) -> str:
 def is_secret(name: str, value: Any) -> bool:
     """Whether ``value``, which is logged under ``name``, looks like a credential.
 
-    True and False only say whether there is one, and a number of tokens is none.
+    True and False only say whether there is one. A number of tokens is not a credential.
     """
     if value is None or isinstance(value, bool) or not _names_secret(name):
         return False
@@ -68,4 +68,4 @@ def is_secret(name: str, value: Any) -> bool:
 
 @lru_cache(maxsize=512)
 def _names_secret(name: str) -> bool:
-    return LOGGED_SECRET.search(HARMLESS.sub("|", words(name))) is not None
+    return LOGGED_SECRET.search(NOT_SECRET.sub("|", words(name))) is not None

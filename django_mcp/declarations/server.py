@@ -33,11 +33,15 @@ from .permissions import PUBLIC, Permission
 from .registry import PENDING, REGISTER, Registration, is_declaration
 
 if TYPE_CHECKING:
+    from django.db.models import Model
+    from django.forms import BaseForm
     from django.utils.functional import Promise
 
     from .catalog import Catalog
     from .content import Icon
     from .declaration import Declaration
+
+    Subject = type[Model] | type[BaseForm]  # what a class is registered with
 
 
 def address(server: Server) -> str:
@@ -47,7 +51,7 @@ def address(server: Server) -> str:
 
 def sse_address(server: Server) -> str | None:
     """The URL for clients that know HTTP+SSE alone; None where that is off."""
-    return _url(server.sse_path) if server.sse else None
+    return _url(server._sse_path) if server.sse else None
 
 
 def _url(path: str) -> str:
@@ -55,6 +59,7 @@ def _url(path: str) -> str:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
+D = TypeVar("D", bound="Declaration")
 
 # What the package of the settings, or the folder of a project in a container, is often called.
 GENERIC_NAMES = frozenset((
@@ -146,13 +151,13 @@ class Server:
         self._public_name = name
 
     @property
-    def sse_path(self) -> str:
+    def _sse_path(self) -> str:
         """Where clients expect HTTP+SSE. It is served there and at the path, where it is on."""
         return f"{self.path}/sse".lstrip("/")
 
     @property
-    def paths(self) -> tuple[str, ...]:
-        return (self.path, self.sse_path) if self.sse else (self.path,)
+    def _paths(self) -> tuple[str, ...]:
+        return (self.path, self._sse_path) if self.sse else (self.path,)
 
     # Declaring.
 
@@ -187,6 +192,14 @@ class Server:
         self._record(Registration(kind, function, options))
         return function
 
+    @overload
+    def register(self, cls: type[D], /) -> type[D]: ...
+    @overload
+    def register(self, subject: Subject, cls: type[D], /) -> type[D]: ...
+    @overload
+    def register(self, *subjects: Subject) -> Callable[[type[D]], type[D]]: ...
+    @overload  # several models and their class, which no signature can tell apart
+    def register(self, first: Subject, second: Subject, /, *things: type[Any]) -> Any: ...
     def register(self, *things: Any) -> Any:
         """Expose classes: ``register(Model, Resource)``, ``@register(Model)`` or ``@register``.
 
@@ -211,7 +224,7 @@ class Server:
         return apply
 
     def _record(self, record: Registration) -> None:
-        if "catalog" in self.__dict__:
+        if "_catalog" in self.__dict__:
             raise ImproperlyConfigured(
                 f"{self!r} is being served already: declare everything in mcp.py modules."
             )
@@ -221,7 +234,7 @@ class Server:
         _change(record)
 
     @property
-    def models(self) -> Iterator[tuple[type[Any], str]]:
+    def _registered_models(self) -> Iterator[tuple[type[Any], str]]:
         """The models that are registered, and by which field each names its rows.
 
         Nothing is resolved to find that out: who saves a row should not pay for it.
@@ -232,7 +245,7 @@ class Server:
     # Resolving.
 
     @cached_property
-    def catalog(self) -> Catalog:
+    def _catalog(self) -> Catalog:
         """Everything declared, resolved. Mistakes are in its ``messages``."""
         from . import server_checks
         from .catalog import Catalog
@@ -254,7 +267,7 @@ class Server:
                 message = f"{earlier!r} and {self!r} have the same path."
                 hint = "Give one of them another path."
                 yield Error(message, hint=hint, obj=self, id="django_mcp.E004")
-            elif shared := {*earlier.paths} & {*self.paths}:
+            elif shared := {*earlier._paths} & {*self._paths}:
                 message = f"{earlier!r} and {self!r} are both at /{shared.pop()}, for HTTP+SSE."
                 hint = "Give one of them another path."
                 yield Error(message, hint=hint, obj=self, id="django_mcp.E150")
@@ -281,13 +294,13 @@ class Server:
             yield Error(message, hint=hint, obj=self, id="django_mcp.E151")
 
     @property
-    def is_empty(self) -> bool:
+    def _is_empty(self) -> bool:
         """Whether nothing was declared, and nothing need be imported to know it."""
         return not self._records
 
     def check(self) -> list[CheckMessage]:
         """What is wrong with the declarations."""
-        return [] if self.is_empty else list(self.catalog.messages)
+        return [] if self._is_empty else list(self._catalog.messages)
 
     def ready(self) -> Catalog:
         """The catalog, for whoever starts to serve it. Raises ``Misdeclared``."""
@@ -297,11 +310,11 @@ class Server:
         serious = [message for message in found if message.is_serious()]
         if serious:
             raise Misdeclared(serious)
-        return self.catalog
+        return self._catalog
 
-    def forget(self) -> None:
+    def _forget(self) -> None:
         """Resolve again at the next look, with what is declared then. For tests."""
-        self.__dict__.pop("catalog", None)
+        self.__dict__.pop("_catalog", None)
 
 
 def version() -> int:
@@ -318,7 +331,7 @@ def _change(record: Registration) -> None:
 
 
 def _models(record: Registration) -> Iterator[tuple[type[Any], str]]:
-    if getattr(record.thing, "kind", "") == "model resource":
+    if getattr(record.thing, "_kind", "") == "model resource":
         found = VARIABLE.search(str(record.thing.uri or ""))
         for model in record.subjects:  # whatever was given: the checks tell what is wrong
             if isinstance(model, type) and hasattr(model, "_meta"):

@@ -1,4 +1,4 @@
-"""What can be wrong with a server itself: its attributes, its page and the name that it shows."""
+"""System checks of a server: its attributes, the permission of its page and its name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .server import Server
 
 TEXT, LAZY_TEXT = ("str",), ("str", "Promise", "None")
-# What each attribute takes. Other checks look at the page, icons, capabilities and ``sse``.
+# The types of each attribute. Other checks cover the page, icons, capabilities and ``sse``.
 ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
     "path": TEXT,
     "version": TEXT,
@@ -57,7 +57,9 @@ def page_problems(server: Server) -> Iterator[CheckMessage]:
     if server.page is None:
         return
     if wrong := permissions.problem(server.page) or permission_problem(server.page):
-        hint = "mcp.PUBLIC, mcp.AUTHENTICATED, a codename, a function of the request, or None."
+        hint = (
+            "Write mcp.PUBLIC, mcp.AUTHENTICATED, a codename, a function of the request, or None."
+        )
         yield Error(f"page: {wrong}", hint=hint, obj=server, id="django_mcp.E008")
     elif isinstance(server.page, str):
         near = permissions.unknown_codename(server.page)

@@ -1,7 +1,7 @@
-"""Check that functions and methods of a project take the arguments that this package passes.
+"""Checks that functions and methods of a project accept the arguments that this package passes.
 
-A method with the wrong parameters would fail at the first request that needs it. For a permission
-that is every list of the server.
+A method with wrong parameters would fail at the first request that calls it. For a permission that
+is every list of the server.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .attribute_checks import HOOKS, VIEW_MIXINS, is_ours
 if TYPE_CHECKING:
     from .declaration import Declaration
 
-# A permission gets the request. Whoever calls the parameter one of these expects a user.
+# Parameter names by which a permission function seems to expect a user instead of the request.
 NOT_THE_REQUEST = ("user", "principal", "obj", "self")
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -32,13 +32,13 @@ def accepts(function: Callable[..., Any], arguments: Sequence[str]) -> bool:
 
 
 def parameters_of(function: Callable[..., Any]) -> str:
-    """The parameters of ``function`` as its ``def`` has them, without annotations."""
+    """Return the parameters of ``function`` as its ``def`` has them, without annotations."""
     shown = inspect.signature(function).parameters.values()
     return ", ".join(str(each.replace(annotation=inspect.Parameter.empty)) for each in shown)
 
 
 def permission_problem(permission: Any) -> str | None:
-    """What is wrong with the parameters of a permission that is a function, or None."""
+    """Return what is wrong with the parameters of a permission function, or None."""
     if not callable(permission):
         return None
     name = getattr(permission, "__name__", type(permission).__name__)
@@ -59,13 +59,13 @@ def permission_problem(permission: Any) -> str | None:
 
 
 def wrong_signatures(declaration: Declaration) -> Iterator[tuple[str, str]]:
-    """Yield a message and a hint for each overridden method with parameters of its own."""
+    """Yield a message and a hint for each overridden method with other parameters."""
     cls = type(declaration)
     ours = next(one for one in cls.__mro__ if is_ours(one))
     for name, base in inspect.getmembers(ours, inspect.isfunction):
         own = inspect.getattr_static(cls, name)
         method = getattr(declaration, name)
-        # Another check refuses mixins for views as a whole.
+        # Another check reports mixins for views.
         of_views = getattr(own, "__module__", "") == VIEW_MIXINS
         if not name.startswith(HOOKS) or own is base or of_views or not callable(method):
             continue
@@ -76,5 +76,5 @@ def wrong_signatures(declaration: Declaration) -> Iterator[tuple[str, str]]:
         ]
         if not accepts(method, passed[1:]):
             function = getattr(method, "__func__", method)
-            message = f"{cls.__qualname__}.{name}({parameters_of(function)}) has other parameters."
+            message = f"{cls.__qualname__}.{name}({parameters_of(function)}) has wrong parameters."
             yield message, f"Write def {name}({', '.join(passed)})."

@@ -50,7 +50,7 @@ class Tool(Declaration):
     and enforced.
     """
 
-    kind = "tool"
+    _kind = "tool"
     read_only: bool | None = None
     destructive: bool | None = None
     idempotent: bool | None = None
@@ -61,45 +61,45 @@ class Tool(Declaration):
     input_schema: Mapping[str, Any] | None = None
     output_schema: Mapping[str, Any] | None = None
 
-    arguments: Arguments
-    output: Output
+    _arguments: Arguments
+    _output: Output
 
     def handle(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         """Do it. What is returned becomes the result; ``ToolError`` reaches the model."""
         raise NotImplementedError
 
-    def definition(self) -> dict[str, Any]:
-        shown = self.about() | {"inputSchema": self.arguments.schema}
-        if self.output.schema is not None:
-            shown["outputSchema"] = self.output.schema
+    def _definition(self) -> dict[str, Any]:
+        shown = self._common_definition() | {"inputSchema": self._arguments.schema}
+        if self._output.schema is not None:
+            shown["outputSchema"] = self._output.schema
         declared = {wire: getattr(self, name) for name, wire in HINTS.items()}
         hints = {wire: value for wire, value in declared.items() if value is not None}
         return shown | ({"annotations": hints} if hints else {})
 
     @property
-    def transaction(self) -> bool | str:
+    def _transaction(self) -> bool | str:
         """``atomic``, or False where the tool runs in none."""
-        return False if self.is_async or self.read_only else self.atomic
+        return False if self._is_async or self.read_only else self.atomic
 
     @cached_property
-    def mirrored(self) -> list[tuple[tuple[str, ...], str]]:
+    def _mirrored(self) -> list[tuple[tuple[str, ...], str]]:
         """The paths of the arguments that HTTP headers mirror, and the names of those."""
         from .arguments import marked
 
-        return [(path, prop["x-mcp-header"]) for path, prop in marked(self.arguments.schema)]
+        return [(path, prop["x-mcp-header"]) for path, prop in marked(self._arguments.schema)]
 
     @property
-    def rests_on(self) -> Iterable[Declaration]:
+    def _depends_on(self) -> Iterable[Declaration]:
         """What its arguments are rows of."""
-        return self.arguments.resources
+        return self._arguments.resources
 
     # Resolution.
 
-    def resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
+    def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
         from .arguments import arguments_of
         from .outputs import output_of
 
-        yield from super().resolve(catalog)
+        yield from super()._resolve(catalog)
         wrong = [*self._schema_problems()]
         yield from wrong
         if wrong:
@@ -107,11 +107,11 @@ class Tool(Declaration):
         try:
             find = catalog.find
             require_method(self)
-            self.arguments = arguments_of(self.function, find, schema=self.input_schema)
-            self.output = output_of(self._returns(), find, schema=self.output_schema)
+            self._arguments = arguments_of(self._implementation, find, schema=self.input_schema)
+            self._output = output_of(self._returns(), find, schema=self.output_schema)
         except ImproperlyConfigured as error:
             hint = "Every argument needs a name and a type; a result needs no type, or a known one."
-            yield self.error(str(error), 20, hint)
+            yield self._error(str(error), 20, hint)
             return
         yield from self._argument_problems()
         yield from self._hint_problems()
@@ -119,24 +119,24 @@ class Tool(Declaration):
     def _schema_problems(self) -> Iterator[CheckMessage]:
         for schema in (self.input_schema, self.output_schema):
             if schema is not None and (wrong := schemas.problem(schema)):
-                yield self.error(wrong, 21, "See json-schema.org, draft 2020-12.")
+                yield self._error(wrong, 21, "See json-schema.org, draft 2020-12.")
 
     def _returns(self) -> Any:
         from .arguments import signature_of
 
-        annotation = signature_of(self.function).return_annotation
+        annotation = signature_of(self._implementation).return_annotation
         return None if annotation is inspect.Signature.empty else annotation
 
     def _argument_problems(self) -> Iterator[CheckMessage]:
         from .arguments import fit_problems, header_problems
 
-        if self.arguments.schema.get("type") != "object":
-            yield self.error("The input schema is not of type object.", 22, '"type": "object".')
-        for wrong in header_problems(self.arguments.schema):
-            yield self.error(wrong, 23, 'Annotated[str, mcp.Header("Region")] on an own argument.')
+        if self._arguments.schema.get("type") != "object":
+            yield self._error("The input schema is not of type object.", 22, '"type": "object".')
+        for wrong in header_problems(self._arguments.schema):
+            yield self._error(wrong, 23, 'Annotated[str, mcp.Header("Region")] on an own argument.')
         if self.input_schema is not None:
-            for wrong in fit_problems(self.arguments):
-                yield self.error(wrong, 26, "Name every argument in both, or take **arguments.")
+            for wrong in fit_problems(self._arguments):
+                yield self._error(wrong, 26, "Name every argument in both, or take **arguments.")
 
     def _hint_problems(self) -> Iterator[CheckMessage]:
         from .elicitation_checks import replay_problems
@@ -144,18 +144,20 @@ class Tool(Declaration):
         if not self.read_only:
             yield from replay_problems(self)
         if self.read_only and self.destructive:
-            yield self.error("A tool that only reads destroys nothing.", 24, "Drop one of the two.")
+            yield self._error(
+                "A tool that only reads destroys nothing.", 24, "Drop one of the two."
+            )
         if isinstance(self.atomic, str) and self.atomic not in connections:
             known = ", ".join(connections)
-            yield self.error(f"There is no database {self.atomic!r}.", 25, f"There are: {known}.")
+            yield self._error(f"There is no database {self.atomic!r}.", 25, f"There are: {known}.")
         elif self.transactional:
             yield from self._transaction_problems()
 
     def _transaction_problems(self) -> Iterator[CheckMessage]:
         """Whether the transaction, which is all there is of the tool, holds its outcome."""
-        if not isinstance(self.transactional, bool) or not self.transaction:
+        if not isinstance(self.transactional, bool) or not self._transaction:
             wrong = "transactional, and in no transaction: async, read_only or atomic = False."
-            yield self.error(wrong, 29, "transactional = True, on a tool that runs in one.")
+            yield self._error(wrong, 29, "transactional = True, on a tool that runs in one.")
             return
         alias = self.atomic if isinstance(self.atomic, str) else DEFAULT_DB_ALIAS
         if alias != settings.DATABASE and connections[alias].vendor != "sqlite":

@@ -47,7 +47,7 @@ def client_auth(scopes: Collection[str]) -> Auth | None:
 
 def declarations_of(server: Server) -> Iterator[tuple[str, Declaration]]:
     for kind in SECTIONS:
-        yield from ((kind, thing) for thing in getattr(server.catalog, kind).values())
+        yield from ((kind, thing) for thing in getattr(server._catalog, kind).values())
 
 
 def access_report(
@@ -59,9 +59,9 @@ def access_report(
             kind,
             thing.name,
             *_decided(thing, request),
-            thing.rule,
-            " ".join(thing.scopes) or "none",
-            thing.origin(),
+            thing._rule,
+            " ".join(thing._scopes) or "none",
+            thing._origin(),
         )
         for kind, thing in things
     ]
@@ -74,4 +74,4 @@ def _decided(thing: Declaration, request: Request) -> tuple[bool, str]:
         return decision.allowed, decision.reason
     except Exception as error:
         failed = f"{type(error).__name__}: {error}"
-        return False, f"{thing.rule} fails, and with it every list: {failed}"
+        return False, f"{thing._rule} fails, and with it every list: {failed}"

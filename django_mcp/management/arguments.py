@@ -217,8 +217,8 @@ def add_scopes(parser: CommandParser) -> None:
 
 def served(name: str) -> Server:
     """Return the server of that name, with declarations and no errors. Raise ``CommandError``."""
-    if named(name).is_empty:
-        found = ", ".join(one.public_name for one in servers() if not one.is_empty)
+    if named(name)._is_empty:
+        found = ", ".join(one.public_name for one in servers() if not one._is_empty)
         hint = f" Or choose another server with --server: {found}." if found else ""
         raise CommandError(EMPTY.format(name=named(name).public_name) + hint)
     return resolved(name)

@@ -234,7 +234,7 @@ class ResourceSketch:
         """A name that differs from the model's, if another app has taken that one. Else None."""
         own = self.model._meta.model_name
         taken = {
-            thing.name for thing in default_server.catalog.tools.values()
+            thing.name for thing in default_server._catalog.tools.values()
             if _app_of(thing) != self.app.label
         }  # fmt: skip
         return f"{self.app.label}_{own}" if f"search_{own}" in taken else None
@@ -251,7 +251,7 @@ def _has(one: Any, bound: Collection[type[models.Model]]) -> bool:
     if one.related_model in bound:
         return True
     try:
-        return default_server.catalog.find(one.related_model) is not None
+        return default_server._catalog.find(one.related_model) is not None
     except ImproperlyConfigured:
         return False
 

@@ -46,7 +46,7 @@ def _fact(allowed: bool, words: str) -> Decision:
 
 def _conditions(resource: Resource, variables: Mapping[str, str], request: Request) -> Decisions:
     if isinstance(resource, ModelResource):
-        yield from _to_key(resource, variables[resource.lookup], request)
+        yield from _to_key(resource, variables[resource._lookup], request)
     elif isinstance(resource, FileResource):
         yield from _to_file(resource, variables, request)
     else:
@@ -58,30 +58,30 @@ def _conditions(resource: Resource, variables: Mapping[str, str], request: Reque
 
 def _to_key(resource: ModelResource, given: Any, request: Request) -> Decisions:
     try:
-        key = resource.key(given)
+        key = resource._key(given)
     except ValueError:
-        yield _fact(False, f"{str(given)[:80]!r} is no key of {resource.verbose_name}")
+        yield _fact(False, f"{str(given)[:80]!r} is no key of {resource._verbose_name}")
         return
-    yield from _to_row(resource, resource.lookup, key, request)
+    yield from _to_row(resource, resource._lookup, key, request)
 
 
 def _to_row(resource: ModelResource, lookup: str, key: Any, request: Request) -> Decisions:
     only = {lookup: key}
-    model, name = resource.model, f"{resource.verbose_name} {str(key)[:80]}"
+    model, name = resource.model, f"{resource._verbose_name} {str(key)[:80]}"
     exists = model._base_manager.filter(**only).exists()
     yield _fact(exists, f"{name} {'is' if exists else 'is not'} in the database")
     method = method_of(resource, "get_queryset")
     row = resource.get_queryset(request).filter(**only).first()
     yield _fact(row is not None, f"{method} {'has it' if row else 'leaves it out'}")
-    if row is not None and resource.overrides("has_object_permission"):
+    if row is not None and resource._overrides("has_object_permission"):
         answer = resource.has_object_permission(request, row, "view")
         yield decided_by(method_of(resource, "has_object_permission"), answer)
 
 
 def _to_file(resource: FileResource, variables: Mapping[str, str], request: Request) -> Decisions:
-    rows, name = resource.rows, variables["file"]
-    yield from _to_key(rows, variables[rows.lookup], request)
-    shown = name in rows.field_set.files
+    rows, name = resource._resource, variables["file"]
+    yield from _to_key(rows, variables[rows._lookup], request)
+    shown = name in rows._field_set.files
     words = f"{name[:80]!r} {'is' if shown else 'is not'} a file that fields shows"
     yield _fact(shown, words)
 
@@ -91,14 +91,14 @@ def _to_file(resource: FileResource, variables: Mapping[str, str], request: Requ
 
 def _to_arguments(resource: Resource, variables: Mapping[str, str], request: Request) -> Decisions:
     try:
-        values = resource.values(variables)
+        values = resource._values(variables)
     except ToolError as error:
         yield _fact(False, str(error))
         return
-    for name, parameter in resource.arguments.parameters.items():
+    for name, parameter in resource._arguments.parameters.items():
         if parameter.binding is not None and values.get(name) is not None:
             yield from _named(name, _to_bound(parameter.binding, values[name], request))
-    yield _fact(resource.is_there(request, variables), resource.teller)
+    yield _fact(resource._is_there(request, variables), resource._read_by)
 
 
 def _to_bound(binding: KeyBinding, value: Any, request: Request) -> Decisions:

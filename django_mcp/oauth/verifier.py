@@ -37,7 +37,7 @@ from oauth2_provider.settings import oauth2_settings
 
 from ..auth.last_used import LastUsedTimes
 from ..auth.principal import Auth, LookupVerifier, Principal, key_parts
-from ..auth.scopes import offered
+from ..conf import settings as mcp
 from ..verifiers.protected_resource import canonical, challenge, resource
 from . import upstream_accounts
 from .activity import uses as theirs
@@ -78,14 +78,14 @@ class FoundToken:
 def find(token: str) -> FoundToken | None:
     """Return the row of a token, or None if there is none. Runs one query."""
     tokens, users = get_access_token_model().objects.all(), get_user_model()._default_manager.all()
-    bound = settings.UPSTREAM is not None
+    bound, alias = settings.UPSTREAM is not None, tokens.db
     if tokens.query.where or users.query.where:
         statement = _written(tokens, users, bound)
     else:
-        vendor = connections[tokens.db].vendor
-        statement = _written_once(tokens.model, users.model, tokens.db, vendor, bound)
-    row = statement.row(tokens.db, hashlib.sha256(token.encode()).hexdigest())
-    return None if row is None else _found(tokens.db, iter(row))
+        vendor = connections[alias].vendor
+        statement = _written_once(tokens.model, users.model, alias, vendor, bound)
+    row = statement.row(alias, hashlib.sha256(token.encode()).hexdigest())
+    return None if row is None else _found(alias, iter(row))
 
 
 def profiles() -> QuerySet[ClientProfile]:
@@ -211,14 +211,15 @@ class OAuthTokens(LookupVerifier):
         row = find(token) if TOKEN.fullmatch(token) else None
         if row is None:
             return None
-        if wrong := _wrong(row, server, timezone.now()):
+        user: Any = _user(row) if row.application is not None else None
+        if wrong := _wrong(row, user, server):
             logger.info("OAuth access token %s was refused: %s", row.pk, wrong)
             return None
         if row.last_noted is not None:  # None: the client has no profile to update
             uses.note(row.application.client_id, row.last_noted)
-            theirs.note((_user(row).pk, row.application.client_id))
+            theirs.note((user.pk, row.application.client_id))
         auth = Auth(frozenset(row.scope.split()), row.application, expires=row.expires)
-        return Principal(_user(row), auth)
+        return Principal(user, auth)
 
     def challenge(self, server: Server) -> dict[str, str]:
         return challenge(server, self.asked)
@@ -256,13 +257,20 @@ class OAuthTokens(LookupVerifier):
 # Checks of one token.
 
 
-def _wrong(row: FoundToken, server: Server, now: datetime) -> str | None:
+def _wrong(row: FoundToken, user: Any, server: Server) -> str | None:
     """Return why a token is not valid at ``server``, for the log only; None if it is valid."""
     if row.application is None or row.is_blocked:
-        return "its client is blocked, or no more"
-    if row.expires <= now:
+        return "its client is blocked or was deleted"
+    if row.expires <= timezone.now():
         return "expired"
-    return _wrong_use(row, server) or _wrong_user(_user(row)) or _wrong_account(row)
+    if wrong := _wrong_use(row, server):
+        return wrong
+    if user is None or not user.is_active:
+        return "its user may not sign in"
+    # Tokens of the client credentials grant have no upstream account.
+    if row.account is None and _is_machine(row):
+        return None
+    return upstream_accounts.wrong(user, row.account, row.checked)
 
 
 def _wrong_use(row: FoundToken, server: Server) -> str | None:
@@ -271,18 +279,7 @@ def _wrong_use(row: FoundToken, server: Server) -> str | None:
         return "it is for a registration"
     if resource(server) not in map(canonical, row.resource or ()):
         return f"not for {server.name!r}"
-    return None if scopes & offered().keys() else "it has none of our scopes"
-
-
-def _wrong_user(user: Any) -> str | None:
-    return None if user is not None and user.is_active else "its user may not sign in"
-
-
-def _wrong_account(row: FoundToken) -> str | None:
-    """Check the upstream account. Tokens of the client credentials grant have none."""
-    if row.account is None and _is_machine(row):
-        return None
-    return upstream_accounts.wrong(_user(row), row.account, row.checked)
+    return None if scopes & mcp.SCOPES.keys() else "it has none of our scopes"
 
 
 def _is_machine(row: FoundToken) -> bool:

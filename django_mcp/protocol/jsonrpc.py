@@ -2,8 +2,12 @@
 JSON-RPC 2.0: decode bytes to JSON values, check them as messages, and encode values as one line.
 
 ``decode`` limits nesting, size and numbers. Every message that ``read`` returns is well-formed. For
-anything else both raise a ``ProtocolError``, which contains what the error response needs. This
-module knows no method, no revision and no connection.
+anything else both raise a ``ProtocolError``. This module knows no method, no revision and no
+connection.
+
+A ``ProtocolError`` contains all that an error response needs: a code, a message, data and an HTTP
+status. ``revisions.encode_error`` writes it for a revision. Projects and this package raise the
+same exceptions. The first line of a class's docstring is its default message, and clients see it.
 """
 
 from __future__ import annotations
@@ -11,42 +15,173 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, NoReturn
 
-from .errors import (
-    HEADER_MISMATCH,
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    JSON,
-    METHOD_NOT_FOUND,
-    MISSING_CAPABILITY,
-    PARSE_ERROR,
-    RESOURCE_NOT_FOUND,
-    UNSUPPORTED_VERSION,
-    URL_ELICITATION_REQUIRED,
-    CustomError,
-    HeaderMismatch,
-    Id,
-    InternalError,
-    InvalidParams,
-    InvalidRequest,
-    MethodNotFound,
-    MissingCapability,
-    Overloaded,
-    ParseError,
-    ProtocolError,
-    ResourceNotFound,
-    UnsupportedVersion,
-    UrlElicitationRequired,
-)
+JSON = dict[str, Any]
+Id = str | int
 
 MAX_DEPTH = 64
 MAX_CONTAINERS = 100_000  # objects and arrays of one message: each takes time and memory
 MAX_DIGITS = 64
 MAX_ID = 1000  # characters: an id is stored, and repeated in each response
+
+# Errors.
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+HEADER_MISMATCH = -32020
+MISSING_CAPABILITY = -32021
+UNSUPPORTED_VERSION = -32022
+# Codes of earlier revisions, which later revisions must not use.
+RESOURCE_NOT_FOUND = -32002
+URL_ELICITATION_REQUIRED = -32042
+
+STANDARD_CODES = frozenset(
+    (PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR)
+)
+# "New error codes for purposes not defined by this specification SHOULD be allocated outside
+# the JSON-RPC reserved range (-32768 to -32000)."
+RESERVED_CODES = range(-32768, -31999)
+
+
+class ProtocolError(Exception):
+    """The request could not be served"""
+
+    # The first line of a subclass's docstring is its default message.
+    code: int = INTERNAL_ERROR
+    http_status: int = 400
+    about: Id | None = None  # the id of the request, where it could be read
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "code" in vars(cls) and cls.__module__ != __name__:
+            _free_code(cls.code)
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        code: int | None = None,
+        data: Any = None,
+        about: Id | None = None,
+    ) -> None:
+        self.message = str(message or "") or (type(self).__doc__ or "").strip().split("\n")[0]
+        super().__init__(self.message)
+        self.code = self.code if code is None else _free_code(code)
+        self.data = data
+        self.about = about
+
+
+def _free_code(code: int) -> int:
+    if not isinstance(code, int) or isinstance(code, bool):
+        raise TypeError(f"An error code is an integer, not {code!r}.")
+    if code in RESERVED_CODES and code not in STANDARD_CODES:
+        raise ValueError(f"{code} is reserved by JSON-RPC or MCP: choose one above -32000.")
+    return code
+
+
+class CustomError(ProtocolError):
+    """The request could not be served
+
+    An error that a project defines, with a code of its own outside of -32768 to -32000.
+    """
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message, code=code, data=data)
+
+
+class ParseError(ProtocolError):
+    """Parse error"""
+
+    code = PARSE_ERROR
+
+
+class InvalidRequest(ProtocolError):
+    """Invalid request"""
+
+    code = INVALID_REQUEST
+
+
+class MethodNotFound(ProtocolError):
+    """Method not found"""
+
+    code = METHOD_NOT_FOUND
+    http_status = 404
+
+
+class InvalidParams(ProtocolError):
+    """Invalid params"""
+
+    code = INVALID_PARAMS
+
+
+class InternalError(ProtocolError):
+    """Internal error"""
+
+    code = INTERNAL_ERROR
+    http_status = 500
+
+
+class Overloaded(InternalError):
+    """The server has more work than it accepts; try again in a moment."""
+
+    http_status = 503
+
+
+class ResourceNotFound(ProtocolError):
+    """Resource not found"""
+
+    code = INVALID_PARAMS
+
+    def __init__(self, uri: str, message: str | None = None) -> None:
+        super().__init__(message, data={"uri": uri})
+
+
+class HeaderMismatch(ProtocolError):
+    """Header mismatch"""
+
+    code = HEADER_MISMATCH
+
+
+class MissingCapability(ProtocolError):
+    """The client lacks a capability that this request needs"""
+
+    code = MISSING_CAPABILITY
+
+    def __init__(self, required: Mapping[str, Any], message: str | None = None) -> None:
+        super().__init__(message, data={"requiredCapabilities": dict(required)})
+
+
+class UnsupportedVersion(ProtocolError):
+    """Unsupported protocol version"""
+
+    code = UNSUPPORTED_VERSION
+
+    # ``revisions.encode_error`` fills in the supported versions: they are not known here.
+    def __init__(
+        self, requested: str, message: str | None = None, *, about: Id | None = None
+    ) -> None:
+        super().__init__(message, data={"supported": [], "requested": requested}, about=about)
+
+
+class UrlElicitationRequired(ProtocolError):
+    """This request requires more information.
+
+    Each elicitation has ``message``, ``url`` and ``elicitationId``. Only one revision has this
+    error; in the others it is an invalid request without data, so ask there instead.
+    """
+
+    code = INVALID_REQUEST
+
+    def __init__(self, elicitations: Sequence[Mapping[str, Any]], message: str | None = None):
+        super().__init__(message)
+        self.elicitations: list[JSON] = [{"mode": "url", **item} for item in elicitations]
 
 
 # From bytes to values.
@@ -251,14 +386,3 @@ def _error_problem(message: JSON) -> str | None:
 
 
 _PROBLEMS = {"method": _call_problem, "result": _result_problem, "error": _error_problem}
-
-__all__ = [
-    "HEADER_MISMATCH", "ID", "INTERNAL_ERROR", "INVALID_PARAMS", "INVALID_REQUEST", "JSON",
-    "METHOD_NOT_FOUND", "MISSING_CAPABILITY", "PARSE_ERROR", "RESOURCE_NOT_FOUND",
-    "UNSUPPORTED_VERSION", "URL_ELICITATION_REQUIRED", "CustomError", "HeaderMismatch", "Id",
-    "InternalError", "InvalidParams", "InvalidRequest", "MAX_CONTAINERS", "MAX_DEPTH",
-    "MAX_DIGITS", "MAX_ID", "Message", "MethodNotFound", "MissingCapability", "NotificationMessage",
-    "Overloaded", "ParseError", "ProtocolError", "RequestMessage", "ResourceNotFound",
-    "ResponseMessage", "UnsupportedVersion", "UrlElicitationRequired", "decode", "encode", "is_id",
-    "read",
-]  # fmt: skip

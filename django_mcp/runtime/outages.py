@@ -109,6 +109,8 @@ class OutageLog:
         self._lock = threading.Lock()
         self._failed: dict[str, float] = {}  # last failure of each unreachable database, by alias
         self._since: dict[str, float] = {}  # first failure of each
+        # Whether ``_failed`` has any. Every job reads it, without the lock.
+        self.has_outages = False
         self._breaks = 0
         self._tested = threading.local()  # ``_breaks`` when a thread last tested its connections
 
@@ -121,6 +123,7 @@ class OutageLog:
         with self._lock:
             self._breaks += 1
             is_known, self._failed[name] = name in self._failed, now
+            self.has_outages = True
             self._since.setdefault(name, now)
         if not is_known:
             first = str(error).strip().partition("\n")[0] or type(error).__name__
@@ -131,6 +134,7 @@ class OutageLog:
         with self._lock:
             self._failed.clear()
             self._since.clear()
+            self.has_outages = False
 
     def is_known(self, alias: str) -> bool:
         """Whether the log says that this database cannot be reached."""
@@ -144,8 +148,6 @@ class OutageLog:
 
     def note_success(self, connection: Any) -> None:
         """Record that a job ended. If its connection works, the database is back; log that."""
-        if not self._failed:  # without the lock, as this runs after every job
-            return
         alias = connection.alias
         if alias not in self._failed or connection.connection is None or connection.errors_occurred:
             return
@@ -154,6 +156,7 @@ class OutageLog:
             if alias not in self._failed or now - self._failed[alias] < SETTLED_SECONDS:
                 return
             del self._failed[alias]
+            self.has_outages = bool(self._failed)
             seconds = now - self._since.pop(alias)
         logger.warning("The database %r can be reached again, after %.1f seconds", alias, seconds)
 

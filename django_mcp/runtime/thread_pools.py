@@ -199,7 +199,7 @@ class ThreadPool:
             if future in self._running:
                 self._running.remove(future)
                 self._running_by_owner -= Counter(owners)
-            following = self._next(owners)
+            following = self._next(owners) if owners else None
             if following is None:
                 return
             self._note_running(following.future, following.owners)
@@ -208,7 +208,7 @@ class ThreadPool:
 
     def _next(self, owners: tuple[str, ...]) -> QueuedJob | None:
         """Remove and return the first waiting job of the widest owner that may run, or None."""
-        waiting = self._waiting.get(owners[0]) if owners else None
+        waiting = self._waiting.get(owners[0])
         if waiting is None:
             return None
         size = self._size()

@@ -26,7 +26,7 @@ from django.db.models import Model
 
 from ..auth.principal import Auth, Principal, anonymous
 from ..declarations.server import default_server, server_named
-from ..protocol.errors import ResourceNotFound
+from ..protocol.jsonrpc import ResourceNotFound
 from ..protocol.revisions import LATEST
 from .environment import are_connections_free
 from .http import HttpWire

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ..auth.principal import acting
 from ..declarations.arguments import at
 from ..protocol import http_rules
-from ..protocol.headers import NAMED
+from ..protocol.http_rules import NAMED
 from ..routing import as_asgi
 from .results import RpcError
 from .wires import IN_TESTS, JSON, Ends, Id, Wire, answered_to, public_host
@@ -185,8 +185,8 @@ class HttpWire(Wire):
         found: dict[str, str | None] = {http_rules.METHOD: method or None}
         if isinstance(name := params.get(NAMED.get(method, "")), str):
             found[http_rules.NAME] = encoded(name)
-        tool = self.ends.server.catalog.tools.get(str(params.get("name")))
-        for path, header in tool.mirrored if tool is not None else ():
+        tool = self.ends.server._catalog.tools.get(str(params.get("name")))
+        for path, header in tool._mirrored if tool is not None else ():
             value = at(path, params.get("arguments", {}))
             if isinstance(value, str | int):
                 found[http_rules.PARAM_PREFIX + header.lower()] = encoded(value)

@@ -55,13 +55,13 @@ def as_text(server: Server, value: Any) -> str:
 def as_uri(server: Server, thing: Any) -> str:
     """Return the URI of a row of a registered model, or the given URI."""
     if isinstance(thing, Model):
-        return server.ready().resource_of(type(thing)).uri_of(thing)
+        return server.ready().resource_of(type(thing))._uri_of(thing)
     return str(thing)
 
 
 def _lookup(server: Server, row: Model) -> str:
     resource = _resource(server, row)
-    return "pk" if resource is None else resource.lookup
+    return "pk" if resource is None else resource._lookup
 
 
 def _resource(server: Server, row: Model) -> ModelResource | None:

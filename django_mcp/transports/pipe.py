@@ -28,8 +28,7 @@ from ..calls.visibility import label_in
 from ..changes.permission_rechecks import rechecks
 from ..changes.subscriptions import SubscriptionFilter, followed_models, listener_registry
 from ..conf import settings
-from ..protocol.connection import Connection, Phase
-from ..protocol.events import Answered, Cancelled, ClientCall, Event, Notice
+from ..protocol.connection import Answered, Cancelled, ClientCall, Connection, Event, Notice, Phase
 from ..protocol.jsonrpc import (
     JSON,
     Id,

@@ -142,7 +142,7 @@ def resource(server: Server) -> str:
 
 def served() -> dict[str, Server]:
     """Return the servers that have declarations, by resource identifier."""
-    return {resource(server): server for server in servers() if not server.is_empty}
+    return {resource(server): server for server in servers() if not server._is_empty}
 
 
 def canonical(uri: str) -> str | None:

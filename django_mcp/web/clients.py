@@ -443,7 +443,7 @@ def ways(server: Server, url: str) -> list[ConnectionMethod]:
 
 def is_open(server: Server) -> bool:
     """Whether everything on the server is public, so that no client needs a token."""
-    return server.catalog.has_public and server.catalog.is_public
+    return server._catalog.has_public and server._catalog.is_public
 
 
 def signs_in(server: Server) -> bool:
@@ -451,7 +451,7 @@ def signs_in(server: Server) -> bool:
 
     A server with something public accepts anonymous clients, so they may never get a 401.
     """
-    if server.catalog.has_public:
+    if server._catalog.has_public:
         return False
     return any("resource_metadata" in one.challenge(server) for one in _challenging())
 

@@ -231,7 +231,7 @@ def sections(usable: Usable) -> list[Section]:
         Section("resources", gettext("Resources"), gettext("What it may read."),
                 [_resource(one) for one in (*usable.resources, *usable.templates)]),
         Section("prompts", gettext("Prompts"), gettext("Conversations that you may begin."),
-                [_of(one, takes=lines(one.arguments.schema)) for one in usable.prompts]),
+                [_of(one, takes=lines(one._arguments.schema)) for one in usable.prompts]),
     )  # fmt: skip
     return [section for section in found if section.entries]
 
@@ -243,18 +243,18 @@ def _tool(tool: Tool) -> PageEntry:
         tool,
         effect=effect,
         notes=list(dict.fromkeys([*hints, *_needs(tool)])),
-        takes=lines(tool.arguments.schema),
-        gives=lines(tool.output.schema or {}),
+        takes=lines(tool._arguments.schema),
+        gives=lines(tool._output.schema or {}),
     )
 
 
 def _resource(resource: Resource) -> PageEntry:
     gives: list[PropertyLine] = []
     if isinstance(resource, ModelResource):
-        shown = lines(resource.row_schema())
+        shown = lines(resource._row_schema())
         gives = [line for line in shown if line.name.split(".")[0] not in OWN]
     notes = [resource.mime_type] if resource.mime_type else []
-    takes = lines(resource.arguments.schema)
+    takes = lines(resource._arguments.schema)
     return _of(resource, address=resource.uri, notes=notes, takes=takes, gives=gives)
 
 
@@ -266,7 +266,7 @@ def _needs(thing: Declaration) -> Iterator[str]:
 def _of(thing: Declaration, **more: Any) -> PageEntry:
     summary, _, rest = paragraphs(thing.description).partition("\n\n")
     return PageEntry(
-        anchor=f"{thing.kind.replace(' ', '-')}-{thing.name}",
+        anchor=f"{thing._kind.replace(' ', '-')}-{thing.name}",
         name=thing.name,
         title=str(thing.title or ""),
         summary=summary,
@@ -334,6 +334,7 @@ def context(request: HttpRequest, asked: Request) -> dict[str, Any]:
     url = address(server)
     return {
         "server": server,
+        "is_empty": server._is_empty,
         "title": str(server.title or server.public_name),
         "description": paragraphs(server.description),
         "instructions": paragraphs(server.instructions) if knows else "",

@@ -21,6 +21,7 @@ from example_project.atlas.forms import TripDates, TripMove
 from example_project.atlas.icons import emoji
 from example_project.atlas.models import City, Continent, Country, Stop, Trip
 
+mcp.server.public_name = "atlas"
 mcp.server.title = "The atlas"
 mcp.server.description = "The cities of the world, and the trips you plan through them."
 mcp.server.icons = [emoji("🌍")]

@@ -13,7 +13,7 @@ from django_mcp.auth.principal import Principal
 from django_mcp.calls.session_calls import docket
 from django_mcp.calls.session_output import PostResponse, connection_of
 from django_mcp.models import Call, Event, Session, Stream
-from django_mcp.protocol.events import Answered, Cancelled
+from django_mcp.protocol.connection import Answered, Cancelled
 from django_mcp.storage import leases, sessions, streams
 
 from ..storage.loops import Loop, Reader

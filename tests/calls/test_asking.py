@@ -13,7 +13,7 @@ import django_mcp as mcp
 from django_mcp.calls.interaction import MAX_ELICITATIONS, PendingQuestions
 from django_mcp.declarations.request import KnownAnswers
 from django_mcp.exceptions import Unsupported
-from django_mcp.protocol.events import Answered
+from django_mcp.protocol.connection import Answered
 from django_mcp.protocol.revisions import REVISIONS
 
 REVISION = REVISIONS["2025-11-25"]

@@ -86,7 +86,7 @@ def ears(loop, shop) -> Callable[..., Any]:
 
 
 def uri_of(shop, row):
-    return shop.catalog.models[type(row)][0].uri_of(row)
+    return shop._catalog.models[type(row)][0]._uri_of(row)
 
 
 def place_at(row):

@@ -99,7 +99,7 @@ def test_what_is_there_no_more_is_passed_over(connect, server, small_pages):
         declare(server, "tools", f"tool{number}")
     client = connect(server=server)
     cursor = client.request("tools/list")["nextCursor"]
-    del server.catalog.tools["tool1"]  # as after a deployment
+    del server._catalog.tools["tool1"]  # as after a deployment
     page = client.request("tools/list", cursor=cursor)
     assert names(page["tools"]) == ["tool3", "tool4"]
 
@@ -109,9 +109,9 @@ def test_where_all_is_gone_the_list_ends(connect, server, small_pages):
         declare(server, "tools", f"tool{number}")
     client = connect(server=server)
     cursor = client.request("tools/list")["nextCursor"]
-    kept = server.catalog.tools.pop("tool0")
-    server.catalog.tools.clear()
-    server.catalog.tools["tool0"] = kept
+    kept = server._catalog.tools.pop("tool0")
+    server._catalog.tools.clear()
+    server._catalog.tools["tool0"] = kept
     page = client.request("tools/list", cursor=cursor)
     assert page["tools"] == [] and "nextCursor" not in page
 
@@ -200,9 +200,9 @@ def test_a_cursor_is_of_one_list_of_one_server(connect, rows, small_pages):
         declare(rows, "tools", f"tool{number}")
     client = connect(server=rows)
     cursor = client.request("resources/list")["nextCursor"]
-    with pytest.raises(RpcError, match="not issued here"):
+    with pytest.raises(RpcError, match="not issued by this server"):
         client.request("tools/list", cursor=cursor)
-    with pytest.raises(RpcError, match="not issued here"):
+    with pytest.raises(RpcError, match="not issued by this server"):
         connect().request("resources/list", cursor=cursor)
 
 
@@ -211,7 +211,7 @@ def test_a_cursor_is_of_one_caller_where_the_list_is(connect, server, alice, bob
         declare(server, "tools", f"tool{number}", mcp.AUTHENTICATED)
     cursor = connect(alice, server=server).request("tools/list")["nextCursor"]
     assert connect(alice, server=server).request("tools/list", cursor=cursor)["tools"]
-    with pytest.raises(RpcError, match="not issued here"):
+    with pytest.raises(RpcError, match="not issued by this server"):
         connect(bob, server=server).request("tools/list", cursor=cursor)
 
 
@@ -221,7 +221,7 @@ def test_a_cursor_that_fits_no_row_is_refused(connect, rows):
         cursor = seal(position, f"list:{rows.name}:resources:")  # as it is made for nobody
         with pytest.raises(RpcError, match="cursor: ") as refused:
             connect(server=rows).request("resources/list", cursor=cursor)
-        assert "not issued here" not in refused.value.message
+        assert "not issued by this server" not in refused.value.message
 
 
 # What may be kept of a list.

@@ -314,8 +314,8 @@ def test_what_was_read_with_an_answer_is_not_kept(connect, server):
     def resource(request: mcp.Request) -> str:
         return "x"
 
-    server.catalog.resources["shop://x"].shared = True
-    server.catalog.resources["shop://x"].cache = 60
+    server._catalog.resources["shop://x"].shared = True
+    server._catalog.resources["shop://x"].cache = 60
     client = connect(server=server)
     plain = client.request("resources/read", uri="shop://x")
     assert (plain["cacheScope"], plain["ttlMs"]) == ("public", 60_000)

@@ -24,7 +24,7 @@ def test_a_call_that_was_cancelled_is_looked_at_like_any_other(alice, server, se
     def tool(request) -> str:
         return ""
 
-    work = SimpleNamespace(thing=server.catalog.tools["tool"])
+    work = SimpleNamespace(thing=server._catalog.tools["tool"])
     run = CallRun(call(), server, Principal(alice), None, NoNotifier(), work=work)
     run.stop.set()
     assert asyncio.run(permission_rechecks._admits(run, Principal(alice))) is True

@@ -30,13 +30,13 @@ def asked(server):
 
 def test_a_prompt_is_named(asked, server):
     found, unknown = referred(asked(ref={"type": "ref/prompt", "name": "letter"}))
-    assert found is server.catalog.prompts["letter"] and "letter" in unknown.message
+    assert found is server._catalog.prompts["letter"] and "letter" in unknown.message
 
 
 @pytest.mark.parametrize("uri", ["policy://{name}", "policy://returns"])
 def test_a_template_is_named_by_itself_or_by_what_it_is_at(asked, server, uri):
     found, unknown = referred(asked(ref={"type": "ref/resource", "uri": uri}))
-    assert found is server.catalog.templates["policy://{name}"] and unknown.data == {"uri": uri}
+    assert found is server._catalog.templates["policy://{name}"] and unknown.data == {"uri": uri}
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def deployed():
         def add(request, a: int) -> int:
             return a
 
-        server.catalog.tools["add"].description = words
+        server._catalog.tools["add"].description = words
         return server
 
     yield made

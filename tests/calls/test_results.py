@@ -33,7 +33,7 @@ def result_of(connect, server):
 
         if returns is not None:
             tool.__annotations__["return"] = returns
-        server.forget()
+        server._forget()
         server._records.clear()
         server.tool(permission=mcp.PUBLIC, read_only=True)(tool)
         return connect(server=server, revision=revision).call("tool")
@@ -314,20 +314,10 @@ def test_lazy_description_of_a_prompt_is_text(server, connect):
         assert result["description"] == str(gettext_lazy("Yes"))
 
 
-def test_lazy_title_of_a_resource_is_text_in_a_link(server, connect):
-    @server.register
-    class Rules(mcp.Resource):
-        uri = "rules://all"
-        permission = mcp.PUBLIC
-        title = gettext_lazy("Yes")
-        description = gettext_lazy("No")
-
-        def read(self, request) -> str:
-            return "text"
-
+def test_lazy_title_of_a_link_is_text(server, connect):
     @server.tool(permission=mcp.PUBLIC, read_only=True)
     def find(request: mcp.Request) -> mcp.ResourceLink:
-        return request.server.catalog.resources["rules://all"].link()
+        return mcp.ResourceLink("rules://all", "rules", gettext_lazy("Yes"), gettext_lazy("No"))
 
     (link,) = connect(server=server).call("find")["content"]
     assert (link["title"], link["description"]) == ("Yes", "No")
@@ -397,7 +387,7 @@ def told(kind: str, value: Any, request: Any) -> str:
     """What a tool, a prompt or a resource that returns ``value`` sends."""
     thing = Readable()
     if kind == "tool":
-        thing.output = Output()
+        thing._output = Output()
         return str(tool_result(thing, value, request))
     if kind == "prompt":
         return str(prompt_result(thing, value, request))

@@ -16,7 +16,7 @@ from django_mcp.calls.interaction import Interaction, purpose, resumed, sealed
 from django_mcp.declarations.request import KnownAnswers
 from django_mcp.declarations.server import Server
 from django_mcp.exceptions import ToolError
-from django_mcp.protocol.events import ClientCall
+from django_mcp.protocol.connection import ClientCall
 from django_mcp.protocol.jsonrpc import InvalidParams
 from django_mcp.protocol.revisions import LATEST, REVISIONS
 from tests.client import RpcError
@@ -115,7 +115,7 @@ CHANGES = {
 def test_a_state_that_was_touched_is_refused(server, nobody, change):
     state = sealed(Interaction(), purpose(call(), server, nobody))
     made = call(request_state=change(state))
-    with pytest.raises(InvalidParams, match="was not issued here"):
+    with pytest.raises(InvalidParams, match="was not issued by this server"):
         resumed(made, purpose(made, server, nobody))
 
 

@@ -12,7 +12,7 @@ from django_mcp.auth.principal import Principal
 from django_mcp.calls.call_state import CallRun
 from django_mcp.declarations.request import KnownAnswers, NoNotifier
 from django_mcp.exceptions import Stopped
-from django_mcp.protocol.events import ClientCall
+from django_mcp.protocol.connection import ClientCall
 from django_mcp.protocol.revisions import REVISIONS
 from tests.client import EVERYTHING
 

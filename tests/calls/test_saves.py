@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
@@ -76,6 +77,26 @@ def found(alias="default") -> list[tuple[str, object]]:
     return list(rows.values_list("kind", "subject"))
 
 
+@contextmanager
+def isolated_shelf() -> Iterator[type[models.Model]]:
+    """A model with a many-to-many relation to itself, and its tables."""
+    with isolate_apps("tests.shop"):
+
+        class Shelf(models.Model):  # noqa: DJ008
+            near = models.ManyToManyField("self", symmetrical=False)
+
+            class Meta:
+                app_label = "shop"
+
+    with connection.schema_editor() as editor:
+        editor.create_model(Shelf)
+    try:
+        yield Shelf
+    finally:
+        with connection.schema_editor() as editor:
+            editor.delete_model(Shelf)
+
+
 # What it costs.
 
 
@@ -92,25 +113,23 @@ def test_a_model_that_nobody_registered_is_deleted_in_one_statement(exposed):
     assert asked.count("DELETE") == 1 and "SELECT" not in asked
 
 
-@isolate_apps("tests.shop")
-def test_many_to_many_add_of_unregistered_models_costs_no_select(exposed):
-    """If its through model has a receiver, Django first selects the rows that are there."""
-
-    class Shelf(models.Model):  # noqa: DJ008
-        near = models.ManyToManyField("self", symmetrical=False)
-
-        class Meta:
-            app_label = "shop"
-
-    exposed(Tag, wanted=[Tag])
-    with connection.schema_editor() as editor:
-        editor.create_model(Shelf)
-    try:
-        shelf, other = Shelf.objects.create(), Shelf.objects.create()
-        assert statements(lambda: shelf.near.add(other)) == ["BEGIN", "INSERT", "COMMIT"]
-    finally:
-        with connection.schema_editor() as editor:
-            editor.delete_model(Shelf)
+@pytest.mark.parametrize("is_registered", [False, True])
+def test_many_to_many_without_subscribers_costs_one_select_for_each_add(exposed, is_registered):
+    exposed(Tag, wanted=[Tag])  # of another model, so that changes are recorded
+    with isolated_shelf() as shelves:
+        if is_registered:
+            exposed(shelves)
+        shelf, first, second = (shelves.objects.create() for _ in range(3))
+        select = ["SELECT"] * is_registered
+        within = lambda *expected: ["BEGIN", *expected, "COMMIT"]  # noqa: E731
+        assert statements(lambda: shelf.near.add(first)) == within(*select, "INSERT")
+        assert statements(lambda: shelf.near.add(first, second)) == within(*select, "INSERT")
+        assert statements(lambda: shelf.near.remove(first)) == within("DELETE")
+        # The first SELECT is Django's for `set`.
+        given = ["SELECT", "DELETE", *select, "INSERT"]
+        assert statements(lambda: shelf.near.set([first])) == within(*given)
+        assert statements(shelf.near.clear) == within("DELETE")
+    assert found() == []
 
 
 @isolate_apps("tests.shop")

@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 import django_mcp as mcp
 from django_mcp.calls import output
 from django_mcp.calls.output import MASK, CallOutput
-from django_mcp.protocol.events import ClientCall
+from django_mcp.protocol.connection import ClientCall
 from django_mcp.protocol.revisions import LOG_LEVELS, REVISIONS
 from tests.shop.models import Tag
 

@@ -72,7 +72,7 @@ def test_rows_with_composite_keys(db, server, seen, alice):
 
     acme = Company.objects.get(name="Acme")
     line = LedgerLine.objects.create(company=acme, line=7, text="x", amount=1)
-    uri = server.catalog.find(LedgerLine).uri_of(line)
+    uri = server._catalog.find(LedgerLine)._uri_of(line)
     assert seen(AnonymousUser(), uri) == {uri}
 
 
@@ -124,7 +124,7 @@ def test_whichever_rows_there_are_are_one_query_and_no_client_can_ask_for_them(
 ):
     rows, before = visibility.AnyRow("shop.tag"), len(queries)
     assert seen(AnonymousUser(), rows) == set() and len(queries) - before == 0  # none is listed
-    server.catalog.models[Tag][0].listed = True
+    server._catalog.models[Tag][0].listed = True
     assert seen(AnonymousUser(), rows) == set() and len(queries) - before == 1
     Tag.objects.create(label="secret")
     assert seen(AnonymousUser(), rows) == set()
@@ -148,7 +148,7 @@ def behind(db, server, settings):
     """From when it is called. There is no such connection: to be asked is to fail."""
 
     def made():
-        assert server.catalog.messages == []
+        assert server._catalog.messages == []
         settings.DATABASE_ROUTERS = [Replica(), *settings.DATABASE_ROUTERS]
 
     return made

@@ -41,16 +41,16 @@ def everything(self: Any, request: Any) -> Any:
 def bound_from_everything(
     self: Any, request: Any, keys: Any, *, lookup: str = "", **options: bool
 ) -> Any:
-    lookup = lookup or self.lookup
+    lookup = lookup or self._lookup
     rows = self.model._default_manager.filter(**{f"{lookup}__in": list(keys)})
-    return {getattr(row, self.key_attribute(lookup)): row for row in rows}
+    return {getattr(row, self._key_attribute(lookup)): row for row in rows}
 
 
 def said_to_be_forbidden(binding: KeyBinding, named: Any, request: Any, *, write: bool) -> Any:
     """The very words that tell a hidden row from a missing one."""
     found = {}
     for lookup, key in named:
-        rows = binding.resource.fetch(request, [key], write=write, lookup=lookup)
+        rows = binding.resource._fetch(request, [key], write=write, lookup=lookup)
         if key not in rows:
             there = binding.resource.model._default_manager.filter(**{lookup: key}).exists()
             raise InvalidArguments(f"{key} is {'forbidden' if there else 'missing'}.")
@@ -100,7 +100,7 @@ _value = Column.value
 
 
 def completed_from_everything(self: Any, request: Any, text: str, context: Any = None) -> Any:
-    return [str(row.pk) for row in self.search.completions(everything(self, request), text)]
+    return [str(row.pk) for row in self._search.completions(everything(self, request), text)]
 
 
 def seen_by_everybody(request: Any, uris: Any) -> dict[str, str]:
@@ -108,7 +108,7 @@ def seen_by_everybody(request: Any, uris: Any) -> dict[str, str]:
 
 
 def held_from_everything(resource: Any, request: Any, name: Any, verb: str) -> Any:
-    row = resource.model._default_manager.filter(pk=resource.key(name)).first()
+    row = resource.model._default_manager.filter(pk=resource._key(name)).first()
     if row is None:
         raise missing(resource, name, f" that you may {verb}")
     return row
@@ -119,7 +119,7 @@ def named_from_everything(form: FormInput, request: Any, field: Any, named: list
 
 
 def shown_whoever_asks(request: Any) -> Usable:
-    catalog = request.server.catalog
+    catalog = request.server._catalog
     tools, resources = [*catalog.tools.values()], [*catalog.resources.values()]
     return Usable(tools, resources, [], [*catalog.prompts.values()])
 
@@ -131,14 +131,14 @@ ANY_SCHEMA = ("django_mcp.declarations.schemas", "violations", lambda *args, **o
 GATES: dict[str, list[Patch]] = {
     "the project's queryset": [(Ours, "get_queryset", everything)],
     "object permission": [(ModelResource, "_permitted", lambda self, request, rows: iter(rows))],
-    "binding through the resource": [(ModelResource, "fetch", bound_from_everything)],
+    "binding through the resource": [(ModelResource, "_fetch", bound_from_everything)],
     "the same words for hidden and missing": [(KeyBinding, "_found", said_to_be_forbidden)],
     "the whitelist of fields": [(FieldSet, "values", whole_row)],
     "the whitelist of filters": [(Search, "apply", any_lookup), ANY_SCHEMA],
     "the whitelist of orders": [(Search, "keyset", any_column), ANY_SCHEMA],
     "pages filled from further on": [(Keyset, "page", counted_before)],
     "no paths of files": [(Column, "value", path_of_a_file)],
-    "completion through the resource": [(ModelResource, "complete", completed_from_everything)],
+    "completion through the resource": [(ModelResource, "_complete", completed_from_everything)],
     "what subscribers may see": [
         ("django_mcp.calls.methods", "visible", seen_by_everybody),
         ("django_mcp.changes.subscriptions", "visible", seen_by_everybody),
@@ -157,7 +157,7 @@ GATES: dict[str, list[Patch]] = {
         ("django_mcp.declarations.elicitation_forms", "narrow", lambda form, request: None)
     ],
     "views as who calls": [(ViewRequest, "user", mallory)],
-    "the whitelist of redirects": [(ViewTools, "shown", frozenset(["audit", "paper"]))],
+    "the whitelist of redirects": [(ViewTools, "_shown", frozenset(["audit", "paper"]))],
     "the page as who visits": [("django_mcp.web.page", "usable", shown_whoever_asks)],
     "masked bugs": [("django_mcp.calls.errors", "_bug", lambda error, run: str(error))],
 }

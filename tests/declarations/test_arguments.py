@@ -196,7 +196,7 @@ def test_a_class_describes_the_arguments_of_its_method(server):
             """
             return "x"
 
-    properties = right(server).tools["do"].arguments.schema["properties"]
+    properties = right(server).tools["do"]._arguments.schema["properties"]
     assert properties["a"]["description"] == "One."
     assert properties["b"]["description"] == "Of the method."
 
@@ -210,14 +210,14 @@ def test_types_without_a_schema(annotation):
 
 
 def test_what_pydantic_says_is_cut_to_a_sentence():
-    with pytest.raises(ImproperlyConfigured, match="No schema can be made") as refused:
+    with pytest.raises(ImproperlyConfigured, match="have no JSON Schema") as refused:
         one(type("Odd", (), {}))
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("annotation", [Annotated[int, Field(5)], Annotated[int, Field(default=5)]])
 def test_a_default_is_the_functions(annotation):
-    with pytest.raises(ImproperlyConfigured, match="a: write its default as the function's"):
+    with pytest.raises(ImproperlyConfigured, match="a: its default is in a Field"):
         one(annotation)
 
 
@@ -303,7 +303,7 @@ def test_what_is_mirrored_into_a_header():
     assert arguments.headers == {("size",): "Size"}
     assert arguments.schema["properties"]["size"]["x-mcp-header"] == "Size"
     assert arguments.read({"size": 2**53 - 1}) == {"size": 2**53 - 1}
-    assert refusal(arguments, {"size": 2**53}).startswith("size: an integer from ")
+    assert refusal(arguments, {"size": 2**53}).startswith("size: must be an integer from ")
 
 
 # What Django expects of values.
@@ -424,7 +424,7 @@ def test_bytes_are_base64(read):
     prop = arguments.schema["properties"]["a"]
     assert prop == {"type": "string", "contentEncoding": "base64"}
     assert getattr(arguments, read)({"a": "+/8A"}) == {"a": b"\xfb\xff\0"}
-    assert "This is no base64" in refusal(arguments, {"a": "not base64"}, read)
+    assert "This is not base64" in refusal(arguments, {"a": "not base64"}, read)
     assert "at most 3 bytes" in refusal(arguments, {"a": "AAAAAAAA"}, read)
 
 
@@ -548,8 +548,8 @@ def both(request, first: int, second: Size = Size.SMALL): ...
 
 def test_an_unknown_argument_is_refused_with_those_there_are():
     said = refusal(of(both), {"first": 1, "third": 3})
-    assert said == "third: there is no such argument; there are: first, second."
-    assert refusal(of(lambda request: None), {"a": 1}).endswith("there are: none.")
+    assert said == "third: unknown argument. The arguments are: first, second."
+    assert refusal(of(lambda request: None), {"a": 1}).endswith("arguments are: none.")
 
 
 def test_a_missing_argument_is_said_to_be():
@@ -586,7 +586,7 @@ def test_what_is_said_is_bounded():
 
 def test_much_that_is_wrong_is_not_counted_out():
     said = refusal(one(list[int]), {"a": ["x"] * 100_000})
-    assert said == "Much is wrong in them; there are: a."
+    assert said == "There are too many errors. The arguments are: a."
 
 
 def test_objects_and_lists_are_not_echoed():
@@ -634,7 +634,7 @@ def test_text_that_does_not_fit(annotation, text):
 
 def test_unknown_and_missing_text():
     assert refusal(of(both), {"first": "1", "x": "1"}, "read_text").startswith(
-        "x: there is no such"
+        "x: unknown argument"
     )
     assert refusal(of(both), {}, "read_text") == "first: this argument is required."
 
@@ -690,17 +690,17 @@ def pay(request, how, iban=None) -> str:
 def test_a_handwritten_schema_is_published_verbatim_and_enforced(server):
     server.tool(input_schema=WRITTEN)(pay)
     tool = right(server).tools["pay"]
-    assert tool.definition()["inputSchema"] == WRITTEN
-    assert tool.arguments.read({"how": "card"}) == {"how": "card"}
-    assert refusal(tool.arguments, {"how": "bank"}) == "'iban' is a required property."
-    assert refusal(tool.arguments, {"how": "cash"}).startswith("how: 'cash' is not one of")
+    assert tool._definition()["inputSchema"] == WRITTEN
+    assert tool._arguments.read({"how": "card"}) == {"how": "card"}
+    assert refusal(tool._arguments, {"how": "bank"}) == "'iban' is a required property."
+    assert refusal(tool._arguments, {"how": "cash"}).startswith("how: 'cash' is not one of")
 
 
 def test_unknown_arguments_are_refused_though_the_schema_lets_them_through(server):
     server.tool(input_schema=WRITTEN)(pay)
-    arguments = right(server).tools["pay"].arguments
+    arguments = right(server).tools["pay"]._arguments
     said = refusal(arguments, {"how": "card", "who": 1})
-    assert said == "who: there is no such argument; there are: how, iban."
+    assert said == "who: unknown argument. The arguments are: how, iban."
     assert len(refusal(arguments, {"how": "card", "k" * 9999: 1})) < 300
 
 
@@ -709,7 +709,7 @@ def test_a_function_may_take_whatever_the_schema_lets_through(server):
     def anything(request, **given) -> str:
         return str(given)
 
-    arguments = right(server).tools["anything"].arguments
+    arguments = right(server).tools["anything"]._arguments
     assert arguments.read({"x-a": 1, "b": "c"}) == {"x-a": 1, "b": "c"}
     assert refusal(arguments, {"x-a": "1"}) == "x-a: '1' is not of type 'integer'."
 
@@ -717,10 +717,10 @@ def test_a_function_may_take_whatever_the_schema_lets_through(server):
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
-        ({"type": "object", "properties": {"how": {}}}, "how: the function needs it"),
+        ({"type": "object", "properties": {"how": {}}}, "how: the function requires it"),
         (
             {"type": "object", "properties": {"how": {}, "who": {}}, "required": ["how"]},
-            "who: the function does not take it",
+            "who: it is in the schema, but the function",
         ),
     ],
 )
@@ -772,7 +772,7 @@ def test_only_what_was_given_is_bound(server, alice, invoice):
     def ask(request, customer: Customer, company: Company | None = None, name: str = "") -> str:
         return "x"
 
-    arguments = right(server).tools["ask"].arguments
+    arguments = right(server).tools["ask"]._arguments
     assert arguments.binds
     request = asked(alice, server)
     values = arguments.read({"customer": invoice.customer_id, "name": "A"})
@@ -796,5 +796,5 @@ def test_a_bound_argument_is_described_by_its_docstring_and_by_its_key(server, a
         """
         return "paid"
 
-    shown = server.ready().tools["pay"].definition()["inputSchema"]["properties"]["invoice"]
+    shown = server.ready().tools["pay"]._definition()["inputSchema"]["properties"]["invoice"]
     assert shown["description"] == "The one to pay. Key or URI of the invoice."

@@ -229,7 +229,7 @@ def test_an_ordinary_helper_method_is_no_error(server, base, name):
         made = type("Helped", (base,), own | {"__doc__": "Do.", name: each})
         assert server_with(server, made, *([Invoice] if rows else [])) == []
         server._records.clear()
-        server.forget()
+        server._forget()
 
 
 @pytest.mark.parametrize(
@@ -342,8 +342,8 @@ def test_value_of_the_right_type_is_no_error(server, value):
 
 def test_every_option_has_a_type_that_is_checked_or_a_check_of_its_own():
     classes = [mcp.Tool, mcp.Resource, mcp.Prompt, mcp.ModelResource, FormTool, ViewTools]
-    unchecked = {name for cls in classes for name in cls.options() - {*checked_types(cls)}}
-    own = {"permission", "audience", "form_class", "resource"}
+    unchecked = {name for cls in classes for name in cls._options() - {*checked_types(cls)}}
+    own = {"permission", "audience", "form_class"}
     assert unchecked == own | CHECKED_ELSEWHERE
 
 
@@ -387,6 +387,48 @@ def test_a_class_may_have_private_names_methods_properties_and_classes_of_its_ow
             return []
 
     assert "E009" not in ids(server)
+
+
+PRIVATE = [
+    "_decide", "_definition", "_error", "_kind", "_made_for", "_origin", "_resolve",
+    "_arguments",  # set on instances, and only annotated in the class
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("in_mixin", [False, True])
+@pytest.mark.parametrize("value", [5, lambda self: "x", property(lambda self: "x")])
+@pytest.mark.parametrize("name", PRIVATE)
+def test_replacing_a_private_attribute_is_an_error(server, name, value, in_mixin):
+    mixins = [type("Mixin", (), {name: value})] if in_mixin else []
+    message = only(tool(server, *mixins, **({} if in_mixin else {name: value})))
+    owner = "Mixin" if in_mixin else message.obj.__qualname__
+    assert message.id == "django_mcp.E065" and f"{owner}.{name} replaces" in message.msg
+    assert "another name" in message.hint and str(message)
+
+
+def test_a_mixin_after_the_base_class_must_not_share_a_private_attribute(server):
+    """Otherwise the methods of the mixin would find ours."""
+
+    class Paged:
+        _page = 3
+
+    @server.register(Invoice)
+    class Rows(mcp.ModelResource, Paged):
+        permission = "shop.view_invoice"
+        fields = ["number"]
+
+    assert "Paged._page" in only(server).msg
+
+
+@pytest.mark.parametrize("declare", [rows, tool])
+@pytest.mark.parametrize("name", ["page", "gate", "required", "transaction", "function", "kind"])
+def test_a_method_may_have_any_name_that_is_not_documented(server, declare, name):
+    def own(self):
+        return "x"
+
+    own.__name__ = name
+    assert "E009" not in ids(declare(server, **{name: own}))
+    assert server._catalog.tools or server._catalog.models
 
 
 def test_an_attribute_of_a_base_class_of_the_project_is_an_error_in_each_subclass(server):

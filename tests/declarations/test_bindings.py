@@ -57,8 +57,8 @@ def tool(server, annotation, default=...):
 def bind(tool, user, value, write=False):
     """What the function gets for ``value``."""
     request = asked(user, tool.server)
-    values = tool.arguments.read({"a": value})
-    return tool.arguments.bind(values, request, write=write)["a"]
+    values = tool._arguments.read({"a": value})
+    return tool._arguments.bind(values, request, write=write)["a"]
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_a_key_becomes_an_object(shop, alice, invoice):
 
 def test_the_schema_is_that_of_a_key_or_uri(shop):
     ask = shop(Customer)
-    assert ask.arguments.schema["properties"]["a"] == {
+    assert ask._arguments.schema["properties"]["a"] == {
         "type": ["integer", "string"],
         "description": "Key or URI of the customer.",
     }
@@ -96,7 +96,7 @@ def test_key_and_uri_fit_the_published_schema(server, alice, model):
     """Whatever the primary key is: a number, a text, a UUID, two columns."""
     for one in (Customer, Invoice, Note, LedgerLine):
         server.register(one, Numbered if one is Invoice else Free)
-    arguments = tool(server, model).arguments
+    arguments = tool(server, model)._arguments
     key = {Note: str(uuid.uuid4()), LedgerLine: [1, 2], Invoice: "A-1"}.get(model, 1)
     for given in (key, "invoice://A-1", "model://shop/note/x"):
         assert violations(arguments.schema, {"a": given}) == []
@@ -112,7 +112,7 @@ def test_a_uri_will_do(shop, alice, invoice):
 def test_the_key_is_the_one_of_the_uri(shop, alice, invoice):
     ask = shop(Invoice)
     assert bind(ask, alice, "A-1") == invoice == bind(ask, alice, "invoice://A-1")
-    assert ask.arguments.schema["properties"]["a"]["type"] == "string"
+    assert ask._arguments.schema["properties"]["a"]["type"] == "string"
     assert refused(ask, alice, str(invoice.pk)) == f"There is no invoice '{invoice.pk}'."
 
 
@@ -151,7 +151,7 @@ def test_what_is_no_key(shop, alice, invoice, value):
 @pytest.mark.parametrize("value", [1.0, True, None, {"pk": 1}, [1]])
 def test_what_is_no_key_at_all(shop, alice, value):
     with pytest.raises(InvalidArguments, match="Invalid arguments"):
-        shop(Customer).arguments.read({"a": value})
+        shop(Customer)._arguments.read({"a": value})
 
 
 def test_a_uri_of_another_server(shop, alice, invoice):
@@ -243,9 +243,9 @@ def test_many_come_in_one_query_and_in_the_order_given(
     ask = shop(annotation)
     keys = [customers[2].pk, f"model://shop/customer/{customers[0].pk}", customers[2].pk]
     request = asked(alice, ask.server)
-    values = ask.arguments.read({"a": keys})
+    values = ask._arguments.read({"a": keys})
     with django_assert_num_queries(1):
-        found = ask.arguments.bind(values, request, write=True)["a"]
+        found = ask._arguments.bind(values, request, write=True)["a"]
     assert found == [customers[2], customers[0], customers[2]]
 
 
@@ -261,7 +261,7 @@ def test_all_or_an_error(shop, alice, bob, customers, invoice):
 def test_not_too_many(shop, alice, customers):
     ask, key = shop(list[Customer]), customers[0].pk
     assert len(bind(ask, alice, [key] * MAX_KEYS)) == MAX_KEYS
-    assert refused(ask, alice, [key] * (MAX_KEYS + 1)) == "At most 100 keys at once."
+    assert refused(ask, alice, [key] * (MAX_KEYS + 1)) == "At most 100 keys are allowed, not 101."
 
 
 # Keys of other kinds.
@@ -279,7 +279,7 @@ def free(server):
 def test_a_uuid(free, alice):
     note = Note.objects.create(text="x")
     ask = free(Note)
-    assert "format" not in ask.arguments.schema["properties"]["a"]  # a URI is no UUID
+    assert "format" not in ask._arguments.schema["properties"]["a"]  # a URI is no UUID
     assert bind(ask, alice, str(note.pk)) == note
     assert bind(ask, alice, f"model://shop/note/{note.pk}") == note
     for wrong in (note.pk.hex, str(note.pk).upper(), f"{{{note.pk}}}", str(uuid.UUID(int=0)), 5):
@@ -298,7 +298,7 @@ def test_a_composite_key(free, alice):
     company = Company.objects.get(name="Acme")
     line = LedgerLine.objects.create(company=company, line=7, text="x", amount=1)
     ask = free(LedgerLine, fields=["line"])
-    schema, uri = ask.arguments.schema["properties"]["a"]["anyOf"]
+    schema, uri = ask._arguments.schema["properties"]["a"]["anyOf"]
     assert uri == {"type": "string"} and schema["type"] == "array"
     assert schema["minItems"] == schema["maxItems"] == 2
     assert bind(ask, alice, [company.pk, 7]) == line
@@ -388,11 +388,11 @@ def test_prompts_and_resources_bind(server, alice, bob, invoice):
     catalog = right(server)
     given = {"customer": str(invoice.customer_id)}
     for thing in (catalog.prompts["ask"], catalog.templates["notes://{customer}"]):
-        values = thing.arguments.read_text(given)
+        values = thing._arguments.read_text(given)
         request = asked(alice, server)
-        assert thing.arguments.bind(values, request, write=False)["customer"] == invoice.customer
+        assert thing._arguments.bind(values, request, write=False)["customer"] == invoice.customer
         with pytest.raises(InvalidArguments, match="There is no customer"):
-            thing.arguments.bind(values, asked(bob, server), write=False)
+            thing._arguments.bind(values, asked(bob, server), write=False)
 
 
 # Annotations.
@@ -413,8 +413,8 @@ def test_what_else_an_annotation_says_is_kept(shop):
     from pydantic import Field
 
     ask = shop(Annotated[Customer, Own, Field(description="Whom."), mcp.Complete(["1"])])
-    assert ask.arguments.schema["properties"]["a"]["description"] == "Whom."
-    assert ask.arguments.parameters["a"].complete.function == ["1"]
+    assert ask._arguments.schema["properties"]["a"]["description"] == "Whom."
+    assert ask._arguments.parameters["a"].complete.function == ["1"]
 
 
 def test_what_stands_in_a_type():

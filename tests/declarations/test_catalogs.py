@@ -83,7 +83,7 @@ def test_one_mistake_does_not_hide_another(server):
     server.tool(two)
     server.resource("no uri")(one)
     assert ids(server) == ["E056", "E010", "E040"]
-    assert list(server.catalog.tools) == ["two"] and server.catalog.resources == {}
+    assert list(server._catalog.tools) == ["two"] and server._catalog.resources == {}
 
 
 @pytest.mark.parametrize("wrong", [{"meta": [1]}, {"icons": 5}, {"needs": 5}, {"name": 5}])
@@ -91,7 +91,7 @@ def test_whatever_an_attribute_is_the_others_are_checked_too(server, wrong):
     server.tool(**wrong)(one)
     server.tool(name="a b")(two)
     assert ids(server) == ["E060", "E010"]
-    assert server.check()[0].hint and server.catalog.tools == {}
+    assert server.check()[0].hint and server._catalog.tools == {}
 
 
 def test_declaration_that_fails_a_check_by_an_exception_does_not_hide_the_others(server, caplog):
@@ -99,7 +99,7 @@ def test_declaration_that_fails_a_check_by_an_exception_does_not_hide_the_others
     server.tool(name="a b")(two)
     assert ids(server) == ["E007", "E010"]
     assert "Traceback" in caplog.text and "ZeroDivisionError" in caplog.text
-    assert server.check()[0].hint and server.catalog.tools == {}
+    assert server.check()[0].hint and server._catalog.tools == {}
 
 
 # Models.
@@ -114,7 +114,7 @@ def test_declarations_come_in_any_order(server):
 
     server.register(Customer, Names)
     catalog = right(server)
-    assert catalog.tools["rename"].definition()["outputSchema"]["required"] == ["_uri", "name"]
+    assert catalog.tools["rename"]._definition()["outputSchema"]["required"] == ["_uri", "name"]
 
 
 def test_a_model_that_is_not_registered(server):
@@ -170,7 +170,7 @@ def test_a_resource_may_be_named(server):
         return customer
 
     tool = right(server).tools["rename"]
-    assert type(tool.arguments.parameters["customer"].binding.resource) is Others
+    assert type(tool._arguments.parameters["customer"].binding.resource) is Others
 
 
 def test_a_resource_that_is_named_and_not_registered(server):
@@ -191,7 +191,7 @@ def test_a_misdeclared_resource_is_said_to_be(server):
         return customer.name
 
     assert ids(server) == ["E056", "E020"]
-    assert "misdeclared" in server.check()[1].msg
+    assert "has an error of its own" in server.check()[1].msg
 
 
 def test_a_tools_own_attribute_is_no_model(server):
@@ -258,4 +258,4 @@ def test_what_is_for_everybody(server, kind, permissions, has, all_of_it):
         function = named if kind == "template" else one
         declare(name=f"thing{number}", permission=permission)(function)
     right(server)
-    assert (server.catalog.has_public, server.catalog.is_public) == (has, all_of_it)
+    assert (server._catalog.has_public, server._catalog.is_public) == (has, all_of_it)

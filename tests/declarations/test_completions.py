@@ -24,7 +24,7 @@ class Level(enum.IntEnum):
 
 
 def completed(server, name, text="", context=None, request=None):
-    completer = server.catalog.prompts["ask"].completers[name]
+    completer = server._catalog.prompts["ask"]._completers[name]
     return list(completer(request or asked(server=server), text, context or {}))
 
 
@@ -59,7 +59,7 @@ def test_they_complete_themselves_without_being_asked_to(server):
 
     right(server)
     assert completed(server, "size") == ["s", "l"] and completed(server, "sure", "T") == ["true"]
-    assert "name" not in server.catalog.prompts["ask"].completers
+    assert "name" not in server._catalog.prompts["ask"]._completers
 
 
 def test_what_begins_so_comes_before_what_contains_it():
@@ -136,10 +136,10 @@ async def later(request, text):
         (7, "neither a function nor a list"),
         (iter(["a"]), "neither a function nor a list"),
         (Customer.objects.all(), "neither a function nor a list"),
-        (lambda: [], "does not take"),
-        (lambda request: [], "does not take"),
-        (lambda request, text, context, more: [], "does not take"),
-        (lambda *, request, text: [], "does not take"),
+        (lambda: [], "does not accept"),
+        (lambda request: [], "does not accept"),
+        (lambda request, text, context, more: [], "does not accept"),
+        (lambda *, request, text: [], "does not accept"),
     ],
 )
 def test_what_completes_nothing(server, function, words):

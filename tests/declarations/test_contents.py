@@ -119,7 +119,7 @@ def test_annotations_there_are_not(given):
     ],
 )
 def test_what_no_revision_allows_is_not_made(made):
-    with pytest.raises(ValueError, match="is no|reserved|message"):
+    with pytest.raises(ValueError, match="is not|reserved|role"):
         made()
 
 

@@ -25,14 +25,14 @@ def test_what_was_sealed_is_opened(value, purpose):
 def test_for_no_other_purpose():
     sealed = seal(["invoice", 5], "list:a")
     for purpose in ("list:b", "list:a ", "", "list"):
-        with pytest.raises(ValueError, match="was not issued here"):
+        with pytest.raises(ValueError, match="was not issued by this server"):
             opened(sealed, purpose)
 
 
 @given(st.text() | st.none() | st.integers() | st.lists(st.text()))
 @settings(max_examples=100, deadline=None)
 def test_what_was_never_sealed(forged):
-    with pytest.raises(ValueError, match="was not issued here"):
+    with pytest.raises(ValueError, match="was not issued by this server"):
         opened(forged, "list:a")
 
 
@@ -40,21 +40,21 @@ def test_not_one_character_may_differ():
     sealed = seal({"position": 10}, "a")
     for index, character in enumerate(sealed):
         other = "A" if character != "A" else "B"
-        with pytest.raises(ValueError, match="was not issued here"):
+        with pytest.raises(ValueError, match="was not issued by this server"):
             opened(sealed[:index] + other + sealed[index + 1 :], "a")
-    with pytest.raises(ValueError, match="was not issued here"):
+    with pytest.raises(ValueError, match="was not issued by this server"):
         opened(sealed[:-1], "a")
 
 
 def test_another_signature_of_this_project_opens_nothing():
-    with pytest.raises(ValueError, match="was not issued here"):
+    with pytest.raises(ValueError, match="was not issued by this server"):
         opened(signing.dumps([1], salt="another"), "a")
 
 
 def test_what_is_signed_and_not_veiled_by_any_key_here():
     for text in (b"", b"x" * 16, b"x" * 64):
         forged = _signer("a").sign(urlsafe_b64encode(text).decode())
-        with pytest.raises(ValueError, match="was not issued here"):
+        with pytest.raises(ValueError, match="was not issued by this server"):
             opened(forged, "a")
 
 
@@ -79,7 +79,7 @@ def test_keys_rotate(settings):
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "new", [settings.SECRET_KEY]
     assert opened(sealed, "a") == [1]
     settings.SECRET_KEY_FALLBACKS = []
-    with pytest.raises(ValueError, match="was not issued here"):
+    with pytest.raises(ValueError, match="was not issued by this server"):
         opened(sealed, "a")
 
 
@@ -87,7 +87,7 @@ def test_not_too_long():
     import secrets
 
     sealed = seal(secrets.token_hex(MAX_SEALED_LENGTH), "a")
-    with pytest.raises(ValueError, match="was not issued here"):
+    with pytest.raises(ValueError, match="was not issued by this server"):
         opened(sealed, "a")
     assert opened(sealed, "a", limit=len(sealed))
 

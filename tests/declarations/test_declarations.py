@@ -48,7 +48,7 @@ def test_a_function_is_named_by_its_name(server):
     server.tool(name="other", title="Another")(nothing)
     catalog = right(server)
     assert list(catalog.tools) == ["nothing", "other"]
-    assert catalog.tools["other"].definition()["title"] == "Another"
+    assert catalog.tools["other"]._definition()["title"] == "Another"
 
 
 @pytest.mark.parametrize("name", ["a b", "ä", "a/b", "x" * 129, "a,b", "a\n"])
@@ -67,7 +67,7 @@ def test_names_that_are(server, name):
 def test_a_lambda_needs_a_name(server):
     server.tool(lambda request: "x")
     assert only(server).id == "django_mcp.E010"
-    server.forget()
+    server._forget()
     server._records.clear()
     server.tool(name="one")(lambda request: "x")
     assert "one" in right(server).tools
@@ -79,14 +79,17 @@ def test_a_partial_function_takes_a_name(server):
 
     server.tool(name="add_one", description="Add one.")(functools.partial(add, b=1))
     server.tool(name="add_two")(functools.partial(add, b=2))
-    assert "description" not in right(server).tools["add_two"].definition()
+    assert "description" not in right(server).tools["add_two"]._definition()
     tool = right(server).tools["add_one"]
-    assert tool.function(asked(), a=1) == 2
-    assert tool.origin() == "functools.partial"
+    assert tool._implementation(asked(), a=1) == 2
+    assert tool._origin() == "functools.partial"
 
 
 def test_what_is_shown_of_any_thing():
-    assert Declaration.of(nothing).definition() == {"name": "nothing", "description": "Do nothing."}
+    assert Declaration._from_function(nothing)._definition() == {
+        "name": "nothing",
+        "description": "Do nothing.",
+    }
 
 
 # What a decorator takes.
@@ -200,16 +203,16 @@ def test_a_function_without_a_docstring_borrows_none(server):
         return "x"
 
     catalog = right(server)
-    assert "description" not in catalog.tools["bare"].definition()
-    assert "description" not in catalog.resources["x://y"].definition()
+    assert "description" not in catalog.tools["bare"]._definition()
+    assert "description" not in catalog.resources["x://y"]._definition()
 
 
 def test_a_class_is_described_by_its_docstring_or_its_description(server):
     declare(server)
     declare(server, name="b", description="Said.")
     tools = right(server).tools
-    assert tools["do_it"].definition()["description"] == "Do it."
-    assert tools["b"].definition()["description"] == "Said."
+    assert tools["do_it"]._definition()["description"] == "Do it."
+    assert tools["b"]._definition()["description"] == "Said."
 
 
 def test_words_may_be_lazy(server):
@@ -219,7 +222,7 @@ def test_words_may_be_lazy(server):
     server.tool(name="a", title=gettext_lazy("Yes"), description=gettext_lazy("No"))(nothing)
     tool = right(server).tools["a"]
     with translation.override("de"):
-        assert tool.about() == {"name": "a", "title": "Ja", "description": "Nein"}
+        assert tool._common_definition() == {"name": "a", "title": "Ja", "description": "Nein"}
 
 
 # Who may use it.
@@ -228,13 +231,13 @@ def test_words_may_be_lazy(server):
 def test_who_states_nothing_needs_a_user(server, alice):
     server.tool(nothing)
     tool = right(server).tools["nothing"]
-    assert tool.admits(asked(alice)) and not tool.admits(asked())
+    assert tool._is_allowed(asked(alice)) and not tool._is_allowed(asked())
 
 
 def test_a_methods_answer_counts(server, alice, bob):
     declare(server, has_permission=lambda self, request: request.user.username == "alice")
     tool = right(server).tools["do_it"]
-    assert tool.admits(asked(alice)) and not tool.admits(asked(bob))
+    assert tool._is_allowed(asked(alice)) and not tool._is_allowed(asked(bob))
 
 
 def test_public_is_always_written_out(server, alice):
@@ -242,8 +245,8 @@ def test_public_is_always_written_out(server, alice):
     declare(server, name="a", has_permission=lambda self, request: True)
     declare(server, name="b", has_permission=lambda self, request: True, permission=mcp.PUBLIC)
     tools = right(server).tools
-    assert tools["a"].admits(asked(alice)) and not tools["a"].admits(asked())
-    assert tools["b"].admits(asked())
+    assert tools["a"]._is_allowed(asked(alice)) and not tools["a"]._is_allowed(asked())
+    assert tools["b"]._is_allowed(asked())
 
 
 def test_public_and_free(server):
@@ -251,9 +254,9 @@ def test_public_and_free(server):
     declare(server, name="b", permission=mcp.PUBLIC, has_permission=lambda self, request: True)
     declare(server, name="c", permission="shop.view_tag")
     tools = right(server).tools
-    assert tools["a"].is_public and tools["a"].is_free
-    assert not tools["b"].is_public and not tools["b"].is_free
-    assert not tools["c"].is_public and not tools["c"].is_free
+    assert tools["a"]._is_public and tools["a"]._is_free
+    assert not tools["b"]._is_public and not tools["b"]._is_free
+    assert not tools["c"]._is_public and not tools["c"]._is_free
 
 
 @pytest.mark.parametrize("permission", [None, 7, "refund", type("IsAdmin", (), {})])
@@ -279,7 +282,7 @@ def test_what_is_needed_at_once_is_not_async(server):
 def test_icons_and_metadata_are_shown(server):
     icon = mcp.Icon("https://shop.example/i.png", "image/png", ["48x48"], "dark")
     server.tool(icons=[icon], meta={"com.example/a": 1, "plain": [1]})(nothing)
-    shown = right(server).tools["nothing"].definition()
+    shown = right(server).tools["nothing"]._definition()
     assert shown["icons"] == [
         {"src": icon.src, "mimeType": "image/png", "sizes": ["48x48"], "theme": "dark"}
     ]
@@ -309,7 +312,7 @@ def test_metadata_that_is_none(server, meta):
 def test_needs_are_capabilities(server):
     needs = ["sampling.tools", "sampling", "roots", "elicitation.url", "extensions.io.example/ui"]
     server.tool(needs=needs)(nothing)
-    assert right(server).tools["nothing"].required == {
+    assert right(server).tools["nothing"]._required_capabilities == {
         "sampling": {"tools": {}},
         "roots": {},
         "elicitation": {"url": {}},
@@ -346,7 +349,7 @@ def test_what_is_async(server):
         server.tool(name=name)(function)
     declare(server, name="f", handle=lambda self, request: "x")
     tools = right(server).tools
-    assert [name for name in tools if tools[name].is_async] == ["a", "b", "c", "d"]
+    assert [name for name in tools if tools[name]._is_async] == ["a", "b", "c", "d"]
 
 
 def test_an_async_generator_returns_nothing_that_can_be_sent(server):

@@ -58,7 +58,7 @@ def test_another_server(default):
     mcp.resource("x://y", server=other)(nothing)
     mcp.register(Customer, Rows, server=other)
     mcp.register(server=other)(Do)
-    assert default.is_empty
+    assert default._is_empty
     catalog = right(other)
     assert list(catalog.tools) == ["nothing", "do"] and list(catalog.models) == [Customer]
     assert list(catalog.prompts) == ["nothing"] and list(catalog.resources) == ["x://y"]
@@ -68,7 +68,7 @@ def test_a_server_that_is_empty_is_a_server_all_the_same(default):
     """What has a length of nothing would count as nothing."""
     other = Server("an empty one for decorators")
     mcp.tool(server=other)(nothing)
-    assert not other.is_empty
+    assert not other._is_empty
 
 
 @pytest.mark.parametrize("decorate", [mcp.tool, mcp.prompt])

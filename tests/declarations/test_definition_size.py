@@ -53,7 +53,7 @@ def declare(server, model, name, operations):
 
 def size(server):
     """The bytes of ``tools/list``."""
-    tools = [tool.definition() for tool in right(server).tools.values()]
+    tools = [tool._definition() for tool in right(server).tools.values()]
     return len(json.dumps(tools, separators=(",", ":")).encode())
 
 

@@ -86,7 +86,7 @@ def expose(server: Any) -> Any:
     _models(server)
     server.register(type("Views", (ViewTools,), {"get": ["report"], "permission": "shop.add_note"}))
     assert [str(one) for one in server.check() if one.is_serious()] == []
-    return server.catalog
+    return server._catalog
 
 
 def _functions(server: Any) -> None:
@@ -284,7 +284,7 @@ def test_the_table_has_everything(server):
 
 
 def test_what_a_narrowed_token_needs(server):
-    found = {key: thing.scopes for key, thing in things(expose(server)).items()}
+    found = {key: thing._scopes for key, thing in things(expose(server)).items()}
     assert found == {key: row.needs for key, row in ROWS.items()}
 
 
@@ -295,7 +295,7 @@ def test_the_effective_permission(server, lacks, token):
     with offering(token):
         request = Request(principal, server)
         found = {key: decide(thing, request) for key, thing in things(catalog).items()}
-        admitted = {key for key, thing in things(catalog).items() if thing.admits(request)}
+        admitted = {key for key, thing in things(catalog).items() if thing._is_allowed(request)}
     assert found == {key: expected(row, lacks, token) for key, row in ROWS.items()}
     assert admitted == {key for key, one in found.items() if one.allowed}
 
@@ -324,11 +324,11 @@ def test_what_an_administrator_switched_off_is_there_for_nobody(server, token):
     every = things(catalog)
     with offering(token):
         for key, off in every.items():
-            switch = Switch.objects.create(server=server.name, thing=off.mark)
+            switch = Switch.objects.create(server=server.name, thing=off._mark)
             kill_switches.look()
             request = Request(principal, server)
             found = {one for one, thing in every.items() if decide(thing, request).is_listed}
-            gone = {one for one, thing in every.items() if thing.mark == off.mark}
+            gone = {one for one, thing in every.items() if thing._mark == off._mark}
             resting = {one for one in every if off in _seen_through(every[one])}
             assert found & (gone | resting) == set() and key in gone
             for one in every.keys() - gone - resting:
@@ -338,7 +338,7 @@ def test_what_an_administrator_switched_off_is_there_for_nobody(server, token):
 
 def _seen_through(thing: Any) -> set[Any]:
     """The resource whose rows it is about, where it is about any."""
-    return set() if thing.name in BINDING | {"bound_page"} else set(thing.rests_on)
+    return set() if thing.name in BINDING | {"bound_page"} else set(thing._depends_on)
 
 
 # What comes of it, for a client.

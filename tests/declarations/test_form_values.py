@@ -203,7 +203,7 @@ def test_the_words_of_a_refusal():
 
 
 def test_a_list_is_not_without_end():
-    assert "at most 1000" in refusal(forms.MultipleChoiceField(choices=NUMBER), [1] * 1001)
+    assert "At most 1000" in refusal(forms.MultipleChoiceField(choices=NUMBER), [1] * 1001)
 
 
 # Files.

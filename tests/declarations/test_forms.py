@@ -532,7 +532,7 @@ def test_no_rows_to_choose_from(server, connect, bob, invoice, required):
     answers = {"elicitation/create": lambda params: chosen(params, note="x")}
     client = connect(bob, server=server, answers=answers)
     if required:
-        assert client.failure("pick") == "customer: there is nothing to choose from."
+        assert client.failure("pick") == "customer: there are no choices."
     else:
         assert client.text("pick") == "None"
         assert list(client.asked[0]["params"]["requestedSchema"]["properties"]) == ["note"]

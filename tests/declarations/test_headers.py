@@ -33,7 +33,7 @@ def test_an_argument_is_marked(server):
     ) -> str:
         return region
 
-    properties = right(server).tools["ask"].arguments.schema["properties"]
+    properties = right(server).tools["ask"]._arguments.schema["properties"]
     assert properties["region"] == REGION
     assert properties["size"] == {
         "type": "integer", "minimum": 1, "maximum": SAFE_INTEGER, "default": 1,
@@ -45,7 +45,7 @@ def test_an_argument_is_marked(server):
 def test_headers_by_their_paths(server):
     written = schema(region=REGION, place=nested(city={"type": "string", "x-mcp-header": "City"}))
     server.tool(input_schema=written)(function)
-    arguments = right(server).tools["function"].arguments
+    arguments = right(server).tools["function"]._arguments
     assert arguments.headers == {("region",): "Region", ("place", "city"): "City"}
 
 
@@ -69,7 +69,7 @@ def test_key_of_a_row_is_mirrored_as_text(server, alice):
     def visit(request, customer: Annotated[Customer, mcp.Header("Customer")]) -> str:
         return "done"
 
-    arguments = right(server).tools["visit"].arguments
+    arguments = right(server).tools["visit"]._arguments
     prop = arguments.schema["properties"]["customer"]
     assert prop["type"] == "string" and prop["x-mcp-header"] == "Customer"
     assert arguments.read({"customer": "5"}) == {"customer": "5"}
@@ -80,16 +80,16 @@ def test_integers_are_those_every_client_can_read(server):
     def ask(request, size: Annotated[int, mcp.Header("Size")]) -> str:
         return str(size)
 
-    arguments = right(server).tools["ask"].arguments
+    arguments = right(server).tools["ask"]._arguments
     assert arguments.read({"size": SAFE_INTEGER}) == {"size": SAFE_INTEGER}
-    with pytest.raises(InvalidArguments, match=f"size: an integer from -{SAFE_INTEGER}"):
+    with pytest.raises(InvalidArguments, match=f"size: must be an integer from -{SAFE_INTEGER}"):
         arguments.read({"size": SAFE_INTEGER + 1})
 
 
 def test_integers_of_a_handwritten_schema_too(server):
     size = {"type": "integer", "x-mcp-header": "Size"}
     server.tool(input_schema=schema(of=nested(size=size)))(function)
-    arguments = right(server).tools["function"].arguments
+    arguments = right(server).tools["function"]._arguments
     with pytest.raises(InvalidArguments, match=r"of\.size"):
         arguments.read({"of": {"size": -(SAFE_INTEGER + 1)}})
     assert arguments.read({"of": {}}) == {"of": {}}
@@ -104,7 +104,7 @@ def test_what_is_at_a_path():
 @pytest.mark.parametrize("name", ["", "a b", "ä", "a:b", "a\r\nSet-Cookie: x", "a\n", 7, None])
 def test_names_that_are_no_headers(name):
     (words,) = header_problems(schema(a={"type": "string", "x-mcp-header": name}))
-    assert "no HTTP header name" in words
+    assert "not a valid HTTP header name" in words
 
 
 @pytest.mark.parametrize(
@@ -112,13 +112,13 @@ def test_names_that_are_no_headers(name):
 )
 def test_types_that_are_not_mirrored(type):
     (words,) = header_problems(schema(a={"type": type, "x-mcp-header": "A"}))
-    assert "only a string, an integer or a boolean" in words
+    assert "must be a string, integer or boolean" in words
 
 
 @pytest.mark.parametrize("name", ["password", "api_key", "apiKey", "access_token", "email"])
 def test_secrets_are_not_mirrored(name):
     (words,) = header_problems(schema(**{name: {"type": "string", "x-mcp-header": "A"}}))
-    assert "intermediaries" in words
+    assert "looks like a secret" in words
 
 
 def test_a_header_has_one_argument():
@@ -140,7 +140,7 @@ def test_a_header_has_one_argument():
 def test_only_properties_lead_to_a_header(part):
     written = schema(a=part) | {"$defs": {"region": REGION}}
     (words,) = header_problems(written)
-    assert "properties alone" in words
+    assert "mirror only a property" in words
 
 
 def test_words_about_headers_are_no_headers():
@@ -172,7 +172,7 @@ def test_every_rule_is_a_check(server):
     def fifth(request, region: Annotated[Literal["eu", "us"], mcp.Header("Region")]) -> str:
         return region
 
-    assert ids(server) == ["E023"] * 4 and list(server.catalog.tools) == ["fifth"]
+    assert ids(server) == ["E023"] * 4 and list(server._catalog.tools) == ["fifth"]
 
 
 def test_a_check_says_what_to_do(server):

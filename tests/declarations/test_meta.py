@@ -41,7 +41,7 @@ def test_what_is_the_protocols_in_any_revision(key):
     ],
 )
 def test_what_is_no_key(key):
-    assert meta_problem(key) == f"{key!r} is no key of _meta."
+    assert meta_problem(key) == f"{key!r} is not a valid key of _meta."
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_what_is_json(value):
 
 @pytest.mark.parametrize("value", [object(), float("nan"), float("inf"), {"a": {1}}, b"x"])
 def test_what_is_no_json(value):
-    assert json_problem(value).startswith("This is no JSON")
+    assert json_problem(value).startswith("This cannot be written as JSON")
 
 
 def test_what_has_no_end_is_no_json():

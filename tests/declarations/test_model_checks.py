@@ -242,7 +242,7 @@ def test_a_constraint_makes_a_field_unique(server, forgotten):
     )  # fmt: skip
     declare(server, coded, fields=["code", "other"], uri="coded://{code}")
     right(server)
-    server.forget()
+    server._forget()
     server._records.clear()
     declare(server, coded, fields=["code", "other"], uri="coded://{other}")
     assert ids(server) == ["E053"]

@@ -52,14 +52,14 @@ def declare(server):
 
 
 def read(resource, user, key, server):
-    return resource.read(asked(user, server), **{resource.lookup: key})
+    return resource.read(asked(user, server), **{resource._lookup: key})
 
 
 # What lists show of it.
 
 
 def test_its_template(declare):
-    assert declare().definition() == {
+    assert declare()._definition() == {
         "uriTemplate": "model://shop/invoice/{pk}",
         "name": "invoice",
         "title": "Invoice",
@@ -75,7 +75,7 @@ def test_its_words_are_its_own(server):
         fields = ["number"]
 
     server.register(Invoice, Named)
-    shown = right(server).find(Invoice).definition()
+    shown = right(server).find(Invoice)._definition()
     assert shown == {
         "uriTemplate": "bill://{number}", "name": "bill", "title": "Bill",
         "description": "What is owed.", "mimeType": "application/json",
@@ -83,7 +83,7 @@ def test_its_words_are_its_own(server):
 
 
 def test_it_says_where_it_was_written(declare):
-    assert declare().origin().endswith("Rows of shop.Invoice")
+    assert declare()._origin().endswith("Rows of shop.Invoice")
 
 
 # One row.
@@ -104,8 +104,8 @@ def test_a_row_fits_its_schema(server, alice, invoice):
     server.register(Invoice, Own)
     resource = right(server).find(Invoice)
     row = read(resource, alice, str(invoice.pk), server)
-    assert violations(resource.row_schema(), row) == []
-    assert set(row) == set(resource.row_schema()["properties"])
+    assert violations(resource._row_schema(), row) == []
+    assert set(row) == set(resource._row_schema()["properties"])
     json.dumps(row)
 
 
@@ -179,20 +179,20 @@ def test_keys_of_other_kinds(server, alice):
     catalog = right(server)
     for row in (note, badge, line):
         resource = catalog.find(type(row))
-        uri = resource.uri_of(row)
-        variables = resource.match(uri)
+        uri = resource._uri_of(row)
+        variables = resource._match(uri)
         assert resource.read(asked(alice, server), **variables)["_uri"] == uri
-        assert resource.fetch(asked(alice, server), [resource.key(uri)]) == {row.pk: row}
-    assert catalog.find(Badge).uri_of(badge) == "model://shop/badge/a%2Fb"
+        assert resource._fetch(asked(alice, server), [resource._key(uri)]) == {row.pk: row}
+    assert catalog.find(Badge)._uri_of(badge) == "model://shop/badge/a%2Fb"
 
 
 def test_what_names_a_row(declare, invoice):
     resource = declare()
-    assert resource.key(5) == resource.key("5") == resource.key("model://shop/invoice/5") == 5
+    assert resource._key(5) == resource._key("5") == resource._key("model://shop/invoice/5") == 5
     for wrong in ("model://shop/customer/5", "x", None, 1.5, True, [5, 6]):
         with pytest.raises(ValueError, match=r"."):
-            resource.key(wrong)
-    assert resource.key_schema() == {
+            resource._key(wrong)
+    assert resource._key_schema() == {
         "type": ["integer", "string"],
         "description": "Key or URI of the invoice.",
     }  # fmt: skip
@@ -200,24 +200,24 @@ def test_what_names_a_row(declare, invoice):
 
 def test_the_parts_of_a_key(declare, alice):
     resource = declare(LedgerLine, All)
-    assert resource.key([1, 2]) == resource.key("1,2") == (1, 2)
-    assert resource.key("model://shop/ledgerline/1%2C2") == (1, 2)
-    assert resource.key_schema()["anyOf"][0]["type"] == "array"
+    assert resource._key([1, 2]) == resource._key("1,2") == (1, 2)
+    assert resource._key("model://shop/ledgerline/1%2C2") == (1, 2)
+    assert resource._key_schema()["anyOf"][0]["type"] == "array"
 
 
 def test_rows_are_fetched_whole_by_what_names_them(declare, server, alice, bob, invoice):
     resource, request = declare(uri="invoice://{number}"), asked(alice, server)
     for write in (False, True):
-        assert resource.fetch(request, ["A-1", "A-2"], write=write) == {"A-1": invoice}
-    found = resource.fetch(request, ["A-1"])["A-1"]
+        assert resource._fetch(request, ["A-1", "A-2"], write=write) == {"A-1": invoice}
+    found = resource._fetch(request, ["A-1"])["A-1"]
     assert not found.get_deferred_fields()
-    assert resource.fetch(asked(bob, server), ["A-1"]) == {}
+    assert resource._fetch(asked(bob, server), ["A-1"]) == {}
 
 
 @pytest.mark.parametrize("subjects", [(), ("shop.Invoice",), (Invoice, 5), (Own,)])
 def test_it_is_made_for_models(subjects):
     with pytest.raises(TypeError, match="registered with a model"):
-        Own.made_for(subjects)
+        Own._made_for(subjects)
 
 
 # Who may see rows at all.
@@ -231,18 +231,18 @@ class Stating(mcp.ModelResource):
 def test_without_a_word_djangos_permission_decides(server, bob, codename):
     server.register(Customer, Stating)
     resource = right(server).find(Customer)
-    assert not resource.admits(asked(bob)) and not resource.admits(asked())
+    assert not resource._is_allowed(asked(bob)) and not resource._is_allowed(asked())
     bob.user_permissions.add(Permission.objects.get(codename=codename))
-    assert resource.admits(asked(User.objects.get(pk=bob.pk)))
-    assert resource.admits(asked(User.objects.create_superuser("boss")))
-    assert not resource.admits(asked(User.objects.create_superuser("gone", is_active=False)))
+    assert resource._is_allowed(asked(User.objects.get(pk=bob.pk)))
+    assert resource._is_allowed(asked(User.objects.create_superuser("boss")))
+    assert not resource._is_allowed(asked(User.objects.create_superuser("gone", is_active=False)))
 
 
 @pytest.mark.parametrize("codename", ["add_customer", "delete_customer", "view_invoice"])
 def test_other_permissions_show_nothing(server, bob, codename):
     server.register(Customer, Stating)
     bob.user_permissions.add(Permission.objects.get(codename=codename))
-    assert not right(server).find(Customer).admits(asked(User.objects.get(pk=bob.pk)))
+    assert not right(server).find(Customer)._is_allowed(asked(User.objects.get(pk=bob.pk)))
 
 
 def test_a_models_permission_is_never_asked_about_an_object(server, alice, invoice, monkeypatch):
@@ -252,7 +252,7 @@ def test_a_models_permission_is_never_asked_about_an_object(server, alice, invoi
     )
     server.register(Invoice, type("Rows", (Stating,), {"fields": ["number"]}))
     resource = right(server).find(Invoice)
-    resource.fetch(asked(alice, server), [invoice.pk])
+    resource._fetch(asked(alice, server), [invoice.pk])
     read(resource, alice, str(invoice.pk), server)
     assert seen and {obj for _, obj in seen} == {None}
 
@@ -261,9 +261,9 @@ def test_who_may_not_see_the_model_fetches_nothing(server, bob, invoice, django_
     server.register(Customer, Stating)
     resource = right(server).find(Customer)
     with django_assert_num_queries(0):
-        assert resource.fetch(asked(None, server), [invoice.customer_id]) == {}
-        assert resource.complete(asked(None, server), "") == []
-    assert resource.fetch(asked(bob, server), [invoice.customer_id]) == {}
+        assert resource._fetch(asked(None, server), [invoice.customer_id]) == {}
+        assert resource._complete(asked(None, server), "") == []
+    assert resource._fetch(asked(bob, server), [invoice.customer_id]) == {}
 
 
 def test_public_and_free(server):
@@ -278,9 +278,9 @@ def test_public_and_free(server):
         server.register(Invoice, type("Rows", (base,), attributes | {"name": name}))
     server.register(Customer, Stating)
     rows = [*right(server).models[Invoice], *right(server).models[Customer]]
-    assert [one.is_public for one in rows] == [True, False, False, False, False]
-    assert [one.is_free for one in rows] == [True, True, False, False, False]
-    assert [one.states_permission for one in rows] == [True, True, True, True, False]
+    assert [one._is_public for one in rows] == [True, False, False, False, False]
+    assert [one._is_free for one in rows] == [True, True, False, False, False]
+    assert [one._states_permission for one in rows] == [True, True, True, True, False]
 
 
 # Links.
@@ -323,7 +323,7 @@ def test_no_link_to_a_resource_that_goes_by_another_field(server, alice, invoice
     server.register(Company, base)
     server.register(Customer, type("C", (All,), {"fields": ["company"]}))
     catalog = right(server)
-    assert not catalog.find(Company).by_pk and catalog.find(Customer).by_pk
+    assert not catalog.find(Company)._by_pk and catalog.find(Customer)._by_pk
     row = read(catalog.find(Customer), alice, str(invoice.customer_id), server)
     assert "_links" not in row
 
@@ -360,7 +360,7 @@ def test_pages_of_rows(declare, server, alice, bob, several):
     resource = declare(listed=True, ordering=["number"], uri="invoice://{number}")
     request, after, seen = asked(alice, server), None, []
     while True:
-        entries, after = resource.page(request, after, 2)
+        entries, after = resource._page(request, after, 2)
         seen += entries
         if after is None:
             break
@@ -368,7 +368,7 @@ def test_pages_of_rows(declare, server, alice, bob, several):
     assert seen[0] == {
         "uri": "invoice://A-1", "name": "invoice A-1", "mimeType": "application/json",
     }  # fmt: skip
-    assert resource.page(asked(bob, server), None, 2) == ([], None)
+    assert resource._page(asked(bob, server), None, 2) == ([], None)
 
 
 def test_what_lists_show_may_be_less_than_what_can_be_read(declare, server, alice, several):
@@ -377,14 +377,14 @@ def test_what_lists_show_may_be_less_than_what_can_be_read(declare, server, alic
 
     resource = declare(get_listed=get_listed, get_title=lambda self, request, row: f"N {row}")
     assert resource.listed is True
-    entries, _ = resource.page(asked(alice, server), None, 10)
+    entries, _ = resource._page(asked(alice, server), None, 10)
     assert [entry["name"] for entry in entries] == ["N A-3"]
     assert read(resource, alice, str(Invoice.objects.get(number="A-1").pk), server)
 
 
 def test_a_type_of_its_own_or_none(declare, server, alice, invoice):
     resource = declare(mime_type=None, listed=True)
-    ((entry,), _) = resource.page(asked(alice, server), None, 10)
+    ((entry,), _) = resource._page(asked(alice, server), None, 10)
     assert "mimeType" not in entry
 
 
@@ -393,7 +393,7 @@ def test_what_is_not_permitted_is_not_listed(declare, server, alice, several):
         return obj.number in ("A-1", "A-3")
 
     resource = declare(has_object_permission=odd, listed=True)
-    entries, _ = resource.page(asked(alice, server), None, 10)
+    entries, _ = resource._page(asked(alice, server), None, 10)
     assert len(entries) == 2
 
 
@@ -402,7 +402,7 @@ def test_what_is_not_permitted_is_not_listed(declare, server, alice, several):
 
 def test_completion_of_the_address(declare, server, alice, bob, several):
     resource = declare(uri="invoice://{number}", search_fields=["number"], ordering=["number"])
-    complete = resource.completers["number"]
+    complete = resource._completers["number"]
     assert complete is not None and list(complete(asked(alice, server), "A-3")) == ["A-3"]
     assert list(complete(asked(alice, server), "a-")) == [f"A-{n}" for n in range(1, 6)]
     assert list(complete(asked(bob, server), "A-3")) == []
@@ -416,7 +416,7 @@ def test_completion_asks_about_objects_too(declare, server, alice, several):
     resource = declare(
         uri="invoice://{number}", search_fields=["number"], has_object_permission=odd
     )
-    assert list(resource.complete(asked(alice, server), "A")) == ["A-3"]
+    assert list(resource._complete(asked(alice, server), "A")) == ["A-3"]
 
 
 # Querysets of the project's own.
@@ -424,23 +424,23 @@ def test_completion_asks_about_objects_too(declare, server, alice, several):
 
 def test_a_queryset_shows_just_what_the_fields_do(declare, server, alice, invoice):
     resource = declare()
-    fetched = resource.rows(Invoice.objects.all())
+    fetched = resource._rows(Invoice.objects.all())
     assert fetched[0].get_deferred_fields() >= {"metadata", "status"}
     whole = [*Invoice.objects.all()]
-    assert resource.rows(whole) is whole
+    assert resource._rows(whole) is whole
     evaluated = Invoice.objects.all()
     len(evaluated)
-    assert resource.rows(evaluated) is evaluated
+    assert resource._rows(evaluated) is evaluated
 
 
 def test_rows_of_the_default_manager():
     class Odd(mcp.ModelResource):
         fields = ["name"]
 
-    odd = Odd.made_for((Company,))[0]
+    odd = Odd._made_for((Company,))[0]
     assert odd.get_queryset(asked()).model is Company
     assert odd.get_listed(asked()).model is Company
 
 
 def test_values_are_read_as_they_come(declare):
-    assert declare().values({"pk": "01"}) == {"pk": "01"}
+    assert declare()._values({"pk": "01"}) == {"pk": "01"}

@@ -220,12 +220,12 @@ WRITTEN = {
 def test_a_handwritten_schema_is_published_verbatim_and_enforced(server):
     server.tool(name="a", output_schema=WRITTEN)(lambda request: {"n": 1})
     tool = right(server).tools["a"]
-    assert tool.definition()["outputSchema"] == WRITTEN
+    assert tool._definition()["outputSchema"] == WRITTEN
     given = {"n": 1, "when": date(2026, 1, 2)}
-    assert tool.output.structured(given, asked()) == {"n": 1, "when": "2026-01-02"}
+    assert tool._output.structured(given, asked()) == {"n": 1, "when": "2026-01-02"}
     for wrong in ({"n": 0}, {}, [], None, {"n": float("nan")}, {"n": object()}):
         with pytest.raises(Mismatch):
-            tool.output.structured(wrong, asked())
+            tool._output.structured(wrong, asked())
 
 
 def test_a_handwritten_schema_counts_more_than_the_annotation():
@@ -263,7 +263,7 @@ def returning(server):
         ask.__annotations__["return"] = annotation
         server.register(Invoice, Rows)
         server.tool(ask)
-        return right(server).tools["ask"].output
+        return right(server).tools["ask"]._output
 
     return made
 
@@ -315,9 +315,9 @@ def test_a_resource_may_be_chosen(server, alice, invoice):
     server.register(Customer, Others)
     tools = right(server).tools
     request, uri = asked(alice, server), f"other://{invoice.customer_id}"
-    assert tools["one"].output.structured(invoice.customer, request)["_uri"] == uri
-    assert tools["many"].output.structured([invoice.customer], request)[0]["_uri"] == uri
-    assert tools["perhaps"].output.structured(invoice.customer, request)["_uri"] == uri
+    assert tools["one"]._output.structured(invoice.customer, request)["_uri"] == uri
+    assert tools["many"]._output.structured([invoice.customer], request)[0]["_uri"] == uri
+    assert tools["perhaps"]._output.structured(invoice.customer, request)["_uri"] == uri
 
 
 @pytest.mark.parametrize("value", [None, {}, "A-1", 5])
@@ -328,7 +328,7 @@ def test_what_is_no_row(returning, value):
 
 def test_another_models_row(returning, invoice):
     output = returning(list[Invoice])
-    with pytest.raises(Mismatch, match="Customer is not the declared model"):
+    with pytest.raises(Mismatch, match="Customer is not an instance of the declared model"):
         output.structured([invoice, invoice.customer], asked())
 
 

@@ -210,7 +210,7 @@ def test_a_backend_of_the_project_may_know_other_permissions(server, settings):
     settings.AUTHENTICATION_BACKENDS = [f"{__name__}.Rules"]
     server.tool(name="read", permission="rules.read")(lambda request: "x")
     right(server)
-    server.forget()
+    server._forget()
     server.tool(name="write", permission="shop.view_invoise")(lambda request: "x")
     assert only(server).id == "django_mcp.W011"
 

@@ -27,7 +27,7 @@ def visit(request, country: Literal["fr", "de"], days: int = 1, *, size: Size | 
 
 def test_a_function(server):
     server.prompt(title="Visit")(visit)
-    assert right(server).prompts["visit"].definition() == {
+    assert right(server).prompts["visit"]._definition() == {
         "name": "visit",
         "title": "Visit",
         "description": "Plan a visit.",
@@ -50,26 +50,26 @@ def test_a_class(server):
 
     server.register(Greet)
     prompt = right(server).prompts["greet"]
-    shown = prompt.definition()
+    shown = prompt._definition()
     assert shown["arguments"] == [{"name": "name", "title": "Whom", "required": True}]
-    assert shown["icons"] and prompt.function(asked(), name="A") == "Greet A."
+    assert shown["icons"] and prompt._implementation(asked(), name="A") == "Greet A."
 
 
 def test_a_prompt_without_arguments(server):
     server.prompt(name="a")(lambda request: "x")
-    assert right(server).prompts["a"].definition() == {"name": "a"}
+    assert right(server).prompts["a"]._definition() == {"name": "a"}
 
 
 def test_what_completes_itself(server):
     server.prompt(visit)
-    completers = right(server).prompts["visit"].completers
+    completers = right(server).prompts["visit"]._completers
     assert set(completers) == {"country", "size"}
     assert list(completers["country"](asked(), "f", {})) == ["fr"]
 
 
 def test_arguments_are_read_from_strings(server):
     server.prompt(visit)
-    read = right(server).prompts["visit"].arguments.read_text
+    read = right(server).prompts["visit"]._arguments.read_text
     assert read({"country": "fr", "days": "3", "size": "s"}) == {
         "country": "fr", "days": 3, "size": Size.SMALL,
     }  # fmt: skip
@@ -100,7 +100,8 @@ def test_what_no_string_can_be(server):
 
     message = only(server)
     assert (
-        message.id == "django_mcp.E018" and "names of a prompt arrives as a string" in message.msg
+        message.id == "django_mcp.E018"
+        and "names of a prompt cannot be read from a string" in message.msg
     )
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+from functools import partial
 
 import pytest
 from django.utils.translation import gettext_lazy
@@ -191,6 +192,12 @@ def test_who_does_not_answer(action):
         assert mcp.Elicit("Sure?", default=default).read({"action": action}) is default
 
 
+def test_only_what_a_user_may_decline_takes_a_default():
+    for ask in (partial(mcp.Sample, "Hello"), mcp.Roots):
+        with pytest.raises(TypeError, match="default"):
+            ask(default=None)
+
+
 @pytest.mark.parametrize(
     "answer",
     [
@@ -275,5 +282,5 @@ def test_nobody_answered_in_time():
 
 @pytest.mark.parametrize("message", [Tag(label="hidden"), [Tag(label="hidden")], 7, None])
 def test_message_of_a_question_is_text(message):
-    with pytest.raises(TypeError, match="message is text"):
+    with pytest.raises(TypeError, match="message must be text"):
         mcp.Elicit(message)

@@ -28,7 +28,7 @@ def declare(server, model, *fields, **attributes):
 def test_resource_with_only_fields_is_a_warning(server):
     declare(server, Invoice, "number")
     assert found(server) == [("django_mcp.W062", Invoice)]
-    (message,) = unreachable(server.catalog)
+    (message,) = unreachable(server._catalog)
     assert message.hint and not message.is_serious()
 
 

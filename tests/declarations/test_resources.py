@@ -32,32 +32,32 @@ def test_a_resource(server):
     )(hours)  # fmt: skip
     resource = right(server).resources["shop://hours"]
     annotations = {"audience": ["user"], "priority": 1}
-    assert resource.definition() == {
+    assert resource._definition() == {
         "uri": "shop://hours", "name": "hours", "title": "Hours",
         "description": "When we are open.", "mimeType": "text/plain", "annotations": annotations,
     }  # fmt: skip
-    assert resource.entry_for(asked()) == resource.definition() | {
+    assert resource._list_entry(asked()) == resource._definition() | {
         "size": 10, "annotations": annotations | {"lastModified": "2026-01-02T00:00:00+00:00"},
     }  # fmt: skip
-    assert resource.is_alike and not resource.is_template
+    assert resource._is_alike and not resource._is_template
 
 
 def test_a_template(server):
     server.resource("policy://{name}")(policy)
     template = right(server).templates["policy://{name}"]
-    assert template.definition() == {
+    assert template._definition() == {
         "uriTemplate": "policy://{name}", "name": "policy", "description": "Our policies.",
     }  # fmt: skip
-    assert template.is_template and template.match("policy://a%20b") == {"name": "a b"}
-    assert template.match("policy://a/b") is None and template.match("policy://a") is not None
-    assert template.values({"name": "a b"}) == {"name": "a b"}
+    assert template._is_template and template._match("policy://a%20b") == {"name": "a b"}
+    assert template._match("policy://a/b") is None and template._match("policy://a") is not None
+    assert template._values({"name": "a b"}) == {"name": "a b"}
 
 
 def test_a_resource_is_at_its_uri_alone(server):
     server.resource("shop://hours")(hours)
     resource = right(server).resources["shop://hours"]
-    assert resource.match("shop://hours") == {}
-    assert resource.match("shop://hours/") is None and resource.match("SHOP://hours") is None
+    assert resource._match("shop://hours") == {}
+    assert resource._match("shop://hours/") is None and resource._match("SHOP://hours") is None
 
 
 def test_a_class_whose_size_depends_on_who_asks(server, alice):
@@ -77,24 +77,16 @@ def test_a_class_whose_size_depends_on_who_asks(server, alice):
 
     server.register(Report)
     resource = right(server).resources["shop://report"]
-    assert resource.entry_for(asked(alice))["size"] == 5
-    assert "size" not in resource.entry_for(asked())
-    assert resource.entry_for(asked())["annotations"]["lastModified"].startswith("2026")
-    assert "annotations" not in resource.definition() and not resource.is_alike
-    assert resource.function(asked(alice)) == "xxxxx"
-
-
-def test_a_link_to_it(server):
-    server.resource("policy://{name}", title="A policy", mime_type="text/markdown")(policy)
-    link = right(server).templates["policy://{name}"].link("policy://returns")
-    assert link == mcp.ResourceLink(
-        "policy://returns", "policy", "A policy", "Our policies.", "text/markdown"
-    )
+    assert resource._list_entry(asked(alice))["size"] == 5
+    assert "size" not in resource._list_entry(asked())
+    assert resource._list_entry(asked())["annotations"]["lastModified"].startswith("2026")
+    assert "annotations" not in resource._definition() and not resource._is_alike
+    assert resource._implementation(asked(alice)) == "xxxxx"
 
 
 def test_what_is_read_may_be_watched(server):
     server.resource("policy://{name}")(policy)
-    assert right(server).templates["policy://{name}"].is_there(asked(), {"name": "a"}) is True
+    assert right(server).templates["policy://{name}"]._is_there(asked(), {"name": "a"}) is True
 
 
 # Addresses.
@@ -117,7 +109,7 @@ def test_schemes_that_clients_may_fetch_themselves_are_warned_of(server, scheme)
     server.resource(f"{scheme}://x")(hours)
     message = only(server)
     assert message.id == "django_mcp.W041" and repr(scheme) in message.msg
-    assert list(server.catalog.resources) == [f"{scheme}://x"]
+    assert list(server._catalog.resources) == [f"{scheme}://x"]
 
 
 @pytest.mark.parametrize("scheme", ["file", "git", "ftp", "s3"])
@@ -186,9 +178,9 @@ def test_arguments_are_read_bound_and_completed(server):
 
     server.register(Customer, Rows)
     template = right(server).templates["note://{customer}/{page}"]
-    found = template.values({"customer": "5", "page": "2"})
-    assert found["page"] == 2 and str(found["customer"]) == "5" and template.arguments.binds
-    assert set(template.completers) == {"customer", "page"}
+    found = template._values({"customer": "5", "page": "2"})
+    assert found["page"] == 2 and str(found["customer"]) == "5" and template._arguments.binds
+    assert set(template._completers) == {"customer", "page"}
 
 
 def test_what_no_string_can_be(server):

@@ -54,7 +54,7 @@ def returning(server):
         server.register(Invoice, resource)
         server.register(Customer, OwnCustomers)
         server.tool(ask)
-        return right(server).tools["ask"].output
+        return right(server).tools["ask"]._output
 
     return made
 
@@ -402,7 +402,7 @@ def test_row_without_a_resource_fills_a_declared_type(server, alice, invoice):
     def ask(request) -> InvoiceOut: ...
 
     server.tool(ask)
-    output = right(server).tools["ask"].output
+    output = right(server).tools["ask"]._output
     assert output.structured(invoice, asked(alice, server)) == {"number": "A-1"}
 
 

@@ -94,13 +94,13 @@ def test_what_is_no_message(given):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ([assistant(USE)], "results are missing"),
-        ([assistant(USE), user("hi")], "answered by one tool result in the next message"),
-        ([user([RESULT])], "answered by one tool result in the next message"),
-        ([assistant(USE), user([RESULT, TEXT])], "holds nothing else"),
-        ([assistant(USE), user([RESULT, RESULT])], "answered by one tool result"),
-        ([assistant([USE, USE | {"id": "2"}]), user([RESULT])], "answered by one tool result"),
-        ([assistant(USE), user([RESULT | {"toolUseId": "2"}])], "answered by one tool result"),
+        ([assistant(USE)], "results of the tools that the last message uses"),
+        ([assistant(USE), user("hi")], "have one tool result in the next message"),
+        ([user([RESULT])], "have one tool result in the next message"),
+        ([assistant(USE), user([RESULT, TEXT])], "must not contain anything else"),
+        ([assistant(USE), user([RESULT, RESULT])], "have one tool result"),
+        ([assistant([USE, USE | {"id": "2"}]), user([RESULT])], "have one tool result"),
+        ([assistant(USE), user([RESULT | {"toolUseId": "2"}])], "have one tool result"),
     ],
 )
 def test_every_tool_use_is_answered_in_the_next_message(given, words):

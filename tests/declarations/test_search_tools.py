@@ -50,9 +50,9 @@ def search(catalog, user, **arguments):
     """The result of the search, whose arguments and result fit their schemas."""
     tool = catalog.tools["search_invoice"]
     request = asked(user, catalog.server)
-    values = tool.arguments.read(arguments)
-    found = tool.output.structured(tool.function(request, **values), request)
-    assert violations(tool.output.schema, found) == []
+    values = tool._arguments.read(arguments)
+    found = tool._output.structured(tool._implementation(request, **values), request)
+    assert violations(tool._output.schema, found) == []
     return found
 
 
@@ -64,7 +64,7 @@ def numbers(found):
 
 
 def test_what_lists_show_of_it(declare):
-    shown = declare().tools["search_invoice"].definition()
+    shown = declare().tools["search_invoice"]._definition()
     assert shown["title"] == "Search invoices"
     assert shown["description"].startswith("Find invoices by text and fields, page by page.")
     assert shown["annotations"] == {"readOnlyHint": True, "openWorldHint": False}
@@ -74,7 +74,7 @@ def test_what_lists_show_of_it(declare):
 
 
 def test_without_texts_it_says_so(declare):
-    shown = declare(search_fields=[]).tools["search_invoice"].definition()
+    shown = declare(search_fields=[]).tools["search_invoice"]._definition()
     assert shown["description"].startswith("Find invoices by fields, page by page.")
     assert "query" not in shown["inputSchema"]["properties"]
 
@@ -85,7 +85,7 @@ def test_there_is_none_without_something_to_search_by(declare):
 
 def test_it_is_its_resources(declare):
     tool = declare(name="bill").tools["search_bill"]
-    assert tool.origin().endswith("Rows of shop.Invoice")
+    assert tool._origin().endswith("Rows of shop.Invoice")
 
 
 # Searching.
@@ -124,8 +124,12 @@ def test_objects_have_permissions_too(declare, alice, several):
 def test_who_may_use_it_may_see_the_rows(declare, alice, bob):
     catalog = declare(has_permission=lambda self, request: request.user.username == "alice")
     tool = catalog.tools["search_invoice"]
-    assert tool.admits(asked(alice)) and not tool.admits(asked(bob)) and not tool.admits(asked())
-    assert not tool.is_public and not tool.is_free
+    assert (
+        tool._is_allowed(asked(alice))
+        and not tool._is_allowed(asked(bob))
+        and not tool._is_allowed(asked())
+    )
+    assert not tool._is_public and not tool._is_free
 
 
 def test_it_is_as_public_and_free_as_the_rows(server, alice):
@@ -139,7 +143,7 @@ def test_it_is_as_public_and_free_as_the_rows(server, alice):
 
     server.register(Customer, Everybody)
     tool = right(server).tools["search_customer"]
-    assert tool.is_public and tool.is_free and tool.admits(asked())
+    assert tool._is_public and tool._is_free and tool._is_allowed(asked())
 
 
 def test_a_resource_that_states_nothing_needs_djangos_permission(server, alice, bob):
@@ -149,7 +153,11 @@ def test_a_resource_that_states_nothing_needs_djangos_permission(server, alice, 
 
     server.register(Invoice, Stating)
     tool = right(server).tools["search_invoice"]
-    assert tool.admits(asked(alice)) and not tool.admits(asked(bob)) and not tool.admits(asked())
+    assert (
+        tool._is_allowed(asked(alice))
+        and not tool._is_allowed(asked(bob))
+        and not tool._is_allowed(asked())
+    )
 
 
 # Pages.
@@ -239,8 +247,8 @@ def file(catalog, user, uri):
     request = asked(user, catalog.server)
     for resource, variables in catalog.at(uri):
         if resource.name == "invoice_file":
-            values = resource.arguments.bind(resource.values(variables), request, write=False)
-            return resource.function(request, **values)
+            values = resource._arguments.bind(resource._values(variables), request, write=False)
+            return resource._implementation(request, **values)
     raise LookupError(uri)
 
 
@@ -271,17 +279,17 @@ def test_text_files_are_read_as_text(declare, alice, stored, name, content, data
 
 def test_its_template(declare, alice):
     template = declare().templates["model://shop/invoice/{pk}/{file}"]
-    assert template.definition()["name"] == "invoice_file" and not template.listed
-    assert template.origin().endswith("Rows of shop.Invoice")
-    assert not template.is_public and not template.is_free
-    assert template.admits(asked(alice)) and not template.admits(asked())
+    assert template._definition()["name"] == "invoice_file" and not template.listed
+    assert template._origin().endswith("Rows of shop.Invoice")
+    assert not template._is_public and not template._is_free
+    assert template._is_allowed(asked(alice)) and not template._is_allowed(asked())
 
 
 def test_its_address_is_completed(declare, alice, bob, stored):
     template = declare().templates["model://shop/invoice/{pk}/{file}"]
-    assert list(template.completers["file"](asked(alice), "att", {})) == ["attachment"]
-    assert list(template.completers["pk"](asked(alice), "A-1", {})) == [str(stored.pk)]
-    assert list(template.completers["pk"](asked(bob), "A-1", {})) == []
+    assert list(template._completers["file"](asked(alice), "att", {})) == ["attachment"]
+    assert list(template._completers["pk"](asked(alice), "A-1", {})) == [str(stored.pk)]
+    assert list(template._completers["pk"](asked(bob), "A-1", {})) == []
 
 
 def test_there_is_none_without_files(declare):
@@ -308,11 +316,11 @@ def test_files_of_others_are_not_there(declare, alice, bob, stored):
 def test_a_file_may_be_watched_where_it_may_be_read(declare, alice, bob, stored):
     template = declare().templates["model://shop/invoice/{pk}/{file}"]
     variables = {"pk": str(stored.pk), "file": "attachment"}
-    assert template.is_there(asked(alice), variables)
-    assert not template.is_there(asked(bob), variables)
-    assert not template.is_there(asked(alice), variables | {"file": "metadata"})
+    assert template._is_there(asked(alice), variables)
+    assert not template._is_there(asked(bob), variables)
+    assert not template._is_there(asked(alice), variables | {"file": "metadata"})
     for key in ("x", str(stored.pk + 1)):
-        assert not template.is_there(asked(alice), variables | {"pk": key})
+        assert not template._is_there(asked(alice), variables | {"pk": key})
 
 
 def test_a_row_without_a_file(declare, alice, invoice):

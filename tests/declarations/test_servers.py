@@ -141,7 +141,7 @@ def test_a_server_in_the_place_of_anothers_sse(another):
     assert message.id == "django_mcp.E150" and "/x/sse" in message.msg
     assert repr(first) in message.msg and ids(first) == []
     first.sse = False
-    second.forget()
+    second._forget()
     assert ids(second) == []
 
 
@@ -296,12 +296,12 @@ def test_a_registration_that_is_applied_twice(server):
 
 
 def test_an_empty_server_pays_nothing(server):
-    assert server.is_empty and server.check() == [] and "catalog" not in vars(server)
+    assert server._is_empty and server.check() == [] and "_catalog" not in vars(server)
 
 
 def test_it_is_resolved_once(server):
     server.tool(nothing)
-    assert server.ready() is server.catalog is server.ready()
+    assert server.ready() is server._catalog is server.ready()
     with pytest.raises(ImproperlyConfigured, match="served already"):
         server.tool(name="late")(nothing)
     with pytest.raises(ImproperlyConfigured, match="served already"):
@@ -310,10 +310,10 @@ def test_it_is_resolved_once(server):
 
 def test_a_test_may_have_it_resolved_again(server):
     server.tool(nothing)
-    first = server.catalog
-    server.forget()
+    first = server._catalog
+    server._forget()
     server.tool(name="late")(nothing)
-    assert list(server.catalog.tools) == ["nothing", "late"] and list(first.tools) == ["nothing"]
+    assert list(server._catalog.tools) == ["nothing", "late"] and list(first.tools) == ["nothing"]
 
 
 def test_a_server_with_mistakes_does_not_start(server):

@@ -38,7 +38,7 @@ class Refund(mcp.Tool):
 
 def test_a_function(server):
     server.tool(add)
-    assert right(server).tools["add"].definition() == {
+    assert right(server).tools["add"]._definition() == {
         "name": "add",
         "description": "Add two numbers.",
         "inputSchema": {
@@ -56,7 +56,7 @@ def test_a_function(server):
 
 def test_a_class(server):
     server.register(Refund)
-    shown = right(server).tools["refund"].definition()
+    shown = right(server).tools["refund"]._definition()
     assert (shown["name"], shown["title"]) == ("refund", "Refund")
     assert shown["description"] == "Refund an invoice."
     assert shown["annotations"] == {
@@ -66,7 +66,7 @@ def test_a_class(server):
 
 def test_what_says_nothing_shows_nothing(server):
     server.tool(name="a")(lambda request: "x")
-    shown = right(server).tools["a"].definition()
+    shown = right(server).tools["a"]._definition()
     assert shown == {"name": "a", "inputSchema": {"type": "object", "additionalProperties": False}}
 
 
@@ -82,7 +82,7 @@ def test_what_says_nothing_shows_nothing(server):
 @pytest.mark.parametrize("value", [True, False])
 def test_hints(server, option, hint, value):
     server.tool(**{option: value})(add)
-    assert right(server).tools["add"].definition()["annotations"] == {hint: value}
+    assert right(server).tools["add"]._definition()["annotations"] == {hint: value}
 
 
 def test_defaults():
@@ -94,15 +94,15 @@ def test_what_it_does(server):
     server.tool(add)
     server.register(Refund)
     tools = right(server).tools
-    assert tools["add"].function(asked(), a=1, b=2) == 3
-    assert tools["refund"].function(asked(), amount=Decimal(1)) == {"amount": "1"}
+    assert tools["add"]._implementation(asked(), a=1, b=2) == 3
+    assert tools["refund"]._implementation(asked(), amount=Decimal(1)) == {"amount": "1"}
 
 
 def test_a_tool_without_a_result_promises_none(server):
     @server.tool
     def silent(request): ...
 
-    assert "outputSchema" not in right(server).tools["silent"].definition()
+    assert "outputSchema" not in right(server).tools["silent"]._definition()
 
 
 # Mistakes.
@@ -188,7 +188,7 @@ def test_an_async_tool_that_writes_and_asks(server):
 def test_a_handwritten_schema_is_published_as_it_is(server):
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     server.tool(input_schema=schema)(add)
-    assert right(server).tools["add"].definition()["inputSchema"] == schema
+    assert right(server).tools["add"]._definition()["inputSchema"] == schema
 
 
 def test_durable_is_true_or_false(server):

@@ -136,7 +136,7 @@ def test_what_python_declares(server):
         """
         return ""
 
-    found = by_name(right(server).tools["order"].arguments.schema)
+    found = by_name(right(server).tools["order"]._arguments.schema)
     assert {name: line.type for name, line in found.items()} == {
         "person": "object",
         "person.name": "text",
@@ -190,7 +190,7 @@ def test_keys_of_models_are_told_with_their_address(server):
         """
         return ""
 
-    invoice, customer, others = lines(right(server).tools["send"].arguments.schema)
+    invoice, customer, others = lines(right(server).tools["send"]._arguments.schema)
     assert invoice.type == "key or URI of an invoice"
     assert invoice.description == "What to send. Such as invoice://{number}."
     assert customer.type == "key or URI of a customer or nothing"

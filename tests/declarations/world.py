@@ -49,4 +49,4 @@ def only(server: Server) -> CheckMessage:
 def right(server: Server) -> Any:
     """The catalog of a server with nothing wrong."""
     assert [str(message) for message in server.check()] == []
-    return server.catalog
+    return server._catalog

@@ -11,6 +11,7 @@ from django_mcp.declarations.fields import field_types
 from .pages import ROOT, blocks
 
 PAGE = ROOT / "docs/reference/fields.md"
+GIS = ROOT / "tests/fields/gis.py"
 CAMPAIGN = ROOT / "tests/fields/mcp.py"
 
 
@@ -22,7 +23,7 @@ def run(code: str) -> dict[str, Any]:
 
 def test_the_type_is_registered_as_the_page_shows(monkeypatch):
     monkeypatch.setattr(field_types, "_TYPES", {})
-    code, _ = blocks(PAGE, "python")
+    code, *_ = blocks(PAGE, "python")
     made = run(code)["MultiSelectType"]
     assert list(field_types._TYPES.items()) == [
         ("multiselectfield.db.fields.MultiSelectField", made)
@@ -30,9 +31,16 @@ def test_the_type_is_registered_as_the_page_shows(monkeypatch):
     assert CAMPAIGN.read_text(encoding="utf-8").endswith(code.partition("\n\n")[2])
 
 
+def test_the_type_of_points_is_registered_as_the_page_shows(monkeypatch):
+    monkeypatch.setattr(field_types, "_TYPES", {})
+    *_, code = blocks(PAGE, "python")
+    assert run(code)["PointType"] in field_types._TYPES.values()
+    assert GIS.read_text(encoding="utf-8").endswith(code.partition("\n\n")[2])
+
+
 def test_methods_are_shown_as_the_page_says(monkeypatch, server, connect, alice, invoice):
     monkeypatch.setattr(decorators, "default_server", server)
-    _, code = blocks(PAGE, "python")
+    _, code, _ = blocks(PAGE, "python")
     run(code)
     invoice.tags.create(label="late")
     alice.is_superuser = True

@@ -52,7 +52,7 @@ def test_what_a_page_declares_can_be_served(page, module, server):
         exec(compile(code, f"<{named(page)}>", "exec", dont_inherit=True), namespace)
     catalog = server.ready()
     assert catalog.tools and catalog.models
-    assert all(tool.definition()["inputSchema"] for tool in catalog.tools.values())
+    assert all(tool._definition()["inputSchema"] for tool in catalog.tools.values())
 
 
 def test_ten_lines_are_ten():

@@ -13,6 +13,7 @@ from django.core.management import BaseCommand, CommandParser, get_commands, loa
 from django.utils.module_loading import import_string
 
 import django_mcp as mcp
+from django_mcp.declarations.attribute_checks import is_ours
 from django_mcp.declarations.declaration import Declaration
 from django_mcp.declarations.schemas import problem
 from tools import docs as building
@@ -53,6 +54,12 @@ class Entry(NamedTuple):
         """The cells of the rows, by each name in the first cell."""
         lines = [(re.findall(r"`(\w+)(?:\(.*?\))?`", line[0]), line) for line in self._lines]
         return {name: line for names, line in lines for name in names}
+
+    @property
+    def tables(self) -> list[Entry]:
+        """Its tables, one by one."""
+        blocks = re.findall(r"(?:^\|.+\|\n)+", self.text, re.M)
+        return [self._replace(text=block) for block in blocks]
 
     @property
     def methods(self) -> Iterator[tuple[str, str]]:
@@ -117,7 +124,6 @@ SHARED = {
     "django_mcp.testing.Prompted": ["django_mcp.testing.Result"],
     "django_mcp.testing.ReadResult": ["django_mcp.testing.Result"],
 }
-NOT_FOR_PROJECTS = {"django_mcp.bridges.forms.FormTool": {"resource"}}
 WITHOUT_DEFAULT = (inspect.Parameter.empty, dataclasses.MISSING)
 
 
@@ -125,8 +131,7 @@ def attributes(entry: Entry) -> dict[str, Any]:
     """The attributes that a project may set, or the arguments of the class, with defaults."""
     cls = entry.object
     if issubclass(cls, Declaration):
-        names = cls.options() - NOT_FOR_PROJECTS.get(entry.path, set())
-        return {name: getattr(cls, name) for name in names}
+        return {name: getattr(cls, name) for name in cls._options()}
     if entry.path.startswith(TESTING):
         return {}
     if dataclasses.is_dataclass(cls):
@@ -158,6 +163,42 @@ def test_every_attribute_is_documented_with_its_default(entry):
             assert shown in ("required", ""), name
         elif re.fullmatch("`.+`", shown):
             assert eval(shown.strip("`"), {"mcp": mcp}) == default, name
+
+
+# Whatever a project may set, override or call has an entry; a helper of its own may have any name
+# that is not documented. A class has what is documented of its base classes, too.
+
+
+def documented_names(cls: type) -> set[str]:
+    """The public names of a class that the reference documents."""
+    entries = {entry.object: entry for entry in CLASSES}
+    names = {name for base in cls.__mro__ if base in entries for name in entries[base].rows}
+    if issubclass(cls, Declaration):  # the first table of Tool is of all declarations
+        names |= ENTRIES["django_mcp.Tool"].tables[0].rows.keys()
+    return names
+
+
+def public_names(thing: Any) -> set[str]:
+    classes = thing.__mro__ if isinstance(thing, type) else type(thing).__mro__
+    annotated = {name for cls in classes for name in inspect.get_annotations(cls)}
+    return {name for name in {*dir(thing), *annotated} if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("entry", CLASSES, ids=path_of)
+def test_declarations_have_the_public_attributes_that_are_documented(entry):
+    if issubclass(entry.object, Declaration):
+        assert public_names(entry.object) == documented_names(entry.object)
+
+
+def test_servers_have_the_public_attributes_that_are_documented():
+    assert public_names(mcp.server) == documented_names(mcp.Server)
+
+
+def test_resolved_declarations_have_no_other_public_attributes():
+    for thing in mcp.server.ready()._things():
+        ours = next(cls for cls in type(thing).__mro__ if is_ours(cls))
+        theirs = {name for cls in type(thing).__mro__ if not is_ours(cls) for name in vars(cls)}
+        assert public_names(thing) - theirs <= documented_names(ours), thing
 
 
 CALLED = [one for one in CLASSES if one.object is mcp.Request or TESTING in one.path]
@@ -272,4 +313,4 @@ def test_every_dialect_of_schemas_is_listed():
     for url in DIALECTS.values():
         assert problem({"$schema": url, "type": "object"}) is None
     unknown = {"$schema": "http://json-schema.org/draft-05/schema#", "type": "object"}
-    assert "is not supported; draft 3 to 2020-12 are" in str(problem(unknown))
+    assert "is not supported. Use draft 3 to 2020-12" in str(problem(unknown))

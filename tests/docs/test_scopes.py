@@ -70,7 +70,7 @@ def test_the_table_is_of_every_tool(shop):
 def test_what_a_token_needs_and_what_is_asked_for(shop, carol, name):
     needs, asks = TOLD[name]
     tool = shop.ready().tools[name]
-    assert tool.scopes == needs
+    assert tool._scopes == needs
     found = decide(tool, of(carol, shop, "profile"))
     assert found.missing_scopes == asks and found.allowed == (not asks)
     assert decide(tool, of(carol, shop, *asks)).allowed

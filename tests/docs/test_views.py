@@ -48,6 +48,6 @@ def test_what_the_page_declares_can_be_served(code, server, settings, monkeypatc
     exec(compile(code, "<views.md>", "exec", dont_inherit=True), namespace)
     # The page's app and its permissions are not installed here.
     assert {message.id for message in server.check()} <= {"django_mcp.W011"}
-    catalog = server.catalog
+    catalog = server._catalog
     assert catalog.tools
     assert set(catalog.templates) <= {"view://billing/invoice-detail/{pk}"}

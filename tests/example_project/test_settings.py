@@ -7,14 +7,20 @@ from django.core.cache import cache
 from django.core.management import call_command
 from django.db import connection, connections
 
+import django_mcp as mcp
 from example_project.asgi import application
 from example_project.secret import secret_key
+from tools import demo
 
 
 def test_the_project_passes_djangos_checks(settings):
     call_command("check", fail_level="WARNING")
     settings.SILENCED_SYSTEM_CHECKS = ["django_mcp.W169"]  # the demo is for this machine alone
     call_command("check", tags=["django_mcp"], deploy=True, fail_level="WARNING")
+
+
+def test_demo_and_commands_and_pages_name_the_server_alike():
+    assert mcp.server.public_name == demo.NAME
 
 
 def test_the_key_of_a_checkout_is_made_once(tmp_path):

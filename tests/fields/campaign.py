@@ -144,7 +144,7 @@ class Trial:
     def _shown(self) -> list[Any]:
         """What both rows show, in the list, when they are read and in a search."""
         with self._client(filter_fields=["label"]) as client:
-            schema = client.server.catalog.tools[self._search].output.schema
+            schema = client.server._catalog.tools[self._search]._output.schema
             assert len(client.resources()) >= len(self.rows)
             read = [client.read(row).data for row in self.rows]
             found = self._found(client, label="x")
@@ -184,7 +184,7 @@ class Trial:
             return "no"
         name = self.case.attribute
         with self._client(filter_fields=[name]) as client:
-            schema = client.server.catalog.tools[self._search].definition()["inputSchema"]
+            schema = client.server._catalog.tools[self._search]._definition()["inputSchema"]
             for value in values:
                 if value is None:
                     asked: dict[str, Any] = {f"{name}__isnull": True}

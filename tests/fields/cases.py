@@ -15,7 +15,7 @@ from django.contrib.contenttypes.fields import GenericForeignKey, GenericRelatio
 from django.core.files.base import ContentFile
 from django.db import connections, models
 
-from .packages import PACKAGES, is_installed
+from .packages import PACKAGES, has_gdal, is_installed
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
@@ -58,6 +58,8 @@ class Case:
             return f"{self.package} is not installed: pip install -e '.[field-packages]'"
         if self.name == "ImageField" and not is_installed("PIL"):
             return "Pillow is not installed: pip install pillow"
+        if self.package == "django.contrib.gis" and not has_gdal():
+            return "GDAL is not installed: apt-get install gdal-bin"
         return ""
 
     @property
@@ -108,6 +110,16 @@ def postgres(name: str, stored: Values, shown: Values | None = None, *arguments:
         name, make, stored, stored if shown is None else shown, "django.contrib.postgres",
         "psycopg", vendor="postgresql",
     )  # fmt: skip
+
+
+def gis(name: str, stored: Values = (None, None), shown: Values = (None, None)) -> Case:
+    """A field of GeoDjango, tried on MariaDB: other databases would need extensions."""
+    make = lazily(f"django.contrib.gis.db.models.{name}")
+    return Case(name, make, stored, shown, "django.contrib.gis", vendor="mysql")
+
+
+def point(x: float, y: float) -> Callable[[], Any]:
+    return lambda: import_module("django.contrib.gis.geos").Point(x, y)
 
 
 def numbers(*kinds: type[Any]) -> Iterator[Case]:
@@ -292,6 +304,9 @@ CONTRIB: list[Case] = [
         "GenericRelation", lambda: GenericRelation("fields.Remark"), (NOTHING, NOTHING), ([], []),
         "django.contrib.contenttypes",
     ),
+    gis("GeometryField"),
+    gis("PointField", (point(24.9, 60.2), point(4.9, 52.4)),
+        ({"x": 24.9, "y": 60.2}, {"x": 4.9, "y": 52.4})),
 ]  # fmt: skip
 
 POSTGRES: list[Case] = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ctypes.util import find_library
+from functools import cache
 from importlib.util import find_spec
 
 PACKAGES = {
@@ -25,3 +27,9 @@ PACKAGES = {
 def is_installed(module: str) -> bool:
     """Whether the package that has ``module`` is installed."""
     return find_spec(module) is not None
+
+
+@cache
+def has_gdal() -> bool:
+    """Whether the C libraries that GeoDjango needs are installed: GDAL, which brings GEOS."""
+    return find_library("gdal") is not None

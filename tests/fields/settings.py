@@ -5,13 +5,15 @@ import tempfile
 from tests.settings import *  # noqa: F403
 from tests.settings import DATABASE, DATABASES
 
-from .packages import is_installed
+from .packages import has_gdal, is_installed
 
 SECRET_KEY = "only for the tests of fields"
 ROOT_URLCONF = "tests.fields.urls"
 MEDIA_ROOT = tempfile.mkdtemp(prefix="django_mcp_fields_")
 if DATABASE != "sqlite":  # other tests may run on the same server at the same time
     DATABASES["default"].setdefault("TEST", {})["NAME"] = "test_fields"
+if DATABASE == "mariadb" and has_gdal():
+    DATABASES["default"]["ENGINE"] = "django.contrib.gis.db.backends.mysql"
 STATIC_URL = "/static/"
 SITE_ID = 1
 WAGTAIL_SITE_NAME = "Bakery"

@@ -69,7 +69,7 @@ def test_every_line_that_startmcp_switches_off_passes_the_checks(
     label: str, server: Server
 ) -> None:
     served(server, label)
-    assert server.catalog.models
+    assert server._catalog.models
 
 
 def found(client: Client, model: str, **asked: Any) -> list[Any]:

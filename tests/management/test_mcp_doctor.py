@@ -604,7 +604,7 @@ def test_what_a_user_is_shown_in_every_revision(server, alice):
 def test_a_server_with_mistakes_is_a_problem_and_an_empty_one_is_none(server):
     (found,) = inside.declared(server, None)
     assert found.level == "note" and "startmcp" in found.hint
-    server.forget()
+    server._forget()
 
     @server.tool
     def wrong(request, argument): ...

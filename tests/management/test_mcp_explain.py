@@ -49,50 +49,53 @@ def test_everything_with_the_rule_that_decides(explain, alice):
     )
     out = explain("--nobody")
     assert line(out, "refund") == "no refund nobody is signed in, and it is not mcp.PUBLIC"
-    catalog = mcp.server.catalog
+    catalog = mcp.server._catalog
     things = [catalog.tools, catalog.resources, catalog.templates, catalog.prompts]
-    public = sum(one.is_public for owned in things for one in owned.values())
+    public = sum(one._is_public for owned in things for one in owned.values())
     total = sum(map(len, things))
-    assert out.startswith(f"nobody may use {public} of {total} on default.")
+    assert out.startswith(f"nobody may use {public} of {total} declarations of the server tests.")
 
 
 def test_one_thing(explain, alice, bob):
     out = explain("bob", "refund")
-    assert out.startswith("bob may not use refund, one of the tools.\n")
+    assert out.startswith("bob may not use the tool refund.\n")
+    assert "requires  shop.change_invoice\n" in out
     assert "because   lacks shop.change_invoice\n" in out
     assert "declared  tests.shop.mcp.refund\n" in out
     assert "carol" not in out and "search_invoice" not in out
 
 
-def test_a_row_gate_by_gate(explain, invoice, bob):
+def test_a_row_condition_by_condition(explain, invoice, bob):
     out = explain("alice", "invoice://A-1")
     assert out.startswith("alice may read invoice://A-1.")
-    assert "shows: number, customer, customer__name, status" in out
+    assert "fields: number, customer, customer__name, status" in out
     out = explain("bob", "invoice://A-1")
     assert out.startswith("bob may not read invoice://A-1.")
     assert "  yes  invoice A-1 is in the database\n" in out
     assert "  no   get_queryset() of tests.shop.mcp.InvoiceResource leaves it out\n" in out
-    assert "shows" not in out
+    assert "fields" not in out
     assert "  no   invoice A-2 is not in the database\n" in explain("bob", "invoice://A-2")
 
 
 def test_as_json(explain, invoice):
     shown = json.loads(explain("alice", "--format", "json"))
-    assert (shown["user"], shown["active"], shown["server"]) == ("alice", True, "default")
-    (refund,) = (one for one in shown["things"] if one["name"] == "refund")
+    assert (shown["user"], shown["active"], shown["server"]) == ("alice", True, "tests")
+    (refund,) = (one for one in shown["declarations"] if one["name"] == "refund")
     assert refund == {
         "kind": "tools", "name": "refund", "allowed": True, "rule": "shop.change_invoice",
         "reason": "shop.change_invoice: given to the user",
         "scopes": "shop.change_invoice resource:invoice", "origin": "tests.shop.mcp.refund",
     }  # fmt: skip
     shown = json.loads(explain("alice", "invoice://A-2", "--format", "json"))
-    assert shown["allowed"] is False and shown["ways"][0]["conditions"][-1]["allowed"] is False
+    assert shown["allowed"] is False and shown["resources"][0]["conditions"][-1]["allowed"] is False
 
 
 def test_who_is_not_active_is_nobody(explain, alice):
     User.objects.create_superuser("gone", is_active=False)
     out = explain("gone", "refund")
-    assert out.startswith("gone is inactive, so requests are anonymous.\ngone may not use refund")
+    assert out.startswith(
+        "gone is inactive, so requests are anonymous.\ngone may not use the tool refund"
+    )
 
 
 def test_a_scope_is_a_tokens(explain, alice, server):
@@ -101,10 +104,10 @@ def test_a_scope_is_a_tokens(explain, alice, server):
         return ""
 
     on = ("--server", server.name)
-    assert "alice may use write" in explain("alice", "write", *on)
-    assert "alice may not use write" in explain("alice", "write", *on, "--scope", "read")
+    assert "alice may use the tool write" in explain("alice", "write", *on)
+    assert "alice may not use the tool write" in explain("alice", "write", *on, "--scope", "read")
     scopes = ("--scope", "read", "--scope", "write")
-    assert "alice may use write" in explain("alice", "write", *on, *scopes)
+    assert "alice may use the tool write" in explain("alice", "write", *on, *scopes)
 
 
 def test_a_rule_that_fails_is_told(explain, alice, server):
@@ -135,7 +138,7 @@ def test_the_surroundings_are_those_of_a_call(explain, alice, server, settings):
         (("nobody at all",), "There is no user 'nobody at all'. Give the user's username"),
         (("alice", "refnd"), "tests has no 'refnd'. Did you mean refund or reminder?"),
         (("alice", "zzzz"), "Without a name: everything."),
-        (("alice", "nothing://here"), "Nothing of tests is at nothing://here. There are: shop:"),
+        (("alice", "nothing://here"), "tests has no resource at nothing://here. There are: shop:"),
         (("alice", "--server", "nonsense"), "there are: tests"),
         (("alice", "--scope", "a b"), "'a b' is no scope"),
     ],
@@ -189,7 +192,7 @@ def test_exit_codes(quiet, arguments, code, words):
 def test_of_the_atlas(atlas):
     done = atlas("mcp_explain", "boss", "plan_trip")
     assert done.returncode == 0 and done.stderr == ""
-    assert "boss may use plan_trip" in done.stdout and "is a superuser" in done.stdout
+    assert "boss may use the tool plan_trip" in done.stdout and "is a superuser" in done.stdout
     assert "\x1b" not in done.stdout
 
 

@@ -140,6 +140,12 @@ def test_a_name_does_not_reach_the_terminal_as_a_command(alice, run):
 # Revoking.
 
 
+def test_list_names_the_server_as_other_commands_do(alice, run):
+    create(run, "--server", "tests")  # the default server, by its public name
+    assert Token.objects.get().server == "default"
+    assert " tests " in run("list")[0]
+
+
 def test_tokens_are_revoked_by_id(alice, run, server):
     secrets = [create(run)[0] for _ in range(3)]
     first, second, third = Token.objects.order_by("pk")

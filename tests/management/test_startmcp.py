@@ -276,7 +276,7 @@ server = Server("another")
 text = generate_starter_file(apps.get_app_config("atlas")).text
 text = text.replace("from .", "from example_project.atlas.")
 exec(text.replace("mcp.register", "server.register"), {"server": server})
-print(server.check(), sorted(server.catalog.templates)[0])
+print(server.check(), sorted(server._catalog.templates)[0])
 """
 
 

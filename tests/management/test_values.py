@@ -102,6 +102,6 @@ def test_json_is_taken_as_it_is(value):
 
 
 def test_of_a_schema_that_pydantic_wrote():
-    schema = mcp.server.ready().tools["refund"].arguments.schema
+    schema = mcp.server.ready().tools["refund"]._arguments.schema
     found = arguments(["invoice=A-1", "reason=5", "amount=12.50"], schema)
     assert found == {"invoice": "A-1", "reason": "5", "amount": 12.5}

@@ -184,7 +184,7 @@ def test_at_the_root_is_the_only_one(web, billing, serve):
     assert document(web, PR)["resource"] == f"{URL}/mcp/billing"
     assert document(web, PR + "/")["resource"] == f"{URL}/mcp/billing"
     empty = Server("nothing declared", path="mcp")
-    assert document(web, PR)["resource"] == f"{URL}/mcp/billing" and empty.is_empty
+    assert document(web, PR)["resource"] == f"{URL}/mcp/billing" and empty._is_empty
     serve("mcp/shipping")
     missing(web, PR)
     missing(web, PR + "/")

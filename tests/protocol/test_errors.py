@@ -1,6 +1,6 @@
 import pytest
 
-from django_mcp.protocol import errors
+from django_mcp.protocol import jsonrpc
 from django_mcp.protocol.jsonrpc import (
     CustomError,
     InternalError,
@@ -25,13 +25,13 @@ def test_an_error_says_its_docstring_unless_told_otherwise():
     "cause",
     [
         value
-        for value in vars(errors).values()
+        for value in vars(jsonrpc).values()
         if isinstance(value, type) and issubclass(value, ProtocolError)
     ],
 )
 def test_every_error_has_words_and_a_named_code(cause):
     assert cause.__doc__
-    assert cause.code in [value for name, value in vars(errors).items() if name.isupper()]
+    assert cause.code in [value for name, value in vars(jsonrpc).items() if name.isupper()]
 
 
 def test_errors_carry_what_the_specification_says_of_them():

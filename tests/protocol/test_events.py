@@ -2,7 +2,7 @@ import pickle
 
 import pytest
 
-from django_mcp.protocol.events import Answered, Cancelled, ClientCall, Notice
+from django_mcp.protocol.connection import Answered, Cancelled, ClientCall, Notice
 from django_mcp.protocol.revisions import LATEST
 
 

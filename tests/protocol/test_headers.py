@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from django_mcp.protocol.headers import NAMED, check_parameters, check_routing, decoded, mirrored
+from django_mcp.protocol.http_rules import NAMED, check_parameters, check_routing, decoded, mirrored
 from django_mcp.protocol.jsonrpc import HeaderMismatch, InvalidParams
 from django_mcp.protocol.revisions import LATEST
 

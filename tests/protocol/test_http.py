@@ -3,16 +3,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from django_mcp.protocol import http_rules
-from django_mcp.protocol.errors import (
-    HEADER_MISMATCH,
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    METHOD_NOT_FOUND,
-    MISSING_CAPABILITY,
-    PARSE_ERROR,
-    UNSUPPORTED_VERSION,
-)
 from django_mcp.protocol.http_rules import (
     JSON_TYPE,
     SSE_TYPE,
@@ -21,6 +11,16 @@ from django_mcp.protocol.http_rules import (
     is_json,
     status,
     takes_page,
+)
+from django_mcp.protocol.jsonrpc import (
+    HEADER_MISMATCH,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    MISSING_CAPABILITY,
+    PARSE_ERROR,
+    UNSUPPORTED_VERSION,
 )
 
 BOTH = {JSON_TYPE, SSE_TYPE}

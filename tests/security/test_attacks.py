@@ -168,7 +168,7 @@ def test_errors_of_arguments_take_no_memory_by_their_number(server):
     def total(request: mcp.Request, numbers: list[int]) -> int:
         return sum(numbers)
 
-    arguments = server.ready().tools["total"].arguments
+    arguments = server.ready().tools["total"]._arguments
     tracemalloc.start()
     try:
         with pytest.raises(mcp.ToolError, match="numbers"):

@@ -157,18 +157,18 @@ def without_token(thing, request):
 
 
 def without_permission_first(thing, request):
-    return decide(thing, request) if thing.lacking(request) else ALLOWED
+    return decide(thing, request) if thing._missing_scopes(request) else ALLOWED
 
 
 def without_permission_then(thing, request):
     """Of a token that is too narrow, the permission is not checked."""
-    if not thing.lacking(request):
+    if not thing._missing_scopes(request):
         return decide(thing, request)
     return rule.Decision(False, str, rule.grantable(thing, request.principal.auth))
 
 
 def to_any_token(thing, auth):
-    return (scopes.to_ask(auth.scopes, thing.scopes) or ()) if auth else ()
+    return (scopes.to_ask(auth.scopes, thing._scopes) or ()) if auth else ()
 
 
 def what_is_lacking_alone(thing, auth):
@@ -195,10 +195,10 @@ GRANTABLE = [
 CHECKED = ["django_mcp.transports.http.stateless.check_scopes"]
 GATES = {
     "the token, where rows are fetched": [
-        (Declaration, "admits", lambda self, request: self._decide(request).allowed),
+        (Declaration, "_is_allowed", lambda self, request: self._decide(request).allowed),
         *((place, without_token) for place in DECIDE),
     ],
-    "the token": [(Declaration, "beyond", lambda self, auth: ())],
+    "the token": [(Declaration, "_scopes_missing_in", lambda self, auth: ())],
     "the token, by itself": [(place, without_token) for place in DECIDE],
     "permission": [(Declaration, "_decide_permission", lambda self, request: ALLOWED)],
     "permission of who lacks nothing": [(place, without_permission_first) for place in DECIDE],
@@ -211,9 +211,9 @@ GATES = {
     ],
     "a check before anything begins": [(place, nothing_is_checked) for place in CHECKED],
     "a check when it is done": [("django_mcp.calls.execution.check", lambda *given: None)],
-    "what tools rest on": [(Tool, "rests_on", ())],
-    "what prompts rest on": [(Prompt, "rests_on", ())],
-    "what resources rest on": [(Resource, "rests_on", ())],
+    "what tools rest on": [(Tool, "_depends_on", ())],
+    "what prompts rest on": [(Prompt, "_depends_on", ())],
+    "what resources rest on": [(Resource, "_depends_on", ())],
     "object permission": [(ModelResource, "_permitted", lambda self, request, rows: iter(rows))],
 }  # fmt: skip
 

@@ -705,7 +705,7 @@ def test_a_state_is_of_one_caller_and_one_call(http, asking, alice, bob, kind):
 def test_a_state_is_of_one_server(http, asking, alice):
     other = mcp.Server("another", path="another")
     try:
-        other.tool(permission="shop.change_invoice")(asking.catalog.tools["pay"].function)
+        other.tool(permission="shop.change_invoice")(asking._catalog.tools["pay"]._implementation)
         token = token_of(alice)
         asked = http(token, server=asking).request("tools/call", name="pay", arguments={})
         client = http(token, server=other)

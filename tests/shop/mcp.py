@@ -123,7 +123,7 @@ def wait(request: mcp.Request, seconds: float = 30) -> str:
 def open_invoices(request: mcp.Request) -> list[Invoice]:
     """The invoices that are open."""
     found = InvoiceResource.get_queryset  # the resource's own gate
-    resource = request.server.catalog.find(Invoice)
+    resource = request.server._catalog.find(Invoice)
     return found(resource, request).filter(status=Invoice.Status.OPEN)
 
 

@@ -143,7 +143,7 @@ def test_hints_are_given_with_and_without_notifications(connect, server, declare
     bare = connect(server=server)
     found = introduced(bare)
     assert found["ttlMs"] > 0 and "listChanged" not in str(found["capabilities"])
-    server.forget()
+    server._forget()
     declared("one")
     client = connect(server=server)
     found = introduced(client)["capabilities"]
@@ -304,6 +304,6 @@ def test_permission_is_checked_whatever_the_scope_says(connect, server, alice, s
     uri = "menu://today" if scope == "private" else "menu://all"
     assert hints(client, "resources/read", uri=uri) == (3_600_000, scope)
     allowed[0] = False
-    server.catalog.resources["menu://all"].permission = "shop.nobody"
+    server._catalog.resources["menu://all"].permission = "shop.nobody"
     assert refusal(client, "resources/read", uri=uri).code == -32602
     assert client.request("resources/list")["resources"] == []

@@ -128,7 +128,7 @@ def test_a_list_has_one_order(connect, server, revision, any_kind, settings):
     assert names(client, any_kind) == names(client, any_kind) == wanted
     settings.DJANGO_MCP = {"PAGE_SIZE": 2}
     assert names(client, any_kind) == wanted
-    server.forget()
+    server._forget()
     assert names(connect(server=server, revision=revision), any_kind) == wanted
 
 

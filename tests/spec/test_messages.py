@@ -9,7 +9,7 @@ import pytest
 from django.test import override_settings
 
 import django_mcp as mcp
-from django_mcp.protocol.errors import ProtocolError
+from django_mcp.protocol.jsonrpc import ProtocolError
 from django_mcp.protocol.revisions import REVISIONS
 
 from .talk import NEWEST_CODES, answer, error, is_response, said, written

@@ -50,7 +50,7 @@ def test_a_cursor_outlives_a_deployment(connect, server, revision, kind):
     _, cursor = page(connect(server=server, revision=revision), kind)
     kept = server._records[:1] + server._records[2:]
     server._records.clear()
-    server.forget()
+    server._forget()
     declare(server, kind, "new")
     declare(server, kind, "newer")
     server._records += kept
@@ -172,7 +172,7 @@ def test_a_cursor_of_rows_that_cannot_be_is_an_invalid_parameter(
     """One that an earlier release sealed, when the order was another."""
     client = connect(bob, server=companies, revision=revision)
     _, cursor = page(client, "resources")
-    [resource] = companies.catalog.templates.values()
-    del resource.keyset
+    [resource] = companies._catalog.templates.values()
+    del resource._keyset
     monkeypatch.setattr(type(resource), "ordering", ["-name", "id"])
     assert refusal(client, "resources/list", cursor=cursor).code == -32602

@@ -11,7 +11,7 @@ import pytest
 import django_mcp as mcp
 from django_mcp.conf import DEFAULTS
 from django_mcp.models import Session, Stream
-from django_mcp.transports.http.streams import pings
+from django_mcp.transports.http.streams import ping_timer
 
 from .seen import refusal
 from .talk import said
@@ -138,7 +138,7 @@ def listener(http, busy, handshake, settings):
 
     def pass_interval(times: int = 1) -> None:
         for _ in range(times):
-            client.loop.call_soon(lambda: pings._hearts()._beat())
+            client.loop.call_soon(lambda: ping_timer()._fire())
             client.settle()
 
     client.pass_interval = pass_interval
@@ -223,7 +223,7 @@ def test_a_call_is_not_pinged_on_its_stream(listener, busy):
 @pytest.mark.parametrize("interval", [0, None])
 def test_pings_can_be_turned_off(listener, settings, interval):
     settings.DJANGO_MCP = settings.DJANGO_MCP | {"PING_INTERVAL": interval}
-    assert pings._period() == 0
+    assert ping_timer._create()._period() == 0
 
 
 def test_the_interval_of_pings_is_a_setting(http, busy, settings, db):

@@ -342,7 +342,7 @@ def test_a_state_is_refused_on_another_request(connect, asking, alice):
     params = {"requestState": result["requestState"], "inputResponses": {key: YES}}
     arguments = {"what": "A"}
     other = Server("another", extensions={})
-    other.tool(permission=mcp.PUBLIC)(asking.catalog.tools["delete"].function)
+    other.tool(permission=mcp.PUBLIC)(asking._catalog.tools["delete"]._implementation)
     try:
         wrong = [
             error(client, "tools/call", name="delete", arguments={"what": "B"}, **params),

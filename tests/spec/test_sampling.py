@@ -281,7 +281,7 @@ def test_tool_uses_and_their_results_are_sent(connect, revision, sample, message
 def test_a_message_with_results_holds_nothing_else(connect, revision, sample, messages, caplog):
     client = connect(server=sample(messages), revision=revision)
     assert client.failure("sample") and client.asked == []
-    assert "holds nothing else" in caplog.text
+    assert "must not contain anything else" in caplog.text
 
 
 @pytest.mark.parametrize("messages", UNPAIRED)

@@ -155,7 +155,7 @@ def test_a_schema_is_read_as_the_dialect_it_names(
 def test_what_is_invalid_in_its_dialect_is_refused(server, schema, output):
     tool(server, schema, output=output)
     [problem] = refused_to_serve(server)
-    assert "No valid JSON Schema" in problem
+    assert "JSON Schema is not valid" in problem
 
 
 @pytest.mark.parametrize("output", [False, True])
@@ -188,14 +188,14 @@ ELSEWHERE = [
 def test_a_reference_to_somewhere_else_is_refused(server, keyword, reference, output):
     tool(server, of({"anyOf": [{keyword: reference}, {}]}), output=output)
     [problem] = refused_to_serve(server)
-    assert "nothing is fetched" in problem
+    assert "documents are never fetched" in problem
 
 
 @pytest.mark.parametrize("reference", ["#/$defs/none", "#none", "#/properties/it/x"])
 def test_a_reference_to_nothing_is_refused(server, reference):
     tool(server, of({"anyOf": [{}, {"$ref": reference}]}))
     [problem] = refused_to_serve(server)
-    assert repr(reference) in problem and "leads to nothing" in problem
+    assert repr(reference) in problem and "has nothing at the reference" in problem
 
 
 @pytest.fixture
@@ -229,7 +229,7 @@ def test_nothing_is_ever_fetched(web):
         {"$id": f"{origin}/d", "$ref": "e"},
         {"$id": f"{origin}/f", "properties": {"x": {"$ref": "g#/h"}}},
     ):
-        assert "nothing is fetched" in schemas.problem(schema)
+        assert "documents are never fetched" in schemas.problem(schema)
         # Even if one came by another way, it is an error and lets nothing through.
         with pytest.raises(Exception, match="(?i)unresolvable|no such|pointer|retriev"):
             schemas.violations(schema, {"x": 1})
@@ -270,7 +270,7 @@ def circle():
 def test_a_schema_has_bounds(server, schema, output):
     tool(server, schema, output=output)
     [problem] = refused_to_serve(server)
-    assert "larger than" in problem and "deeper than" in problem
+    assert "more than 2000 parts" in problem and "more than 40 levels" in problem
 
 
 def test_within_the_bounds_all_is_well(connect, server):
@@ -310,7 +310,7 @@ def test_our_own_schemas_are_2020_12(connect, server, alice, revision):
     assert shown["inputSchema"]["properties"]["pair"]["prefixItems"]
     assert "$defs" in shown["inputSchema"]
     tools = [shown, *listed(connect(alice, revision=revision), "tools")]
-    assert len(tools) == 1 + len(default_server.catalog.tools)
+    assert len(tools) == 1 + len(default_server._catalog.tools)
     for one in tools:
         for schema in (one["inputSchema"], one.get("outputSchema", {})):
             assert schema.get("$schema", DRAFT) == DRAFT

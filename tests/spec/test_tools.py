@@ -84,7 +84,7 @@ def test_arguments_are_an_object(connect, server, order, revision, arguments):
 
 def test_every_tool_has_an_object_schema(connect, alice, revision):
     tools = listed(connect(alice, revision=revision), "tools")
-    assert len(tools) == len(default_server.catalog.tools)
+    assert len(tools) == len(default_server._catalog.tools)
     for tool in tools:
         Draft202012Validator.check_schema(tool["inputSchema"])
         assert tool["inputSchema"]["type"] == "object"

@@ -114,7 +114,7 @@ def test_a_catalog_is_written_once_and_then_compared(tmp_path, monkeypatch, db):
     names = [tool["name"] for tool in json.loads((tmp_path / "catalog.json").read_text())["tools"]]
     assert "add" in names and "refund" not in names
     case.assertCatalogMatches(tmp_path / "catalog.json")
-    monkeypatch.setattr(mcp.server.catalog.tools["add"], "description", "Multiply.")
+    monkeypatch.setattr(mcp.server._catalog.tools["add"], "description", "Multiply.")
     with pytest.raises(AssertionError, match="(?s)has changed.*add"):
         case.assertCatalogMatches(tmp_path / "catalog.json")
     case.doCleanups()

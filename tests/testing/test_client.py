@@ -367,7 +367,7 @@ def test_a_condition_that_does_not_come_true_is_not_waited_for_ever(db):
 
 def test_a_message_that_does_not_conform_fails_the_test(db, monkeypatch):
     """The oracle is plugged in, whoever makes the client."""
-    monkeypatch.setattr(mcp.server.catalog.tools["add"], "definition", lambda: {"name": "add"})
+    monkeypatch.setattr(mcp.server._catalog.tools["add"], "_definition", lambda: {"name": "add"})
     with Client() as client, pytest.raises(AssertionError, match="inputSchema"):
         client.tools()
 

@@ -27,7 +27,7 @@ from django_mcp.storage.streams import states
 from django_mcp.transports.http import legacy_sse as transport
 from django_mcp.transports.http.request import Exchange
 from django_mcp.transports.http.shutdown import draining
-from django_mcp.transports.http.streams import pings
+from django_mcp.transports.http.streams import ping_timer
 from django_mcp.verifiers.personal_tokens import revoke
 from tests.announcing import Announcement, announce
 from tests.client import RpcError
@@ -264,7 +264,7 @@ def test_a_cancel_of_an_unknown_id_does_not_stop_a_later_call(client):
 
 def test_a_client_is_pinged_on_its_stream(client):
     for _ in range(2):  # an interval passes
-        client.loop.call_soon(lambda: pings._hearts()._beat())
+        client.loop.call_soon(lambda: ping_timer()._fire())
         client.settle()
     client.until(lambda: [one for one in client.asked if one["method"] == "ping"])
     (ping,) = client.asked

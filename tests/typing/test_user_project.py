@@ -48,6 +48,21 @@ def close(request: mcp.Request) -> int:
 
 
 permission = mcp.PUBLC
+
+
+@mcp.register
+class Undeclared:
+    pass
+
+
+mcp.register(5, Close)
+
+
+@mcp.tool
+def ask(request: mcp.Request) -> str:
+    request.elicit("Sure?", key=5)
+    request.elicit("How many?", int, defualt=3)
+    return request.once("number", lambda: 5)
 """
 
 pytestmark = pytest.mark.slow
@@ -66,5 +81,5 @@ def test_a_project_type_checks_strictly_and_mistakes_are_found(tmp_path):
     )
     *found, _ = done.stdout.splitlines()
     lines = {int(line.split(":")[1]) for line in found if "mistakes.py" in line}
-    assert lines == {3, 4, 5, 10, 12, 13, 18, 21}, done.stdout + done.stderr
+    assert lines == {3, 4, 5, 10, 12, 13, 18, 21, 25, 29, 34, 35, 36}, done.stdout + done.stderr
     assert not [line for line in found if "mistakes.py" not in line], done.stdout

@@ -136,11 +136,11 @@ def test_many_tools_have_each_a_place(server, browse):
 
 def test_nobody_sees_what_is_public_alone(browse, alice):
     seen = browse().visit()
-    catalog = default_server.catalog
+    catalog = default_server._catalog
     for thing in (*catalog.tools.values(), *catalog.prompts.values()):
-        assert (f"<code>{thing.name}</code>" in seen.html) == thing.is_public, thing.name
+        assert (f"<code>{thing.name}</code>" in seen.html) == thing._is_public, thing.name
     for resource in (*catalog.resources.values(), *catalog.templates.values()):
-        assert (f">{resource.uri}<" in seen.html) == (resource.is_public and resource.listed)
+        assert (f">{resource.uri}<" in seen.html) == (resource._is_public and resource.listed)
     assert "alice" not in seen.html
 
 

@@ -217,7 +217,7 @@ class FormInput:
     def _key_schema(self, name: str, field: RowField) -> JSON:
         try:
             resource = self._resource(field)
-            return resource.key_schema() if resource else dict(BARE_KEY)
+            return resource._key_schema() if resource else dict(BARE_KEY)
         except ImproperlyConfigured as error:
             hint = "Register a ModelResource for its rows, or leave the field out by exclude."
             self.problems.append(Problem(f"{name}: {error}", 124, hint))
@@ -302,7 +302,7 @@ class FormInput:
         if resource is None:
             return [_bare(field, one) for one in named]
         keys = [_key(resource, one) for one in named]
-        rows = resource.fetch(request, [key for key in keys if key is not None], write=True)
+        rows = resource._fetch(request, [key for key in keys if key is not None], write=True)
         for key, one in zip(keys, named, strict=True):
             if key not in rows:
                 raise _no_choice(field, one)
@@ -314,8 +314,8 @@ class FormInput:
         rows = [row for row in current if isinstance(row, Model)]
         if resource is None or not rows:
             return []
-        keys = [resource.key(key_text(row, resource.lookup)) for row in rows]
-        seen = resource.fetch(request, keys, write=True)
+        keys = [resource._key(key_text(row, resource._lookup)) for row in rows]
+        seen = resource._fetch(request, keys, write=True)
         hidden = [row.pk for key, row in zip(keys, rows, strict=True) if key not in seen]
         # Only rows among the field's choices: the form would reject any other, and its error would
         # name the hidden row.
@@ -336,7 +336,7 @@ def _keep(form: forms.BaseForm, name: str, field: forms.Field) -> None:
 
 def _key(resource: ModelResource, value: Any) -> Any:
     try:
-        return resource.key(value)
+        return resource._key(value)
     except (ValueError, TypeError):
         return None
 
@@ -362,8 +362,8 @@ def refuse_unknown(arguments: Mapping[str, Any], known: Collection[str]) -> None
     """Raise ``InvalidArguments`` for arguments that do not exist."""
     unknown = [name[:80] for name in arguments if name not in known][:MAX_ERRORS]
     if unknown:
-        said = f"there is no such argument; there are: {', '.join(known) or 'none'}."
-        raise InvalidArguments("\n".join(f"{name}: {said}" for name in unknown))
+        message = f"unknown argument. The arguments are: {', '.join(known) or 'none'}."
+        raise InvalidArguments("\n".join(f"{name}: {message}" for name in unknown))
 
 
 def _description(field: forms.Field, schema: JSON) -> JSON:

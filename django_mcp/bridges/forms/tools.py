@@ -65,12 +65,12 @@ class FormTool(Tool):
     update: bool = False
     exclude: Sequence[str] = ()
 
-    entry = "form_valid"
-    input: FormInput
-    resource: ModelResource | None = None
+    _entry_method = "form_valid"
+    _input: FormInput
+    _resource: ModelResource | None = None
 
     @classmethod
-    def made_for(cls, subjects: tuple[Any, ...]) -> list[Declaration]:
+    def _made_for(cls, subjects: tuple[Any, ...]) -> list[Declaration]:
         if len(subjects) > 1:
             raise TypeError(f"{cls.__name__} is registered with one form.")
         one = cls()
@@ -113,11 +113,11 @@ class FormTool(Tool):
     def _shown_through(self, request: Request) -> ModelResource:
         """Return the resource that renders the saved row. Raise ``PermissionDenied``.
 
-        ``resource`` is None if the project overrides ``form_valid`` and calls ``super()``.
+        ``_resource`` is None if the project overrides ``form_valid`` and calls ``super()``.
         """
-        assert self.model is not None
-        resource = self.resource or request.server.catalog.find(self.model)
-        if not resource.admits(request):
+        assert self._model is not None
+        resource = self._resource or request.server._catalog.find(self._model)
+        if not resource._is_allowed(request):
             raise PermissionDenied()
         return resource
 
@@ -125,39 +125,41 @@ class FormTool(Tool):
 
     def _decide_permission(self, request: Request) -> Decision:
         own = super()._decide_permission(request)
-        if self.resource is None or not own.allowed:
+        if self._resource is None or not own.allowed:
             return own
-        viewing = self.resource._decide(request)
+        viewing = self._resource._decide(request)
         return own if viewing.allowed else viewing
 
     @property
-    def rests_on(self) -> Iterable[Declaration]:
-        bound = super().rests_on
-        return bound if self.resource is None else (self.resource, *bound)
+    def _depends_on(self) -> Iterable[Declaration]:
+        bound = super()._depends_on
+        return bound if self._resource is None else (self._resource, *bound)
 
     @property
-    def rule(self) -> str:
-        own = super().rule
-        return own if self.resource is None else permissions.both(self.resource.rule, own)
+    def _rule(self) -> str:
+        own = super()._rule
+        return own if self._resource is None else permissions.both(self._resource._rule, own)
 
     @property
-    def is_public(self) -> bool:
-        return super().is_public and (self.resource is None or self.resource.is_public)
+    def _is_public(self) -> bool:
+        return super()._is_public and (self._resource is None or self._resource._is_public)
 
     @property
-    def is_free(self) -> bool:
-        return super().is_free and self.resource is None
+    def _is_free(self) -> bool:
+        return super()._is_free and self._resource is None
 
     # Execution.
 
-    def bound_form(self, request: Request, given: Mapping[str, Any]) -> Any:
+    def _bound_form(self, request: Request, given: Mapping[str, Any]) -> Any:
         """Return the form bound to the arguments and valid. Raise ``InvalidArguments``."""
         kwargs = dict(self.get_form_kwargs(request))
         given = dict(given)
         if self.update:
-            assert self.resource is not None
-            kwargs["instance"] = held(self.resource, request, given.pop(self.argument), "change")
-        form = self.input.form(request, given, self.get_form_class(request), **kwargs)
+            assert self._resource is not None
+            kwargs["instance"] = held(
+                self._resource, request, given.pop(self._row_argument), "change"
+            )
+        form = self._input.form(request, given, self.get_form_class(request), **kwargs)
         if not form.is_valid():
             raise InvalidArguments(errors(form))
         return form
@@ -165,34 +167,34 @@ class FormTool(Tool):
     # Resolution.
 
     @property
-    def model(self) -> type[Model] | None:
+    def _model(self) -> type[Model] | None:
         """The model of a ``ModelForm``. None for other forms."""
         form = self.form_class
         is_models = isinstance(form, type) and issubclass(form, BaseModelForm)
         return form._meta.model if is_models else None  # type: ignore[union-attr]
 
     @property
-    def saves(self) -> bool:
+    def _saves(self) -> bool:
         """Whether the default ``form_valid`` is used, which saves the form."""
         return type(self).form_valid is FormTool.form_valid
 
     @property
-    def argument(self) -> str:
+    def _row_argument(self) -> str:
         """The name of the argument that takes the row to change."""
-        assert self.resource is not None
-        name = self.resource.name
-        return "_uri" if name in self.input.schema["properties"] else name
+        assert self._resource is not None
+        name = self._resource.name
+        return "_uri" if name in self._input.schema["properties"] else name
 
-    def resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
+    def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
         self._take_defaults()
-        yield from Declaration.resolve(self, catalog)
+        yield from Declaration._resolve(self, catalog)
         yield from (wrong := [*class_problems(self), *self._schema_problems()])
         if not wrong:
             yield from (wrong := [*self._form_problems(catalog)])
         if not wrong:
             yield from (wrong := [*self._output_problems(catalog)])
         if not wrong:
-            self.arguments = FormArguments(self)
+            self._arguments = FormArguments(self)
             yield from self._argument_problems()
             yield from self._hint_problems()
 
@@ -204,11 +206,11 @@ class FormTool(Tool):
         self.description = self.description or next(filter(None, map(prose, docstrings)), None)
         if self.permission is REQUIRED:
             operation = "update" if self.update else "create"
-            self.permission = of_model(operation, self.model) if self.model else AUTHENTICATED
-        if self.model is not None and self.atomic is True:
-            self.atomic = router.db_for_write(self.model)
-        if self.model is not None and (self.saves or self.update):
-            sentence = SENTENCES[self.update].format(self.model._meta.verbose_name)
+            self.permission = of_model(operation, self._model) if self._model else AUTHENTICATED
+        if self._model is not None and self.atomic is True:
+            self.atomic = router.db_for_write(self._model)
+        if self._model is not None and (self._saves or self.update):
+            sentence = SENTENCES[self.update].format(self._model._meta.verbose_name)
             self.description = self.description or sentence
             self.destructive = self.update if self.destructive is None else self.destructive
 
@@ -217,37 +219,37 @@ class FormTool(Tool):
         try:
             form = self.get_schema_form()
             find = catalog.find
-            self.input = FormInput(form, find, exclude=self.exclude, partial=self.update)
+            self._input = FormInput(form, find, exclude=self.exclude, partial=self.update)
         except Exception as error:  # form classes run the project's code
             words = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
             hint = "Write get_schema_form(self), which returns an unbound form without a request."
-            yield self.error(f"No form could be made to show ({words}).", 121, hint)
+            yield self._error(f"No form could be made to show ({words}).", 121, hint)
             return
-        for problem in self.input.problems:
-            yield self.error(problem.message, problem.number, problem.hint)
+        for problem in self._input.problems:
+            yield self._error(problem.message, problem.number, problem.hint)
         for name in self.exclude:
             if name not in form.fields:
-                yield self.error(f"exclude names {name!r}, which is no field.", 129, "Drop it.")
+                yield self._error(f"exclude names {name!r}, which is no field.", 129, "Drop it.")
 
     def _output_problems(self, catalog: Catalog) -> Iterator[CheckMessage]:
         """Find the resource of the row and the type of the result. Yield errors if that fails."""
         try:
-            if self.model is not None and (self.update or self.saves):
-                self.resource = catalog.find(self.model)
+            if self._model is not None and (self.update or self._saves):
+                self._resource = catalog.find(self._model)
         except ImproperlyConfigured as error:
             hint = "Register a ModelResource, or write form_valid and return something else."
-            yield self.error(str(error), 125, hint)
+            yield self._error(str(error), 125, hint)
             return
         try:
-            self.output = self._output(catalog)
+            self._output = self._find_output(catalog)
         except ImproperlyConfigured as error:
-            yield self.error(str(error), 132, "A result needs no type, or a known one.")
+            yield self._error(str(error), 132, "A result needs no type, or a known one.")
 
-    def _output(self, catalog: Catalog) -> Output:
-        if self.output_schema is None and self.saves:
-            assert self.resource is not None
-            return RowOutput(self.resource, written=True)
-        returned = None if self.saves else self._returns()
+    def _find_output(self, catalog: Catalog) -> Output:
+        if self.output_schema is None and self._saves:
+            assert self._resource is not None
+            return RowOutput(self._resource, written=True)
+        returned = None if self._saves else self._returns()
         return output_of(returned, catalog.find, schema=self.output_schema)
 
 
@@ -261,8 +263,8 @@ class FormArguments(Arguments):
     def read(self, given: Mapping[str, Any]) -> dict[str, Any]:
         self._check_headers(given)
         refuse_unknown(given, self.schema["properties"])
-        if self._tool.update and self._tool.argument not in given:
-            raise InvalidArguments(f"{self._tool.argument}: this argument is required.")
+        if self._tool.update and self._tool._row_argument not in given:
+            raise InvalidArguments(f"{self._tool._row_argument}: this argument is required.")
         return {"given": dict(given)}
 
     @property
@@ -270,16 +272,16 @@ class FormArguments(Arguments):
         return True
 
     def bind(self, values: dict[str, Any], request: Request, *, write: bool) -> dict[str, Any]:
-        return {"form": self._tool.bound_form(request, values["given"])}
+        return {"form": self._tool._bound_form(request, values["given"])}
 
 
 def _schema(tool: FormTool) -> JSON:
-    schema = tool.input.schema
+    schema = tool._input.schema
     if not tool.update:
         return schema
-    assert tool.resource is not None
-    named = {tool.argument: tool.resource.key_schema()}
-    return schema | {"properties": named | schema["properties"], "required": [tool.argument]}
+    assert tool._resource is not None
+    named = {tool._row_argument: tool._resource._key_schema()}
+    return schema | {"properties": named | schema["properties"], "required": [tool._row_argument]}
 
 
 def _changed_fields(row: Model, form: BaseModelForm[Any]) -> list[str]:
@@ -294,22 +296,22 @@ def _changed_fields(row: Model, form: BaseModelForm[Any]) -> list[str]:
 def class_problems(tool: FormTool) -> Iterator[CheckMessage]:
     """Yield what is wrong with the class before its form is built."""
     if tool.input_schema is not None:
-        yield tool.error("The form is the schema.", 130, "Drop input_schema; see exclude.")
+        yield tool._error("The form is the schema.", 130, "Drop input_schema; see exclude.")
     for name in IMMEDIATE:
         if iscoroutinefunction(getattr(tool, name)):
             hint = "Write def: forms are made in a thread, where the database may be asked."
-            yield tool.error(f"{name} is async, and is needed at once.", 131, hint)
+            yield tool._error(f"{name} is async, and is needed at once.", 131, hint)
     if wrong := _no_form(tool.form_class):
         hint = "Such as @mcp.register(ContactForm); of a set, the form for one row at a time."
-        yield tool.error(wrong, 120, hint)
-    elif tool.saves and tool.model is None:
+        yield tool._error(wrong, 120, hint)
+    elif tool._saves and tool._model is None:
         hint = "Write form_valid(self, request, form)."
-        yield tool.error("Nothing is done with the form.", 127, hint)
+        yield tool._error("Nothing is done with the form.", 127, hint)
     elif tool.update:
         yield from _update_problems(tool)
-    elif tool.saves and tool.read_only:
+    elif tool._saves and tool.read_only:
         hint = "Drop read_only, or write form_valid, which looks for something."
-        yield tool.error("A tool that only reads saves no form.", 133, hint)
+        yield tool._error("A tool that only reads saves no form.", 133, hint)
 
 
 def _no_form(form: Any) -> str | None:
@@ -319,8 +321,8 @@ def _no_form(form: Any) -> str | None:
 
 
 def _update_problems(tool: FormTool) -> Iterator[CheckMessage]:
-    if tool.model is None:
-        yield tool.error("The form has no row to change.", 128, "Use a ModelForm, or drop update.")
-    if tool.atomic is False or tool.read_only or tool.is_async:
+    if tool._model is None:
+        yield tool._error("The form has no row to change.", 128, "Use a ModelForm, or drop update.")
+    if tool.atomic is False or tool.read_only or tool._is_async:
         hint = "Drop read_only and atomic = False, and write def form_valid."
-        yield tool.error("A row is changed in a transaction.", 126, hint)
+        yield tool._error("A row is changed in a transaction.", 126, hint)

@@ -36,7 +36,7 @@ from django.db.models.constants import LOOKUP_SEP
 
 from ...declarations.arguments import Parameter
 from ...declarations.bindings import KeyBinding
-from ...declarations.fields.columns import FINITE, JSON, as_number, kind_of
+from ...declarations.fields.columns import DECIMAL_ARGUMENT_PATTERN, JSON, as_number, kind_of
 from ...declarations.fields.entries import MAX_RELATED_KEYS, Column, Entry, Related, Typed
 from ...declarations.fields.field_types import FieldType, field_type, is_managed, or_null
 from ...declarations.fields.keys import get_field
@@ -107,7 +107,7 @@ def _json(limit: Any) -> Any:
 T = TypeVar("T")
 # Fields for which more is accepted on input than is written on output.
 TYPED: dict[str, JSON] = {
-    "DecimalField": {"type": ["string", "number"], "pattern": FINITE},
+    "DecimalField": {"type": ["string", "number"], "pattern": DECIMAL_ARGUMENT_PATTERN},
     "DurationField": {"type": "string", "format": "duration"},
 }
 MAX_JSON_DEPTH = 30  # MariaDB stores at most one level of JSON more.
@@ -311,7 +311,7 @@ class RowInput(Input):
         return Parameter(self.name, Any, None, KeyBinding(self.target, relation=True))
 
     def schema(self) -> JSON:
-        names = self.target.related_schema()
+        names = self.target._related_schema()
         about, key = describe(self.field), names.pop("description")
         said = {"description": " ".join(filter(None, [about.get("description"), key]))}
         return (or_null(names) if self.nullable else names) | about | said
@@ -346,7 +346,7 @@ class RowsInput(RowInput):
         least = {} if self.field.blank else {"minItems": 1}
         rows = {
             "type": "array",
-            "items": self.target.related_schema(),
+            "items": self.target._related_schema(),
             "maxItems": MAX_RELATED_KEYS,
         }
         return rows | least | describe(self.field)
@@ -381,10 +381,10 @@ class RowsInput(RowInput):
 
     def _seen(self, request: Request, keys: list[Any]) -> set[Any]:
         target = self.target
-        if not keys or not target.admits(request):
+        if not keys or not target._is_allowed(request):
             return set()
         rows = target.get_queryset(request).using(router.db_for_write(target.model))
-        return {row.pk for row in rows.filter(pk__in=keys) if target.permits(request, row, "view")}
+        return {row.pk for row in rows.filter(pk__in=keys) if target._permits(request, row, "view")}
 
     def write(self, row: models.Model, value: Any) -> None:
         if saves_with_row(self.field):
@@ -409,7 +409,7 @@ def inputs_of(resource: ModelResource, find: Find, *, new: bool) -> list[Input]:
 
 def fields_of(resource: ModelResource) -> Iterator[tuple[str, Any]]:
     """Yield the name and the field of all writable fields, once for each name."""
-    own = {name for name, entry in resource.field_set.entries.items() if _is_own(entry)}
+    own = {name for name, entry in resource._field_set.entries.items() if _is_own(entry)}
     fields = {name: get_field(resource.model, name) for name in resource.fields if name in own}
     shut = {*_parts(resource.model), *(fields.get(name) for name in resource.readonly_fields)}
     for name, field in fields.items():

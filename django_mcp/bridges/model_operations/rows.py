@@ -83,10 +83,10 @@ def held(resource: ModelResource, request: Request, name: Any, verb: str) -> Any
     using = router.db_for_write(resource.model)
     absent = missing(resource, name, f" that you may {verb}")
     try:
-        key = resource.key(name)
+        key = resource._key(name)
     except ValueError:
         raise absent from None
-    found = resource.get_queryset(request).using(using).filter(**{resource.lookup: key})
+    found = resource.get_queryset(request).using(using).filter(**{resource._lookup: key})
     if connections[using].features.has_select_for_update:
         # The lock is taken by a separate query: select_for_update() fails with parts that the
         # project's queryset may have, such as outer joins or GROUP BY.
@@ -94,7 +94,7 @@ def held(resource: ModelResource, request: Request, name: Any, verb: str) -> Any
         rows = every.filter(pk__in=found.values("pk"))
         list(rows.select_for_update())
     for row in found[:1]:
-        if resource.permits(request, row, "view", verb):
+        if resource._permits(request, row, "view", verb):
             return row
     raise absent
 
@@ -102,10 +102,10 @@ def held(resource: ModelResource, request: Request, name: Any, verb: str) -> Any
 def shown(resource: ModelResource, request: Request, row: Any, verb: str) -> Any:
     """Return the saved row as the caller sees it. Raise ``PermissionDenied`` if they cannot."""
     rows = resource.get_queryset(request).using(row._state.db).filter(pk=row.pk)
-    for one in resource.selected(rows)[:1]:
-        if resource.permits(request, one, "view", verb):
+    for one in resource._selected(rows)[:1]:
+        if resource._permits(request, one, "view", verb):
             return one
-    raise PermissionDenied(f"You may not {verb} the {resource.verbose_name} like this.")
+    raise PermissionDenied(f"You may not {verb} the {resource._verbose_name} like this.")
 
 
 def check(row: models.Model, written: Collection[str]) -> None:
@@ -166,4 +166,4 @@ def check_cascade(resource: ModelResource, request: Request, row: Any) -> None:
 
 
 def in_the_way(resource: ModelResource) -> ToolError:
-    return ToolError(f"This {resource.verbose_name} cannot be deleted: other rows depend on it.")
+    return ToolError(f"This {resource._verbose_name} cannot be deleted: other rows depend on it.")

@@ -48,8 +48,9 @@ class ViewTools(Declaration):
     HTML is converted to that.
     """
 
-    kind = "class of views"
-    entry = "derived"  # The class itself is no tool: ``derived`` yields the tools and resources.
+    _kind = "class of views"
+    # The class itself is no tool: ``_derived`` yields the tools and resources.
+    _entry_method = "_derived"
 
     get: Sequence[str] = ()
     post: Sequence[str] = ()
@@ -60,7 +61,7 @@ class ViewTools(Declaration):
     descriptions: Mapping[str, str] = {}
     pages: str = "markdown"
 
-    def derived(self) -> Iterator[ViewDeclaration]:
+    def _derived(self) -> Iterator[ViewDeclaration]:
         """Yield the tools and resources of the lists."""
         from .view_tool import ViewResource, ViewTool
 
@@ -79,7 +80,7 @@ class ViewTools(Declaration):
         return self.names.get(name) or _plain(name)
 
     @property
-    def shown(self) -> set[str]:
+    def _shown(self) -> set[str]:
         """The URL names to which redirects are followed."""
         return {*self.get, *self.resources}
 
@@ -91,7 +92,7 @@ class ViewTools(Declaration):
 
         return routes()
 
-    def resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
+    def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
         self.name = self.name or default_name(type(self))
         yield from self._common_problems()
         wrong = [*self._list_problems()]
@@ -101,30 +102,30 @@ class ViewTools(Declaration):
     def _list_problems(self) -> Iterator[CheckMessage]:
         if not any(getattr(self, listed) for listed in LISTS):
             hint = "List names of URLs in get, post or resources: there is no default."
-            yield self.error("No view is named.", 102, hint)
+            yield self._error("No view is named.", 102, hint)
         if self.pages not in PAGES:
-            yield self.error(f"pages is {self.pages!r}.", 103, f"One of {', '.join(PAGES)}.")
+            yield self._error(f"pages is {self.pages!r}.", 103, f"One of {', '.join(PAGES)}.")
         if find_spec("markdownify") is None:
             hint = 'Install "django-modelcontext[views]".'
-            yield self.error("Pages cannot be read: markdownify is not installed.", 104, hint)
+            yield self._error("Pages cannot be read: markdownify is not installed.", 104, hint)
 
     def _name_problems(self) -> Iterator[CheckMessage]:
         for listed, method in LISTS.items():
             for name in getattr(self, listed):
                 if name not in self._routes:
-                    yield self.error(f"{listed}: no URL is named {name!r}.", 105, self._near(name))
+                    yield self._error(f"{listed}: no URL is named {name!r}.", 105, self._near(name))
                     continue
                 yield from self._route_problems(self._routes[name], method)
 
     def _route_problems(self, route: Route, method: str) -> Iterator[CheckMessage]:
         if not route.reversible:
             hint = "Name every group of its pattern, and use no alternatives there."
-            yield self.error(f"No address can be made of {route.name!r}.", 106, hint)
+            yield self._error(f"No address can be made of {route.name!r}.", 106, hint)
         view = route.view_class
         own = {name for name in route.option("http_method_names") or () if hasattr(view, name)}
         if view is not None and method.lower() not in own:
             hint = f"Give {view.__name__} the method, or list it elsewhere."
-            yield self.error(f"{route.name!r} does not answer to {method}.", 107, hint)
+            yield self._error(f"{route.name!r} does not answer to {method}.", 107, hint)
 
     def _host_problems(self) -> Iterator[CheckMessage]:
         """Warn if the host of ``DJANGO_MCP["URL"]`` is not in ALLOWED_HOSTS.
@@ -150,7 +151,7 @@ class ViewTools(Declaration):
         for attribute, names in known.items():
             for name in set(getattr(self, attribute)) - set(names):
                 hint = "The keys are names of the lists: forms of post, query of get."
-                yield self.error(f"{attribute}: {name!r} is not listed.", 108, hint)
+                yield self._error(f"{attribute}: {name!r} is not listed.", 108, hint)
 
 
 def _local_hosts() -> list[str]:

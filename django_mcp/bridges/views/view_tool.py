@@ -58,42 +58,42 @@ class ViewDeclaration(Declaration):
     """Base of ``ViewTool`` and ``ViewResource``: names, permissions and descriptions."""
 
     def __init__(self, views: ViewTools, route: Route, *, name: str) -> None:
-        self.views, self.route, self.name = views, route, name
+        self._views, self._route, self.name = views, route, name
         self.permission, self.scope, self.needs = views.permission, views.scope, views.needs
         self.icons, self.meta = views.icons, views.meta
         self.title = " ".join(re.split("[^A-Za-z0-9]+", route.name)).strip().capitalize()
         self.description = views.descriptions.get(route.name) or route.words
 
-    def origin(self) -> str:
-        return self.views.origin()
+    def _origin(self) -> str:
+        return self._views._origin()
 
     @property
     def _wanted(self) -> list[str]:
         """The permissions that a ``PermissionRequiredMixin`` on the view's class requires."""
-        view = self.route.view_class
+        view = self._route.view_class
         if view is None or not issubclass(view, PermissionRequiredMixin):
             return []
-        wanted = self.route.option("permission_required")
+        wanted = self._route.option("permission_required")
         return [wanted] if isinstance(wanted, str) else list(wanted or ())
 
     def _common_problems(self) -> Iterator[CheckMessage]:
         yield from super()._common_problems()
-        for codename in dict.fromkeys([*self._wanted, *self.route.decorated_with]):
+        for codename in dict.fromkeys([*self._wanted, *self._route.decorated_with]):
             yield from self._codename_problems([codename])
 
     @property
-    def is_public(self) -> bool:
-        return self.views.is_public and not self._wanted
+    def _is_public(self) -> bool:
+        return self._views._is_public and not self._wanted
 
     @property
-    def is_free(self) -> bool:
-        return self.views.is_free and not self._wanted
+    def _is_free(self) -> bool:
+        return self._views._is_free and not self._wanted
 
     def _codenames(self) -> tuple[str, ...]:
         return (*super()._codenames(), *self._wanted)
 
     def _decide_permission(self, request: Request) -> Decision:
-        decision = self.views._decide_permission(request)
+        decision = self._views._decide_permission(request)
         for name in self._wanted:
             if not decision.allowed:
                 break
@@ -101,8 +101,8 @@ class ViewDeclaration(Declaration):
         return decision
 
     @property
-    def rule(self) -> str:
-        return permissions.both(self.views.rule, *self._wanted)
+    def _rule(self) -> str:
+        return permissions.both(self._views._rule, *self._wanted)
 
 
 class ViewTool(ViewDeclaration, Tool):
@@ -110,48 +110,48 @@ class ViewTool(ViewDeclaration, Tool):
 
     def __init__(self, views: ViewTools, route: Route, *, name: str, posts: bool = False) -> None:
         super().__init__(views, route, name=name)
-        self.posts = posts
+        self._posts = posts
         self.description = self.description or _sentence(route, posts)
         self.read_only = None if posts else True
         self.destructive = posts and _is_kind(route, DeletionMixin) or None
         # As for an HTTP request: a view with ``non_atomic_requests`` runs without a transaction.
         self.atomic = DEFAULT_DB_ALIAS not in getattr(route.callback, "_non_atomic_requests", ())
 
-    def resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
+    def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
         yield from self._common_problems()
-        self.output = Output()
-        self.output.embeds = True  # a page may be a file
+        self._output = Output()
+        self._output.embeds = True  # a page may be a file
         try:
             self._queries, self._form = self._query_fields(), self._form_fields()
         except Exception as error:  # form classes run the project's code
             hint = "Set model or form_class on the view, or name a form in forms or query."
-            yield self.error(f"{self.route.name!r} has no usable form: {error}", 109, hint)
+            yield self._error(f"{self._route.name!r} has no usable form: {error}", 109, hint)
             return
-        yield from (self.error(one.message, one.number, one.hint) for one in self._problems())
+        yield from (self._error(one.message, one.number, one.hint) for one in self._problems())
         for name in self._clashes():
             hint = "Give the argument of the address, the query or the form another name."
-            yield self.error(f"{self.route.name!r} takes {name!r} in two places.", 110, hint)
-        self.arguments = Arguments(schema=self._schema(), handwritten=True)
+            yield self._error(f"{self._route.name!r} takes {name!r} in two places.", 110, hint)
+        self._arguments = Arguments(schema=self._schema(), handwritten=True)
 
     def _query_fields(self) -> list[Fields]:
-        if self.posts:
+        if self._posts:
             return []
-        declared = fields_of(self.views.query.get(self.route.name), flat=True)
-        name = self.route.option("page_kwarg") or ""
-        paged = _is_kind(self.route, MultipleObjectMixin) and self.route.option("paginate_by")
-        taken = {*declared.schema["properties"], *self.route.properties}
+        declared = fields_of(self._views.query.get(self._route.name), flat=True)
+        name = self._route.option("page_kwarg") or ""
+        paged = _is_kind(self._route, MultipleObjectMixin) and self._route.option("paginate_by")
+        taken = {*declared.schema["properties"], *self._route.properties}
         return [declared, *([PageNumber(name)] if paged and name not in taken else [])]
 
     def _form_fields(self) -> Fields:
-        if not self.posts:
+        if not self._posts:
             return Fields()
-        form = self.views.forms.get(self.route.name)
-        if form is None and _is_kind(self.route, FormMixin):
-            form = self.route.made().get_form_class()
-        return fields_of(form, partial=_is_kind(self.route, BaseUpdateView))
+        form = self._views.forms.get(self._route.name)
+        if form is None and _is_kind(self._route, FormMixin):
+            form = self._route.made().get_form_class()
+        return fields_of(form, partial=_is_kind(self._route, BaseUpdateView))
 
     def _parts(self) -> list[JSON]:
-        address = {"properties": self.route.properties, "required": self.route.required}
+        address = {"properties": self._route.properties, "required": self._route.required}
         return [address, *(one.schema for one in (*self._queries, self._form))]
 
     def _problems(self) -> Iterator[Any]:
@@ -175,12 +175,12 @@ class ViewTool(ViewDeclaration, Tool):
         """Run the view and return its response. Raise ``ToolError`` if the view refuses."""
         with browsing():
             queries = (one.query(_of(one.schema, arguments)) for one in self._queries)
-            address = _of({"properties": self.route.properties}, arguments)
-            target = self.route.target(address, "&".join(filter(None, queries)))
-            body = self._body(request, target, arguments) if self.posts else None
+            address = _of({"properties": self._route.properties}, arguments)
+            target = self._route.target(address, "&".join(filter(None, queries)))
+            body = self._body(request, target, arguments) if self._posts else None
             doubted = self._doubted(body) if body is not None else None
-            with visited(request, target, body, views=self.views.shown) as answer:
-                return tool_value(answer, self.views.pages, doubted)
+            with visited(request, target, body, views=self._views._shown) as answer:
+                return tool_value(answer, self._views.pages, doubted)
 
     def _body(self, request: Request, target: Target, arguments: JSON) -> Body:
         given = _of(self._form.schema, arguments)
@@ -191,7 +191,7 @@ class ViewTool(ViewDeclaration, Tool):
 
         A function view does not expose its form, so the form is built here a second time.
         """
-        if self.route.view_class is not None:
+        if self._route.view_class is not None:
             return None
         try:
             form = self._form.form(body)
@@ -201,7 +201,7 @@ class ViewTool(ViewDeclaration, Tool):
 
     def _page_form(self, request: Request, target: Target) -> BaseForm | None:
         """Return the form as a ``FormMixin`` view shows it to this user by GET, or None."""
-        if not (self._form.schema["properties"] and _is_kind(self.route, FormMixin)):
+        if not (self._form.schema["properties"] and _is_kind(self._route, FormMixin)):
             return None
         with visited(request, target) as answer:
             form = (getattr(answer.response, "context_data", None) or {}).get("form")
@@ -217,18 +217,18 @@ class ViewResource(ViewDeclaration, Resource):
         self.description = self.description or _sentence(route, posts=False)
         self.uri = "/".join([f"view://{place}", *map(_expression, route.converters.items())])
 
-    def resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
+    def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
         yield from self._common_problems()
-        self.template = Template(self.uri) if self.is_template else None
-        text = {name: Parameter(name, str) for name in self.route.converters}
-        self.arguments = Arguments(text)
-        self.completers = {}
+        self._template = Template(self.uri) if self._is_template else None
+        text = {name: Parameter(name, str) for name in self._route.converters}
+        self._arguments = Arguments(text)
+        self._completers = {}
 
     @property
-    def teller(self) -> str:
-        return f"the rest is for the view {self.route.name!r} to say, when it is read"
+    def _read_by(self) -> str:
+        return f"the view {self._route.name!r} decides when it is read"
 
-    def values(self, variables: Mapping[str, str]) -> dict[str, Any]:
+    def _values(self, variables: Mapping[str, str]) -> dict[str, Any]:
         return dict(variables)
 
     def read(self, request: Any, *args: Any, **variables: Any) -> Contents:
@@ -237,10 +237,10 @@ class ViewResource(ViewDeclaration, Resource):
         Raise ``ResourceNotFound`` if the caller may not see the page.
         """
         with browsing():
-            target = self.route.target(variables)
+            target = self._route.target(variables)
             try:
-                with visited(request, target, views=self.views.shown) as answer:
-                    return contents(answer, self.views.pages)
+                with visited(request, target, views=self._views._shown) as answer:
+                    return contents(answer, self._views.pages)
             except PermissionDenied:
                 raise ResourceNotFound(self.uri) from None
 

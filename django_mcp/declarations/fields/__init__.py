@@ -1,6 +1,12 @@
-"""
-Rows: how a model's rows are whitelisted, written, named, searched and paged.
+"""Reading rows of a model: which fields are shown, their JSON, keys, filters, search and paging.
 
-Rule: Django and the standard library alone. What is asked here is of a model
-and of names; who asks, and over which protocol, is not known here.
+The package needs Django and the standard library only, apart from a few helpers of
+``declarations``. It knows models and field names. It does not know the client, the permissions or
+the protocol.
+
+- ``columns``: how the value of each column type is written as JSON and read back
+- ``keys``: primary keys in JSON and in URIs, and paths such as ``customer__name``
+- ``field_types``, ``values``: fields that need more than a column type, such as files and arrays
+- ``entries``, ``whitelist``: the names in ``fields`` of a model resource, and the JSON of a row
+- ``filters``, ``search``, ``keyset``: arguments of a search, and the pages of its result
 """

@@ -1,9 +1,9 @@
-"""
-What a column holds as JSON, and how it is read back: one row of a table per type.
+"""Column types: how the values of each type of column are written as JSON and read back.
 
-Rule: `decode(encode(value)) == value` for every value that Django can store, and
-`decode` raises ValueError, in words, for everything else. A type that is not in
-the table cannot be put in order, filtered by or be a key.
+``KINDS`` is the table of types, by the name that ``Field.get_internal_type()`` returns. For every
+value that Django can store, ``decode(encode(value)) == value``. ``decode`` raises ``ValueError``
+for everything else. A field whose column type is not in the table cannot be a key, a filter or part
+of an ordering.
 """
 
 from __future__ import annotations
@@ -25,20 +25,23 @@ from django.utils.duration import duration_iso_string
 
 JSON = dict[str, Any]
 AnyField: TypeAlias = "models.Field[Any, Any]"
-SMALLEST, LARGEST = -(2**63), 2**63 - 1
-MAX_NUMBER_LENGTH = 100
-FINITE = r"^-?[0-9]+(\.[0-9]+)?$"  # a decimal, as it is taken
-DECIMAL = r"^-?([0-9]+(\.[0-9]+)?|NaN|Infinity)$"
-TIME = r"^[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?$"
-DURATION = r"^-?P[0-9]+DT[0-9]{2}H[0-9]{2}M[0-9]{2}(\.[0-9]{6})?S$"
+# The range of a bigint column. PostgreSQL raises an error for a parameter outside of it.
+MIN_INTEGER, MAX_INTEGER = -(2**63), 2**63 - 1
+MAX_DECIMAL_LENGTH = 100  # characters
+# Patterns of JSON strings. A decimal argument must be finite, a stored one may be NaN.
+DECIMAL_ARGUMENT_PATTERN = r"^-?[0-9]+(\.[0-9]+)?$"
+DECIMAL_PATTERN = r"^-?([0-9]+(\.[0-9]+)?|NaN|Infinity)$"
+TIME_PATTERN = r"^[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?$"
+DURATION_PATTERN = r"^-?P[0-9]+DT[0-9]{2}H[0-9]{2}M[0-9]{2}(\.[0-9]{6})?S$"
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnType:
-    """A type of column.
+    """One type of column.
 
-    `word` names it to a person, `python` is the class of its values, `make` a plain field that
-    stores it.
+    ``word`` describes it in error messages, ``python`` is the class of its values, and ``make``
+    returns a plain Django field that stores it. ``schema`` is the JSON Schema of what ``encode``
+    returns. ``ranges`` are the lookups that a client may filter by, apart from equality.
     """
 
     word: str
@@ -50,7 +53,10 @@ class ColumnType:
     ranges: tuple[str, ...] = ()
 
     def read(self, value: Any) -> Any:
-        """What the JSON `value` means; raises ValueError with words that a model can act on."""
+        """Return the value that the JSON ``value`` stands for.
+
+        Raise ``ValueError``, with a message that a language model can act on.
+        """
         try:
             return self.decode(value)
         except (ValueError, TypeError, OverflowError, InvalidOperation) as error:
@@ -58,7 +64,10 @@ class ColumnType:
 
 
 def typed(value: Any, *kinds: type) -> Any:
-    """`value` if it is exactly of one of `kinds` (so that True is no integer)."""
+    """Return ``value`` if its type is exactly one of ``kinds``, so that True is not an integer.
+
+    Raise ``ValueError`` otherwise.
+    """
     if type(value) not in kinds:
         raise ValueError(f"expected {kinds}")
     return value
@@ -66,14 +75,14 @@ def typed(value: Any, *kinds: type) -> Any:
 
 def _integer(value: Any) -> int:
     number: int = typed(value, int)
-    if not SMALLEST <= number <= LARGEST:
+    if not MIN_INTEGER <= number <= MAX_INTEGER:
         raise ValueError("out of range")
     return number
 
 
 def _text(value: Any) -> str:
     text: str = typed(value, str)
-    text.encode()  # a lone surrogate is no text
+    text.encode()  # raises for a lone surrogate, which databases reject
     return text
 
 
@@ -83,7 +92,7 @@ def _address(value: Any) -> str:
 
 
 def _from_float(value: float) -> float | str:
-    # JSON has no NaN and no infinities, some databases do.
+    # JSON has no NaN and no infinities, but PostgreSQL can store them.
     return value if math.isfinite(value) else repr(float(value))
 
 
@@ -95,24 +104,25 @@ def _float(value: Any) -> float:
 
 def _decimal(value: Any) -> Decimal:
     number = Decimal(str(typed(value, str, int, float)))
-    if not number.is_finite() or abs(number.adjusted()) > MAX_NUMBER_LENGTH:
+    # Check the exponent first: "1e999999999" would make a very long string in format().
+    if not number.is_finite() or abs(number.adjusted()) > MAX_DECIMAL_LENGTH:
         raise ValueError("out of range")
-    if len(format(number, "f")) > MAX_NUMBER_LENGTH:
+    if len(format(number, "f")) > MAX_DECIMAL_LENGTH:
         raise ValueError("too long")
     return number
 
 
 def as_number(value: Decimal) -> int | float:
-    """A decimal as a number of JSON, such as a limit in a schema."""
+    """Return a decimal as a JSON number, for example for a limit in a schema."""
     return int(value) if value == value.to_integral_value() else float(value)
 
 
 def from_datetime(value: datetime) -> str:
-    """ISO 8601 with an offset, in UTC; a naive value is taken to be in the current zone."""
+    """Return ISO 8601 in UTC with an offset. A naive value is in the current time zone."""
     try:
         aware = value if timezone.is_aware(value) else timezone.make_aware(value)
         return aware.astimezone(UTC).isoformat()
-    except OverflowError:  # the first and last hours that a datetime can tell
+    except OverflowError:  # within hours of `datetime.min` or `datetime.max`
         return value.replace(tzinfo=UTC).isoformat()
 
 
@@ -125,7 +135,7 @@ def _datetime(value: Any) -> datetime:
 def _time(value: Any) -> time:
     clock = time.fromisoformat(typed(value, str))
     if clock.tzinfo is not None:
-        raise ValueError("a time of day has no offset")
+        raise ValueError("a time of day has no UTC offset")
     return clock
 
 
@@ -148,9 +158,9 @@ def _uuid(value: Any) -> uuid.UUID:
     return uuid.UUID(typed(value, str))
 
 
-_ENDS = ("gte", "lte")
+_RANGE_LOOKUPS = ("gte", "lte")
 _INTEGER = ColumnType(
-    "an integer", int, models.BigIntegerField, int, _integer, {"type": "integer"}, _ENDS
+    "an integer", int, models.BigIntegerField, int, _integer, {"type": "integer"}, _RANGE_LOOKUPS
 )
 _STRING = ColumnType("a string", str, models.TextField, str, _text, {"type": "string"})
 KINDS: dict[str, ColumnType] = {
@@ -167,7 +177,13 @@ KINDS: dict[str, ColumnType] = {
         "true or false", bool, models.BooleanField, bool, _boolean, {"type": "boolean"}
     ),
     "FloatField": ColumnType(
-        "a number", float, models.FloatField, _from_float, _float, {"type": "number"}, _ENDS
+        "a number",
+        float,
+        models.FloatField,
+        _from_float,
+        _float,
+        {"type": "number"},
+        _RANGE_LOOKUPS,
     ),
     "DecimalField": ColumnType(
         "a decimal number",
@@ -175,8 +191,8 @@ KINDS: dict[str, ColumnType] = {
         models.DecimalField,
         lambda value: format(value, "f"),
         _decimal,
-        {"type": "string", "pattern": DECIMAL},
-        _ENDS,
+        {"type": "string", "pattern": DECIMAL_PATTERN},
+        _RANGE_LOOKUPS,
     ),
     "DateField": ColumnType(
         "a date (YYYY-MM-DD)",
@@ -185,7 +201,7 @@ KINDS: dict[str, ColumnType] = {
         date.isoformat,
         _date,
         {"type": "string", "format": "date"},
-        _ENDS,
+        _RANGE_LOOKUPS,
     ),
     "DateTimeField": ColumnType(
         "a date and time (ISO 8601)",
@@ -194,7 +210,7 @@ KINDS: dict[str, ColumnType] = {
         from_datetime,
         _datetime,
         {"type": "string", "format": "date-time"},
-        ("gte", "lt"),
+        ("gte", "lt"),  # "before midnight" is easier to say than "at most 23:59:59.999999"
     ),
     "TimeField": ColumnType(
         "a time of day (HH:MM:SS)",
@@ -202,8 +218,8 @@ KINDS: dict[str, ColumnType] = {
         models.TimeField,
         lambda value: value.replace(tzinfo=None).isoformat(),
         _time,
-        {"type": "string", "pattern": TIME},
-        _ENDS,
+        {"type": "string", "pattern": TIME_PATTERN},
+        _RANGE_LOOKUPS,
     ),
     "DurationField": ColumnType(
         "a duration (ISO 8601)",
@@ -211,8 +227,8 @@ KINDS: dict[str, ColumnType] = {
         models.DurationField,
         duration_iso_string,
         _duration,
-        {"type": "string", "pattern": DURATION},
-        _ENDS,
+        {"type": "string", "pattern": DURATION_PATTERN},
+        _RANGE_LOOKUPS,
     ),
     "UUIDField": ColumnType(
         "a UUID", uuid.UUID, models.UUIDField, str, _uuid, {"type": "string", "format": "uuid"}
@@ -221,38 +237,45 @@ KINDS: dict[str, ColumnType] = {
 
 
 def stored_field(field: AnyField) -> AnyField:
-    """The field whose values the column of `field` holds: what a foreign key points to, at last."""
+    """Return the field whose values the column of ``field`` holds.
+
+    For a foreign key this is the field it points to, followed until it is not a foreign key.
+    """
     while isinstance(field, models.ForeignKey):
         field = field.target_field
     return field
 
 
-# Of most columns one of these is a value.
-SAMPLES = ("1", 1, date(2000, 1, 1), datetime(2000, 1, 1, tzinfo=UTC))
+# Most fields accept at least one of these values.
+_SAMPLE_VALUES = ("1", 1, date(2000, 1, 1), datetime(2000, 1, 1, tzinfo=UTC))
 
 
 def is_stable(field: AnyField) -> bool:
-    """Whether equal values of `field` are equal in the database.
+    """Whether equal values of ``field`` are stored as equal values in the database.
 
-    An encrypted field stores the same value in another way each time, so that no query finds it.
+    Fields of packages that encrypt are not stable: they store the same value differently each time,
+    so a filter never finds it.
     """
-    if type(field).__module__.startswith("django."):
+    if type(field).__module__.startswith("django."):  # Django's own fields are known to be stable
         return True
-    return not any(_changes(field, sample) for sample in SAMPLES)
+    return not any(_is_changing(field, sample) for sample in _SAMPLE_VALUES)
 
 
-def _changes(field: AnyField, sample: Any) -> bool:
+def _is_changing(field: AnyField, sample: Any) -> bool:
     try:
         return bool(field.get_prep_value(sample) != field.get_prep_value(sample))
-    except Exception:  # the field takes other values
+    except Exception:  # the field rejects this sample
         return False
 
 
 def unstable(name: str) -> str:
-    """Why no query can use a field that is not stable, for the developer."""
-    return f"{name!r} is stored in another way each time, as encrypted text is: no query finds it."
+    """Return the message for developers that a field which is not stable cannot be queried."""
+    return (
+        f"{name!r} cannot be queried: its field stores equal values differently each time, "
+        "as encrypted fields do."
+    )
 
 
 def kind_of(field: AnyField) -> ColumnType | None:
-    """The row of the table for the column of `field`; None for a type that is not in it."""
+    """Return the column type of ``field``, or None if it is not in the table."""
     return KINDS.get(stored_field(field).get_internal_type())

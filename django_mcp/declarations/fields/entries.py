@@ -1,9 +1,10 @@
-"""
-What one name of a whitelist stands for: a column, a composite key, a relation's keys, a property,
-a method of the resource.
+"""Entries: the names in a model resource's ``fields``, and how each one gets its value from a row.
 
-Each kind knows what to load, what to join, what to prefetch, its value and its schema, so that the
-whitelist never asks which kind it has.
+A name is a column (``Column``), a composite primary key (``CompositeKey``), a to-many or reverse
+relation (``Related``), a field without a column (``Typed``), a property of the model (``Computed``)
+or a method of the model resource (``Method``). ``entry_of`` finds out which. Each class says what
+it loads, joins and prefetches, and has the value and the JSON Schema. ``FieldSet`` uses all of them
+alike.
 """
 
 from __future__ import annotations
@@ -51,47 +52,52 @@ from .values import (
 )
 
 MAX_RELATED_KEYS = 100
-MISSING: Any = object()
+_MISSING: Any = object()
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A name that a client sees, and what it stands for."""
+    """A name that clients see in the JSON of a row, and where its value comes from."""
 
     name: str
 
     @property
     def target(self) -> ModelClass | None:
-        """The model whose single key the value is."""
+        """The model whose primary key the value is, or None if it is not a single key."""
         return None
 
     @property
     def needs_row(self) -> bool:
-        """Whether the value is made of the whole row, by code that may read any column."""
+        """Whether code of the project computes the value, which may read any column of the row."""
         return False
 
     def prefetches(self) -> Iterator[Prefetch[str] | str]:
-        """What to prefetch, so that a page of rows costs as many queries as one row."""
+        """Yield what to prefetch, so that a page of rows takes as many queries as one row."""
         yield from ()
 
     def loads(self) -> Iterator[str]:
-        """The columns that the value is read from."""
+        """Yield the columns that the value is read from."""
         yield from ()
 
     def joins(self) -> Iterator[str]:
-        """The rows, by path, that the value is read from beside the row itself."""
+        """Yield the paths of related rows that the value is read from, for ``select_related``."""
         yield from ()
 
     def value(self, instance: models.Model, file_uri: FileURI | None, request: Any = None) -> Any:
+        """Return the JSON of the value. ``file_uri`` returns the URI of a file, by name."""
         raise NotImplementedError
 
     def schema(self) -> JSON:
+        """Return the JSON Schema of the value, in the active language."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
 class Column(Entry):
-    """A field of the row, or of a row that foreign keys lead to; of a foreign key its key."""
+    """A column of the row or of a row that foreign keys lead to.
+
+    The value of a foreign key is the primary key of its row.
+    """
 
     path: Path
     points_to: ModelClass | None = None
@@ -106,7 +112,8 @@ class Column(Entry):
         if type(descriptor).__module__.startswith("django."):
             yield self.path.lookup
         else:
-            # The attribute of a package's field may read other columns: money, its currency.
+            # The attribute of a package's field may read other columns: an amount of money its
+            # currency. Deferred columns would then cost one query for each row.
             yield from (f"{start}{each.attname}" for each in field.model._meta.concrete_fields)
 
     def joins(self) -> Iterator[str]:
@@ -122,7 +129,7 @@ class Column(Entry):
         return field_schema(self.path.field, self.path.nullable) | self.about()
 
     def about(self) -> JSON:
-        """`title` and `description`."""
+        """Return ``title`` and ``description``."""
         way = self.path.relations
         if self.points_to is None:
             return describe(self.path.field, way)
@@ -132,7 +139,7 @@ class Column(Entry):
 
 @dataclass(frozen=True, slots=True)
 class CompositeKey(Entry):
-    """The primary key of a model that has one of several columns."""
+    """A primary key that consists of several columns."""
 
     model: ModelClass
 
@@ -145,7 +152,7 @@ class CompositeKey(Entry):
 
 @dataclass(frozen=True, slots=True)
 class Related(Entry):
-    """The rows that a many-to-many or a reverse relation leads to: their keys, or one column."""
+    """The rows of a many-to-many or reverse relation: their primary keys, or one column of each."""
 
     relation: Any
     accessor: str
@@ -165,24 +172,25 @@ class Related(Entry):
 
     @property
     def stored_as(self) -> str:
-        """The attribute in which the prefetched rows wait."""
-        # Django would take "__" for a path to another attribute.
+        """The attribute of the instance that holds the prefetched rows."""
+        # Django reads "__" in `to_attr` as a path to another attribute.
         return f"_{self.path.name if self.path else 'key'}_of_{self.accessor}".replace("__", ".")
 
     def loads(self) -> Iterator[str]:
         yield _related_by(self.relation).attname
 
     def prefetches(self) -> Iterator[Prefetch[str] | str]:
-        """At most `MAX_RELATED_KEYS` rows for each row, in one query, with the shown columns."""
+        """Yield one query for all rows, with at most ``MAX_RELATED_KEYS`` related rows for each."""
         rows = self._ordered(self.model._default_manager.all())
         rows = rows[:MAX_RELATED_KEYS] if self._is_sliceable else rows
         yield Prefetch(self.accessor, rows, to_attr=self.stored_as)
 
     @property
     def _is_sliceable(self) -> bool:
-        """Whether the relation's manager can prefetch the first rows of each row.
+        """Whether the relation's manager can prefetch only the first rows of each row.
 
-        Django's can. Those of packages (modelcluster) add a filter, which a slice forbids.
+        Django's managers can. Managers of packages such as modelcluster add a filter to the
+        queryset, which Django forbids after a slice.
         """
         descriptor = inspect.getattr_static(self.relation_model, self.accessor)
         return not self.single and type(descriptor).__module__.startswith("django.")
@@ -194,6 +202,7 @@ class Related(Entry):
         return relation.model  # type: ignore[no-any-return]
 
     def _ordered(self, queryset: models.QuerySet[Any]) -> models.QuerySet[Any]:
+        """Return ``queryset`` in the order of the primary key, with only the needed columns."""
         names = [field.attname for field in key_fields(self.model)]
         back = [] if self.relation.many_to_many else [self.relation.field.attname]
         plain = queryset.select_related(None).prefetch_related(None).defer(None)
@@ -236,7 +245,7 @@ class Related(Entry):
 
 @dataclass(frozen=True, slots=True)
 class Typed(Entry):
-    """A field without a column, such as a package's manager of tags: what its type makes of it."""
+    """A field without a column, such as taggit's manager, whose field type writes the value."""
 
     field: Any
     type: FieldType
@@ -261,7 +270,7 @@ class Typed(Entry):
 
 @dataclass(frozen=True, slots=True)
 class Computed(Entry):
-    """What a property gives, of the type that its return annotation tells, if it does."""
+    """A property of the model. Its return annotation, if there is one, is the schema."""
 
     function: Any
     returned: JSON | None = None
@@ -274,7 +283,7 @@ class Computed(Entry):
         found = plain_value(getattr(instance, self.name))
         if self.returned is not None and not fits(self.returned, found):
             owner = f"{type(instance).__name__}.{self.name}"
-            raise TypeError(f"{owner} gave {found!r:.80}, where its annotation says another type.")
+            raise TypeError(f"{owner} returned {found!r:.80}, which does not fit its annotation.")
         return found
 
     def schema(self) -> JSON:
@@ -282,14 +291,14 @@ class Computed(Entry):
 
 
 def about(function: Any) -> JSON:
-    """The `description` of what a function gives."""
+    """Return the ``description`` of a property or method: the first paragraph of its docstring."""
     description = inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0]
     return {"description": " ".join(description.split())} if description else {}
 
 
 @dataclass(frozen=True, slots=True)
 class Method(Entry):
-    """What a method of the resource gives: `def total_label(self, row, request) -> str`."""
+    """A method of the model resource: ``def total_label(self, row, request) -> str``."""
 
     function: Any
     annotation: Any  # of what it returns
@@ -307,7 +316,7 @@ class Method(Entry):
             owner = f"{type(self.function.__self__).__qualname__}.{self.name}"
             wanted = inspect.formatannotation(self.annotation)
             raise TypeError(
-                f"{owner} gave {given!r:.80} ({type(given).__name__}), where its annotation says "
+                f"{owner} returned {given!r:.80} ({type(given).__name__}). Its annotation is "
                 f"{wanted}."
             ) from None
         return self.type.dump_python(found, mode="json", by_alias=True)
@@ -318,43 +327,46 @@ class Method(Entry):
 
 
 def _is_request(parameter: Any) -> bool:
-    """Whether the name or the annotation of a parameter says that it is the request."""
+    """Whether a parameter is the request, by its name or annotation."""
     annotation = parameter.annotation
     written = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
     return bool(parameter.name == "request" or written.rpartition(".")[2] == "Request")
 
 
 def method_of(name: str, function: Any) -> Method:
-    """The entry of a resource's method; raises FieldError where it cannot be one."""
+    """Return the entry of a model resource's method. Raise ``FieldError`` if it cannot be shown."""
     try:
         inspect.signature(function).bind("row", "request")
     except TypeError as error:
-        raise FieldError(f"{name!r} takes (self, row, request): {error}.") from None
+        raise FieldError(f"{name!r} must accept (self, row, request): {error}.") from None
     first, second = [*inspect.signature(function).parameters.values()][:2]
     if _is_request(first) or second.name == "row":
         swapped = f"write {second.name!r} before {first.name!r}"
-        raise FieldError(f"{name!r} takes (self, row, request): {swapped}.")
+        raise FieldError(f"{name!r} must accept (self, row, request): {swapped}.")
     if inspect.iscoroutinefunction(function):
-        raise FieldError(f"{name!r} is asynchronous: rows are written by plain code.")
+        raise FieldError(f"{name!r} is asynchronous. Make it a plain function.")
     try:
-        annotation = typing.get_type_hints(function, include_extras=True).get("return", MISSING)
-        if annotation is MISSING:
-            raise FieldError(f"{name!r} has no return annotation, of which its schema is made.")
+        annotation = typing.get_type_hints(function, include_extras=True).get("return", _MISSING)
+        if annotation is _MISSING:
+            raise FieldError(f"{name!r} has no return annotation. Its schema is made from it.")
         if holds(annotation, models.Model, models.QuerySet):
-            raise FieldError(f"{name!r} returns rows: return plain values.")
+            raise FieldError(f"{name!r} returns model instances. Return plain values.")
         made = Method(name, function, annotation, TypeAdapter(annotation))
         if "$defs" in made.schema():
-            raise FieldError(f"{name!r} returns types within types: return a plain dict for those.")
+            raise FieldError(f"{name!r} returns nested types. Annotate inner ones as dict.")
         return made
     except FieldError:
         raise
-    except Exception as error:  # an annotation may be anything
-        words = str(error).partition("\n")[0]
-        raise FieldError(f"{name!r}: no schema can be made of its annotation: {words}") from None
+    except Exception as error:  # an annotation may be any object
+        reason = str(error).partition("\n")[0]
+        raise FieldError(f"{name!r}: its annotation has no JSON Schema: {reason}") from None
 
 
 def entry_of(model: ModelClass, name: str) -> Entry:
-    """What `name` stands for; raises FieldError, with a hint, where it stands for nothing."""
+    """Return the entry of a name in ``fields``.
+
+    Raise ``FieldError`` for an unknown name, with similar names as a hint.
+    """
     if LOOKUP_SEP in name:
         return _through_relation(model, name) or _column(model, name)
     if (function := _property(model, name)) is not None and not _is_field(model, name):
@@ -386,7 +398,7 @@ def _column(model: ModelClass, name: str) -> Column:
     target: ModelClass = path.field.related_model
     if path.field.target_field.primary_key:
         return Column(name, path, target)
-    # The foreign key holds something else (`to_field`); what is shown is the row's key.
+    # With `to_field` the column holds another value. Clients see the primary key of the row.
     key = follow(target, "pk").field
     return Column(name, replace(path, relations=(*path.relations, path.field), field=key), target)
 
@@ -394,8 +406,8 @@ def _column(model: ModelClass, name: str) -> Column:
 def _related(model: ModelClass, name: str, relation: Any) -> Related:
     if not (relation.many_to_many or relation.auto_created) or relation.hidden:
         raise FieldError(
-            f"{model.__name__}.{name!r} is a relation whose keys cannot be shown: name a property "
-            "or a method instead."
+            f"{model.__name__}.{name!r} is a relation without keys to show. Name a property or "
+            "a method instead."
         )
     if problems := key_problems(relation.related_model):
         raise FieldError(" ".join(problems))
@@ -404,7 +416,7 @@ def _related(model: ModelClass, name: str, relation: Any) -> Related:
 
 
 def _through_relation(model: ModelClass, name: str) -> Related | None:
-    """A column of the rows that a to-many relation, the first step of `name`, leads to."""
+    """Return the entry of a path whose first step is a to-many relation, or None if it is not."""
     first, _, rest = name.partition(LOOKUP_SEP)
     relation = _by_accessor(model).get(first) or _get(model, first)
     has_type = is_managed(relation) and field_type(relation) is not None
@@ -415,7 +427,7 @@ def _through_relation(model: ModelClass, name: str) -> Related | None:
 
 
 def _related_by(relation: Any) -> Any:
-    """The row's own field by whose value the related rows are found."""
+    """Return the row's own field by whose value the related rows are found."""
     if not relation.many_to_many:
         return relation.field.target_field
     if relation.auto_created:
@@ -427,7 +439,7 @@ def _related_by(relation: Any) -> Any:
 
 
 def _by_accessor(model: ModelClass) -> dict[str, Any]:
-    """The reverse relations, by the attributes that Django gives the model for them."""
+    """Return the reverse relations by the attribute that Django gives the model for them."""
     return {str(each.get_accessor_name()): each for each in model._meta.related_objects}
 
 
@@ -436,6 +448,7 @@ def _is_field(model: ModelClass, name: str) -> bool:
 
 
 def _property(model: ModelClass, name: str) -> Any:
+    """Return the function of a property or cached property of ``model``, or None."""
     found = inspect.getattr_static(model, name, None)
     if isinstance(found, property):
         return found.fget

@@ -1,9 +1,10 @@
 """Types of model fields: how a value becomes JSON, and how JSON becomes a value.
 
 A type is registered for a field class and applies to its subclasses, unless these have a type of
-their own. A field without a type is a plain column: `columns.KINDS` has its JSON.
+their own. A field without a type is a plain column: ``columns.KINDS`` has its JSON.
 
-The JSON Schema of a property's return annotation, as `plain_value` writes such values.
+``returned_schema`` makes the JSON Schema of a property from its return annotation. It describes the
+JSON that ``values.plain_value`` writes.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def register_field_type(*fields: type[Any] | str) -> Callable[[T], T]:
     A class may be given by its dotted path, so that it need not be imported. ``check`` imports it.
     """
     if not fields:
-        raise TypeError("A field type is registered for field classes: name one at least.")
+        raise TypeError("register_field_type() requires at least one field class.")
     for field in fields:
         if not isinstance(field, str) and (wrong := _wrong_class(field)):
             raise TypeError(wrong)
@@ -78,7 +79,7 @@ def register_field_type(*fields: type[Any] | str) -> Callable[[T], T]:
         if not (isinstance(cls, type) and issubclass(cls, FieldType)):
             raise TypeError(f"{cls!r} is not a subclass of mcp.FieldType.")
         if cls.to_json is FieldType.to_json:
-            raise TypeError(f"{cls.__name__} has no to_json, so nothing could be shown.")
+            raise TypeError(f"{cls.__name__} has no to_json. Define it.")
         known = PublicClass(
             FieldType, "field type", ("schema", "is_read_only"), ("to_json", "from_json")
         )
@@ -94,22 +95,22 @@ def register_field_type(*fields: type[Any] | str) -> Callable[[T], T]:
 
 
 def _wrong_class(cls: Any) -> str | None:
-    """Why no field type can be registered for ``cls``, or None."""
+    """Return why no field type can be registered for ``cls``, or None."""
     if not (isinstance(cls, type) and hasattr(cls, "contribute_to_class")):
         return f"{cls!r} is not a model field class."
     if issubclass(cls, RELATIONS):
-        return f"A {cls.__name__} shows the key of its row: it takes no field type."
+        return f"A {cls.__name__} is shown as the key of its row and cannot have a field type."
     return None
 
 
 def registration_problems() -> Iterator[CheckMessage]:
-    """Yield an error for each path that leads to no field class: its type would never be used."""
+    """Yield an error for each registered path that is not the path of a field class."""
     for path, cls in _TYPES.items():
         if not isinstance(path, str) or is_ours(cls):
             continue
         try:
             wrong = _wrong_class(import_string(path))
-        except Exception as error:  # importing a module runs any code
+        except Exception as error:  # importing a module runs its code, which may raise anything
             wrong = str(error) or type(error).__name__
         if wrong:
             message = f"register_field_type({path!r}): {wrong}"
@@ -118,28 +119,30 @@ def registration_problems() -> Iterator[CheckMessage]:
 
 
 def _registered_class(field: type[Any] | str, cls: type[FieldType]) -> Any:
-    """The field class that ``cls`` is registered for; None if it cannot be there."""
+    """Return the field class that ``cls`` is registered for, or None if it is not loaded."""
     if not isinstance(field, str):
         return field
     module, _, name = field.rpartition(".")
-    if is_ours(cls):  # of packages that may not be installed: no field is there if it is not loaded
+    if is_ours(cls):
+        # Its package may not be installed, and need not be imported: if its module is not
+        # loaded, no model has such a field.
         return getattr(sys.modules.get(module), name, None)
     try:
         return import_string(field)
-    except Exception:  # registration_problems() says what is wrong with it
+    except Exception:  # registration_problems() reports it
         return None
 
 
 def field_type(field: Any) -> FieldType | None:
-    """The type of `field`, or None where it is a plain column or unknown."""
+    """Return the type of ``field``, or None if it is a plain column or unknown."""
     return conversion(field)[0]
 
 
 @cache
 def conversion(field: Any) -> tuple[FieldType | None, Any, ColumnType | None]:
-    """The type of `field`, the field whose values its column holds, and the kind of the column.
+    """Return the type of ``field``, the field whose values its column holds, and the column's type.
 
-    Cached, because every value of every row asks.
+    Cached, because it is called for every value of every row.
     """
     stored = stored_field(field)
     if not isinstance(stored, models.Field):
@@ -148,12 +151,12 @@ def conversion(field: Any) -> tuple[FieldType | None, Any, ColumnType | None]:
 
 
 def _type_of(field: Any) -> FieldType | None:
-    # A path may lead to a class where it is re-exported: classes are compared, not their paths.
+    # Compare classes and not paths: a path may name a module that re-exports the class.
     types = {_registered_class(of, cls): cls for of, cls in _TYPES.items()}
     for cls in type(field).__mro__:
         if made := types.get(cls):
             return made(field)
-    # A custom field may name a field of Django as its column without being a subclass of it.
+    # A custom field's get_internal_type() may name a Django field that it is no subclass of.
     if not isinstance(field, models.Field) or field.is_relation:
         return None
     known = types.get(getattr(models, field.get_internal_type(), field))
@@ -161,12 +164,15 @@ def _type_of(field: Any) -> FieldType | None:
 
 
 def is_managed(field: Any) -> bool:
-    """Whether `field` has no column of its own: its attribute is a manager or made of columns."""
+    """Whether ``field`` has no column of its own.
+
+    Its attribute is then a manager, or computed from other columns.
+    """
     return bool(field.many_to_many or not getattr(field, "concrete", False))
 
 
 def or_null(schema: Mapping[str, Any]) -> JSON:
-    """`schema`, or null."""
+    """Return the schema that also accepts null."""
     kinds = schema.get("type")
     if kinds is None and "enum" in schema:
         return {**schema, "enum": [*schema["enum"], None]}
@@ -197,7 +203,7 @@ _SCHEMAS: Mapping[Any, JSON] = {
 }
 _ARRAYS = (list, set, frozenset, Sequence)
 _MAPPINGS = (dict, Mapping)
-# What each type of JSON is in Python. True is no number.
+# The JSON types of each Python type. bool is not a number, although it is a subclass of int.
 _NAMES: Mapping[type, tuple[str, ...]] = {
     bool: ("boolean",),
     int: ("integer", "number"),
@@ -209,10 +215,10 @@ _NAMES: Mapping[type, tuple[str, ...]] = {
 
 
 def returned_schema(function: Callable[..., Any]) -> JSON | None:
-    """The schema of what `function` returns; None where its annotation does not tell."""
+    """Return the schema of what ``function`` returns, or None if its annotation does not say."""
     try:
         hints = typing.get_type_hints(function)
-    except Exception:  # an annotation is any code, and may name what only type checkers import
+    except Exception:  # an annotation may name what is imported for type checkers only
         return None
     return _schema(hints["return"]) if "return" in hints else None
 
@@ -236,7 +242,7 @@ def _schema(annotation: Any) -> JSON | None:
 
 
 def _optional(inner: tuple[Any, ...]) -> JSON | None:
-    """The schema of `X | None`."""
+    """Return the schema of ``X | None``."""
     rest = [part for part in inner if part is not type(None)]
     schema = _schema(rest[0]) if len(rest) == 1 else None
     if schema is None:
@@ -246,7 +252,7 @@ def _optional(inner: tuple[Any, ...]) -> JSON | None:
 
 
 def fits(schema: JSON, value: Any) -> bool:
-    """Whether the JSON `value` is of the types of a schema that was made here."""
+    """Whether the JSON ``value`` has the types of a schema that ``returned_schema`` made."""
     names = ("string",) if isinstance(value, str) else _NAMES.get(type(value), ())
     kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
     if not any(name in kinds for name in names):

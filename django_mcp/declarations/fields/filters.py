@@ -1,8 +1,7 @@
-"""
-Filters: the arguments by which a search may ask for one field, and what each asks of a row.
+"""Filters: the arguments of a search that compare one field with a value.
 
-Rule: an argument means one lookup on one column, named as Django names it (`issued__gte`); its
-value is read strictly, so nothing a client sends becomes a lookup of its own.
+An argument is one lookup on one column and is named as Django names it, such as ``issued__gte``.
+Values are validated before they reach the ORM, and clients cannot use any other lookup.
 """
 
 from __future__ import annotations
@@ -15,38 +14,42 @@ from typing import Any
 from django.core.exceptions import FieldError
 from django.db.models import Q
 
-from .columns import FINITE, JSON, KINDS, ColumnType, is_stable, kind_of, unstable
+from .columns import DECIMAL_ARGUMENT_PATTERN, JSON, KINDS, ColumnType, is_stable, kind_of, unstable
 from .entries import Column, Related, entry_of
 from .field_types import field_type
 from .keys import ModelClass, key_schema, parse_key
 from .values import choices_of
 
-_TRUTH = KINDS["BooleanField"]
+_BOOLEAN = KINDS["BooleanField"]
 MAX_FILTER_VALUES = 100
 MAX_FILTER_LENGTH = 1000
-# Limits are not in the schemas: a value beyond one is refused with words that name it.
-_AS_ARGUMENT: Mapping[str, JSON] = {
+# The limits are not in the schemas, to keep lists of tools short. Error messages name them.
+_ARGUMENT_SCHEMAS: Mapping[str, JSON] = {
     KINDS["DecimalField"].word: {
         "type": ["string", "number"],
-        "pattern": FINITE,
+        "pattern": DECIMAL_ARGUMENT_PATTERN,
     },
-    # Not the pattern of what is shown, which is stricter than what is read.
+    # Not the pattern of shown durations: more spellings are accepted than are written.
     KINDS["DurationField"].word: {"type": "string", "format": "duration"},
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """One argument: its schema, how its value is read, and the condition that it makes."""
+    """One argument of a search: its schema, how its value is read, and the condition on rows.
+
+    ``asks`` makes the ``Q`` object from the value that ``read`` returned. ``target`` is the model
+    whose keys the argument takes, or None.
+    """
 
     name: str
     schema: Callable[[], JSON]
     read: Callable[[Any], Any]
     asks: Callable[[Any], Q]
-    target: ModelClass | None = None  # whose keys it takes
+    target: ModelClass | None = None
 
     def condition(self, value: Any) -> Q:
-        """The condition for `value`; raises ValueError, with the argument's name."""
+        """Return the condition for ``value``. Raise ``ValueError``, with the argument's name."""
         try:
             return self.asks(self.read(value))
         except ValueError as error:
@@ -54,17 +57,18 @@ class Filter:
 
 
 def filters_of(model: ModelClass, name: str) -> list[Filter]:
-    """The filters of one field; raises FieldError where there can be none."""
+    """Return the filters of one name in ``filter_fields``. Raise ``FieldError`` if it has none."""
     entry = entry_of(model, name)
     if isinstance(entry, Related) and entry.path is not None:
-        return list(_filters_of_related(model, entry))
+        return list(_related_filters(model, entry))
     if isinstance(entry, Related) and entry.relation.many_to_many:
-        return list(_membership(model, entry))
+        return list(_many_to_many_filters(model, entry))
     if not isinstance(entry, Column):
-        raise FieldError(f"{name!r} is no column to filter by.")
+        raise FieldError(f"{name!r} is not a column, so rows cannot be filtered by it.")
     kind = kind_of(entry.path.field)
     if kind is None or field_type(entry.path.field) is not None:
-        raise FieldError(f"{name!r} is a {type(entry.path.field).__name__}: no filter for that.")
+        kind_name = type(entry.path.field).__name__
+        raise FieldError(f"{name!r} is a {kind_name}, which has no filters.")
     if not is_stable(entry.path.field):
         raise FieldError(unstable(name))
     return list(_key_filters(entry) if entry.target else _value_filters(entry, kind))
@@ -73,13 +77,13 @@ def filters_of(model: ModelClass, name: str) -> list[Filter]:
 def _value_filters(entry: Column, kind: ColumnType) -> Iterator[Filter]:
     field = entry.path.field
     choices = [value for value, _ in choices_of(field)]
-    one = {"enum": choices} if choices else _accepted(kind)
-    read = _chosen(choices) if choices else _reader(kind)
+    one = {"enum": choices} if choices else _argument_schema(kind)
+    read = _choice_reader(choices) if choices else _reader(kind)
     yield _filter(entry, "", one, read)
     if choices:
-        yield _filter(entry, "in", _many(one), _each(read))
+        yield _filter(entry, "in", _array_of(one), _list_reader(read))
     for end in () if choices else kind.ranges:
-        yield _filter(entry, end, _accepted(kind), read)
+        yield _filter(entry, end, _argument_schema(kind), read)
     yield from _null_filter(entry)
 
 
@@ -89,26 +93,30 @@ def _key_filters(entry: Column) -> Iterator[Filter]:
     one, read = key_schema(target), _key_reader(target)
     named = one | {"description": f"Key of the {target._meta.verbose_name}."}
     yield replace(_filter(entry, "", named, read), target=target)
-    yield replace(_filter(entry, "in", _many(one), _each(read)), target=target)
+    yield replace(_filter(entry, "in", _array_of(one), _list_reader(read)), target=target)
     yield from _null_filter(entry)
 
 
 def _null_filter(entry: Column) -> Iterator[Filter]:
     if entry.path.nullable:
-        yield _filter(entry, "isnull", _TRUTH.schema, _TRUTH.read)
+        yield _filter(entry, "isnull", _BOOLEAN.schema, _BOOLEAN.read)
 
 
 def _filter(entry: Column, lookup: str, schema: JSON, read: Callable[[Any], Any]) -> Filter:
     def described() -> JSON:
-        return _brief(schema) if lookup else schema | entry.about()
+        return _short_schema(schema) if lookup else schema | entry.about()
 
-    question = f"{entry.path.lookup}__{lookup or 'exact'}"
+    condition = f"{entry.path.lookup}__{lookup or 'exact'}"
     name = f"{entry.name}__{lookup}" if lookup else entry.name
-    return Filter(name, described, read, lambda value: Q(**{question: value}))
+    return Filter(name, described, read, lambda value: Q(**{condition: value}))
 
 
-def _membership(model: ModelClass, entry: Related) -> Iterator[Filter]:
-    """By the key of a related row, or of any of several; a row is found once."""
+def _many_to_many_filters(model: ModelClass, entry: Related) -> Iterator[Filter]:
+    """Yield the filters of a many-to-many relation: by the key of one related row, or of several.
+
+    The condition is a subquery and not a join, so that a row with several matching related rows is
+    found once.
+    """
     one, read = key_schema(entry.model), _key_reader(entry.model)
     about = {"description": f"Key of the {entry.model._meta.verbose_name}."}
     query_name = entry.relation.name
@@ -118,12 +126,12 @@ def _membership(model: ModelClass, entry: Related) -> Iterator[Filter]:
         return Q(pk__in=members.values("pk"))
 
     yield Filter(entry.name, lambda: one | about, lambda key: [read(key)], asks, entry.model)
-    many = _many(one)
-    yield Filter(f"{entry.name}__in", lambda: many, _each(read), asks, entry.model)
+    many = _array_of(one)
+    yield Filter(f"{entry.name}__in", lambda: many, _list_reader(read), asks, entry.model)
 
 
-def _filters_of_related(model: ModelClass, entry: Related) -> Iterator[Filter]:
-    """By a column of related rows, of which any one will do; a row is found once."""
+def _related_filters(model: ModelClass, entry: Related) -> Iterator[Filter]:
+    """Yield the filters by a column of related rows. One matching related row is enough."""
     assert entry.path is not None
     for each in filters_of(entry.model, entry.path.name):
         prefix = entry.name.removesuffix(entry.path.name)
@@ -141,27 +149,28 @@ def _asks_related(model: ModelClass, entry: Related, each: Filter) -> Callable[[
     return asks
 
 
-def _many(schema: JSON) -> JSON:
+def _array_of(schema: JSON) -> JSON:
     return {"type": "array", "items": schema}
 
 
-def _brief(schema: JSON) -> JSON:
-    """The schema of another lookup of a field, whose own argument tells the rest.
+def _short_schema(schema: JSON) -> JSON:
+    """Return the schema of a further lookup of a field, without what the first one has said.
 
-    Models know what Django's lookups mean, and read each schema in every list of tools.
+    Language models know Django's lookups, and every list of tools costs them tokens.
     """
     return {name: value for name, value in schema.items() if name != "pattern"}
 
 
-def _accepted(kind: ColumnType) -> JSON:
-    """The schema of what is read: as it is written, but bounded, and a decimal also as a number."""
-    return _AS_ARGUMENT.get(kind.word, kind.schema)
+def _argument_schema(kind: ColumnType) -> JSON:
+    """Return the schema of values that a filter accepts."""
+    return _ARGUMENT_SCHEMAS.get(kind.word, kind.schema)
 
 
 def _reader(kind: ColumnType) -> Callable[[Any], Any]:
     def read(value: Any) -> Any:
         if isinstance(value, str) and (len(value) > MAX_FILTER_LENGTH or "\0" in value):
-            raise ValueError(f"at most {MAX_FILTER_LENGTH} characters, none of them NUL.")
+            # PostgreSQL raises an error for NUL, which would be an internal error.
+            raise ValueError(f"must have at most {MAX_FILTER_LENGTH} characters, without NUL.")
         found = kind.read(value)
         if isinstance(found, float) and not math.isfinite(found):
             raise ValueError(f"{value!r} is not {kind.word}.")
@@ -174,19 +183,19 @@ def _key_reader(model: ModelClass) -> Callable[[Any], Any]:
     return lambda value: parse_key(model, value)
 
 
-def _chosen(choices: list[Any]) -> Callable[[Any], Any]:
+def _choice_reader(choices: list[Any]) -> Callable[[Any], Any]:
     def read(value: Any) -> Any:
         if not any(type(value) is type(choice) and value == choice for choice in choices):
-            raise ValueError(f"one of {', '.join(map(str, choices))}.")
+            raise ValueError(f"must be one of {', '.join(map(str, choices))}.")
         return value
 
     return read
 
 
-def _each(read: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
+def _list_reader(read: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
     def read_all(values: Any) -> list[Any]:
         if type(values) is not list or not 1 <= len(values) <= MAX_FILTER_VALUES:
-            raise ValueError(f"a list of 1 to {MAX_FILTER_VALUES} values.")
+            raise ValueError(f"must be a list of 1 to {MAX_FILTER_VALUES} values.")
         return [read(value) for value in values]
 
     return read_all

@@ -1,15 +1,12 @@
-"""Keys: how a row is named in JSON and in the text of a URI.
+"""Keys of rows in JSON and in URIs, and paths over foreign keys such as ``customer__name``.
 
-Rule: a row has one spelling. `parse_key(model, key_text(row))` is the row's key, and a text that
-`key_text` does not write is refused with ValueError - so no two URIs mean one row.
+A row has exactly one spelling of its key: ``parse_key(model, key_text(row))`` returns the key, and
+``parse_key`` raises ``ValueError`` for a text that ``key_text`` does not write. So two different
+URIs never name the same row, which subscriptions and caches rely on. The parts of a composite key
+are percent-encoded and joined by commas.
 
-The parts of a composite key are joined by commas, each percent-encoded.
-
-What a name like `customer__name` means on a model.
-
-Rule: a path goes forward, over foreign keys only, to one column; so it has at
-most one value per row. What does not is refused with words that say what is
-wrong and which name was probably meant.
+A path goes over foreign keys only, to one column, so it has at most one value per row. ``follow``
+raises ``FieldError`` for anything else and suggests similar names.
 """
 
 from __future__ import annotations
@@ -40,12 +37,16 @@ class Path:
 
     @property
     def joins(self) -> str:
-        """The path of the row that has the column ("" for the model's own row)."""
+        """The path to the row that has the column, or "" if it is the model's own row."""
         return LOOKUP_SEP.join(relation.name for relation in self.relations)
 
     @property
     def lookup(self) -> str:
-        """The column for `F()` and `order_by`: for a foreign key the key, never its ordering."""
+        """The path to the column, for ``F()`` and ``order_by()``.
+
+        A foreign key is its column and not its name: the name would order by the ordering of the
+        other model.
+        """
         return LOOKUP_SEP.join([*(each.name for each in self.relations), self.field.attname])
 
     @property
@@ -53,7 +54,7 @@ class Path:
         return any(relation.null for relation in self.relations) or self.field.null
 
     def of(self, instance: models.Model) -> Any:
-        """The column's value for `instance`, None where the way to it ends."""
+        """Return the column's value for ``instance``, or None if a foreign key is null."""
         row: Any = instance
         for relation in self.relations:
             if (row := getattr(row, relation.name)) is None:
@@ -62,18 +63,18 @@ class Path:
 
 
 def names_of(model: ModelClass) -> list[str]:
-    """The names of the model's fields and relations."""
+    """Return the names of the model's fields and relations."""
     return [field.name for field in model._meta.get_fields() if not _is_hidden(field)]
 
 
 def near(name: str, names: Iterable[str]) -> str:
-    """A hint with the known names that resemble `name`, or nothing."""
+    """Return " Did you mean ...?" with the names that resemble ``name``, or ""."""
     close = get_close_matches(name, list(names), n=3, cutoff=0.7)
     return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
 def get_field(model: ModelClass, name: str) -> Any:
-    """The field or relation of `model` named `name` (or `pk`); raises FieldError with a hint."""
+    """Return the field or relation named ``name`` or ``pk``. Raise ``FieldError`` with a hint."""
     try:
         return model._meta.pk if name == "pk" else model._meta.get_field(name)
     except FieldDoesNotExist:
@@ -82,7 +83,10 @@ def get_field(model: ModelClass, name: str) -> Any:
 
 
 def follow(model: ModelClass, name: str) -> Path:
-    """The path that `name` stands for; raises FieldError where it is not one column."""
+    """Return the path that ``name`` means.
+
+    Raise ``FieldError`` if it does not lead to one column.
+    """
     *way, last = name.split(LOOKUP_SEP)
     relations: list[models.ForeignKey[Any, Any]] = []
     for step in way:
@@ -97,18 +101,19 @@ def _foreign_key(model: ModelClass, name: str) -> models.ForeignKey[Any, Any]:
         return field
     if field.is_relation:
         raise FieldError(
-            f"A path cannot go through {model.__name__}.{name}: only through foreign keys, "
-            "which lead to one row."
+            f"{model.__name__}.{name} leads to several rows. A path can only follow foreign keys."
         )
-    raise FieldError(f"A path cannot go on after {model.__name__}.{name}: it is no foreign key.")
+    raise FieldError(
+        f"{model.__name__}.{name} is not a foreign key, so a path cannot continue after it."
+    )
 
 
 def _column_of(model: ModelClass, name: str) -> AnyField:
     field = get_field(model, name)
     if isinstance(field, models.CompositePrimaryKey):
-        raise FieldError(f"{model.__name__}.{name} is several columns: name them one by one.")
+        raise FieldError(f"{model.__name__}.{name} has several columns. Name each of them.")
     if field.is_relation and not isinstance(field, models.ForeignKey):
-        raise FieldError(f"{model.__name__}.{name} has many values, or none of its own.")
+        raise FieldError(f"{model.__name__}.{name} is a relation without a column of its own.")
     assert isinstance(field, models.Field)
     return field
 
@@ -118,28 +123,32 @@ def _is_hidden(field: Any) -> bool:
 
 
 MAX_URI_KEY_LENGTH = 1000
+# int() also accepts "+1", "1_000" and digits of other scripts. A key has one spelling.
 INTEGER = re.compile(r"-?[0-9]{1,20}")
 
 
 def key_fields(model: ModelClass, lookup: str = "pk") -> list[AnyField]:
-    """The fields that make the key: one, or the parts of a composite primary key."""
+    """Return the fields of the key: one, or the parts of a composite primary key."""
     if lookup == "pk":
         return list(model._meta.pk_fields)
     return [follow(model, lookup).field]
 
 
 def key_problems(model: ModelClass, lookup: str = "pk") -> list[str]:
-    """Why rows of `model` cannot be named by `lookup`; [] when they can."""
+    """Return why rows of ``model`` cannot be identified by ``lookup``; [] if they can."""
     try:
         fields = key_fields(model, lookup)
     except FieldError as error:
         return [str(error)]
-    odd = [field for field in fields if kind_of(field) is None]
-    return [f"{model.__name__}.{field.name} cannot be a key in a URI." for field in odd]
+    unsupported = [field for field in fields if kind_of(field) is None]
+    return [
+        f"{model.__name__}.{field.name} has a type that cannot be a key in a URI."
+        for field in unsupported
+    ]
 
 
 def key_schema(model: ModelClass, lookup: str = "pk") -> JSON:
-    """The JSON Schema of a key: of the field's type, or an array of the parts' types."""
+    """Return the JSON Schema of a key: of the field's type, or an array of the parts' types."""
     parts = [dict(_kind(field).schema) for field in key_fields(model, lookup)]
     if len(parts) == 1:
         return parts[0]
@@ -148,7 +157,7 @@ def key_schema(model: ModelClass, lookup: str = "pk") -> JSON:
 
 
 def or_uri(schema: JSON) -> JSON:
-    """The schema of a key, or of a URI that names its row: a string, whatever the key is."""
+    """Return the schema of a key or of the URI of its row. The URI is a string."""
     if schema["type"] == "string":
         return {"type": "string"}
     if schema["type"] == "array":
@@ -159,16 +168,16 @@ def or_uri(schema: JSON) -> JSON:
 def key_value(
     instance: models.Model, lookup: str = "pk", of: type[models.Model] | None = None
 ) -> Any:
-    """
-    The key of `instance` as JSON; the parts of a composite key as a list.
+    """Return the key of ``instance`` as JSON. A composite key is a list of its parts.
 
-    `of` is a parent of its model, where the key is the one that it has there.
+    ``of`` is a parent model (multi-table inheritance). The key is then the one of the parent's row.
     """
     fields = key_fields(of or type(instance), lookup)
     return key_json(fields, [getattr(instance, field.attname) for field in fields])
 
 
 def key_json(fields: Sequence[AnyField], values: Sequence[Any]) -> Any:
+    """Return the JSON of a key's values."""
     parts = [
         None if value is None else _kind(field).encode(stored_field(field).to_python(value))
         for field, value in zip(fields, values, strict=True)
@@ -179,28 +188,29 @@ def key_json(fields: Sequence[AnyField], values: Sequence[Any]) -> Any:
 def key_text(
     instance: models.Model, lookup: str = "pk", of: type[models.Model] | None = None
 ) -> str:
-    """The key of `instance` in a URI (which is yet to be percent-encoded)."""
+    """Return the key of ``instance`` for a URI. The caller percent-encodes it."""
     return _text(key_value(instance, lookup, of))
 
 
 def pk_text(model: ModelClass, pk: Any) -> str:
-    """The same of a row of which no more is known than its primary key, of one field."""
+    """Return the key for a URI of a row of which only the primary key, of one field, is known."""
     return _text(key_json(key_fields(model), [pk]))
 
 
 def parse_key(model: ModelClass, key: Any, lookup: str = "pk") -> Any:
-    """
-    The value for `filter(pk=...)` from a key's text or JSON; of a composite key a tuple.
+    """Return the value for ``filter(pk=...)`` from a key's text or JSON.
 
-    Raises ValueError for anything that no row's key can be.
+    The value of a composite key is a tuple. Raise ``ValueError`` for a text or value that is no
+    row's key.
     """
     fields = key_fields(model, lookup)
     parts = _parts(key, len(fields))
     if len(parts) != len(fields):
-        raise ValueError(f"A key of {model.__name__} has {len(fields)} parts.")
+        raise ValueError(f"A key of {model.__name__} must have {len(fields)} parts.")
     values = [_read(field, part) for field, part in zip(fields, parts, strict=True)]
     if _text(key_json(fields, values)) != _text(key):
-        raise ValueError(f"{str(key)[:80]!r} is not how a key of {model.__name__} is written.")
+        # A second spelling of a key, such as "007" or an uppercase UUID.
+        raise ValueError(f"{str(key)[:80]!r} is not a key of {model.__name__}.")
     return tuple(values) if len(values) > 1 else values[0]
 
 
@@ -211,11 +221,11 @@ def _parts(key: Any, count: int) -> list[Any]:
 
 
 def _read(field: AnyField, part: Any) -> Any:
-    """One part's value, from its JSON or its text."""
+    """Return the value of one part of a key, from its JSON or its text."""
     kind = _kind(field)
     if isinstance(part, str):
         if len(part) > MAX_URI_KEY_LENGTH or "\0" in part:
-            raise ValueError("This key is too long, or has a NUL character.")
+            raise ValueError("This key is too long, or contains a NUL character.")
         if kind.schema["type"] == "integer" and INTEGER.fullmatch(part):
             return kind.read(int(part))
     return kind.read(part)

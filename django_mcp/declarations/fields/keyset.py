@@ -1,21 +1,21 @@
-"""Keyset pagination: a page begins after the last row's place in the order, so no page costs more
-than the first.
+"""Keyset pagination: the next page starts after the position of the last row of the page before.
 
-Rule: the order is total (it ends in something unique), the same on every database, and NULLs come
-last whichever way a column goes. A page is at most `limit + 1` rows, without OFFSET or COUNT; what
-cannot be right is refused by `problems()` and never paged.
+A page reads at most ``limit + 1`` rows, without OFFSET or COUNT, so each page costs as much as the
+first one. The order is total, because it ends with unique columns, and NULLs come last on every
+database, for ascending and descending columns. ``Keyset.problems`` returns why an order cannot be
+paged correctly. Such an order is never paged.
 
-NULL placement is where databases differ and where indexes are lost. So the rows are read as
-consecutive *stretches*: first those whose leading column is not NULL, then those where it is. In a
-stretch the leading column needs no NULLS FIRST or LAST, and any plain index gives its order:
+Databases disagree about the place of NULLs, and an explicit NULLS LAST prevents the use of an
+index. So the rows are read as consecutive *stretches*, one query each: first the rows whose leading
+column is not NULL, then those where it is. In a stretch the leading column needs no NULLS FIRST or
+LAST, and a plain index has its order. The condition for the rows after a position is one of these:
 
-    (a, id) > (x, y)                          directions agree and nothing can be NULL
+    (a, id) > (x, y)                          same direction everywhere, and nothing can be NULL
     a <= x AND (a < x OR (a = x AND id > y))  otherwise
 
-One column of an order: its direction, its values in a position, what comes after a value.
-
-Rule: a value is compared as the database holds it, never as the project's field shows it, so a
-position means the same row whatever conversions a field makes. NULLs come last either way.
+``Term`` is one column of an order. Positions contain the column's values as the database stores
+them and not as the project's field shows them, so custom fields that convert values cannot change
+what a position means.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from .keys import ModelClass, Path, follow
 if TYPE_CHECKING:
     from django.db.models.expressions import OrderBy
 
-# MySQL and MariaDB do not use an index for a comparison of rows.
+# Databases that use an index for `(a, b) > (x, y)`. MySQL and MariaDB do not.
 ROW_VENDORS = ("sqlite", "postgresql")
 
 
@@ -67,23 +67,24 @@ class Term:
         return F(self.path.lookup)
 
     def plain(self, vendor: str) -> AnyField:
-        """A field without the project's conversions that holds exactly what the column does."""
+        """Return a plain Django field that holds exactly what the column holds."""
         kind = stored_field(self.path.field).get_internal_type()
         if kind == "DecimalField" and vendor == "sqlite":
-            # Decimals are numbers there, and an F() update may leave more digits than are shown.
+            # SQLite stores decimals as floats. After an F() update a float may have more digits
+            # than DecimalField returns, and the position would be wrong.
             return models.FloatField()
         return KINDS[kind].make()
 
     def encode(self, value: Any, vendor: str) -> Any:
-        """The plain JSON of a value of the column (as `plain` gives it)."""
+        """Return the JSON of a value of the column that was read as the ``plain`` field."""
         return None if value is None else self._kind(vendor).encode(value)
 
     def read(self, value: Any, vendor: str) -> Any:
-        """The value that `encode` wrote; raises ValueError for what it cannot have written."""
+        """Return the value from what ``encode`` wrote. Raise ``ValueError`` for anything else."""
         if value is None and self.nullable:
             return None
         if vendor == "postgresql" and "\0" in str(value):
-            raise ValueError("A position on PostgreSQL holds no NUL character.")
+            raise ValueError("A position on PostgreSQL cannot contain a NUL character.")
         return self._kind(vendor).read(value)
 
     def _kind(self, vendor: str) -> ColumnType:
@@ -110,13 +111,13 @@ class Term:
 
 
 def stretch_order(terms: list[Term]) -> list[OrderBy]:
-    """The order of rows whose first column is not NULL: plain, so that an index has it."""
+    """Return the order of rows whose first column is not NULL, in a form that an index supports."""
     first, *rest = terms
     return [first.order(nulls_last=False), *(term.order(nulls_last=True) for term in rest)]
 
 
 def rows_after(terms: list[Term], values: list[Any], vendor: str) -> Any:
-    """The condition for the rows of a stretch that come after `values`."""
+    """Return the condition for the rows of a stretch that come after the position ``values``."""
     same = len({term.descending for term in terms}) == 1
     never_null = not any(term.nullable for term in terms[1:])
     if len(terms) > 1 and same and never_null and vendor in ROW_VENDORS:
@@ -124,7 +125,7 @@ def rows_after(terms: list[Term], values: list[Any], vendor: str) -> Any:
     first, bound = terms[0], terms[0].value(values[0], vendor)
     if len(terms) == 1:
         return first.after(bound)
-    ties = Q(Exact(first.column, bound)) & _expanded(terms[1:], values[1:], vendor)
+    ties = Q(Exact(first.column, bound)) & _after_condition(terms[1:], values[1:], vendor)
     return Q(first.not_before(bound)) & (Q(first.after(bound)) | ties)
 
 
@@ -138,36 +139,36 @@ def _row(expressions: Iterable[Any]) -> Func:
     return Func(*expressions, template="(%(expressions)s)", output_field=models.BooleanField())
 
 
-def _expanded(terms: list[Term], values: list[Any], vendor: str) -> Q:
-    """`a > x OR a IS NULL OR (a = x AND ...)`, NULLs being last."""
+def _after_condition(terms: list[Term], values: list[Any], vendor: str) -> Q:
+    """Return ``a > x OR a IS NULL OR (a = x AND ...)``. NULLs are last."""
     term, value = terms[0], values[0]
     if value is None:
-        return term.is_null() & _expanded(terms[1:], values[1:], vendor)
+        return term.is_null() & _after_condition(terms[1:], values[1:], vendor)
     bound = term.value(value, vendor)
     later = Q(term.after(bound)) | term.is_null() if term.nullable else Q(term.after(bound))
     if len(terms) == 1:
         return later
-    return later | Q(Exact(term.column, bound)) & _expanded(terms[1:], values[1:], vendor)
+    return later | Q(Exact(term.column, bound)) & _after_condition(terms[1:], values[1:], vendor)
 
 
 M = TypeVar("M", bound=models.Model)
 Position = list[Any]
 
 VENDORS = ("sqlite", "postgresql", "mysql")
-# MySQL and MariaDB sort long texts by their first `max_sort_length` bytes only.
-MYSQL_INDEXED_LENGTH = 255
-# SQLite keeps decimals as floating point numbers.
+# MySQL and MariaDB sort long texts by their first `max_sort_length` bytes only (default 1024, up
+# to 4 bytes a character).
+MYSQL_SORTED_LENGTH = 255  # characters
+# SQLite stores decimals as floats, which keep 15 decimal digits.
 SQLITE_DIGITS = 15
-# Where rows are allowed one by one: how many are read at once, at first and at most.
+# Number of rows per query while `allows` filters them: at first, and at most.
 FIRST_CHUNK, MAX_CHUNK = 100, 2_000
 
 
 class Keyset:
-    """
-    An order of a model's rows, and their pages.
+    """An order of a model's rows, and the pages of a queryset in this order.
 
-    `ordering` is as Django's: names with an optional `-`, also over foreign keys
-    (`customer__name`); the primary key is added unless what is there is unique.
+    ``ordering`` has Django's syntax: names with an optional ``-``, also over foreign keys
+    (``customer__name``). The primary key is added unless the named columns are unique.
     """
 
     def __init__(self, model: ModelClass, ordering: Sequence[str] = ()) -> None:
@@ -176,30 +177,30 @@ class Keyset:
 
     @cached_property
     def terms(self) -> list[Term]:
-        """The whole order, resolved; raises FieldError for a name that is no column."""
+        """The columns of the order, with the primary key. Raises ``FieldError`` for other names."""
         terms: list[Term] = []
         for name in self.ordering:
-            _add(terms, _term(self.model, name))
+            _add_term(terms, _term(self.model, name))
         return _until_unique(self.model, terms)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Begins every position, so that one of another order is known as such."""
+        """The first item of every position. It rejects positions of another order."""
         text = ",".join([self.model._meta.label, *map(str, self.terms)])
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     def problems(self) -> list[str]:
-        """Why this order cannot be paged, in words for the developer; [] when it can."""
+        """Return messages for the developer why this order cannot be paged; [] if it can."""
         if isinstance(self.ordering, str):
-            return [f"The ordering {self.ordering!r} is a string: write a list of names."]
+            return [f"The ordering {self.ordering!r} is a string. Write a list of names."]
         found = [problem for name in self.ordering for problem in _problems(self.model, name)]
         return found or self._column_problems()
 
     def _column_problems(self) -> list[str]:
         vendor = connections[router.db_for_read(self.model)].vendor
         if vendor not in VENDORS:
-            return [f"Keyset pagination is not known to be right on {vendor}."]
-        return [problem for term in self.terms if (problem := _unordered(term, vendor))]
+            return [f"Keyset pagination does not support the database {vendor}."]
+        return [problem for term in self.terms if (problem := _sort_problem(term, vendor))]
 
     @cached_property
     def _checked(self) -> list[Term]:
@@ -208,7 +209,7 @@ class Keyset:
         return self.terms
 
     def order(self, queryset: models.QuerySet[M]) -> models.QuerySet[M]:
-        """`queryset` in this order, unpaged."""
+        """Return ``queryset`` in this order, without paging."""
         return queryset.order_by(*(term.order(nulls_last=True) for term in self._checked))
 
     def page(
@@ -218,30 +219,30 @@ class Keyset:
         limit: int,
         allows: Callable[[M], bool] | None = None,
     ) -> tuple[list[M], Position | None]:
-        """
-        At most `limit` rows that come after the position `after`, and the next page's position.
+        """Return at most ``limit`` rows after ``after``, and the position of the next page.
 
-        A position is a list of plain JSON values; None is the beginning, and the end. Raises
-        ValueError for a position that this order did not give. A queryset that may repeat rows
-        has to be `distinct()`; one that is sliced, combined or yields no instances is refused.
+        A position is a list of plain JSON values. As an argument None means the beginning, as a
+        result that there are no more rows. Raise ``ValueError`` for a position that this order did
+        not return. A queryset that may repeat rows must be ``distinct()``. Raise ``TypeError`` for
+        one that is sliced, combined or yields no instances.
 
-        With `allows` a page is filled with the rows that it allows, and only one more of them
-        makes a next page. Rows are read until then, because a position after a number of refused
-        rows would tell that there are so many.
+        With ``allows``, a page is filled with the rows that it allows, and rows are read until one
+        more of them is found. Otherwise a short page would tell the client how many rows it may not
+        see.
         """
         if allows is None:
-            pairs, following = self._pairs(queryset, after, limit)
+            pairs, following = self._rows_and_positions(queryset, after, limit)
         else:
-            pairs, following = self._allowed(queryset, after, limit, allows)
+            pairs, following = self._allowed_rows(queryset, after, limit, allows)
         return [row for row, _ in pairs], following
 
-    def _allowed(
+    def _allowed_rows(
         self, queryset: models.QuerySet[M], after: Position | None, limit: int, allows: Any
     ) -> tuple[list[tuple[M, Position]], Position | None]:
         found: list[tuple[M, Position]] = []
         chunk = FIRST_CHUNK
         while True:
-            pairs, after = self._pairs(queryset, after, chunk)
+            pairs, after = self._rows_and_positions(queryset, after, chunk)
             found += [(row, position) for row, position in pairs if allows(row)]
             if len(found) > limit:
                 return found[:limit], found[limit - 1][1]
@@ -249,15 +250,18 @@ class Keyset:
                 return found, None
             chunk = min(2 * chunk, MAX_CHUNK)
 
-    def _pairs(
+    def _rows_and_positions(
         self, queryset: models.QuerySet[M], after: Position | None, limit: int
     ) -> tuple[list[tuple[M, Position]], Position | None]:
-        """At most `limit` rows with their positions, and the last one's if there are more."""
+        """Return at most ``limit`` rows with their positions.
+
+        The second value is the position of the last row if more rows follow, or None.
+        """
         _refuse_unpageable(queryset)
         vendor = connections[queryset.db].vendor
         values = None if after is None else self._read(after, vendor)
         rows: list[M] = []
-        for stretch in self._stretches(self._marked(queryset, vendor), values, vendor):
+        for stretch in self._stretches(self._annotated(queryset, vendor), values, vendor):
             rows += stretch[: limit + 1 - len(rows)]
             if len(rows) > limit:
                 break
@@ -265,17 +269,20 @@ class Keyset:
         return pairs[:limit], pairs[limit - 1][1] if len(pairs) > limit else None
 
     def _read(self, position: Position, vendor: str) -> list[Any]:
-        """The values of a position, None for NULL."""
+        """Return the values of a position, with None for NULL."""
         terms = self._checked
         if type(position) is not list or len(position) != len(terms) + 1:
-            raise ValueError("This position has not the shape of a position in this order.")
+            raise ValueError("This is not a position in this order.")
         if position[0] != self.fingerprint:
             raise ValueError("This position belongs to another order.")
         pairs = zip(terms, position[1:], strict=True)
         return [term.read(value, vendor) for term, value in pairs]
 
-    def _marked(self, queryset: models.QuerySet[M], vendor: str) -> models.QuerySet[M]:
-        """With what each row's position is made of, whatever columns it defers."""
+    def _annotated(self, queryset: models.QuerySet[M], vendor: str) -> models.QuerySet[M]:
+        """Return ``queryset`` with annotations for the columns of the position.
+
+        The queryset may defer these columns, and a custom field may convert them.
+        """
         marks = {
             f"_keyset_{number}": ExpressionWrapper(term.column, output_field=term.plain(vendor))
             for number, term in enumerate(self._checked)
@@ -291,8 +298,8 @@ class Keyset:
     def _stretches(
         self, queryset: models.QuerySet[M], values: list[Any] | None, vendor: str
     ) -> Iterator[models.QuerySet[M]]:
-        """The querysets whose rows, one queryset after the other, are those after `values`."""
-        terms, start = self._checked, _nulls_before(self._checked, values)
+        """Yield querysets. Their rows, one queryset after the other, follow ``values``."""
+        terms, start = self._checked, _stretch_of(values)
         for nulls in range(start, _leading_nullable(terms) + 1):
             here, rest = queryset.order_by(*stretch_order(terms[nulls:])), terms[nulls:]
             for term in terms[:nulls]:
@@ -308,29 +315,33 @@ def _term(model: ModelClass, name: str) -> Term:
     return Term(follow(model, name.removeprefix("-")), name.startswith("-"))
 
 
-def _add(terms: list[Term], term: Term) -> None:
-    # A column that comes again decides nothing.
+def _add_term(terms: list[Term], term: Term) -> None:
+    # A repeated column never changes the order.
     if all(term.path.lookup != other.path.lookup for other in terms):
         terms.append(term)
 
 
 def _until_unique(model: ModelClass, terms: list[Term]) -> list[Term]:
-    """The shortest beginning of `terms` that is unique, else `terms` with the key added."""
+    """Return the shortest beginning of ``terms`` that is unique.
+
+    If none is, return ``terms`` with the primary key added.
+    """
     for count in range(1, len(terms) + 1):
         if _is_unique(model, terms[:count]):
             return terms[:count]
     descending = bool(terms) and terms[-1].descending
     for field in model._meta.pk_fields:
-        _add(terms, Term(Path("pk", (), field), descending))
+        _add_term(terms, Term(Path("pk", (), field), descending))
     return terms
 
 
 def _is_unique(model: ModelClass, terms: list[Term]) -> bool:
     own = {term.path.field.name for term in terms if not term.path.relations}
-    sure = {term.path.field.name for term in terms if not term.nullable} & own
-    if any(term.path.field.unique for term in terms if term.path.field.name in sure):
+    # A unique column may repeat NULL, so only columns that cannot be NULL make rows distinct.
+    not_null = {term.path.field.name for term in terms if not term.nullable} & own
+    if any(term.path.field.unique for term in terms if term.path.field.name in not_null):
         return True
-    return any(set(names) <= sure for names in _unique_together(model))
+    return any(set(names) <= not_null for names in _unique_together(model))
 
 
 def _unique_together(model: ModelClass) -> Iterator[Sequence[str]]:
@@ -343,11 +354,11 @@ def _unique_together(model: ModelClass) -> Iterator[Sequence[str]]:
 
 
 def _problems(model: ModelClass, name: Any) -> list[str]:
-    """What is wrong with one name of an ordering."""
+    """Return what is wrong with one name of an ordering."""
     if not isinstance(name, str):
-        return [f"The ordering {name!r} is an expression: name columns, `-` for descending."]
+        return [f"The ordering {name!r} is an expression. Name columns, with `-` for descending."]
     if name == "?":
-        return ["A random order ('?') has no pages."]
+        return ["A random order ('?') cannot be paged."]
     try:
         path = _term(model, name).path
     except FieldError as error:
@@ -358,7 +369,7 @@ def _problems(model: ModelClass, name: Any) -> list[str]:
 def _type_problem(name: str, path: Path) -> Iterator[str]:
     if kind_of(path.field) is None:
         kind = stored_field(path.field).get_internal_type()
-        yield f"The ordering {name!r} cannot be paged: a {kind} has no order to rely on."
+        yield f"The ordering {name!r} cannot be paged: a {kind} has no reliable order."
     elif not is_stable(path.field):
         yield f"The ordering {name!r} cannot be paged: {unstable(path.field.name)}"
 
@@ -369,22 +380,25 @@ def _relation_problem(name: str, path: Path) -> Iterator[str]:
         target = field.related_model
         if target._meta.ordering:
             yield (
-                f"The ordering {name!r} is ambiguous: {target.__name__} has an ordering of its "
-                f"own. Name the key ({name}_id) or a column ({name}__...)."
+                f"The ordering {name!r} is ambiguous, because {target.__name__} has its own "
+                f"ordering. Name the key ({name}_id) or a column ({name}__...)."
             )
 
 
-def _unordered(term: Term, vendor: str) -> str | None:
-    """Why the database does not keep this column in the order that it compares by."""
+def _sort_problem(term: Term, vendor: str) -> str | None:
+    """Return why the database sorts this column differently from how it compares its values."""
     field = stored_field(term.path.field)
     if vendor == "mysql" and field.get_internal_type() in ("TextField", "CharField", "SlugField"):
         longest = getattr(field, "max_length", None)
-        if isinstance(field, models.TextField) or not longest or longest > MYSQL_INDEXED_LENGTH:
-            most = MYSQL_INDEXED_LENGTH
-            return f"{vendor} sorts by the beginning of {str(term)!r} only: at most {most}."
+        if isinstance(field, models.TextField) or not longest or longest > MYSQL_SORTED_LENGTH:
+            limit = MYSQL_SORTED_LENGTH
+            return (
+                f"{vendor} sorts by the beginning of {str(term)!r} only. Its max_length must be at "
+                f"most {limit}."
+            )
     digits = getattr(field, "max_digits", None) or 0
     if vendor == "sqlite" and digits > SQLITE_DIGITS:
-        return f"SQLite keeps {SQLITE_DIGITS} digits of {str(term)!r}, which has {digits}."
+        return f"SQLite stores {SQLITE_DIGITS} digits of {str(term)!r}, which has {digits}."
     return None
 
 
@@ -397,12 +411,12 @@ def _refuse_unpageable(queryset: models.QuerySet[Any]) -> None:
 
 
 def _leading_nullable(terms: list[Term]) -> int:
-    """How many columns can be NULL before the first that cannot (the key at the latest)."""
+    """Return the number of leading columns that can be NULL. The primary key never can."""
     return next(number for number, term in enumerate(terms) if not term.nullable)
 
 
-def _nulls_before(terms: list[Term], values: list[Any] | None) -> int:
-    """The stretch a position is in: how many of its leading columns are NULL."""
+def _stretch_of(values: list[Any] | None) -> int:
+    """Return the index of the stretch that a position is in: how many leading columns are NULL."""
     if values is None:
         return 0
     return next(number for number, value in enumerate(values) if value is not None)

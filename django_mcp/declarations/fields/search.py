@@ -1,8 +1,8 @@
-"""
-The search of a model: its arguments as a JSON Schema, and a queryset that obeys them.
+"""Searching a model: the arguments of a search as a JSON Schema, and the queryset that they select.
 
-Rule: only what the declaration names can be searched, filtered or ordered by; every argument is
-read strictly and bounded, and a wrong one is a ValueError whose words a model can act on.
+Clients can search, filter and order only by the names in the model resource's ``search_fields``,
+``filter_fields`` and ``ordering``. Every argument is validated and limited. A wrong argument raises
+``ValueError`` with a message that a language model can act on.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ M = TypeVar("M", bound=models.Model)
 
 DEFAULT_LIMIT, MAX_LIMIT = 20, 100
 MAX_QUERY_LENGTH, MAX_WORDS = 200, 10
-OWN = ("query", "ordering", "limit", "cursor")
+COMMON_ARGUMENTS = ("query", "ordering", "limit", "cursor")  # of every search
 
 
 class Search:
-    """
-    What a client may search a model by.
+    """What clients can search a model by.
 
-    `search_fields` are texts, `filter_fields` any columns or many-to-many relations, `ordering`
-    the model resource's order, of which each column may be asked for in either direction.
+    ``search_fields`` are text columns. ``filter_fields`` are columns or many-to-many relations.
+    ``ordering`` is the model resource's order. A client may order by each of its columns, in both
+    directions.
     """
 
     def __init__(
@@ -51,13 +51,13 @@ class Search:
         self.ordering = ordering
 
     def problems(self) -> list[str]:
-        """What is wrong with the fields, in words for the developer (`Keyset` has the order's)."""
+        """Return messages for the developer about wrong names. ``Keyset`` checks the ordering."""
         found = [wrong for name in self.search_fields for wrong in _not_text(self.model, name)]
         return found + [wrong for name in self.filter_fields for wrong in self._problems_of(name)]
 
     def _problems_of(self, name: str) -> Iterator[str]:
-        if name in OWN:
-            yield f"filter_fields: {name!r} is an argument of every search."
+        if name in COMMON_ARGUMENTS:
+            yield f"filter_fields: {name!r} is already an argument of every search."
         try:
             filters_of(self.model, name)
         except FieldError as error:
@@ -65,13 +65,13 @@ class Search:
 
     @cached_property
     def filters(self) -> dict[str, Filter]:
-        """The filters by the arguments' names; raises FieldError for what is no column."""
+        """The filters by argument name. Raises ``FieldError`` for a name that is not a column."""
         found = [each for name in self.filter_fields for each in filters_of(self.model, name)]
         return {each.name: each for each in found}
 
     @cached_property
     def orderings(self) -> dict[str, Keyset]:
-        """The orders that may be asked for: each column either way, then the declared order."""
+        """The orders that clients may ask for: each column in both directions, then as declared."""
         plain = [name.removeprefix("-") for name in self.ordering]
         names = [sign for name in plain for sign in (name, f"-{name}")]
         return {name: Keyset(self.model, [name, *self.ordering]) for name in names}
@@ -81,7 +81,7 @@ class Search:
         return Keyset(self.model, list(self.ordering))
 
     def schema(self) -> JSON:
-        """The JSON Schema of a search's arguments, in the active language."""
+        """Return the JSON Schema of a search's arguments, in the active language."""
         properties = {name: each.schema() for name, each in self.filters.items()}
         return {
             "type": "object",
@@ -92,8 +92,8 @@ class Search:
     def _query_schema(self) -> JSON:
         if not self.search_fields:
             return {}
-        words = f'Words or "phrases" to find in {", ".join(self.search_fields)}.'
-        return {"query": {"type": "string", "description": words}}
+        description = f'Words or "phrases" to find in {", ".join(self.search_fields)}.'
+        return {"query": {"type": "string", "description": description}}
 
     def _page_schema(self) -> JSON:
         limit = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT}
@@ -103,37 +103,39 @@ class Search:
     def _ordering_schema(self) -> JSON:
         if not self.ordering:
             return {}
-        about = f"By default {', '.join(self.ordering)}."
-        names = list(self.orderings)
-        return {"ordering": {"enum": names, "description": about}}
+        description = f"By default {', '.join(self.ordering)}."
+        return {"ordering": {"enum": list(self.orderings), "description": description}}
 
     def apply(
         self, queryset: models.QuerySet[M], arguments: Mapping[str, Any]
     ) -> models.QuerySet[M]:
-        """The rows of `queryset` that `arguments` ask for, unordered; raises ValueError."""
+        """Return the rows of ``queryset`` that match ``arguments``, unordered.
+
+        Raise ``ValueError``.
+        """
         for name, value in arguments.items():
             if name == "query" and self.search_fields:
                 queryset = queryset.filter(self._matches(_words(value)))
             elif name in self.filters:
                 queryset = queryset.filter(self.filters[name].condition(value))
-            elif name not in OWN or name == "query":
-                raise ValueError(f"There is no argument {name!r}. {self._known()}")
+            elif name not in COMMON_ARGUMENTS or name == "query":
+                raise ValueError(f"Unknown argument {name!r}. {self._known_arguments()}")
         return queryset
 
     def keyset(self, arguments: Mapping[str, Any]) -> Keyset:
-        """The order that `arguments` ask for; raises ValueError."""
+        """Return the order that ``arguments`` ask for. Raise ``ValueError``."""
         name = arguments.get("ordering")
         if "ordering" not in arguments:
             return self.default_order
         if not isinstance(name, str) or name not in self.orderings:
-            raise ValueError(f"ordering: one of {', '.join(self.orderings) or 'none'}.")
+            raise ValueError(f"ordering: must be one of {', '.join(self.orderings) or 'none'}.")
         return self.orderings[name]
 
     def limit(self, arguments: Mapping[str, Any]) -> int:
-        """How many rows `arguments` ask for; raises ValueError."""
+        """Return the number of rows that ``arguments`` ask for. Raise ``ValueError``."""
         limit = arguments.get("limit", DEFAULT_LIMIT)
         if type(limit) is not int or not 1 <= limit <= MAX_LIMIT:
-            raise ValueError(f"limit: an integer from 1 to {MAX_LIMIT}.")
+            raise ValueError(f"limit: must be an integer from 1 to {MAX_LIMIT}.")
         return limit
 
     def completions(
@@ -144,9 +146,10 @@ class Search:
         limit: int = 100,
         gate: Callable[[M], bool] | None = None,
     ) -> list[M]:
-        """At most `limit` rows that `text` may mean, the likeliest first: key, beginning, words.
+        """Return at most ``limit`` rows that ``text`` may mean, the most likely first.
 
-        Rows that do not pass `gate` take nobody's place, so more are read instead of them.
+        First comes the row with this key, then rows that start with the text, then rows that
+        contain its words. Rows that ``gate`` rejects do not count towards ``limit``.
         """
         found: dict[Any, M] = {}
         for rows in self._meant(queryset, text, lookup):
@@ -159,6 +162,7 @@ class Search:
     def _meant(
         self, queryset: models.QuerySet[M], text: str, lookup: str
     ) -> Iterator[models.QuerySet[M]]:
+        """Yield querysets of the rows that ``text`` may mean, the most likely first."""
         queryset = self.default_order.order(queryset)
         if not text:
             yield queryset
@@ -172,37 +176,44 @@ class Search:
             yield queryset.filter(self._matches(_split(text)[:MAX_WORDS]))
 
     def _matches(self, words: Sequence[str]) -> Q:
-        """Every word in any of the fields."""
+        """Return the condition that each word is in at least one of the fields."""
         return reduce(and_, (self._in_any("icontains", word) for word in words), Q())
 
     def _in_any(self, lookup: str, text: str) -> Q:
         return reduce(or_, (Q(**{f"{name}__{lookup}": text}) for name in self.search_fields), Q())
 
-    def _known(self) -> str:
+    def _known_arguments(self) -> str:
         query = ["query"] if self.search_fields else []
-        return f"There are: {', '.join([*query, *self.filters, *OWN[1:]])}."
+        return f"The arguments are: {', '.join([*query, *self.filters, *COMMON_ARGUMENTS[1:]])}."
 
 
 def _words(text: Any) -> list[str]:
-    """The words of a query; raises ValueError for one that is odd or too long."""
+    """Return the words of a query.
+
+    Raise ``ValueError`` if it is too long or has invalid characters.
+    """
     if type(text) is not str or not _is_readable(text):
         raise ValueError(
-            f"query: a string of at most {MAX_QUERY_LENGTH} characters, none of them NUL."
+            f"query: must be a string of at most {MAX_QUERY_LENGTH} characters, without NUL."
         )
     words = _split(text)
     if len(words) > MAX_WORDS:
-        raise ValueError(f"query: at most {MAX_WORDS} words, this has {len(words)}.")
+        # Each word is a condition on each field, and a scan of the table.
+        raise ValueError(f"query: must have at most {MAX_WORDS} words, not {len(words)}.")
     return words
 
 
 def _is_readable(text: str) -> bool:
-    """Whether every database takes `text` (NUL and lone surrogates are refused by some)."""
+    """Whether every database accepts ``text``. Some reject NUL and lone surrogates."""
     odd = any(char == "\0" or "\ud800" <= char <= "\udfff" for char in text[:MAX_QUERY_LENGTH])
     return len(text) <= MAX_QUERY_LENGTH and not odd
 
 
 def _passing(rows: models.QuerySet[M], first_chunk: int, gate: Callable[[M], bool]) -> Iterator[M]:
-    """The rows that pass, read in slices: not every database reads a long result row by row."""
+    """Yield the rows that ``gate`` accepts, read in slices.
+
+    Not every database driver supports reading a long result row by row.
+    """
     start, chunk = 0, first_chunk
     while read := list(rows[start : start + chunk]):
         yield from filter(gate, read)
@@ -212,7 +223,7 @@ def _passing(rows: models.QuerySet[M], first_chunk: int, gate: Callable[[M], boo
 
 
 def _split(text: str) -> list[str]:
-    """The words of `text`, a quoted phrase being one."""
+    """Return the words of ``text``. A quoted phrase is one word."""
     return [word for word in map(_unquoted, smart_split(text)) if word]
 
 
@@ -246,7 +257,7 @@ def _not_text(model: ModelClass, name: str) -> Iterator[str]:
     try:
         path = follow(model, name)
         if not _is_text(path):
-            yield f"search_fields: {name!r} is not a text."
+            yield f"search_fields: {name!r} is not a text column."
         elif not is_stable(path.field):
             yield f"search_fields: {unstable(name)}"
     except FieldError as error:

@@ -1,9 +1,7 @@
-"""
-What a field's value is to a client: its JSON, and the JSON Schema of that.
+"""Values of fields as JSON, their JSON Schema, and the field types that ``django_mcp`` registers.
 
-`field_value` always fits `field_schema`, whatever a row holds - also what Django does not enforce
-on save (choices, lengths, formats) - and a path of the server never leaves. The types of fields
-that are no plain columns are here, too.
+The JSON that ``field_value`` returns always fits ``field_schema``, whatever a row contains: Django
+does not enforce choices, lengths and formats on save. File paths of the server are never in it.
 """
 
 from __future__ import annotations
@@ -32,12 +30,13 @@ from .field_types import FieldType, conversion, field_type, or_null, register_fi
 
 FileURI = Callable[[str], str]
 MAX_CHOICES = 200
+# "Any JSON" with explicit types, because some clients reject a schema without a type.
 ANYTHING = ["string", "number", "boolean", "object", "array", "null"]
 FILE: JSON = {
     "type": ["object", "null"],
     "properties": {
         "name": {"type": "string", "description": "The file's name, without a folder."},
-        "size": {"type": ["integer", "null"], "description": "Bytes; null if it is not there."},
+        "size": {"type": ["integer", "null"], "description": "Bytes. Null if it is missing."},
         "uri": {"type": "string", "description": "The resource to read the file from."},
     },
     "required": ["name", "size"],
@@ -46,7 +45,7 @@ FILE: JSON = {
 
 
 def is_known(field: AnyField) -> bool:
-    """Whether values of `field` can be written as JSON."""
+    """Whether values of ``field`` can be written as JSON."""
     found = field_type(field)
     if isinstance(found, ArrayType):
         return is_known(found.base)
@@ -54,7 +53,7 @@ def is_known(field: AnyField) -> bool:
 
 
 def field_value(field: AnyField, value: Any) -> Any:
-    """The JSON of `value`, an instance's value of `field` (also one that was not saved yet)."""
+    """Return the JSON of ``value``, which is an instance's value of ``field``, saved or not."""
     if value is None:
         return None
     found, stored, kind = conversion(field)
@@ -63,8 +62,8 @@ def field_value(field: AnyField, value: Any) -> Any:
     assert kind is not None
     value = stored.to_python(value.value if isinstance(value, Enum) else value)
     if value is not None and not isinstance(value, kind.python):
-        # The field of a package shows its column as an object of its own: a country, a time zone.
-        # `get_prep_value` is Django's way back to what the column holds.
+        # Fields of packages convert the column to an object, such as a country or a time zone.
+        # `get_prep_value` converts it back to what the column holds.
         value = kind.make().to_python(stored.get_prep_value(value))
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return None
@@ -72,7 +71,7 @@ def field_value(field: AnyField, value: Any) -> Any:
 
 
 def field_schema(field: AnyField, nullable: bool) -> JSON:
-    """The JSON Schema of `field_value`, without title and description."""
+    """Return the JSON Schema of ``field_value``, without title and description."""
     found, kind = field_type(field), kind_of(field)
     if found is not None:
         return or_null(found.schema) if nullable else dict(found.schema)
@@ -84,7 +83,7 @@ def field_schema(field: AnyField, nullable: bool) -> JSON:
 
 
 def read_value(field: AnyField, data: Any) -> Any:
-    """The value that JSON stands for. Raises ValueError or ValidationError."""
+    """Return the value that JSON stands for. Raise ``ValueError`` or ``ValidationError``."""
     if data is None:
         return None
     if (found := field_type(field)) is not None:
@@ -95,26 +94,29 @@ def read_value(field: AnyField, data: Any) -> Any:
 
 
 def describe(field: Any, way: Iterable[Any] = ()) -> JSON:
-    """`title` and `description`, from `verbose_name`, `help_text` and the choices' labels.
+    """Return ``title`` and ``description`` for a schema, in the active language.
 
-    A title that says no more than the field's name is left out: a model reads each in every list
-    of tools.
+    They come from ``verbose_name``, ``help_text`` and the labels of choices. A title that says only
+    what the field's name says is left out, because a language model reads it in every list of
+    tools. ``way`` are the foreign keys that lead to the field.
     """
     steps = (*way, field)
     title = " ".join(str(getattr(each, "verbose_name", each.name)) for each in steps)
     lines = [str(getattr(field, "help_text", "")), _labels(field)]
     description = " ".join(line for line in lines if line)
-    said = {} if _same(title, " ".join(each.name for each in steps)) else {"title": capfirst(title)}
-    return said | ({"description": description} if description else {})
+    about = (
+        {} if _is_same(title, " ".join(each.name for each in steps)) else {"title": capfirst(title)}
+    )
+    return about | ({"description": description} if description else {})
 
 
-def _same(words: str, name: Any) -> bool:
-    """Whether `words` are those of `name`, such as "First name" of "first_name"."""
+def _is_same(words: str, name: Any) -> bool:
+    """Whether a label only repeats the name, such as "First name" for "first_name"."""
     return words.casefold() == str(name).replace("_", " ").casefold()
 
 
 def file_value(file: FieldFile, name: str, file_uri: FileURI | None) -> JSON | None:
-    """A file's name, size and address; None where there is no file."""
+    """Return the name, size and URI of a file, or None if there is no file."""
     if not file:
         return None
     shown: JSON = {"name": basename(file.name or ""), "size": _size(file)}
@@ -122,60 +124,67 @@ def file_value(file: FieldFile, name: str, file_uri: FileURI | None) -> JSON | N
 
 
 def basename(path: str) -> str:
+    """Return the last part of a path, with slashes or backslashes."""
     return path.replace("\\", "/").rpartition("/")[2]
 
 
 def choices_of(field: AnyField) -> list[tuple[Any, str]]:
-    """The choices that a schema lists: JSON value and label. None at all of very many."""
+    """Return the choices that a schema lists: JSON value and label. [] if there are too many."""
     flat = [(value, str(label)) for value, label in getattr(field, "flatchoices", None) or []]
     pairs = [(field_value(field, value), label) for value, label in flat if value not in (None, "")]
     return pairs if len(pairs) <= MAX_CHOICES else []
 
 
 def plain_value(value: Any) -> Any:
-    """The JSON of what a property or a field type gave; raises TypeError for what has none."""
+    """Return the JSON of what a property or field type returned.
+
+    Raise ``TypeError`` if it has none.
+    """
     if isinstance(value, Enum):
         return plain_value(value.value)
     for kinds, convert in _PLAIN:
         if isinstance(value, kinds):
             return convert(value)
-    raise TypeError(f"A {type(value).__name__} has no JSON: give plain values.")
+    raise TypeError(f"A {type(value).__name__} has no JSON form. Return plain values.")
 
 
 def _rounded(field: AnyField, value: Any) -> Any:
-    """A decimal with as many places as a database gives it."""
+    """Return a decimal with as many places as the database stores."""
     places = getattr(field, "decimal_places", None)
     if not isinstance(value, Decimal) or places is None:
         return value
     try:
         return value.quantize(Decimal(1).scaleb(-places))
-    except InvalidOperation:  # more digits than can be
+    except InvalidOperation:  # more digits than the decimal context allows
         return value
 
 
 def _with_choices(field: AnyField, schema: JSON) -> JSON:
-    """Examples and no `enum`: Django lets a row keep what its choices once allowed."""
+    """Return the schema with the choices as examples.
+
+    An ``enum`` would be wrong: rows may still contain values that are no longer choices.
+    """
     values = [value for value, _ in choices_of(field)]
     return schema | {"examples": values} if values else schema
 
 
 def _labels(field: Any) -> str:
     pairs = choices_of(field) if isinstance(field, models.Field) and not field.is_relation else []
-    return "; ".join(f"{value}: {label}" for value, label in pairs if not _same(label, value))
+    return "; ".join(f"{value}: {label}" for value, label in pairs if not _is_same(label, value))
 
 
 def _size(file: FieldFile) -> int | None:
     try:
         return int(file.size)
     except (OSError, NotImplementedError, SuspiciousOperation):
-        return None
+        return None  # deleted, a storage without sizes, or a path outside of the storage
 
 
 def _mapping(value: Mapping[Any, Any]) -> JSON:
     return {str(key): plain_value(item) for key, item in value.items()}
 
 
-# The types of Django's own fields, of contrib.postgres, and of packages that many projects have.
+# Field types for Django's own fields, contrib.postgres and packages that many projects use.
 
 
 @register_field_type("django.db.models.BinaryField")
@@ -191,12 +200,12 @@ class BinaryType(FieldType):
         try:
             return base64.b64decode(data, validate=True)
         except binascii.Error:
-            raise ValueError("This is no base64.") from None
+            raise ValueError("This is not base64.") from None
 
 
 @register_field_type("django.db.models.FileField")
 class FileType(FieldType):
-    """A file; how one is written, the tool that does it knows."""
+    """A file: its name, size and URI. The tools that write models decide how a file is written."""
 
     schema = FILE
 
@@ -206,7 +215,7 @@ class FileType(FieldType):
 
 @register_field_type("django.db.models.FilePathField")
 class FilePathType(FieldType):
-    """The name of a file, without its folder; never written, for it names files of the server."""
+    """The name of a file on the server, without its folder. Clients cannot write it."""
 
     schema = {"type": "string"}
 
@@ -232,7 +241,7 @@ class JsonType(FieldType):
 
 @register_field_type("wagtail.fields.StreamField")
 class StreamType(JsonType):
-    """The blocks of a StreamField, each `{"type", "value", "id"}`."""
+    """The blocks of wagtail's StreamField, each ``{"type", "value", "id"}``."""
 
     def __init__(self, field: Any) -> None:
         super().__init__(field)
@@ -242,21 +251,21 @@ class StreamType(JsonType):
         self.schema = {"type": "array", "items": items}
 
     def from_json(self, data: Any) -> Any:
-        # The model validates no block; in a form the blocks do that themselves.
+        # Model validation does not check blocks. In a form the blocks check themselves.
         try:
             return self.field.stream_block.clean(self.field.to_python(data))
-        except (AttributeError, KeyError, TypeError):  # such as a text in the place of a struct
+        except (AttributeError, KeyError, TypeError):  # such as a string instead of a struct
             raise ValueError("The value of a block does not have the shape of its type.") from None
 
 
 @register_field_type("taggit.managers.TaggableManager")
 class TagsType(FieldType):
-    """The names of the tags."""
+    """The names of taggit's tags."""
 
     schema = {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 100}}
 
     def to_json(self, value: Any) -> list[str]:
-        return sorted(tag.name for tag in value.all())  # `names()` would not use a prefetch
+        return sorted(tag.name for tag in value.all())  # `names()` would ignore the prefetch
 
     def from_json(self, data: Any) -> list[str]:
         return sorted(set(data))
@@ -264,7 +273,7 @@ class TagsType(FieldType):
 
 @register_field_type("django.contrib.postgres.fields.array.ArrayField")
 class ArrayType(FieldType):
-    """A list of the values of another field."""
+    """A list of values of another field."""
 
     def __init__(self, field: Any) -> None:
         super().__init__(field)
@@ -281,7 +290,7 @@ class ArrayType(FieldType):
 
 @register_field_type("django.contrib.postgres.fields.hstore.HStoreField")
 class HStoreType(FieldType):
-    """Texts by name."""
+    """An object of strings."""
 
     schema = {"type": "object", "additionalProperties": {"type": ["string", "null"]}}
 
@@ -294,7 +303,7 @@ class HStoreType(FieldType):
 
 @register_field_type("django.contrib.postgres.fields.ranges.RangeField")
 class RangeType(FieldType):
-    """A range: its ends, null where it has none, and which of them belong to it."""
+    """A range: its ends, null if unbounded, and which of them are part of it."""
 
     def __init__(self, field: Any) -> None:
         super().__init__(field)
@@ -321,7 +330,8 @@ class RangeType(FieldType):
             return self.field.range_type(empty=True)
         lower, upper = (read_value(self.field.base_field, data.get(name)) for name in ENDS)
         if lower is not None and upper is not None and lower > upper:
-            raise ValueError("lower is above upper.")  # the database would refuse the statement
+            # PostgreSQL would raise an error that aborts the transaction.
+            raise ValueError("lower must not be above upper.")
         return self.field.range_type(lower, upper, data.get("bounds", "[)"))
 
 

@@ -1,8 +1,7 @@
-"""
-The whitelist of a model: what of a row a client may see, and nothing else.
+"""The whitelist of a model resource: ``fields``, and the JSON of a row that it shows.
 
-Rule: what is not named is neither shown nor loaded, and a page of rows costs as many queries as
-one row. `values()` always fits `schema()`.
+Fields that ``fields`` does not name are neither shown nor loaded from the database. A page of rows
+takes as many queries as one row. ``FieldSet.values`` always fits ``FieldSet.schema``.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ M = TypeVar("M", bound=models.Model)
 
 
 class FieldSet:
-    """
-    What is shown of a model's rows: fields, forward paths, relations' keys and properties, by name.
+    """The fields, paths, relations, properties and methods that clients see of a model's rows.
 
-    A property is given its whole row, so naming one loads every column of it (and keeps the
-    queryset's own `select_related` and `prefetch_related`, which are otherwise dropped).
+    Properties and methods get the whole row. If one is named, all columns of the row are loaded,
+    and the queryset's own ``select_related`` and ``prefetch_related`` are kept. Otherwise they are
+    dropped.
     """
 
     def __init__(
@@ -46,7 +45,7 @@ class FieldSet:
 
     @cached_property
     def entries(self) -> dict[str, Entry]:
-        """What each name stands for; raises FieldError for a name that stands for nothing."""
+        """The entry of each name. Raises ``FieldError`` for an unknown name."""
         return {name: self._entry(name) for name in self.names}
 
     def _entry(self, name: str) -> Entry:
@@ -55,11 +54,11 @@ class FieldSet:
         return entry_of(self.model, name)
 
     def problems(self) -> list[str]:
-        """What is wrong with the whitelist, in words for the developer; [] if nothing is."""
+        """Return messages for the developer about the whitelist; [] if it is correct."""
         if isinstance(self.names, str) or not self.names:
-            return [f"{self.names!r} is not a list of the fields that a client may see."]
+            return [f"{self.names!r} is not a list of field names."]
         repeated = {repr(name) for name in self.names if list(self.names).count(name) > 1}
-        problems = [f"{name} is named twice." for name in sorted(repeated)]
+        problems = [f"{name} is listed twice." for name in sorted(repeated)]
         return problems + [text for name in self.names for text in self._problems_of(name)]
 
     def _problems_of(self, name: str) -> Iterator[str]:
@@ -69,17 +68,17 @@ class FieldSet:
             yield str(error)
             return
         if SECRET_COLUMN.search(name):
-            yield f"{name!r} looks like a secret: no client may see it."
+            yield f"{name!r} looks like a secret. Do not show it to clients."
         if name in self.methods and name in names_of(self.model):
             yield f"{name!r} is both a field of the model and a method of the resource."
         if isinstance(entry, Column):
             yield from _problems_of_column(entry)
         if isinstance(entry, Related) and entry.path is not None:
             yield from _problems_of_path(entry.name, entry.path, elsewhere=True)
-        found = entry.type if isinstance(entry, Typed) else None
-        found = field_type(entry.path.field) if isinstance(entry, Column) else found
-        if found is not None and (wrong := problem(found.schema)):
-            yield f"{name!r}: {type(found).__name__}.schema: {wrong}"
+        kind = entry.type if isinstance(entry, Typed) else None
+        kind = field_type(entry.path.field) if isinstance(entry, Column) else kind
+        if kind is not None and (wrong := problem(kind.schema)):
+            yield f"{name!r}: {type(kind).__name__}.schema: {wrong}"
 
     @property
     def files(self) -> list[str]:
@@ -87,30 +86,36 @@ class FieldSet:
         return [name for name, entry in self.entries.items() if _is_file(entry)]
 
     def mime_type(self, instance: models.Model, name: str) -> str:
-        """What kind of file `instance` has under `name`, told by the file's name."""
+        """Return the media type of the file under ``name``, guessed from the file's name."""
         path = str(getattr(instance, name))
         return mimetypes.guess_type(basename(path))[0] or "application/octet-stream"
 
     def target(self, name: str) -> ModelClass | None:
-        """The model of the row whose key is shown under `name`; None if it is no single key."""
+        """Return the model whose key is shown under ``name``, or None if it is not a single key."""
         return self.entries[name].target
 
     def select(self, queryset: models.QuerySet[M], *, whole: bool = False) -> models.QuerySet[M]:
-        """`queryset` with just what `values()` reads; with `whole`, every column of its own."""
+        """Return ``queryset`` with only what ``values()`` reads.
+
+        With ``whole``, all columns of the model's own table are loaded too.
+        """
         entries = list(self.entries.values())
         whole = whole or any(entry.needs_row for entry in entries)
-        if not whole:  # what else is joined would be loaded for nothing
+        if not whole:  # nothing reads what the project's queryset joins and prefetches
             queryset = queryset.select_related(None).prefetch_related(None)
         loads = [] if _joins_deeply(queryset.query.select_related) else self._loads(whole)
         if joins := [path for entry in entries for path in entry.joins()]:
             queryset = queryset.select_related(*joins)
-        # The project's own prefetch of a manager may have a queryset: it counts, and not ours.
+        # The project may prefetch the same attribute with its own queryset. Its prefetch wins.
         prefetched = {getattr(each, "prefetch_to", each) for each in _prefetches_of(queryset)}
         missing = [each for each in self._prefetches() if each not in prefetched]
         return queryset.prefetch_related(*missing).defer(None).only(*loads)
 
     def complete(self, row: models.Model, queryset: models.QuerySet[Any]) -> None:
-        """Prefetch what `select()` asked `queryset` to, for a row that was fetched without it."""
+        """Prefetch for one row what ``select()`` prefetches for ``queryset``.
+
+        The row was fetched without ``select()``, for example to lock it.
+        """
         models.prefetch_related_objects([row], *_prefetches_of(queryset))
 
     def _prefetches(self) -> list[models.Prefetch[str] | str]:
@@ -125,12 +130,12 @@ class FieldSet:
     def values(
         self, instance: models.Model, file_uri: FileURI | None = None, request: Any = None
     ) -> JSON:
-        """What a client sees of `instance`; `file_uri(name)` gives the address of a file."""
+        """Return what clients see of ``instance``. ``file_uri(name)`` returns the URI of a file."""
         entries = self.entries.items()
         return {name: entry.value(instance, file_uri, request) for name, entry in entries}
 
     def schema(self) -> JSON:
-        """The JSON Schema of `values()`, in the active language."""
+        """Return the JSON Schema of ``values()``, in the active language."""
         return {
             "type": "object",
             "properties": {name: entry.schema() for name, entry in self.entries.items()},
@@ -144,7 +149,10 @@ def _prefetches_of(queryset: models.QuerySet[Any]) -> Sequence[models.Prefetch[s
 
 
 def _joins_deeply(joined: Any) -> bool:
-    """Whether rows of joined rows are joined, which what is loaded of those must not forbid."""
+    """Whether ``select_related`` follows more than one foreign key in a row.
+
+    ``only()`` would raise an error for the deeper ones, so all columns are loaded then.
+    """
     return joined is True or bool(joined) and any(joined.values())
 
 
@@ -157,13 +165,16 @@ def _problems_of_column(entry: Column) -> Iterator[str]:
 
 
 def _problems_of_path(name: str, path: Path, *, elsewhere: bool) -> Iterator[str]:
-    """What is wrong with the column at the end of `path`; `elsewhere` it is of another row."""
+    """Yield what is wrong with the column at the end of ``path``.
+
+    ``elsewhere`` says that it belongs to another row.
+    """
     field = path.field
     if not is_known(field):
         kind = type(field).__name__
         yield (
-            f"{name!r} is a {kind}, of which no JSON is known: register a field type "
+            f"{name!r} is a {kind}, which cannot be written as JSON. Register a field type "
             "(mcp.register_field_type), or name a property or a method instead."
         )
     if elsewhere and isinstance(field_type(field), FileType):
-        yield f"{name!r} is another row's file: show it by that model's own resource."
+        yield f"{name!r} is a file of another row. Show it with the resource of that model."

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import CommandError, CommandParser
 from django.db import connections, transaction
 
-from ...protocol.errors import MISSING_CAPABILITY
+from ...protocol.jsonrpc import MISSING_CAPABILITY
 from .. import arguments as people
 from ..arguments import arguments
 from ..output import HelpfulCommand, near
@@ -140,13 +140,13 @@ class Command(HelpfulCommand):
     def _acting(self, server: Server, name: str, dry_run: bool) -> Iterator[None]:
         from ...calls.execution import around
 
-        tool = server.catalog.tools[name]
+        tool = server._catalog.tools[name]
         if not dry_run:
             if not tool.read_only:
                 self.note(f"Changes of {name} will be saved. Use --dry-run to roll them back.")
             yield
             return
-        if tool.is_async or not (tool.read_only or tool.atomic):
+        if tool._is_async or not (tool.read_only or tool.atomic):
             raise CommandError(f"{name} runs in no transaction that could be rolled back.")
         around.append(_rolled_back)
         try:
@@ -199,7 +199,7 @@ class Command(HelpfulCommand):
             return f"{tool} has a bug: {type(bug).__name__}: {bug}"
         if not result.text.startswith("Invalid arguments"):
             return result.text
-        found = lines(server.catalog.tools[tool].arguments.schema)
+        found = lines(server._catalog.tools[tool]._arguments.schema)
         rows = [(one.name, one.type, "required" if one.required else "") for one in found]
         return "\n".join([result.text, *table(rows, self.width, indent="  ")])
 

@@ -273,7 +273,7 @@ def starts(one: ClientProgram) -> bool:
 
 def needs_none(server: Server) -> bool:
     """Whether a token would allow nothing more, or clients get one by OAuth."""
-    return not server.is_empty and (is_open(server) or signs_in(server))
+    return not server._is_empty and (is_open(server) or signs_in(server))
 
 
 # Writing.

@@ -60,7 +60,7 @@ class Command(HelpfulCommand):
         server = arguments.served(options["server"])
         who, principal = _who(user, options["scope"])
         explained = _explained(arguments.local_request(principal, server), server, name)
-        shown = {"user": user, "active": _is_active(who), "server": server.name, **explained}
+        shown = {"user": user, "active": _is_active(who), "server": server.public_name, **explained}
         show: Callable[..., None] = self._json if options["format"] == "json" else self._tables
         show(shown)
 
@@ -74,12 +74,13 @@ class Command(HelpfulCommand):
         if "uri" in shown:
             self._show_uri(who, shown)
             return
-        found: list[AccessReportRow] = shown["things"]
+        found: list[AccessReportRow] = shown["declarations"]
         if "name" in shown:
             self._show_each(who, found)
             return
         count = sum(one.allowed for one in found)
-        self.stdout.write(f"{who} may use {count} of {len(found)} on {shown['server']}.")
+        of = f"{len(found)} declarations of the server {shown['server']}"
+        self.stdout.write(f"{who} may use {count} of {of}.")
         for kind in dict.fromkeys(one.kind for one in found):
             self.stdout.write(self.style.MIGRATE_HEADING(f"\n{kind.capitalize()}"))
             rows = [(_word(one.allowed), one.name, one.reason) for one in found if one.kind == kind]
@@ -88,10 +89,10 @@ class Command(HelpfulCommand):
     def _show_each(self, who: str, rows: list[AccessReportRow]) -> None:
         for one in rows:
             may = "may" if one.allowed else "may not"
-            self.stdout.write(f"{who} {may} use {one.name}, one of the {one.kind}.")
+            self.stdout.write(f"{who} {may} use the {one.kind.removesuffix('s')} {one.name}.")
             told = [
                 ("because", one.reason),
-                ("asks for", one.rule),
+                ("requires", one.rule),
                 ("scopes", one.scopes),
                 ("declared", one.origin),
             ]
@@ -100,12 +101,12 @@ class Command(HelpfulCommand):
     def _show_uri(self, who: str, shown: dict[str, Any]) -> None:
         may = "may" if shown["allowed"] else "may not"
         self.stdout.write(f"{who} {may} read {shown['uri']}.")
-        for way in shown["ways"]:
-            self.stdout.write(self.style.MIGRATE_HEADING(f"\n{way['resource']}"))
-            rows = [(_word(one["allowed"]), one["reason"]) for one in way["conditions"]]
+        for found in shown["resources"]:
+            self.stdout.write(self.style.MIGRATE_HEADING(f"\n{found['resource']}"))
+            rows = [(_word(one["allowed"]), one["reason"]) for one in found["conditions"]]
             self.write_table(rows, self._coloured)
-            if way["fields"]:
-                self.stdout.write(f"  shows: {', '.join(way['fields'])}")
+            if found["fields"]:
+                self.stdout.write(f"  fields: {', '.join(found['fields'])}")
 
     def _coloured(self, word: str) -> str:
         styled: str = (self.style.SUCCESS if word == "yes" else self.style.ERROR)(word)
@@ -133,8 +134,8 @@ def _explained(request: Request, server: Server, name: str | None) -> dict[str, 
         if name is not None and ":" in name:
             return _at(request, server, name)
         if name is not None:
-            return {"name": name, "things": access_report(_named(server, name), request)}
-        return {"things": access_report(declarations_of(server), request)}
+            return {"name": name, "declarations": access_report(_named(server, name), request)}
+        return {"declarations": access_report(declarations_of(server), request)}
 
 
 def _named(server: Server, name: str) -> list[tuple[str, Declaration]]:
@@ -152,14 +153,16 @@ def _named(server: Server, name: str) -> list[tuple[str, Declaration]]:
 def _at(request: Request, server: Server, uri: str) -> dict[str, Any]:
     from ...calls.visibility import visible
 
-    ways = [_way(one, variables, request) for one, variables in server.catalog.at(uri)]
-    if not ways:
-        known = ", ".join([*server.catalog.resources, *server.catalog.templates]) or "none"
-        raise CommandError(f"Nothing of {server.public_name} is at {uri}. There are: {known}.")
-    return {"uri": uri, "allowed": uri in visible(request, [uri]), "ways": ways}
+    found = [_explain(one, variables, request) for one, variables in server._catalog.at(uri)]
+    if not found:
+        known = ", ".join([*server._catalog.resources, *server._catalog.templates]) or "none"
+        raise CommandError(
+            f"The server {server.public_name} has no resource at {uri}. There are: {known}."
+        )
+    return {"uri": uri, "allowed": uri in visible(request, [uri]), "resources": found}
 
 
-def _way(resource: Resource, variables: dict[str, str], request: Request) -> dict[str, Any]:
+def _explain(resource: Resource, variables: dict[str, str], request: Request) -> dict[str, Any]:
     from ..uri_access import conditions
 
     decisions = conditions(resource, variables, request)

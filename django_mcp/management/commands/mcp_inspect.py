@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import CommandError, CommandParser
+from django.template.defaultfilters import pluralize
 
 from .. import arguments
 from ..output import HelpfulCommand, near
@@ -119,8 +120,9 @@ class Command(HelpfulCommand):
             self._details([*_named(server, found, name, user)])
             return
         count = sum(map(len, found.values()))
-        told = f"{user} may use" if user else "whoever may use it, there is"
-        self.stdout.write(f"Of the server {server.public_name}, {told}: {count or 'nothing'}.")
+        who = f"{user} may use" if user else f"The server {server.public_name} has"
+        of = f" of the server {server.public_name}" if user else ""
+        self.stdout.write(f"{who} {count or 'no'} declaration{pluralize(count)}{of}.")
         for kind in KINDS:
             if found[kind]:
                 self._heading(kind.capitalize())
@@ -131,7 +133,7 @@ class Command(HelpfulCommand):
 
     def _details(self, things: Iterable[Declaration]) -> None:
         for thing in things:
-            self.stdout.write(self.style.SUCCESS(thing.name) + f", a {thing.kind}")
+            self.stdout.write(self.style.SUCCESS(thing.name) + f", a {thing._kind}")
             self.show(f"\n{thing.description}\n" if thing.description else "")
             self.write_table([*_facts(thing)])
             for heading, schema in _schemas(thing):
@@ -146,7 +148,7 @@ def _things(server: Server, principal: Principal | None) -> Things:
     from ...calls.listing import usable
 
     where = (
-        server.catalog if principal is None else usable(arguments.local_request(principal, server))
+        server._catalog if principal is None else usable(arguments.local_request(principal, server))
     )
     found = {kind: getattr(where, kind) for kind in KINDS}
     return {
@@ -172,11 +174,11 @@ def _definitions(server: Server, principal: Principal | None) -> Things:
 
 
 def _declared(thing: Any) -> dict[str, Any]:
-    shown: dict[str, Any] = thing.definition() | {"permission": thing.rule}
-    if thing.arguments.schema.get("properties"):
+    shown: dict[str, Any] = thing._definition() | {"permission": thing._rule}
+    if thing._arguments.schema.get("properties"):
         # the protocol's lists have no types of a prompt's arguments
-        shown["inputSchema"] = thing.arguments.schema
-    return shown | ({"rowSchema": thing.row_schema()} if _has_rows(thing) else {})
+        shown["inputSchema"] = thing._arguments.schema
+    return shown | ({"rowSchema": thing._row_schema()} if _has_rows(thing) else {})
 
 
 def _has_rows(thing: Any) -> bool:
@@ -218,12 +220,12 @@ def _named(server: Server, found: Things, name: str, user: str | None) -> Iterat
 
 def _row(thing: Declaration) -> Sequence[str]:
     about = str(thing.description or thing.title or "").partition("\n\n")[0]
-    return thing.name, thing.rule, " ".join(about.split())
+    return thing.name, thing._rule, " ".join(about.split())
 
 
 def _facts(thing: Any) -> Iterator[tuple[str, str]]:
-    yield "permission", thing.rule
-    yield "declared", thing.origin()
+    yield "permission", thing._rule
+    yield "declared", thing._origin()
     if uri := getattr(thing, "uri", ""):
         yield "URI", uri
     for name in ("read_only", "destructive", "idempotent", "open_world", "listed", "mime_type"):
@@ -235,12 +237,12 @@ def _facts(thing: Any) -> Iterator[tuple[str, str]]:
 
 
 def _schemas(thing: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    if thing.arguments.schema.get("properties"):
-        yield "Arguments", thing.arguments.schema
-    if (schema := getattr(getattr(thing, "output", None), "schema", None)) is not None:
+    if thing._arguments.schema.get("properties"):
+        yield "Arguments", thing._arguments.schema
+    if (schema := getattr(getattr(thing, "_output", None), "schema", None)) is not None:
         yield "Returns", schema
     if _has_rows(thing):
-        yield "Fields", thing.row_schema()
+        yield "Fields", thing._row_schema()
 
 
 def _lines(schema: dict[str, Any]) -> Iterator[Sequence[str]]:

@@ -52,8 +52,8 @@ class Command(BaseCommand):
 
     def _server(self, name: str) -> Server:
         server = resolved(name)
-        if server.is_empty:
-            others = ", ".join(one.name for one in servers() if not one.is_empty) or "none"
+        if server._is_empty:
+            others = ", ".join(one.name for one in servers() if not one._is_empty) or "none"
             message = (
                 f"The server {name!r} has no declarations. Servers with declarations: {others}."
             )

@@ -15,6 +15,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from ...declarations.server import servers
 from ...models import Token
 from ...verifiers.personal_tokens import SECRET, VALID, revoke, state
 from ..arguments import UNMIGRATED, checked, named, unmigrated, user_named
@@ -167,12 +168,18 @@ def _cells(token: Token) -> tuple[str, ...]:
         token.user.get_username(),
         token.name,
         f"{token.prefix}...",
-        token.server or "all",
+        _server(token.server),
         " ".join(token.scopes) or "-",
         _moment(token.expires),
         _moment(token.last_used),
         state(token),
     )
+
+
+def _server(name: str) -> str:
+    """Return the public name of a server, or the stored name if the project has it no more."""
+    public = {one.name: one.public_name for one in servers()}
+    return public.get(name, name) or "all"
 
 
 def _moment(moment: datetime | None) -> str:

@@ -209,7 +209,7 @@ def declared(server: Server, user: Any) -> Findings:
         told = f"The server {server.public_name!r} cannot be served: {error}"
         yield problem(told, "manage.py check")
         return
-    if server.is_empty:
+    if server._is_empty:
         yield note(
             f"The server {server.public_name!r} has no declarations.", "manage.py startmcp APP"
         )
@@ -324,7 +324,7 @@ def application() -> Findings:
         )
         return
     for server in servers():
-        if server is servers()[0] or not server.is_empty:
+        if server is servers()[0] or not server._is_empty:
             yield asyncio.run(_mounted(found, server, path))
 
 

@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from urllib.parse import urljoin, urlsplit
 
 from ...protocol import http_rules
-from ...protocol.errors import HEADER_MISMATCH
+from ...protocol.jsonrpc import HEADER_MISMATCH
 from ...runtime import address_probe
 from ...runtime.address_probe import SeenAddress
 from .findings import (

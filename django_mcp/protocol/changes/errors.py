@@ -8,7 +8,7 @@ an error code that it does not define, but one of JSON-RPC instead.
 
 from __future__ import annotations
 
-from django_mcp.protocol.errors import (
+from django_mcp.protocol.jsonrpc import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     RESOURCE_NOT_FOUND,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from django_mcp.protocol.errors import Id
+from django_mcp.protocol.jsonrpc import Id
 
 from . import Changelog
 from .results import undated, unheard

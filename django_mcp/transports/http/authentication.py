@@ -58,7 +58,7 @@ async def identify(exchange: Exchange, id: str | None = None, transport: str = "
     ignore the header.
     """
     token = bearer(exchange.headers.get("authorization"))
-    if token is None and not exchange.server.catalog.has_public:
+    if token is None and not exchange.server._catalog.has_public:
         raise challenge(exchange)
     exchange.principal, session = await _look_up(exchange, token, id)
     if id is not None:

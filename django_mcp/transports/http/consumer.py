@@ -24,7 +24,7 @@ from ...protocol import http_rules
 from ...protocol.jsonrpc import InternalError, Overloaded, ProtocolError, decode
 from ...runtime import address_probe
 from ...runtime.address_probe import REQUEST_HEADER as ADDRESS_PROBE
-from ...runtime.heartbeat import soon
+from ...runtime.shared_timer import disconnect_checks
 from ...storage.databases import is_unmigrated
 from ...storage.jobs import BROKEN
 from . import legacy_sse, sessions, stateless
@@ -229,17 +229,18 @@ def _check_content(exchange: Exchange) -> None:
 
 async def watched(exchange: Exchange, work: Awaitable[None]) -> None:
     """Await ``work``, and cancel it when the client disconnects or the process shuts down."""
-    watch, process = TaskCanceller(exchange), draining()
+    watch, process, timer = TaskCanceller(exchange), draining(), disconnect_checks()
     process.begin(watch)
+    timer.join(watch)
     try:
-        with soon(watch):
-            await work
+        await work
     except asyncio.CancelledError:
         if not exchange.is_cut():
             raise
         if not exchange.gone.is_set():
             await exchange.refuse(exchange.last_word or _ended(exchange))
     finally:
+        timer.leave(watch)
         process.done(watch)
         watch.leave()
 
@@ -263,13 +264,13 @@ class TaskCanceller:
         self._exchange, self._task = exchange, asyncio.current_task()
         self._watcher: asyncio.Task[None] | None = None
 
-    def pulse(self) -> None:
+    def tick(self) -> None:
         """Start to watch for a disconnect and for revoked permissions.
 
-        This is called only for requests that last for ``heartbeat.FIRST_CHECK_SECONDS``: most end
+        This is called only for requests that last for ``FIRST_CHECK_SECONDS``: most end
         earlier and need no extra task.
         """
-        soon.leave(self)
+        disconnect_checks().leave(self)
         revocations().attend()
         # Only for streams: a call of a POST is followed once it has lasted a while.
         if self._exchange.method == "GET":

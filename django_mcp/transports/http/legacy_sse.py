@@ -27,7 +27,7 @@ from ...changes import broadcaster
 from ...conf import project
 from ...protocol import http_rules
 from ...protocol import sse as events
-from ...protocol.events import ClientCall
+from ...protocol.connection import ClientCall
 from ...protocol.jsonrpc import JSON, InvalidRequest, encode
 from ...protocol.sse import MAX_NUMBER
 from ...storage import calls, sessions, streams

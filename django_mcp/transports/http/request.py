@@ -23,7 +23,7 @@ from ...protocol import http_rules
 from ...protocol.jsonrpc import InvalidRequest, ProtocolError, encode
 from ...protocol.revisions import LATEST_HANDSHAKE, encode_error
 from ...runtime.address_probe import REQUEST_HEADER as ADDRESS_PROBE
-from ...runtime.heartbeat import patience
+from ...runtime.shared_timer import body_timeouts
 
 if TYPE_CHECKING:
     from ...auth.principal import Principal
@@ -165,14 +165,19 @@ class Exchange:
 
         Raise ``RequestRejected`` if it is too large or too slow, or ``ClientDisconnected``.
         """
-        self._check_length()
-        waiting = BodyTimeout()
-        with patience(waiting):
-            try:
-                return await self._whole()
-            except asyncio.CancelledError:
-                waiting.check()
-                raise
+        length = self.headers.get("content-length", "0")
+        if not (length.isascii() and length.isdigit()) or len(length) > 15:
+            raise RequestRejected(400, "Content-Length is no number.", CLOSE)
+        self._check_size(int(length))
+        timeout, timer = BodyTimeout(), body_timeouts()
+        timer.join(timeout)
+        try:
+            return await self._whole()
+        except asyncio.CancelledError:
+            timeout.check()
+            raise
+        finally:
+            timer.leave(timeout)
 
     async def _whole(self) -> bytes:
         parts: list[bytes] = []
@@ -183,7 +188,7 @@ class Exchange:
                 raise ClientDisconnected
             part: bytes = message.get("body", b"")
             size += len(part)
-            self._bound(size)
+            self._check_size(size)
             self.size = size
             if not message.get("more_body"):
                 self._is_read = True
@@ -191,13 +196,7 @@ class Exchange:
             if part:
                 parts.append(part)
 
-    def _check_length(self) -> None:
-        length = self.headers.get("content-length", "0")
-        if not (length.isascii() and length.isdigit()) or len(length) > 15:
-            raise RequestRejected(400, "Content-Length is no number.", CLOSE)
-        self._bound(int(length))
-
-    def _bound(self, size: int) -> None:
+    def _check_size(self, size: int) -> None:
         limit = project.DATA_UPLOAD_MAX_MEMORY_SIZE
         if limit is not None and size > limit:
             raise RequestRejected(413, "The body is too large.", CLOSE)
@@ -344,12 +343,12 @@ class Exchange:
 
 
 class BodyTimeout:
-    """The timeout of the current task's wait for a body (a ``heartbeat.HeartbeatTarget``)."""
+    """The timeout of the current task's wait for a body (a ``TimerTarget``)."""
 
     def __init__(self) -> None:
         self._task, self._is_over = asyncio.current_task(), False
 
-    def pulse(self) -> None:
+    def tick(self) -> None:
         if self._task is not None and not self._is_over:
             self._is_over = True
             self._task.cancel()

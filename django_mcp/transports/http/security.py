@@ -37,7 +37,7 @@ from ...declarations.permissions import decide, grantable
 from ...declarations.request import Request
 from ...exceptions import Busy
 from ...protocol import http_rules
-from ...protocol.events import ClientCall
+from ...protocol.connection import ClientCall
 from ...protocol.jsonrpc import Id, InvalidRequest
 from .request import RequestRejected
 
@@ -109,11 +109,11 @@ def _quotable(text: str) -> str:
 
 def check_names(exchange: Exchange, call: ClientCall) -> None:
     """Raise a 401 if an anonymous client names something that is private or does not exist."""
-    catalog = exchange.server.catalog
+    catalog = exchange.server._catalog
     if exchange.principal.is_authenticated or not catalog.private_kinds:
         return
     for kind, candidates in named(catalog, call):
-        if kind in catalog.private_kinds and not any(one.is_public for one in candidates):
+        if kind in catalog.private_kinds and not any(one._is_public for one in candidates):
             raise challenge(exchange, about=call.id)
 
 
@@ -349,13 +349,13 @@ def _too_narrow(exchange: Exchange, calls: Iterable[ClientCall]) -> list[list[De
     return [
         candidates
         for call in calls if call.revision.scope_challenges
-        for _, candidates in named(exchange.server.catalog, call)
+        for _, candidates in named(exchange.server._catalog, call)
         if any(_could_have(one, auth) for one in candidates)
     ]  # fmt: skip
 
 
 def _could_have(thing: Declaration, auth: Auth) -> bool:
-    return bool(thing.beyond(auth)) and bool(grantable(thing, auth))
+    return bool(thing._scopes_missing_in(auth)) and bool(grantable(thing, auth))
 
 
 def _needed(request: Request, narrow: Iterable[list[Declaration]]) -> list[str]:

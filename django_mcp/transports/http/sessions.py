@@ -23,8 +23,7 @@ from ...calls.session_output import connection_of
 from ...changes import broadcaster
 from ...exceptions import Busy
 from ...protocol import http_rules
-from ...protocol.connection import Connection
-from ...protocol.events import Answered, Cancelled, ClientCall, Event, Notice
+from ...protocol.connection import Answered, Cancelled, ClientCall, Connection, Event, Notice
 from ...protocol.jsonrpc import JSON, UnsupportedVersion, encode, is_id
 from ...protocol.revisions import REVISIONS
 from ...storage import sessions

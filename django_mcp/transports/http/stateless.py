@@ -25,13 +25,12 @@ from ...calls.runner import CallRunner
 from ...conf import settings
 from ...exceptions import Stopped
 from ...protocol import http_rules, sse
-from ...protocol.connection import Connection
+from ...protocol.connection import ClientCall, Connection
 from ...protocol.envelope import STATELESS_KEYS
-from ...protocol.events import ClientCall
-from ...protocol.headers import mirrored
+from ...protocol.http_rules import mirrored
 from ...protocol.jsonrpc import JSON, Id, InternalError, InvalidRequest, encode
 from ...protocol.revisions import REVISIONS
-from ...runtime.heartbeat import alive
+from ...runtime.shared_timer import keep_alives
 from .listen import MAX_REQUEST_BYTES, ListenResponse
 from .request import ClientDisconnected, RequestRejected
 from .security import check_names, check_scopes
@@ -76,7 +75,7 @@ class ResponseWriter:
         else:
             self._loop.call_soon_threadsafe(self._put, data)
 
-    def pulse(self) -> None:
+    def tick(self) -> None:
         """Send an SSE comment to keep the connection open, which starts the stream if needed."""
         if not self._waiting:
             self._put(sse.comment())
@@ -207,9 +206,10 @@ class StatelessCall:
         self._exchange.stop = self._active.stop.set
         if (task := asyncio.current_task()) is not None:
             self._active.interrupt = partial(self._exchange.cut, task)
+        timer = keep_alives()
+        timer.join(self._outbox)
         try:
-            with alive(self._outbox):
-                message = await self._serving().response(self._active)
+            message = await self._serving().response(self._active)
         except asyncio.CancelledError:
             self._active.stop.set()
             if not self._exchange.survives():
@@ -217,6 +217,8 @@ class StatelessCall:
                 self._outbox.drop()
                 raise
             message = None
+        finally:
+            timer.leave(self._outbox)
         self._active.end()
         await self._outbox.settle()
         await self._answer(self._stopped() if message is None else message)

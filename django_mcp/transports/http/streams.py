@@ -44,7 +44,8 @@ from ...conf import settings
 from ...protocol import sse
 from ...protocol.jsonrpc import Id, InternalError, encode
 from ...protocol.sse import MAX_NUMBER
-from ...runtime.heartbeat import Heartbeat
+from ...runtime.runtime import Service
+from ...runtime.shared_timer import SharedTimer
 from ...storage import calls, event_log, sessions, streams
 from ...storage.jobs import surely
 from ...storage.stream_reader import StreamEnd, StreamReader
@@ -117,13 +118,13 @@ def _xor(one: bytes, other: bytes) -> bytes:
 
 PREFIX = "ping-"
 logger = logging.getLogger("django_mcp")
-pings = Heartbeat(lambda: float(settings.PING_INTERVAL or 0))
+ping_timer = Service(lambda: SharedTimer(lambda: float(settings.PING_INTERVAL or 0)))
 
 
 class ClientPinger:
     """Ping the client of one connection, and close the connection if it does not respond.
 
-    ``pulse`` is called once per ``PING_INTERVAL``. At most one ping is unanswered at a time.
+    ``tick`` is called once per ``PING_INTERVAL``. At most one ping is unanswered at a time.
     """
 
     def __init__(self, exchange: Exchange, tail: StreamReader) -> None:
@@ -132,7 +133,7 @@ class ClientPinger:
         self._is_due = self._is_over = False
         self._sent = ""  # the id of the last ping
 
-    def pulse(self) -> None:
+    def tick(self) -> None:
         """Send the next ping if the last one was answered, else close the connection."""
         docket().spawn(self._next())
 
@@ -165,7 +166,7 @@ class ClientPinger:
     def end(self) -> None:
         """Stop pinging, because the connection is over."""
         self._is_over = True
-        pings.leave(self)
+        ping_timer().leave(self)
 
 
 def is_pong(id: Id) -> bool:
@@ -257,7 +258,7 @@ async def follow(
             _hear_of_ends(exchange, tail, wording)
             pinging = ClientPinger(exchange, tail)
             if at.has_news or wording.is_shared:
-                pings.join(pinging)
+                ping_timer().join(pinging)
             try:
                 with until(expires, partial(tail.end, StreamEnd.EXPIRED), later=later):
                     ending = await _passed_on(exchange, tail, at, wording, pinging)

@@ -226,7 +226,7 @@ def test_everything_that_is_wrong_is_said_at_once():
 
 @pytest.mark.parametrize("name", ["source", "token", "csrfmiddlewaretoken", "is_staff"])
 def test_what_the_form_takes_from_nobody(name):
-    with pytest.raises(InvalidArguments, match=f"{name}: there is no such argument; there are: n"):
+    with pytest.raises(InvalidArguments, match=f"{name}: unknown argument. The arguments are: n"):
         bound(Contact, {"name": "ann", name: "forged"})
 
 
@@ -241,7 +241,7 @@ def test_what_this_form_takes_from_nobody():
             del self.fields["mail"]
 
     for name in ("name", "copies", "mail"):
-        with pytest.raises(InvalidArguments, match="there are: urgent, colours"):
+        with pytest.raises(InvalidArguments, match="The arguments are: urgent, colours"):
             FormInput(Contact).form(asked(), {name: "x"}, Locked)
 
 

@@ -52,7 +52,7 @@ def taken(server, model, fields, **attributes):
         server.register(one, kind)
     tools = right(server).tools
     name = model._meta.model_name
-    found = [tools[f"{verb}_{name}"].arguments.schema for verb in ("create", "update")]
+    found = [tools[f"{verb}_{name}"]._arguments.schema for verb in ("create", "update")]
     return [set(schema["properties"]) - {name} for schema in found]
 
 
@@ -89,7 +89,7 @@ def test_reverse_relations_are_not_written(server):
         operations = ["update"]
 
     server.register(Invoice.tags.rel.model, Tagged)
-    schema = right(server).tools["update_tag"].arguments.schema
+    schema = right(server).tools["update_tag"]._arguments.schema
     assert set(schema["properties"]) == {"tag", "label"}
 
 
@@ -226,7 +226,7 @@ def test_a_method_that_is_needed_at_once_is_not_async(server):
 def test_every_kind_of_column(server):
     names = [f.name for f in Sample._meta.fields if f.name not in ("id", "blob")]
     taken(server, Sample, names)
-    properties = right(server).tools["create_sample"].arguments.schema["properties"]
+    properties = right(server).tools["create_sample"]._arguments.schema["properties"]
     types = {name: prop.get("type", prop.get("anyOf")) for name, prop in properties.items()}
     assert types == {
         "name": "string",
@@ -248,8 +248,8 @@ def test_every_kind_of_column(server):
     }  # fmt: skip
     assert properties["lasts"]["format"] == "duration"
     assert properties["rank"]["default"] == 0 and properties["checked"]["default"] is False
-    assert right(server).tools["create_sample"].arguments.schema["required"] == ["name"]
-    update = right(server).tools["update_sample"].arguments.schema
+    assert right(server).tools["create_sample"]._arguments.schema["required"] == ["name"]
+    update = right(server).tools["update_sample"]._arguments.schema
     assert not [prop for prop in update["properties"].values() if "default" in prop]
 
 
@@ -281,13 +281,13 @@ def test_blank_column_without_null_and_default_is_required(server, sets_it):
         "operation_permissions": dict.fromkeys(["create", "update"], "shop.change_place"),
     }
     server.register(Setting, type("Settings", (Rows,), attributes))
-    schema = right(server).tools["create_setting"].arguments.schema
+    schema = right(server).tools["create_setting"]._arguments.schema
     assert schema.get("required", []) == ([] if sets_it else ["count"])
 
 
 def test_choices_are_listed(server):
     declare(server, readonly_fields=[])
-    properties = right(server).tools["update_invoice"].arguments.schema["properties"]
+    properties = right(server).tools["update_invoice"]._arguments.schema["properties"]
     assert properties["status"]["enum"] == ["draft", "open", "paid"]
     assert "open: Awaiting payment" in properties["status"]["description"]
     assert properties["number"]["description"] == "Printed on the paper."
@@ -325,7 +325,7 @@ def test_model_with_a_generic_relation_is_written(server, shown):
     server.register(Page, type("Written", (Rows,), {"fields": shown}))
     # No migration made permissions of this model, of which a warning tells.
     assert not [message for message in server.check() if message.is_serious()]
-    schema = server.catalog.tools["create_page"].arguments.schema
+    schema = server._catalog.tools["create_page"]._arguments.schema
     assert set(schema["properties"]) == set(shown)
 
 

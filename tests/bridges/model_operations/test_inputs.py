@@ -171,7 +171,7 @@ def test_bytes_are_base64():
     assert argument.change(None, row, b"hello") is UNCHANGED
     assert argument.change(None, row, b"bye") == b"bye"
     assert argument.change(None, Sample(), None) is UNCHANGED
-    with pytest.raises(ValueError, match="This is no base64"):
+    with pytest.raises(ValueError, match="This is not base64"):
         argument.read("hello!")
 
 
@@ -198,7 +198,7 @@ NAMES = ["c:\\windows\\a.txt", "/etc/a.txt", "..\\a.txt", "..", "a\nb", ""]
 def test_a_path_is_no_name(bills, media, invoice, name):
     file = {"name": name, "data": TEXT}
     words = bills.failure("update_invoice", invoice=invoice.pk, attachment=file)
-    assert words == "Invalid arguments. attachment: The name of a file is no path."
+    assert words == "Invalid arguments. attachment: The name of a file must not be a path."
     assert not Invoice.objects.get().attachment and not [*media.rglob("*.txt")]
 
 
@@ -213,18 +213,18 @@ def test_a_file_is_bounded(bills, invoice, settings):
     words = bills.failure(
         "update_invoice", invoice=invoice.pk, attachment={"name": "a.txt", "data": TEXT}
     )
-    assert words == "Invalid arguments. attachment: A file has at most 4 bytes."
+    assert words == "Invalid arguments. attachment: A file must have at most 4 bytes."
 
 
 def test_a_row_that_is_not_saved_leaves_no_file(bills, media, server, invoice):
     invoice.attachment.save("kept.txt", ContentFile(b"kept"))
     file = {"name": "a.txt", "data": TEXT}
 
-    class Refused(type(server.catalog.models[Invoice][0])):
-        def permits(self, request, row, *operations):
+    class Refused(type(server._catalog.models[Invoice][0])):
+        def _permits(self, request, row, *operations):
             return row.attachment.name.endswith("kept.txt")
 
-    server.catalog.models[Invoice][0].__class__ = Refused
+    server._catalog.models[Invoice][0].__class__ = Refused
     words = bills.failure("update_invoice", invoice=invoice.pk, attachment=file)
     assert words == "You may not change the invoice like this."
     assert [path.name for path in media.rglob("*.txt")] == ["kept.txt"]
@@ -238,7 +238,7 @@ def test_a_row_that_is_not_saved_leaves_no_file(bills, media, server, invoice):
 
 def test_what_a_row_shows_it_takes(bills, invoice, server):
     """A client that sends back what it was shown changes nothing."""
-    schema = server.catalog.tools["update_invoice"].arguments.schema
+    schema = server._catalog.tools["update_invoice"]._arguments.schema
     row = json.loads(bills.text("update_invoice", invoice=invoice.pk))
     same = {name: row[name] for name in schema["properties"] if name in row}
     given = {"invoice": row["_uri"]} | {name: same[name] for name in same if name != "attachment"}

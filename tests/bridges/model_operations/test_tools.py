@@ -64,7 +64,7 @@ def data(result):
 def test_each_operation_is_a_tool(server):
     declare(server)
     catalog = right(server)
-    made = {name: tool.definition() for name, tool in catalog.tools.items()}
+    made = {name: tool._definition() for name, tool in catalog.tools.items()}
     assert list(made) == ["create_invoice", "update_invoice", "delete_invoice"]
     hints = {name: one["annotations"] for name, one in made.items()}
     # Hints that equal the protocol's defaults are left out.
@@ -81,7 +81,7 @@ def test_each_operation_is_a_tool(server):
 
 def test_a_row_is_named_by_what_the_resource_is_called(server):
     declare(server, name="bill")
-    schema = right(server).tools["update_bill"].definition()["inputSchema"]
+    schema = right(server).tools["update_bill"]._definition()["inputSchema"]
     assert schema["required"] == ["bill"]
     assert schema["properties"]["bill"]["type"] == ["integer", "string"]
     assert schema["properties"]["bill"]["description"] == "Key or URI of the invoice."
@@ -220,7 +220,7 @@ def test_null_empties(bills, invoice):
 def test_what_changes_nothing_saves_nothing(bills, invoice):
     client = bills()
     saved = []
-    client.conversation.server.catalog.models[Invoice][0].save_model = lambda *a: saved.append(a)
+    client.conversation.server._catalog.models[Invoice][0].save_model = lambda *a: saved.append(a)
     same = {"total": 12.5, "issued": "2026-01-02", "tags": [], "metadata": {}, "paid_at": None}
     row = data(client.call("update_invoice", invoice=invoice.pk, **same))
     assert row["total"] == "12.50" and saved == [] and not LogEntry.objects.exists()
@@ -394,9 +394,9 @@ def test_a_reason_says_what_is_done(server, alice, bob, stated, method):
         for user in (alice, bob, None):
             request = asked(user, server)
             decision = decide(tool, request)
-            assert decision.allowed == tool.admits(request) and decision.reason
-        assert ("and " in tool.rule) == bool(method or stated is not EVERYBODY)
-        assert ("has_operation_permission() of" in tool.rule) == bool(method)
+            assert decision.allowed == tool._is_allowed(request) and decision.reason
+        assert ("and " in tool._rule) == bool(method or stated is not EVERYBODY)
+        assert ("has_operation_permission() of" in tool._rule) == bool(method)
 
 
 def test_a_reason_may_be_that_of_reading(server, alice):

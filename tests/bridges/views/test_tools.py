@@ -90,7 +90,7 @@ def test_tools_have_names_titles_words_and_hints(views, server):
     views(get=["billing:list"], post=["billing:close", "billing:delete"])
     tools = right(server).tools
     assert list(tools) == ["billing_list", "billing_close", "billing_delete"]
-    listed, closes, deletes = (tool.definition() for tool in tools.values())
+    listed, closes, deletes = (tool._definition() for tool in tools.values())
     assert (listed["title"], listed["description"]) == (
         "Billing list", "The invoices of your company.",
     )  # fmt: skip
@@ -125,7 +125,7 @@ def test_a_page_that_is_got_and_posted_to_is_two_tools(views, server):
 def test_names_and_words_may_be_given(views, server):
     views(post=["seen"], names={"seen": "look"}, descriptions={"seen": "Look."})
     tool = right(server).tools["look"]
-    assert tool.definition()["description"] == "Look."
+    assert tool._definition()["description"] == "Look."
 
 
 def test_arguments_are_of_the_address_the_query_and_the_form(views, server):
@@ -135,7 +135,7 @@ def test_arguments_are_of_the_address_the_query_and_the_form(views, server):
         forms={"billing:close": site.CloseForm},
         query={"billing:list": site.InvoiceFilter},
     )
-    listed, closes = (tool.arguments.schema for tool in right(server).tools.values())
+    listed, closes = (tool._arguments.schema for tool in right(server).tools.values())
     assert list(listed["properties"]) == ["status", "page"]
     assert listed["additionalProperties"] is False
     assert list(closes["properties"]) == ["pk", "reason", "silent"]
@@ -256,7 +256,7 @@ def test_a_form_that_is_refused_is_an_error_per_field_and_nothing_happened(visit
 def test_an_update_changes_what_is_named_and_no_more(views, server, connect, alice, invoice):
     views(post=["billing:edit"], get=["billing:detail"])
     client = connect(alice, server=server)
-    schema = server.ready().tools["billing_edit"].arguments.schema
+    schema = server.ready().tools["billing_edit"]._arguments.schema
     assert (list(schema["properties"]), schema["required"]) == (
         ["pk", "number", "status", "total"], ["pk"],
     )  # fmt: skip
@@ -559,10 +559,10 @@ def test_the_reason_is_told_as_it_is_asked(views, server, alice, bob):
 
     views(post=["billing:delete"])
     tool = right(server).tools["billing_delete"]
-    assert "shop.delete_invoice" in tool.rule
+    assert "shop.delete_invoice" in tool._rule
     for user in (alice, bob, None):
         request = asked(user, server)
-        assert decide(tool, request).allowed == tool.admits(request)
+        assert decide(tool, request).allowed == tool._is_allowed(request)
     assert "shop.delete_invoice" in decide(tool, asked(alice, server)).reason
 
 
@@ -783,7 +783,7 @@ def test_the_servers_own_host_is_one_that_views_answer_to(views, server, setting
     settings.ALLOWED_HOSTS, settings.DEBUG = [], True
     for url, found in (("https://shop.example", ["W111"]), ("http://localhost:8000", [])):
         settings.DJANGO_MCP = settings.DJANGO_MCP | {"URL": url}
-        server.forget()
+        server._forget()
         assert ids(server) == found
 
 
@@ -808,8 +808,8 @@ def test_that_a_view_decides_is_told(views, server, alice):
     """To read it may fail, whatever the gates before it say."""
     views(resources=["billing:detail"])
     (found,) = right(server).templates.values()
-    told = conditions(found, dict.fromkeys(found.template.names, "1"), asked(alice, server))
-    assert told[-1].reason == "the rest is for the view 'billing:detail' to say, when it is read"
+    told = conditions(found, dict.fromkeys(found._template.names, "1"), asked(alice, server))
+    assert told[-1].reason == "the view 'billing:detail' decides when it is read"
 
 
 class NumberForm(forms.ModelForm):

@@ -77,7 +77,7 @@ def model() -> Any:
 
 def test_unknown_field_is_refused_by_name_until_a_type_is_registered(model):
     (problem,) = FieldSet(model, ["at"]).problems()
-    assert problem.startswith("'at' is a Point, of which no JSON is known")
+    assert problem.startswith("'at' is a Point, which cannot be written as JSON")
     mcp.register_field_type(Point)(PointType)
     assert FieldSet(model, ["at"]).problems() == []
 
@@ -107,7 +107,7 @@ def test_type_without_from_json_is_read_only():
 
 def test_field_with_a_type_is_not_filtered_by(model):
     mcp.register_field_type(Place)(PointType)
-    assert "no filter for that" in Search(model, (), ["place"]).problems()[0]
+    assert "which has no filters" in Search(model, (), ["place"]).problems()[0]
 
 
 def test_value_of_a_package_becomes_json_by_get_prep_value(model):
@@ -118,7 +118,7 @@ def test_value_of_a_package_becomes_json_by_get_prep_value(model):
 def test_invalid_schema_of_a_type_is_refused(model):
     mcp.register_field_type(Point)(type("Odd", (PointType,), {"schema": {"type": "point"}}))
     (problem,) = FieldSet(model, ["at"]).problems()
-    assert problem.startswith("'at': Odd.schema: No valid JSON Schema")
+    assert problem.startswith("'at': Odd.schema: The JSON Schema is not valid")
 
 
 def test_registering_what_is_no_type_raises():
@@ -126,9 +126,9 @@ def test_registering_what_is_no_type_raises():
         mcp.register_field_type(Point)(object)
     with pytest.raises(TypeError, match="has no to_json"):
         mcp.register_field_type(Point)(type("Empty", (mcp.FieldType,), {}))
-    with pytest.raises(TypeError, match="name one at least"):
+    with pytest.raises(TypeError, match="at least one field class"):
         mcp.register_field_type()
-    with pytest.raises(TypeError, match="ForeignKey shows the key of its row"):
+    with pytest.raises(TypeError, match="ForeignKey is shown as the key of its row"):
         mcp.register_field_type(models.ForeignKey)
 
 
@@ -191,7 +191,7 @@ def test_encrypted_field_is_not_searched_filtered_or_ordered():
     ordered = Keyset(Vault, ["text"])
     for part in (searched, filtered, ordered):
         (problem,) = part.problems()
-        assert "'text' is stored in another way each time" in problem
+        assert "'text' cannot be queried" in problem
 
 
 def test_path_that_leads_nowhere_is_an_error_of_check():
@@ -218,17 +218,17 @@ def test_path_at_which_a_class_is_re_exported_registers_the_class():
 
 @pytest.mark.parametrize("name", ["ForeignKey", "ManyToManyField", "OneToOneField"])
 def test_relation_takes_no_type_by_class_or_by_path(name):
-    with pytest.raises(TypeError, match="takes no field type"):
+    with pytest.raises(TypeError, match="cannot have a field type"):
         mcp.register_field_type(getattr(models, name))
     mcp.register_field_type(f"django.db.models.{name}")(PointType)
     (message,) = field_types.registration_problems()
-    assert "takes no field type" in message.msg
+    assert "cannot have a field type" in message.msg
 
 
 @pytest.mark.parametrize(("lower", "upper"), [(2, 1), (10, -10)])
 def test_range_with_ends_in_the_wrong_order_is_refused(lower, upper):
     ranges = pytest.importorskip("django.contrib.postgres.fields")
     field = ranges.IntegerRangeField()
-    with pytest.raises(ValueError, match="lower is above upper"):
+    with pytest.raises(ValueError, match="lower must not be above upper"):
         read_value(field, {"lower": lower, "upper": upper})
     assert read_value(field, {"lower": 1, "upper": 1}).lower == 1

@@ -264,10 +264,10 @@ def test_column_of_a_related_row_of_which_there_is_one():
 @pytest.mark.parametrize(
     ("model", "name", "words"),
     [
-        (Company, "invoices__attachment", "another row's file"),
-        (Company, "customers__invoices", "many values"),
-        (Company, "customers__invoices__number", "cannot go through"),
-        (Customer, "company__invoices__number", "cannot go through"),
+        (Company, "invoices__attachment", "file of another row"),
+        (Company, "customers__invoices", "without a column of its own"),
+        (Company, "customers__invoices__number", "leads to several rows"),
+        (Customer, "company__invoices__number", "leads to several rows"),
         (Company, "customers__nam", "Did you mean 'name'?"),
         (Company, "customers__password", "has no field"),
     ],
@@ -365,7 +365,7 @@ def test_property_that_gives_another_type_is_an_error(monkeypatch, annotation, v
     extra = lambda self: value  # noqa: E731
     extra.__annotations__["return"] = annotation
     monkeypatch.setattr(Note, "extra", property(extra), raising=False)
-    with pytest.raises(TypeError, match=r"Note\.extra gave .* its annotation says"):
+    with pytest.raises(TypeError, match=r"Note\.extra returned .* does not fit its annotation"):
         FieldSet(Note, ["extra"]).values(Note())
 
 
@@ -610,12 +610,12 @@ def test_digits_beyond_what_the_field_shows():
         (Invoice, ["delete"], "no field"),
         (Invoice, ["objects"], "no field"),
         (Invoice, [3], "no field"),
-        (Company, ["customers__invoices__number"], "only through foreign keys"),
-        (Invoice, ["customer__invoices"], "many values"),
-        (Invoice, ["number__x"], "no foreign key"),
+        (Company, ["customers__invoices__number"], "can only follow foreign keys"),
+        (Invoice, ["customer__invoices"], "without a column of its own"),
+        (Invoice, ["number__x"], "is not a foreign key"),
         (User, ["password"], "secret"),
-        (Wearer, ["badge__wearers__badge"], "only through foreign keys"),
-        (LedgerLine, ["company__pk__x"], "no foreign key"),
+        (Wearer, ["badge__wearers__badge"], "can only follow foreign keys"),
+        (LedgerLine, ["company__pk__x"], "is not a foreign key"),
     ],
 )
 def test_what_is_wrong_with_a_whitelist(model, names, words):
@@ -688,10 +688,12 @@ def test_fields_of_other_kinds():
     assert schema["properties"]["level"]["examples"] == [0, 1]
     assert "examples" not in schema["properties"]["many"]
 
-    assert "'odd' is a Odd, of which no JSON is known" in FieldSet(Photo, ["odd"]).problems()[0]
-    assert "cannot be shown" in FieldSet(Photo, ["about"]).problems()[0]
-    assert "cannot be shown" in FieldSet(Album, ["photos"]).problems()[0]
-    assert "another row's file" in FieldSet(Album, ["cover__image"]).problems()[0]
+    assert (
+        "'odd' is a Odd, which cannot be written as JSON" in FieldSet(Photo, ["odd"]).problems()[0]
+    )
+    assert "without keys to show" in FieldSet(Photo, ["about"]).problems()[0]
+    assert "without keys to show" in FieldSet(Album, ["photos"]).problems()[0]
+    assert "file of another row" in FieldSet(Album, ["cover__image"]).problems()[0]
     assert FieldSet(Album, ["cover__level", "photo"]).problems() == []
     assert "no field" in FieldSet(ContentType, ["photo_set"]).problems()[0]
 

@@ -48,7 +48,7 @@ def test_methods_are_shown_with_the_row(server, connect, alice, invoice):
 def test_annotation_is_the_schema(server):
     server.register(Invoice, Bills)
     (resource,) = right(server).models[Invoice]
-    shown = resource.row_schema()["properties"]
+    shown = resource._row_schema()["properties"]
     label = {"type": "string", "description": "The total, for this user."}
     assert shown["total_label"] == label
     due = {"anyOf": [{"type": "string", "format": "date"}, {"type": "null"}]}
@@ -100,12 +100,12 @@ def of_nothing_known(self, row, request) -> server:  # noqa: F821
     ("method", "words"),
     [
         (unannotated, "'label' has no return annotation"),
-        (without_request, "'label' takes (self, row, request)"),
-        (swapped, "'label' takes (self, row, request): write 'row' before 'request'"),
-        (annotated, "'label' takes (self, row, request): write 'b' before 'a'"),
+        (without_request, "'label' must accept (self, row, request)"),
+        (swapped, "'label' must accept (self, row, request): write 'row' before 'request'"),
+        (annotated, "'label' must accept (self, row, request): write 'b' before 'a'"),
         (asynchronous, "'label' is asynchronous"),
-        (of_rows, "'label' returns rows"),
-        (of_nothing_known, "'label': no schema can be made of its annotation"),
+        (of_rows, "'label' returns model instances"),
+        (of_nothing_known, "'label': its annotation has no JSON Schema"),
     ],
 )
 def test_method_that_cannot_be_shown_is_refused_by_name(server, method, words):
@@ -142,7 +142,7 @@ def test_value_that_does_not_fit_the_annotation_does_not_leave(
         connect(alice, server=server).request(
             "resources/read", uri=f"model://shop/invoice/{invoice.pk}"
         )
-    assert "Odd.due gave Decimal('1') (Decimal), where its annotation says str" in caplog.text
+    assert "Odd.due returned Decimal('1') (Decimal). Its annotation is str" in caplog.text
     assert "ValidationError" not in caplog.text
 
 
@@ -150,7 +150,7 @@ def test_only_methods_of_the_project_are_meant():
     assert FieldSet(Invoice, ["number"]).methods == {}
     resource = Bills()
     resource.model = Invoice
-    assert list(resource.field_set.methods) == ["total_label", "due"]
+    assert list(resource._field_set.methods) == ["total_label", "due"]
     assert not resource._has_method("values") and not resource._has_method("uri")
 
 

@@ -136,23 +136,26 @@ def test_the_gate_is_the_queryset(search, invoices):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"colour": "red"}, "no argument 'colour'"),
-        ({"notes": "x"}, "no argument 'notes'"),
-        ({"customer__notes": "x"}, "no argument"),
-        ({"status__regex": "x"}, "no argument"),
-        ({"issued__year": 2024}, "no argument"),
-        ({"query": 3}, "query: a string"),
-        ({"query": None}, "query: a string"),
-        ({"query": "x" * (MAX_QUERY_LENGTH + 1)}, "query: a string of at most"),
-        ({"query": "a\0b"}, "query: a string"),
-        ({"query": "\ud800"}, "query: a string"),
+        ({"colour": "red"}, "Unknown argument 'colour'"),
+        ({"notes": "x"}, "Unknown argument 'notes'"),
+        ({"customer__notes": "x"}, "Unknown argument"),
+        ({"status__regex": "x"}, "Unknown argument"),
+        ({"issued__year": 2024}, "Unknown argument"),
+        ({"query": 3}, "query: must be a string"),
+        ({"query": None}, "query: must be a string"),
+        ({"query": "x" * (MAX_QUERY_LENGTH + 1)}, "query: must be a string of at most"),
+        ({"query": "a\0b"}, "query: must be a string"),
+        ({"query": "\ud800"}, "query: must be a string"),
         ({"query": "a " * (MAX_WORDS + 1)}, "words"),
-        ({"status": "nope"}, "status: one of draft, open, paid"),
-        ({"status": None}, "status: one of"),
-        ({"status": ["open"]}, "status: one of"),
-        ({"status__in": "open"}, "status__in: a list"),
-        ({"status__in": []}, "status__in: a list"),
-        ({"customer__in": [1] * (MAX_FILTER_VALUES + 1)}, "customer__in: a list of 1 to 100"),
+        ({"status": "nope"}, "status: must be one of draft, open, paid"),
+        ({"status": None}, "status: must be one of"),
+        ({"status": ["open"]}, "status: must be one of"),
+        ({"status__in": "open"}, "status__in: must be a list"),
+        ({"status__in": []}, "status__in: must be a list"),
+        (
+            {"customer__in": [1] * (MAX_FILTER_VALUES + 1)},
+            "customer__in: must be a list of 1 to 100",
+        ),
         ({"customer__in": [[1]]}, "customer__in"),
         ({"customer": True}, "customer"),
         ({"customer": 1.0}, "customer"),
@@ -240,7 +243,7 @@ class TestOrdering:
 
     @pytest.mark.parametrize("ordering", ["total", "customer__notes", None, 3, ["issued"], "?", ""])
     def test_nothing_else(self, search, ordering):
-        with pytest.raises(ValueError, match="ordering: one of issued"):
+        with pytest.raises(ValueError, match="ordering: must be one of issued"):
             search.keyset({"ordering": ordering})
 
     def test_none_declared(self):
@@ -271,7 +274,7 @@ def test_limits(search, given_limit, limit):
 
 @pytest.mark.parametrize("limit", [0, 101, -1, True, "5", None, 5.0])
 def test_limits_that_are_none(search, limit):
-    with pytest.raises(ValueError, match="limit: an integer from 1 to 100"):
+    with pytest.raises(ValueError, match="limit: must be an integer from 1 to 100"):
         search.limit({"limit": limit})
 
 
@@ -321,7 +324,7 @@ def test_the_schema_lists_just_what_was_declared(search):
     assert schema["properties"]["issued"] == {"type": "string", "format": "date"}
     assert schema["properties"]["issued__gte"] == {"type": "string", "format": "date"}
     assert set(Search(Invoice).schema()["properties"]) == {"limit", "cursor"}
-    with pytest.raises(ValueError, match="no argument 'query'"):
+    with pytest.raises(ValueError, match="Unknown argument 'query'"):
         Search(Invoice).apply(Invoice.objects.all(), {"query": "x"})
 
 
@@ -332,12 +335,12 @@ def test_the_schema_lists_just_what_was_declared(search):
         (["customer"], (), "search_fields: 'customer' is not a text"),
         (["attachment"], (), "search_fields: 'attachment' is not a text"),
         (["nubmer"], (), "Did you mean 'number'"),
-        (["tags__label"], (), "only through foreign keys"),
+        (["tags__label"], (), "can only follow foreign keys"),
         (["^number"], (), "no field"),
         ((), ["metadata"], "JSONField"),
         ((), ["attachment"], "FileField"),
-        ((), ["overdue"], "no column"),
-        ((), ["customer__invoices__number"], "only through foreign keys"),
+        ((), ["overdue"], "is not a column"),
+        ((), ["customer__invoices__number"], "can only follow foreign keys"),
         ((), ["statsu"], "Did you mean 'status'"),
     ],
 )
@@ -348,8 +351,8 @@ def test_what_is_wrong_with_a_search(search_fields, filter_fields, words):
 
 def test_more_that_is_wrong(search, monkeypatch):
     assert search.problems() == []
-    assert "no column" in Search(Company, (), ["invoices"]).problems()[0]
-    assert "no column" in Search(LedgerLine, (), ["pk"]).problems()[0]
+    assert "is not a column" in Search(Company, (), ["invoices"]).problems()[0]
+    assert "is not a column" in Search(LedgerLine, (), ["pk"]).problems()[0]
     monkeypatch.setattr(Invoice._meta.get_field("number"), "name", "limit")
     assert "every search" in Search(Invoice, (), ["limit"]).problems()[0]
 

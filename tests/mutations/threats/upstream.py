@@ -9,7 +9,8 @@ BINDINGS, VERIFIER = "oauth/upstream_accounts.py", "oauth/verifier.py"
 ROWS = (
     Mutation(
         "T22", "a token is good as long as the account elsewhere stands",
-        (Edit(VERIFIER, " or _wrong_account(row)", ""),),
+        (Edit(VERIFIER, "    return upstream_accounts.wrong(user, row.account, row.checked)\n",
+              "    return None\n"),),
         ("test_a_token_that_is_used_waits_until_it_is_asked_whether_the_account_stands",
          "test_a_token_of_which_nobody_knows_how_its_user_signed_in_is_refused"),
     ),

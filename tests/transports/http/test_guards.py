@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from django_mcp.protocol.headers import NAMED
+from django_mcp.protocol.http_rules import NAMED
 from django_mcp.transports.http import security
 from tests.http import ELSEWHERE
 

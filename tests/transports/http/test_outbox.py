@@ -175,7 +175,7 @@ async def test_who_left_is_written_to_no_more():
     assert len(reader.events) == 1 and not outbox._waiting
 
 
-async def test_after_the_answer_there_is_no_pulse():
+async def test_after_the_answer_no_keep_alive_is_sent():
     """Not even while the answer waits for a slow reader: it would be in the midst of it."""
     reader = Reader()
     outbox = ResponseWriter(reader)
@@ -184,7 +184,7 @@ async def test_after_the_answer_there_is_no_pulse():
     reader.reads.clear()
     answering = asyncio.ensure_future(outbox.answer('"the answer"'))
     await asyncio.sleep(0)
-    outbox.pulse()
+    outbox.tick()
     outbox.say({"n": 2})
     reader.reads.set()
     await answering
@@ -195,7 +195,7 @@ async def test_after_the_answer_there_is_no_pulse():
 async def test_a_pulse_begins_a_stream_and_is_left_out_where_something_waits():
     reader = Reader()
     outbox = ResponseWriter(reader)
-    outbox.pulse()
+    outbox.tick()
     await outbox.settle()
     await asyncio.sleep(0)
     assert reader.begun and reader.written[0].startswith(b":")
@@ -204,7 +204,7 @@ async def test_a_pulse_begins_a_stream_and_is_left_out_where_something_waits():
     await asyncio.sleep(0)
     outbox.say({"n": 2})
     for _ in range(10):
-        outbox.pulse()
+        outbox.tick()
     assert len(outbox._waiting) == 1
     reader.reads.set()
     await outbox.settle()

@@ -1,0 +1,140 @@
+"""The shared timer: when the first call comes, when it stops, and one timer for all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django_mcp.runtime.runtime import Service
+from django_mcp.runtime.shared_timer import SharedTimer, keep_alives
+
+PERIOD = 0.02
+
+
+class Counting:
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def tick(self) -> None:
+        self.calls += 1
+
+
+@contextmanager
+def joined(timer: SharedTimer, *targets: Counting) -> Iterator[None]:
+    for target in targets:
+        timer.join(target)
+    try:
+        yield
+    finally:
+        for target in targets:
+            timer.leave(target)
+
+
+def timers() -> int:
+    """Return how many timers of the loop are pending."""
+    loop = asyncio.get_running_loop()
+    return sum(not timer.cancelled() for timer in loop._scheduled)
+
+
+async def called(one: Counting, number: int) -> None:
+    async with asyncio.timeout(30):
+        while one.calls < number:  # noqa: ASYNC110 - a target tells nobody
+            await asyncio.sleep(PERIOD / 4)
+
+
+async def test_the_first_call_comes_after_one_to_two_periods():
+    timer, one = SharedTimer(lambda: PERIOD), Counting()
+    loop = asyncio.get_running_loop()
+    with joined(timer, one):
+        begun = loop.time()
+        await called(one, 1)
+        assert loop.time() - begun >= PERIOD
+        await called(one, 3)
+    seen = one.calls
+    await asyncio.sleep(3 * PERIOD)
+    assert one.calls == seen
+
+
+async def test_a_target_that_joins_between_two_calls_waits_for_a_whole_period():
+    timer, first, second = SharedTimer(lambda: PERIOD), Counting(), Counting()
+    with joined(timer, first):
+        await asyncio.sleep(PERIOD * 0.75)
+        begun = asyncio.get_running_loop().time()
+        with joined(timer, second):
+            await called(second, 1)
+        assert asyncio.get_running_loop().time() - begun >= PERIOD
+
+
+async def test_there_is_one_timer_for_all_targets_and_none_without_targets():
+    timer, before = SharedTimer(lambda: PERIOD), timers()
+    for _ in range(100):
+        with joined(timer, Counting()):
+            pass
+    with joined(timer, Counting(), Counting(), Counting()):
+        assert timers() == before + 1
+    for _ in range(100):
+        if timers() == before:
+            return
+        await asyncio.sleep(PERIOD)
+    raise AssertionError("the timer goes on without targets")
+
+
+async def test_with_a_period_of_0_there_are_no_calls():
+    timer, one, before = SharedTimer(lambda: 0), Counting(), timers()
+    with joined(timer, one):
+        assert timers() == before
+        await asyncio.sleep(PERIOD)
+    assert one.calls == 0
+
+
+async def test_a_target_may_leave_while_it_is_called():
+    timer = SharedTimer(lambda: PERIOD)
+
+    class Once(Counting):
+        def tick(self) -> None:
+            super().tick()
+            timer.leave(self)
+
+    one, other = Once(), Counting()
+    with joined(timer, one, other):
+        await called(other, 4)
+    assert one.calls == 1
+
+
+async def test_other_targets_stay_when_one_leaves():
+    timer, one, other = SharedTimer(lambda: PERIOD), Counting(), Counting()
+    with joined(timer, one):
+        with joined(timer, other):
+            await called(other, 1)
+        seen = one.calls
+        await called(one, seen + 2)
+
+
+def test_each_loop_has_its_own_timer():
+    service = Service(lambda: SharedTimer(lambda: PERIOD))
+
+    async def beating() -> int:
+        with joined(service(), one := Counting()):
+            await called(one, 2)
+        return one.calls
+
+    for _ in range(3):  # a loop that has ended leaves nothing to the next
+        assert asyncio.run(beating()) >= 2
+    assert len(service.instances()) == 1
+
+
+async def test_the_period_is_the_settings(settings):
+    settings.DJANGO_MCP = settings.DJANGO_MCP | {"KEEPALIVE": PERIOD}
+    with joined(keep_alives(), one := Counting()):
+        await called(one, 1)
+
+
+async def test_a_thousand_targets_are_called_in_one_turn_of_the_loop():
+    timer, many = SharedTimer(lambda: PERIOD), [Counting() for _ in range(1_000)]
+    for one in many:
+        timer.join(one)
+    await called(many[-1], 2)
+    assert {one.calls for one in many} == {many[0].calls}
+    for one in many:
+        timer.leave(one)
