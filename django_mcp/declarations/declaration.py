@@ -67,6 +67,7 @@ class Declaration:
 
     _kind = "thing"
     _entry_method = "handle"  # the method that does it
+    _inherits_unread: frozenset[str] = frozenset()  # names of base classes that nothing reads here
     _function: Callable[..., Any] | None = None
 
     @classmethod
@@ -91,7 +92,8 @@ class Declaration:
     def _options(cls) -> set[str]:
         """What a decorator may set: the public attributes that a class would."""
         declared = {name for kind in cls.__mro__ for name in inspect.get_annotations(kind)}
-        return {name for name in declared if not name.startswith("_") and hasattr(cls, name)}
+        public = {name for name in declared if not name.startswith("_") and hasattr(cls, name)}
+        return public - cls._inherits_unread
 
     @classmethod
     def _made_for(cls, subjects: tuple[Any, ...]) -> list[Declaration]:
