@@ -593,12 +593,13 @@ class SessionCallManager:
         self.spawn(self._continue_taken_over(call) if call.runs else self._resume(call))
 
     def resume(self, call: Row) -> None:
-        """Continue a call whose claim by this process was committed although the connection broke.
+        """Continue a call that this process claimed, and that runs in none of its event loops.
 
-        After a claim by an answer the call has not begun. Otherwise it may have run, and is taken
-        over with a new fence.
+        If the connection broke at the claim of an answer, the call has not begun. Otherwise it may
+        have run, and is taken over with a new fence. So is a call of a former id of this process.
         """
         begun = call.runs or not call.fence or (call.pk, call.fence) in self._left
+        begun = begun or call.process in lease.former
         self._claimed.add(call.pk)
         self.spawn(self._take_over_again(call) if begun else self._resume(call))
 
@@ -609,7 +610,8 @@ class SessionCallManager:
         call's runs, so that the call is not repeated for ever.
         """
         try:
-            taken = await surely(calls.take_over, row, row.process)
+            # ``hold`` in the job: another id may have begun since the call was claimed.
+            taken = await surely(lambda: calls.take_over(row, lease.hold()))
         finally:
             self._claimed.discard(row.pk)
         if taken is not None:

@@ -224,7 +224,7 @@ def _is_read(base: PublicClass, name: str, value: Any) -> bool:
 
 
 def _hint_for_method(base: PublicClass, name: str, value: Any, in_mixin: bool) -> str:
-    """What to do about an unknown method, property or class; "" if it may be there."""
+    """Return what to do about an unknown method, property or class; "" if it is allowed."""
     if name == "Meta":
         return "Write options as attributes of the class itself, such as fields = [...]."
     option = name.removeprefix("get_")
@@ -256,7 +256,7 @@ def _hook_meant(name: str, hooks: Iterable[str]) -> str:
 
 
 def _hint_for_value(base: PublicClass, name: str, in_mixin: bool) -> str:
-    """What to do about an unknown attribute that is a value; "" if it may be there."""
+    """Return what to do about an unknown attribute with a value; "" if it is allowed."""
     if name in base.hooks:
         return f"Write {name!r} as a method."
     if name == "model" and hasattr(base.cls, "get_queryset"):
@@ -301,7 +301,7 @@ CHECKED_ELSEWHERE = {"cache", "input_schema", "output_schema", "priority", "tran
 
 
 def checked_types(cls: type[Declaration]) -> dict[str, list[str]]:
-    """The types of each option of ``cls`` whose values are checked here, as annotated."""
+    """Return the annotated types of each option of ``cls`` whose value is checked here."""
     found: dict[str, list[str]] = {}
     for kind in reversed([one for one in cls.__mro__ if is_ours(one)]):
         for name, annotation in inspect.get_annotations(kind).items():

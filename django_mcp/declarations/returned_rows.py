@@ -59,6 +59,9 @@ def trusted(rows: T) -> T:
 class HiddenRows(ToolError):
     """Not found."""
 
+    # A tool returned rows that its caller may not see. The docstring of a ToolError is the message
+    # to the client, which must not learn that the rows exist. ``detail`` is for the log.
+
     def __init__(self, resource: ModelResource, rows: Sequence[Model]) -> None:
         super().__init__()
         keys = ",".join(str(row.pk) for row in rows[:MAX_LOGGED_KEYS])

@@ -136,6 +136,10 @@ class OutageLog:
             self._since.clear()
             self.has_outages = False
 
+    def is_known(self, alias: str) -> bool:
+        """Whether the log says that this database cannot be reached."""
+        return alias in self._failed
+
     def are_doubtful(self) -> bool:
         """Whether this thread must test its connections. True once per thread after a break."""
         is_tested = getattr(self._tested, "breaks", 0) == self._breaks

@@ -249,13 +249,15 @@ def running(fences: Mapping[int, int]) -> set[int]:
 # Taking over.
 
 
-def claimed(process: str, known: Collection[int]) -> list[Call]:
-    """Return running calls of ``process`` that are not ``known`` to it.
+def claimed(process: str, known: Collection[int], former: Collection[str] = ()) -> list[Call]:
+    """Return running calls of ``process`` that are not ``known`` to it, and all of ``former`` ids.
 
-    They were claimed by a commit whose result was lost because the connection broke.
+    They were claimed by a commit whose result was lost because the connection broke, or the
+    process stopped them when it gave up an id.
     """
-    mine = rows(Call).filter(process=process, state=RUNNING).exclude(pk__in=known)
-    return list(mine.order_by("pk")[:CALLS_PER_LOOK])
+    mine = Q(process=process) & ~Q(pk__in=known)
+    found = rows(Call).filter(mine | Q(process__in=former), state=RUNNING)
+    return list(found.order_by("pk")[:CALLS_PER_LOOK])
 
 
 def orphans(process: str) -> list[Call]:
@@ -352,7 +354,10 @@ class CallManager(Protocol):
         ...
 
     def resume(self, call: Call) -> None:
-        """Run a call that was claimed by this process although the claim's result was lost."""
+        """Run a call that this process claimed, by its id or a former one, and does not run.
+
+        The result of the claim was lost, or the process stopped the call when it gave up the id.
+        """
         ...
 
     def take_over(self, call: Call) -> None:

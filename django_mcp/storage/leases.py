@@ -5,8 +5,9 @@ processes are compared. A process is dead if an observer saw the same counter fo
 its own monotonic clock and without a failed look in between.
 
 A process that could not write its heartbeat for two thirds of a lease stops its calls itself,
-before others may take them over. It claims no call until it has a new id. Owner and observer
-each measure from the moment that is the less favorable to them.
+before others may take them over. It claims no call until it has a new id, under which it takes
+over the calls of its former ids without waiting. Owner and observer each measure from the moment
+that is the less favorable to them.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ def end(id: str) -> None:
 logger = logging.getLogger("django_mcp")
 LEASE_SECONDS = 15.0  # seconds
 BEATS, ATTEMPTS = 5, 20  # heartbeats in a lease, and attempts in a lease while they fail
+MAX_FORMER_IDS = 10  # ids that a process remembers after it gave them up
 
 
 class Lease:
@@ -65,6 +67,9 @@ class Lease:
         # must get the same id. The heartbeat thread does not take it.
         self._lock = threading.Lock()
         self._id, self._beaten = "", 0.0
+        # The ids that this process gave up. Threads read it without a lock: it is never changed
+        # in place.
+        self.former: tuple[str, ...] = ()
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -114,6 +119,8 @@ class Lease:
         It does not wait for the heartbeat thread, which may be stuck in the database. The next
         lease starts another thread.
         """
+        if id := self._id:
+            self.former = (*self.former, id)[-MAX_FORMER_IDS:]
         self._id = ""
         self._ending.set()
         self._thread = None

@@ -166,12 +166,19 @@ class Poller:
 
     def _stop(self) -> None:
         self._task = None
+        self._may_claim.set()  # no look follows that would do it
         if self._timer is not None:
             self._timer.cancel()
         line().stop()
 
     def heard(self, rung: Collection[int]) -> None:
-        """Handle the stream ids of a wake-up from another process: look at their rows now."""
+        """Handle the stream ids of a wake-up from another process: look at their rows now.
+
+        Without ids, wake-ups may have been lost. Then look with at least one query.
+        """
+        if not rung:
+            self._timing_out.hasten()
+            self._called.set()
         self._bell.rung([StreamWakeup(stream, changed=True) for stream in rung])
         if self._runner is not None and not set(rung).isdisjoint(self._runner.streams()):
             self._called.set()
@@ -180,9 +187,11 @@ class Poller:
     async def claiming(self) -> AsyncIterator[None]:
         """Mark the block as claiming calls, so that no recount runs meanwhile.
 
-        If the connection to the database breaks in the block, a recount follows.
+        If the connection to the database breaks in the block, a recount follows. A recount that
+        waits for claims follows at once when the last of them ends.
         """
-        await self._may_claim.wait()
+        while not self._may_claim.is_set():  # it may be cleared again before a waiter continues
+            await self._may_claim.wait()
         self._claims, self._claimed = self._claims + 1, self._claimed + 1
         before = jobs.breaks()
         try:
@@ -190,6 +199,10 @@ class Poller:
         finally:
             self._claims -= 1
             self.is_in_doubt |= jobs.breaks() != before
+            if self.is_in_doubt and not self._claims and self._asleep:
+                # Without this, a busy process begins the next claim before it can recount.
+                self._may_claim.clear()
+                self._called.set()
 
     @property
     def _is_wanted(self) -> bool:
@@ -234,6 +247,8 @@ class Poller:
         except Exception:
             self._lose()
             logger.exception("Poll of the session database failed")
+        finally:
+            self._may_claim.set()
 
     def _lose(self) -> None:
         self._observer.blind()
@@ -270,6 +285,8 @@ class Poller:
         lease.abandon()
 
     def let_go(self) -> None:
+        """Stop the calls. Under its next id, this process takes over those without a response."""
+        self.is_in_doubt = True  # recount at the next look
         if self._runner is not None:
             self._runner.stop(self._runner.held())
 
@@ -284,6 +301,8 @@ class Poller:
     async def _poll(self) -> None:
         runner, seen = self._runner, self._bell.streams()
         held = list(runner.held()) if runner else []
+        if self.is_in_doubt and not self._claims:
+            self._may_claim.clear()  # as above
         found = await threads.polling.run(
             jobs.reconnecting, self._seen, seen, self._connected(), held
         )
@@ -308,20 +327,24 @@ class Poller:
 
         A claim may be committed although the connection broke before its result arrived. If no
         connection broke, a call is resumed only when two counts in a row found it.
+
+        Calls of a former id were stopped here, and no other process runs them. They are resumed as
+        soon as they have ended here, and not only when others take the former id for dead.
         """
-        self._may_claim.clear()
-        try:
-            before = _claims()
-            known = [id for _, one in poller.instances() if one.runner for id in one.runner.held()]
-            found = await threads.polling.run(self._not_known, known)
-            if before is None or _claims() != before:
-                return  # another loop claimed a call meanwhile, and ``known`` may lack it
-            doubted, self.is_in_doubt = self.is_in_doubt, False
-        finally:
-            self._may_claim.set()
+        self._may_claim.clear()  # until the end of the look
+        before = _claims()
+        known = [id for _, one in poller.instances() if one.runner for id in one.runner.held()]
+        found = await threads.polling.run(self._not_known, known)
+        if before is None or _claims() != before:
+            return  # another loop claimed a call meanwhile, and ``known`` may lack it
+        doubted, self.is_in_doubt = self.is_in_doubt, False
+        if any(call.process in lease.former for call in found):
+            self._recounting.hasten()  # some of them have not ended, or there are more
+        found = [call for call in found if call.pk not in known]
         before_that, self._unknown = self._unknown, {(call.pk, call.fence) for call in found}
         for call in found:
-            if doubted or (call.pk, call.fence) in before_that:
+            is_former = call.process in lease.former
+            if doubted or is_former or (call.pk, call.fence) in before_that:
                 runner.resume(call)
 
     def _tell(self, runner: CallManager, found: PollResult) -> None:
@@ -341,7 +364,7 @@ class Poller:
     # Called in the thread of the pool ``polling``.
 
     def _not_known(self, known: Sequence[int]) -> list[Call]:
-        return [] if self._runner is None else calls.claimed(lease.hold(), known)
+        return [] if self._runner is None else calls.claimed(lease.hold(), known, lease.former)
 
     def _seen(
         self, followed: list[int], connected: Collection[int], held: Collection[int]

@@ -35,6 +35,7 @@ class PostgresLayer:
     """Send to one group and receive from it. The method names are those of Channels."""
 
     called = "line through PostgreSQL"
+    is_in_database = True  # the server is that of the session database
     most = 350  # streams in a message: it has less than 8,000 bytes, and a number up to 20
 
     def __init__(self, params: dict[str, Any], group: str) -> None:

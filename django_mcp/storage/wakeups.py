@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -27,7 +28,7 @@ from django.db import connections
 from django.utils.crypto import salted_hmac
 
 from ..conf import settings
-from ..runtime import threads
+from ..runtime import outages, threads
 from ..runtime.runtime import Service
 from .streams import StreamState
 
@@ -43,6 +44,7 @@ MESSAGE_INTERVAL_SECONDS = (
 PROBE_INTERVAL_SECONDS = 5.0  # seconds between two tests of the line
 OPERATION_TIMEOUT_SECONDS = 2.0  # seconds until an operation of the layer counts as failed
 RECONNECT_SECONDS = 1.0  # seconds between a failure and the next attempt to connect
+SECOND_LOSS_SECONDS = 10.0  # seconds after a failure in which another one is logged
 SILENT_CHANNEL_SECONDS = (
     60.0  # seconds without a message after which a channel is removed from the group
 )
@@ -84,7 +86,8 @@ def group() -> str:
 class ChannelLayerConnection:
     """The connection of one event loop to other processes, through a channel layer.
 
-    ``hear``, given to ``open``, is called with the stream ids of each wake-up that is received.
+    ``hear``, given to ``open``, is called with the stream ids of each wake-up that is received, and
+    without ids when the line fails.
     """
 
     def __init__(self) -> None:
@@ -99,6 +102,8 @@ class ChannelLayerConnection:
         self._members: dict[str, float] = {}  # other channels, and when each sent its last message
         self.is_prompt = False  # whether the latest test message came back
         self._is_lost = self._is_hopeless = False
+        self._is_in_database = False  # whether it is a connection to the session database
+        self._lost_at = -math.inf  # when it failed last (monotonic clock)
         self.called, self.trouble = "channel layer", ""  # for log messages: its name and last error
 
     @property
@@ -142,6 +147,7 @@ class ChannelLayerConnection:
                 if layer is None:
                     return
                 self.called = getattr(layer, "called", self.called)
+                self._is_in_database = getattr(layer, "is_in_database", False)
                 await self._serve(layer)
             except* ImproperlyConfigured as trouble:  # retrying would not help
                 self._give_up(trouble)
@@ -171,10 +177,23 @@ class ChannelLayerConnection:
     def _lose(self, trouble: BaseExceptionGroup[Exception]) -> None:
         why = _first(trouble)
         self.trouble = f"{type(why).__name__} {why}".strip()
-        if not self._is_lost:
+        if self._is_lost:
+            return
+        if self._is_worth_a_warning():
             words = "The %s does not work; the database is polled more often instead: %s"
             logger.warning(words, self.called, self.trouble)
-        self._is_lost = True
+            self._is_lost = True
+        # Wake-ups may have been lost. If the whole database is away, this look notices it, and logs
+        # that, before the second failure.
+        self._hear(())
+
+    def _is_worth_a_warning(self) -> bool:
+        """Whether a failure says more than the log message about an outage of the database."""
+        before, self._lost_at = self._lost_at, time.monotonic()
+        if not self._is_in_database:
+            return True
+        is_second = self._lost_at - before < SECOND_LOSS_SECONDS
+        return is_second and not outages.outage_log.is_known(settings.DATABASE)
 
     def _find(self) -> None:
         if self._is_lost:

@@ -55,6 +55,14 @@ def server(server, runs, gate):
         runs.append("again")
         return "done"
 
+    @server.tool(idempotent=True, **PUBLIC)
+    def wait_again(request) -> str:
+        """Wait in the first run only."""
+        runs.append("wait_again")
+        if len(runs) == 1:
+            gate.wait(10)
+        return "waited again"
+
     @server.tool(**PUBLIC)
     def wait(request) -> str:
         """Wait, in a thread."""
@@ -161,6 +169,31 @@ def test_what_has_steps_was_rolled_back_in_part(desk, runs):
 def test_what_is_all_in_its_transaction_runs_again(desk, runs):
     (response,) = left_behind(desk, "pure", atomic=True).all()
     assert (text(response), runs) == (("pure", ["pure"]) if IS_BESIDE else (LOST, []))
+
+
+@pytest.mark.parametrize(
+    ("tool", "answer"),
+    [("wait_again", "waited again"), ("wait", UNDONE if IS_BESIDE else LOST)],
+    ids=["repeatable", "other"],
+)
+def test_calls_of_an_abandoned_id_are_taken_over_when_they_have_ended(
+    desk, runs, gate, monkeypatch, tool, answer
+):
+    """As after an outage. The process waits until its thread has ended, and for no lease."""
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 600.0)
+    found = desk.streamed(desk.call(tool))
+    row, before = Call.objects.get(), leases.lease.hold()
+    assert row.process == before
+    with monkeypatch.context() as patch:
+        patch.setattr(type(leases.lease), "is_doubtful", True)
+        desk.loop.until(lambda: not leases.lease._id)
+    desk.loop.until(lambda: leases.lease._id and not poller().is_in_doubt)
+    assert Call.objects.get().process == before
+    gate.set()
+    assert text(found.all()[-1]) == answer
+    idle(desk)
+    after = Call.objects.get()
+    assert (after.fence, after.runs, after.state) == (row.fence + 1, 1, DONE)
 
 
 def test_one_that_kills_its_process_is_not_run_for_ever(desk, runs):

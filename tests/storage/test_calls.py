@@ -337,6 +337,7 @@ def test_what_i_claimed_without_knowing():
     made, _, known = started()
     _, _, unknown = started(made, id=2)
     assert calls.claimed("mine", [known.pk]) == [unknown]
+    assert calls.claimed("new", [known.pk], ["mine", "older"]) == [known, unknown]
     assert fresh(known).fence == fresh(unknown).fence == fresh(unknown).runs == 0
 
 

@@ -282,6 +282,28 @@ def test_a_process_in_doubt_stops_what_it_holds(loop, runner, monkeypatch):
     assert leases.lease.hold() != Call.objects.get(pk=one.pk).process
 
 
+def test_calls_of_an_abandoned_id_are_resumed_at_once_unless_they_still_run(
+    loop, runner, monkeypatch
+):
+    """Nobody else runs calls of an id that this process gave up, so no lease has to expire."""
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 600.0)
+    former = leases.lease.hold()
+    ended, running = call(1, process=former), call(2, process=former)
+    Reader(loop, opened(ended, running))
+    made = loop.do(poller.poller)
+    loop.until(lambda: made._known and not made._recounting.is_due)
+    runner.holding = {ended.pk, running.pk}
+    runner.stop = runner.recheck = lambda ids: runner.holding.discard(ended.pk)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(leases.lease), "is_doubtful", True)
+        loop.until(lambda: not leases.lease._id)
+    loop.until(lambda: runner.resumed)
+    assert [one.pk for one in runner.resumed] == [ended.pk]
+    assert leases.lease.hold() != former and not runner.taken
+    runner.holding.clear()
+    loop.until(lambda: running.pk in [one.pk for one in runner.resumed])
+
+
 def test_a_claim_that_nobody_learnt_of_is_found(loop, runner):
     mine = leases.lease.hold()
     known, unknown = call(1, process=mine), call(2, process=mine)
@@ -333,6 +355,24 @@ def test_no_claim_is_recounted_while_one_is_on_its_way(loop, runner):
 
     loop.run(claiming())
     loop.until(lambda: runner.resumed)
+
+
+def test_a_recount_follows_at_once_when_the_last_claim_ends(monkeypatch):
+    """A process that claims calls all the time recounts nevertheless."""
+    with a_loop(monkeypatch, 30) as loop:
+        made = Runner()
+        loop.do(lambda: setattr(poller.poller(), "runner", made))
+        Reader(loop, opened(call(process=leases.lease.hold())))
+
+        async def claiming():
+            async with poller.poller().claiming():
+                poller.poller().is_in_doubt = True
+            while not made.resumed:
+                async with poller.poller().claiming():
+                    await asyncio.sleep(0.01)
+
+        loop.run(asyncio.wait_for(claiming(), 20))
+        loop.do(lambda: setattr(poller.poller(), "runner", None))
 
 
 def test_a_claim_on_which_the_log_broke_off_is_in_doubt(loop, runner):

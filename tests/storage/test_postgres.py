@@ -15,17 +15,23 @@ from django.db import connection, connections
 
 from django_mcp.management.doctor.installation import workers
 from django_mcp.runtime import threads
-from django_mcp.storage import postgres_layer, wakeups
-from django_mcp.storage.postgres_layer import NAME
+from django_mcp.storage import leases, poller, postgres_layer, wakeups
+from django_mcp.storage.postgres_layer import NAME, PostgresLayer
 from django_mcp.storage.wakeups import ChannelLayerConnection
 from tools.database_servers import free_port
 
 from .lines import Ear, given_up, told, until
+from .test_poller import Runner
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
     pytest.mark.usefixtures("by_postgres", "quick_lines"),
 ]
+
+END_LISTENERS = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    " WHERE starts_with(query, 'LISTEN') AND datname = current_database()"
+)
 
 
 def ask(statement, *params):
@@ -169,6 +175,7 @@ async def test_the_server_goes_and_comes_back(wire, caplog):
         await until(lambda: not here.line.is_prompt and not there.line.is_prompt)
         for number in range(50):
             here.line.say([number])
+        await until(lambda: told(caplog, "The line through PostgreSQL does not work") == 2)
         await asyncio.sleep(0.5)
         assert told(caplog, "The line through PostgreSQL does not work") == 2  # each, once
         await wire.mend()
@@ -176,6 +183,59 @@ async def test_the_server_goes_and_comes_back(wire, caplog):
         there.heard.clear()
         await until(lambda: here.line.say([77]) or 77 in there.heard)
         assert told(caplog, "The line through PostgreSQL works again") == 2
+
+
+@pytest.fixture
+async def worker(wire, monkeypatch):
+    """What polls in a worker without work, whose connections all pass the wire."""
+    for pool in (threads.polling, threads.log):
+        await pool.run(connections.close_all)
+    poller.poller().runner = Runner()
+    line = wakeups.line()
+    losses, lose = [], ChannelLayerConnection._lose
+    monkeypatch.setattr(
+        ChannelLayerConnection, "_lose", lambda self, why: losses.append(why) or lose(self, why)
+    )
+    await until(lambda: line.is_prompt)
+    yield line, losses
+    await poller.poller().close()
+    await line.close()
+    leases.lease.end()
+
+
+async def test_an_outage_of_the_database_is_one_message(wire, worker, caplog):
+    """The worker's own message names the database. One about the line would tell nothing new."""
+    caplog.set_level("INFO", "django_mcp")
+    line, losses = worker
+    await wire.cut()
+    await until(lambda: len(losses) > 3)
+    await wire.mend()
+    await until(lambda: line.is_prompt)
+    await until(lambda: poller.poller()._called.set() or told(caplog, "can be reached again"))
+    assert told(caplog, "The database 'default' cannot be reached") == 1
+    assert not told(caplog, "line through PostgreSQL")
+
+
+async def test_a_line_that_fails_alone_is_told_once(wire, worker, caplog, monkeypatch):
+    caplog.set_level("INFO", "django_mcp")
+    line, losses = worker
+    nowhere = postgres_layer.params_of("default") | {"port": free_port()}
+    with monkeypatch.context() as patch:
+        patch.setattr(wakeups, "_by_postgres", lambda: PostgresLayer(nowhere, wakeups.group()))
+        await asyncio.to_thread(ask, END_LISTENERS)
+        await until(lambda: len(losses) > 3)
+    assert told(caplog, "The line through PostgreSQL does not work") == 1
+    await until(lambda: line.is_prompt)
+    assert told(caplog, "The line through PostgreSQL works again") == 1
+    assert not told(caplog, "cannot be reached")
+
+
+async def test_a_line_that_is_back_at_once_is_not_told(worker, caplog):
+    caplog.set_level("INFO", "django_mcp")
+    line, losses = worker
+    await asyncio.to_thread(ask, END_LISTENERS)
+    await until(lambda: losses and line.is_prompt)
+    assert len(losses) == 1 and not told(caplog, "line through PostgreSQL")
 
 
 async def test_a_server_that_is_silent_is_given_up(wire, monkeypatch, caplog):
@@ -186,18 +246,14 @@ async def test_a_server_that_is_silent_is_given_up(wire, monkeypatch, caplog):
         began = time.monotonic()
         await until(lambda: not here.line.is_prompt)
         assert time.monotonic() - began < 3
-        assert told(caplog, "The line through PostgreSQL does not work") == 1
+        await until(lambda: told(caplog, "The line through PostgreSQL does not work") == 1)
         wire.flows.set()
         await until(lambda: here.line.is_prompt)
 
 
 async def test_a_listener_that_is_ended_alone_is_noticed():
     async with Ear() as here, Ear() as there:
-        ended = (
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE starts_with(query, 'LISTEN') AND datname = current_database()"
-        )
-        assert len(await asyncio.to_thread(ask, ended)) == 2
+        assert len(await asyncio.to_thread(ask, END_LISTENERS)) == 2
         await until(lambda: not there.line.is_prompt)
         await until(lambda: there.line.is_prompt and here.line.is_prompt)
         await until(lambda: here.line.say([1]) or there.heard)
