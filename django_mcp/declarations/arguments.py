@@ -47,7 +47,7 @@ from pydantic_core import (
 
 from ..exceptions import InvalidArguments
 from . import schemas
-from .bindings import Find, KeyBinding, bound, holds
+from .bindings import Find, KeyBinding, bind_annotation, holds
 from .completions import Complete, completer_problem
 from .content import json_problem
 from .declaration import argument_descriptions
@@ -74,13 +74,13 @@ class Header:
     name: str
 
 
-def marked(schema: Mapping[str, Any]) -> list[tuple[tuple[str, ...], dict[str, Any]]]:
+def mirrored_properties(schema: Mapping[str, Any]) -> list[tuple[tuple[str, ...], dict[str, Any]]]:
     """Return the properties that are mirrored into headers, with their paths."""
     found = schemas.reachable(dict(schema))
     return [(path, prop) for path, prop in found if "x-mcp-header" in prop]
 
 
-def at(path: tuple[str, ...], given: Any) -> Any:
+def value_at(path: tuple[str, ...], given: Any) -> Any:
     """Return the value at a path of nested arguments, or None."""
     for step in path:
         given = given.get(step) if isinstance(given, Mapping) else None
@@ -89,7 +89,7 @@ def at(path: tuple[str, ...], given: Any) -> Any:
 
 def header_problems(schema: Mapping[str, Any]) -> list[str]:
     """Return how a tool's input schema violates the rules of ``x-mcp-header``."""
-    found = [(".".join(path), prop) for path, prop in marked(schema)]
+    found = [(".".join(path), prop) for path, prop in mirrored_properties(schema)]
     problems = [wrong for place, prop in found if (wrong := _header_problem(place, prop))]
     names = [str(prop["x-mcp-header"]).lower() for _, prop in found]
     twice = {name for name in names if names.count(name) > 1}
@@ -111,7 +111,7 @@ def _header_problem(place: str, prop: Mapping[str, Any]) -> str | None:
     return None
 
 
-def mark(prop: dict[str, Any], header: Header) -> None:
+def add_header(prop: dict[str, Any], header: Header) -> None:
     """Add the header to the schema of a property, and limit the property for a header."""
     prop["x-mcp-header"] = header.name
     if prop.get("type") == KEY_OR_URI:
@@ -199,7 +199,7 @@ def _parameter(parameter: inspect.Parameter, find: Find, *, handwritten: bool) -
     if isinstance(parameter.default, FieldInfo):
         hint = "Write Annotated[type, Field(...)] = default."
         raise ImproperlyConfigured(f"The default of {parameter.name} is a Field. {hint}")
-    annotation, binding = bound(parameter.annotation, find)
+    annotation, binding = bind_annotation(parameter.annotation, find)
     return Parameter(
         parameter.name,
         annotation,
@@ -441,7 +441,7 @@ class Arguments:
     def _check_headers(self, given: Mapping[str, Any]) -> None:
         """Raise for a mirrored integer that not every client reads exactly (server/tools)."""
         for path in self.headers:
-            value = at(path, given)
+            value = value_at(path, given)
             if isinstance(value, int) and abs(value) > SAFE_INTEGER:
                 limits = f"must be an integer from -{SAFE_INTEGER} to {SAFE_INTEGER}"
                 raise InvalidArguments(f"Invalid arguments. {'.'.join(path)}: {limits}.")
@@ -506,7 +506,7 @@ class Arguments:
     @cached_property
     def headers(self) -> dict[tuple[str, ...], str]:
         """Header names by the path of the argument, or of its property, that they mirror."""
-        return {path: prop["x-mcp-header"] for path, prop in marked(self.schema)}
+        return {path: prop["x-mcp-header"] for path, prop in mirrored_properties(self.schema)}
 
 
 def arguments_of(
@@ -563,7 +563,7 @@ def _schema(
             _describe(prop, described[name], bound=parameters[name].binding is not None)
         _show_default(prop, parameters[name].default)
         if header := parameters[name].header:
-            mark(prop, header)
+            add_header(prop, header)
     if not schema.get("properties"):
         schema.pop("properties", None)
     return schema

@@ -37,7 +37,7 @@ from ..exceptions import ToolError
 from .arguments import answers_validator
 from .elicitation import WrongAnswer
 from .fields.columns import as_number
-from .form_values import as_posted, flat, given, limits
+from .form_values import as_posted, flat_choices, json_widget, limits
 from .schemas import violations
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def _choices_schema(name: str, field: Any) -> dict[str, Any]:
     Raise ``TypeError`` for more rows than a person can look through.
     """
     most = MAX_CHOICE_ROWS if isinstance(field, forms.ModelChoiceField) else None
-    pairs = list(islice(flat(field.choices), most and most + 1))
+    pairs = list(islice(flat_choices(field.choices), most and most + 1))
     if not pairs:
         kind = TypeError if most is None else NoRows
         raise kind(f"{name}: there are no choices.")
@@ -257,7 +257,7 @@ class DjangoForm(Form):
         form = self._new_form(data=as_posted(self._prefixed(content)))
         for name in content.keys() & form.fields.keys():
             if not isinstance(form.fields[name], TEXT_FIELDS):
-                form.fields[name].widget = given(form.fields[name], content[name])
+                form.fields[name].widget = json_widget(form.fields[name], content[name])
         if form.is_valid():
             return form.cleaned_data
         raise WrongAnswer("\n".join(_error_lines(form)))

@@ -25,7 +25,7 @@ from django.utils.choices import CallableChoiceIterator
 from django.utils.datastructures import MultiValueDict
 
 from ..conf import settings
-from .fields.columns import DECIMAL_ARGUMENT_PATTERN, KINDS, as_number, typed
+from .fields.columns import DECIMAL_ARGUMENT_PATTERN, KINDS, as_number, require_type
 from .schemas import violations
 
 JSON = dict[str, Any]
@@ -83,11 +83,11 @@ def _json_text(value: Any) -> str:
 
 
 def _one_choice(value: Any) -> Any:
-    return typed(value, str, int, float, bool)
+    return require_type(value, str, int, float, bool)
 
 
 def _choices(value: Any) -> list[Any]:
-    listed = typed(value, list)
+    listed = require_type(value, list)
     if len(listed) > MAX_LIST_VALUES:
         raise ValidationError(f"At most {MAX_LIST_VALUES} values are allowed.", code="too_many")
     return [_one_choice(one) for one in listed]
@@ -95,9 +95,9 @@ def _choices(value: Any) -> list[Any]:
 
 def upload(value: Any) -> SimpleUploadedFile:
     """Return an uploaded file from ``{"name", "data"}``. The name must not be a path."""
-    if typed(value, dict).keys() != {"name", "data"}:
+    if require_type(value, dict).keys() != {"name", "data"}:
         raise ValueError("not a file")
-    name, data = typed(value["name"], str), typed(value["data"], str)
+    name, data = require_type(value["name"], str), require_type(value["data"], str)
     if not _is_file_name(name):
         raise ValidationError("The name of a file must not be a path.", code="invalid")
     content = base64.b64decode(data, validate=True)
@@ -207,7 +207,7 @@ def _multi_value_type(field: forms.MultiValueField) -> FormFieldType:
     ]
 
     def decode(value: Any) -> list[Any]:
-        return [kind.read(one) for kind, one in zip(kinds, typed(value, list), strict=True)]
+        return [kind.read(one) for kind, one in zip(kinds, require_type(value, list), strict=True)]
 
     count = len(kinds)
     schema = {"type": "array", "prefixItems": items, "minItems": count, "maxItems": count}
@@ -238,7 +238,7 @@ class ValueWidget(forms.Widget):
         return False
 
 
-def given(field: forms.Field, value: Any) -> ValueWidget:
+def json_widget(field: forms.Field, value: Any) -> ValueWidget:
     """Return the widget that passes JSON to ``field``."""
     return ValueWidget(field.widget, lambda: _value_to_clean(field, value))
 
@@ -310,14 +310,14 @@ def choices_of(field: forms.Field) -> list[tuple[Any, str]]:
     listed = getattr(field, "choices", ()) if _has_listed_choices(field) else ()
     if isinstance(listed, CallableChoiceIterator):
         return []
-    return [(_plain(value), str(label)) for value, label in flat(listed)]
+    return [(_plain(value), str(label)) for value, label in flat_choices(listed)]
 
 
-def flat(listed: Any) -> Iterator[tuple[Any, Any]]:
+def flat_choices(listed: Any) -> Iterator[tuple[Any, Any]]:
     """Yield the choices of all groups, without the empty choice."""
     for value, label in listed:
         if isinstance(label, list | tuple):
-            yield from flat(label)
+            yield from flat_choices(label)
         elif value not in ("", None):
             yield value, label
 

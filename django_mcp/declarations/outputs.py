@@ -103,7 +103,7 @@ class TypedOutput(Output):
             written = self._adapter.dump_python(checked, **options)
         except (PydanticSerializationError, ValueError) as error:
             raise _mismatch(f"The value is not of the declared type: {error}") from error
-        return fitting(written, self.schema)
+        return check_fits(written, self.schema)
 
 
 def _paths(schema: Any) -> Iterator[Path]:
@@ -138,10 +138,10 @@ class WrittenOutput(Output):
         self.schema = dict(schema)
 
     def structured(self, value: Any, request: Request) -> Any:
-        return fitting(super().structured(value, request), self.schema)
+        return check_fits(super().structured(value, request), self.schema)
 
 
-def fitting(written: Any, schema: Any) -> Any:
+def check_fits(written: Any, schema: Any) -> Any:
     """Return ``written`` if it fits ``schema``. Raise ``Mismatch`` otherwise."""
     if schemas.is_plain(schema, written):
         return written

@@ -111,7 +111,7 @@ def _check_results(written: Sequence[JSON], tools: Sequence[Mapping[str, Any]]) 
             raise ValueError(f"A tool's result does not fit its schema: {'; '.join(wrong)}")
 
 
-def said(answer: Mapping[str, Any]) -> list[JSON]:
+def returned_blocks(answer: Mapping[str, Any]) -> list[JSON]:
     """Return the blocks that the model returned. Raise ``ValueError`` if they are invalid."""
     found = [_known(block) for block in blocks(answer.get("content"))]
     for block in found:

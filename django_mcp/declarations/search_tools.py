@@ -22,7 +22,7 @@ from .arguments import Arguments
 from .bindings import KeyBinding
 from .completions import ranked
 from .content import Contents
-from .cursors import digest, opened, seal
+from .cursors import digest, seal, unseal
 from .declaration import Declaration
 from .fields.keys import key_value, or_uri
 from .outputs import Output
@@ -197,7 +197,7 @@ class SearchTool(ModelRowsDeclaration, Tool):
         if cursor is None:
             return None
         try:
-            return opened(cursor, purpose)
+            return unseal(cursor, purpose)
         except ValueError:
             raise InvalidArguments(
                 "cursor: it belongs to another search. Search again without a cursor."

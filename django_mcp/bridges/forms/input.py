@@ -33,9 +33,9 @@ from ...declarations.form_values import (
     as_posted,
     choices_of,
     default_of,
-    flat,
-    given,
+    flat_choices,
     is_required,
+    json_widget,
     kind_of,
     schema_of,
 )
@@ -276,7 +276,7 @@ class FormInput:
         if isinstance(field, forms.FileField) and value is None:
             cleared = False if form.get_initial_for_field(field, name) else None
             return ValueWidget(field.widget, lambda: cleared)
-        return given(field, value)
+        return json_widget(field, value)
 
     # The rows. Each raises ``ValidationError``.
 
@@ -423,5 +423,5 @@ def _choices(field: forms.Field) -> str:
     """Return the choices of this form, which may differ from those of the schema's form."""
     if not isinstance(field, forms.ChoiceField) or isinstance(field, forms.ModelChoiceField):
         return ""
-    listed = [str(value) for value, _ in flat(field.choices)][:MAX_CHOICES]
+    listed = [str(value) for value, _ in flat_choices(field.choices)][:MAX_CHOICES]
     return f" There are: {', '.join(listed)}." if listed else ""

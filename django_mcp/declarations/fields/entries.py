@@ -31,14 +31,14 @@ from .field_types import FieldType, field_type, fits, is_managed, or_null, retur
 from .keys import (
     ModelClass,
     Path,
+    did_you_mean_hint,
+    field_names,
     follow,
     get_field,
     key_fields,
     key_problems,
     key_schema,
     key_value,
-    names_of,
-    near,
 )
 from .values import (
     ANYTHING,
@@ -385,9 +385,10 @@ def _get(model: ModelClass, name: str) -> Any:
     try:
         return get_field(model, name)
     except FieldError:
-        known = [*names_of(model), *_by_accessor(model), *_properties(model)]
+        known = [*field_names(model), *_by_accessor(model), *_properties(model)]
+        hint = did_you_mean_hint(name, known)
         raise FieldError(
-            f"{model.__name__} has no field, relation or property {name!r}.{near(name, known)}"
+            f"{model.__name__} has no field, relation or property {name!r}.{hint}"
         ) from None
 
 
@@ -444,7 +445,7 @@ def _by_accessor(model: ModelClass) -> dict[str, Any]:
 
 
 def _is_field(model: ModelClass, name: str) -> bool:
-    return name == "pk" or name in names_of(model)
+    return name == "pk" or name in field_names(model)
 
 
 def _property(model: ModelClass, name: str) -> Any:

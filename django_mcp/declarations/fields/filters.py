@@ -14,7 +14,15 @@ from typing import Any
 from django.core.exceptions import FieldError
 from django.db.models import Q
 
-from .columns import DECIMAL_ARGUMENT_PATTERN, JSON, KINDS, ColumnType, is_stable, kind_of, unstable
+from .columns import (
+    DECIMAL_ARGUMENT_PATTERN,
+    JSON,
+    KINDS,
+    ColumnType,
+    is_stable,
+    kind_of,
+    unstable_message,
+)
 from .entries import Column, Related, entry_of
 from .field_types import field_type
 from .keys import ModelClass, key_schema, parse_key
@@ -70,7 +78,7 @@ def filters_of(model: ModelClass, name: str) -> list[Filter]:
         kind_name = type(entry.path.field).__name__
         raise FieldError(f"{name!r} is a {kind_name}, which has no filters.")
     if not is_stable(entry.path.field):
-        raise FieldError(unstable(name))
+        raise FieldError(unstable_message(name))
     return list(_key_filters(entry) if entry.target else _value_filters(entry, kind))
 
 

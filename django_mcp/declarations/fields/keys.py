@@ -62,12 +62,12 @@ class Path:
         return getattr(row, self.field.attname)
 
 
-def names_of(model: ModelClass) -> list[str]:
+def field_names(model: ModelClass) -> list[str]:
     """Return the names of the model's fields and relations."""
     return [field.name for field in model._meta.get_fields() if not _is_hidden(field)]
 
 
-def near(name: str, names: Iterable[str]) -> str:
+def did_you_mean_hint(name: str, names: Iterable[str]) -> str:
     """Return " Did you mean ...?" with the names that resemble ``name``, or ""."""
     close = get_close_matches(name, list(names), n=3, cutoff=0.7)
     return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
@@ -78,7 +78,7 @@ def get_field(model: ModelClass, name: str) -> Any:
     try:
         return model._meta.pk if name == "pk" else model._meta.get_field(name)
     except FieldDoesNotExist:
-        hint = near(name, names_of(model))
+        hint = did_you_mean_hint(name, field_names(model))
         raise FieldError(f"{model.__name__} has no field {name!r}.{hint}") from None
 
 

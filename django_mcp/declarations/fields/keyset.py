@@ -38,7 +38,7 @@ from django.db.models.lookups import (
 )
 from django.db.models.query import ModelIterable
 
-from .columns import KINDS, AnyField, ColumnType, is_stable, kind_of, stored_field, unstable
+from .columns import KINDS, AnyField, ColumnType, is_stable, kind_of, stored_field, unstable_message
 from .keys import ModelClass, Path, follow
 
 if TYPE_CHECKING:
@@ -371,7 +371,7 @@ def _type_problem(name: str, path: Path) -> Iterator[str]:
         kind = stored_field(path.field).get_internal_type()
         yield f"The ordering {name!r} cannot be paged: a {kind} has no reliable order."
     elif not is_stable(path.field):
-        yield f"The ordering {name!r} cannot be paged: {unstable(path.field.name)}"
+        yield f"The ordering {name!r} cannot be paged: {unstable_message(path.field.name)}"
 
 
 def _relation_problem(name: str, path: Path) -> Iterator[str]:

@@ -18,7 +18,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils.text import smart_split, unescape_string_literal
 
-from .columns import JSON, is_stable, kind_of, unstable
+from .columns import JSON, is_stable, kind_of, unstable_message
 from .filters import Filter, filters_of
 from .keys import ModelClass, Path, follow, parse_key
 from .keyset import MAX_CHUNK, Keyset
@@ -259,6 +259,6 @@ def _not_text(model: ModelClass, name: str) -> Iterator[str]:
         if not _is_text(path):
             yield f"search_fields: {name!r} is not a text column."
         elif not is_stable(path.field):
-            yield f"search_fields: {unstable(name)}"
+            yield f"search_fields: {unstable_message(name)}"
     except FieldError as error:
         yield f"search_fields: {error}"
