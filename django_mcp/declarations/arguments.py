@@ -101,6 +101,7 @@ def header_problems(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _header_problem(place: str, prop: Mapping[str, Any]) -> str | None:
+    """Return what is wrong with one mirrored property, or None. ``place`` is its path."""
     name = prop["x-mcp-header"]
     if not isinstance(name, str) or not TOKEN.match(name):
         return f"{place}: {name!r} is not a valid HTTP header name."
@@ -188,6 +189,7 @@ def _may_be_request(parameter: inspect.Parameter) -> bool:
 
 
 def _parameter(parameter: inspect.Parameter, find: Find, *, handwritten: bool) -> Parameter:
+    """Return one parameter. Raise ``ImproperlyConfigured`` if it cannot be an argument."""
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         raise ImproperlyConfigured(f"*{parameter.name} has no schema. Name every argument.")
     if parameter.kind is parameter.POSITIONAL_ONLY:
@@ -452,6 +454,7 @@ class Arguments:
         return self._validated(lambda validator: validator.validate_strings(named, by_name=True))
 
     def _validated(self, validate: Callable[[SchemaValidator], Any]) -> dict[str, Any]:
+        """Return the values that the validator returns, without arguments that were not given."""
         assert self.validator is not None
         try:
             found = validate(self.validator)
@@ -466,6 +469,7 @@ class Arguments:
         return [(name, PREFIX + name) for name in self.parameters]
 
     def _read_by_schema(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments if they fit the hand-written schema."""
         problems = [f"{one}." for one in schemas.violations(self.schema, dict(given))]
         if not self.anything:
             unknown = [name for name in given if name not in self.parameters][:MAX_ERRORS]
@@ -537,6 +541,10 @@ def _descriptions(function: Callable[..., Any]) -> dict[str, str]:
 
 
 def _model(parameters: Mapping[str, Parameter]) -> type[BaseModel]:
+    """Return the pydantic model of the arguments.
+
+    Raise ``ValueError`` for a default in a ``Field``.
+    """
     fields: dict[str, Any] = {
         PREFIX + name: (parameter.annotation, _field(name, parameter))
         for name, parameter in parameters.items()
@@ -556,6 +564,7 @@ def _field(name: str, parameter: Parameter) -> Any:
 def _schema(
     model: type[BaseModel], parameters: Mapping[str, Parameter], described: Mapping[str, str]
 ) -> dict[str, Any]:
+    """Return the JSON Schema of the arguments, with descriptions, defaults and headers."""
     schema = model.model_json_schema(schema_generator=ArgumentSchema)
     schema.pop("title", None)
     for name, prop in schema.get("properties", {}).items():
@@ -624,6 +633,7 @@ def text_problems(thing: Declaration, arguments: Arguments) -> Iterator[CheckMes
 
 
 def _is_structured(prop: Mapping[str, Any], definitions: Mapping[str, Any]) -> bool:
+    """Whether a property is an array or object, which no string can express."""
     if "$ref" in prop:
         prop = definitions[prop["$ref"].rpartition("/")[2]]
     if "anyOf" in prop:
@@ -636,6 +646,7 @@ def _is_structured(prop: Mapping[str, Any], definitions: Mapping[str, Any]) -> b
 
 
 def _error_line(error: Mapping[str, Any], known: Mapping[str, Any]) -> str:
+    """Return one of pydantic's errors as a sentence."""
     place = _place(error["loc"], known)
     if error["type"] == "extra_forbidden" and len(error["loc"]) == 1:
         return _unknown(place, known)

@@ -53,6 +53,10 @@ class KeyBinding:
     def _found(
         self, named: list[tuple[str, Any]], request: Request, *, write: bool
     ) -> dict[tuple[str, Any], models.Model]:
+        """Fetch the rows, with one query for each lookup.
+
+        Raise ``InvalidArguments`` if one is missing.
+        """
         found = {}
         for lookup in dict.fromkeys(lookup for lookup, _ in named):
             keys = [key for by, key in named if by == lookup]
@@ -135,6 +139,7 @@ def chosen_resource(metadata: tuple[Any, ...]) -> Any:
 
 
 def _annotated(annotation: Any, find: Find) -> tuple[Any, KeyBinding | None]:
+    """Bind ``Annotated[M, Resource, ...]``, and keep the other metadata."""
     metadata = annotation.__metadata__
     chosen = chosen_resource(metadata)
     made, binding = bind_annotation(annotation.__origin__, find, chosen)

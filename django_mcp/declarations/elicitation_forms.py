@@ -55,6 +55,7 @@ def narrow(form: forms.BaseForm, request: Request) -> None:
 
 
 def _visible_rows(offered: QuerySet[Any], request: Request) -> QuerySet[Any]:
+    """Return those of the offered rows that a resource of the model shows to the user."""
     exposing = request.server._catalog.models.get(offered.model)
     if exposing is None:
         return offered
@@ -129,6 +130,7 @@ def base_property(name: str, field: forms.Field) -> dict[str, Any]:
 
 
 def _property(form: forms.BaseForm, name: str, field: forms.Field) -> dict[str, Any]:
+    """Return the property of a field, with choices, limits and the initial value."""
     schema = base_property(name, field) | limits(field)
     if isinstance(field, CHOICES):
         schema |= _choices_schema(name, field)
@@ -246,6 +248,7 @@ class DjangoForm(Form):
         super().__init__(form_schema(self._new_form()))
 
     def _new_form(self, **options: Any) -> django_forms.BaseForm:
+        """Return a new form, whose choices are limited to rows that the user may see."""
         form: django_forms.BaseForm = (
             self._form(**options) if isinstance(self._form, type) else copied(self._form, **options)
         )
@@ -343,6 +346,7 @@ def _is_object(schema: Any) -> bool:
 
 
 def _object_form(schema: Any) -> Form:
+    """Return the form of a pydantic model or dataclass. Raise ``TypeError`` if it is not flat."""
     adapter: TypeAdapter[Any] = TypeAdapter(schema)
     written = adapter.json_schema()
     definitions = written.get("$defs", {})
@@ -375,6 +379,7 @@ def _flat(name: str, prop: dict[str, Any], definitions: dict[str, Any], titled: 
 
 
 def _resolved(prop: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    """Return a property with its ``$ref`` resolved, and ``const`` written as ``enum``."""
     prop = dict(prop)
     if "$ref" in prop:
         prop = dict(definitions[prop.pop("$ref").rsplit("/", 1)[1]]) | prop
@@ -406,6 +411,7 @@ def _optional(hint: Any) -> Any:
 
 
 def _single_schema(schema: Any) -> dict[str, Any]:
+    """Return the schema of a form with a single field. Raise ``TypeError`` for other types."""
     if schema in PRIMITIVES:
         return dict(PRIMITIVES[schema])
     choices = _choices(schema)

@@ -52,9 +52,9 @@ HINTS = {
 }
 
 
-def _mismatch(words: str) -> Mismatch:
-    hint = next((hint for name, hint in HINTS.items() if name in words), "")
-    return Mismatch(f"{words} - {hint}." if hint else words)
+def _mismatch(message: str) -> Mismatch:
+    hint = next((hint for name, hint in HINTS.items() if name in message), "")
+    return Mismatch(f"{message} - {hint}." if hint else message)
 
 
 class Output:
@@ -249,6 +249,7 @@ def is_free(annotation: Any) -> bool:
 
 
 def _row_output(annotation: Any, find: Find) -> Output | None:
+    """Return the output for rows of a registered model, or None for another annotation."""
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if resource := _resource(annotation, find):
         return RowOutput(resource, many=False)
@@ -316,6 +317,7 @@ def is_lazy(value: Any) -> bool:
 def _written(
     instances: Iterable[Any], resource: ModelResource, request: Request, rows: ReturnedRows | None
 ) -> list[Any]:
+    """Return the JSON of rows, and add the rows to ``rows`` to be checked."""
     shown = []
     for instance in instances:
         if rows is not None:

@@ -49,6 +49,7 @@ def check_options(max_tokens: Any, include_context: Any, tool_choice: Any) -> No
 
 
 def _message(message: Any) -> JSON:
+    """Return a message as a dict. Text and content without a role are messages of the user."""
     if isinstance(message, Message):
         message = {"role": message.role, "content": message.content}
     elif not isinstance(message, Mapping):

@@ -194,6 +194,7 @@ class SearchTool(ModelRowsDeclaration, Tool):
         return f"search:{request.server.name}:{digest(self.name, request.principal.key, asked)}"
 
     def _position(self, cursor: Any, purpose: str) -> Any:
+        """Return the position in a cursor, or None without one. Raise ``InvalidArguments``."""
         if cursor is None:
             return None
         try:
@@ -272,6 +273,7 @@ def _data(file: Any, mime_type: str) -> str | bytes:
 
 
 def _bytes(file: Any) -> bytes:
+    """Return the contents of a file. Raise ``ToolError`` if it is too large."""
     if file.size > settings.RESULT_SIZE:
         raise ToolError(
             f"The file has {file.size:,} bytes. At most {settings.RESULT_SIZE:,} are allowed."

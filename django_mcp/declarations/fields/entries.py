@@ -382,6 +382,7 @@ def entry_of(model: ModelClass, name: str) -> Entry:
 
 
 def _get(model: ModelClass, name: str) -> Any:
+    """Return the field or relation. Raise ``FieldError``, with similar names as a hint."""
     try:
         return get_field(model, name)
     except FieldError:
@@ -393,6 +394,7 @@ def _get(model: ModelClass, name: str) -> Any:
 
 
 def _column(model: ModelClass, name: str) -> Column:
+    """Return the entry of a path to a column. For a foreign key, its value is the row's key."""
     path = follow(model, name)
     if not isinstance(path.field, models.ForeignKey):
         return Column(name, path)
@@ -405,6 +407,7 @@ def _column(model: ModelClass, name: str) -> Column:
 
 
 def _related(model: ModelClass, name: str, relation: Any) -> Related:
+    """Return the entry of a to-many or reverse relation. Raise ``FieldError`` if it has no keys."""
     if not (relation.many_to_many or relation.auto_created) or relation.hidden:
         raise FieldError(
             f"{model.__name__}.{name!r} is a relation without keys to show. Name a property or "

@@ -151,6 +151,7 @@ def conversion(field: Any) -> tuple[FieldType | None, Any, ColumnType | None]:
 
 
 def _type_of(field: Any) -> FieldType | None:
+    """Return the type that is registered for the class of ``field`` or its nearest base class."""
     # Compare classes and not paths: a path may name a module that re-exports the class.
     types = {_registered_class(of, cls): cls for of, cls in _TYPES.items()}
     for cls in type(field).__mro__:
@@ -224,6 +225,7 @@ def returned_schema(function: Callable[..., Any]) -> JSON | None:
 
 
 def _schema(annotation: Any) -> JSON | None:
+    """Return the schema of an annotation, or None for a type that is not known."""
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
         return _schema(inner[0])

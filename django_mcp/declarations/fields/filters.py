@@ -46,20 +46,20 @@ _ARGUMENT_SCHEMAS: Mapping[str, JSON] = {
 class Filter:
     """One argument of a search: its schema, how its value is read, and the condition on rows.
 
-    ``asks`` makes the ``Q`` object from the value that ``read`` returned. ``target`` is the model
-    whose keys the argument takes, or None.
+    ``make_condition`` makes the ``Q`` object from the value that ``read`` returned. ``target`` is
+    the model whose keys the argument takes, or None.
     """
 
     name: str
     schema: Callable[[], JSON]
     read: Callable[[Any], Any]
-    asks: Callable[[Any], Q]
+    make_condition: Callable[[Any], Q]
     target: ModelClass | None = None
 
     def condition(self, value: Any) -> Q:
         """Return the condition for ``value``. Raise ``ValueError``, with the argument's name."""
         try:
-            return self.asks(self.read(value))
+            return self.make_condition(self.read(value))
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from error
 
@@ -83,6 +83,7 @@ def filters_of(model: ModelClass, name: str) -> list[Filter]:
 
 
 def _value_filters(entry: Column, kind: ColumnType) -> Iterator[Filter]:
+    """Yield the filters of a column: equal, and either one of its choices or a range."""
     field = entry.path.field
     choices = [value for value, _ in choices_of(field)]
     one = {"enum": choices} if choices else _argument_schema(kind)
@@ -96,6 +97,7 @@ def _value_filters(entry: Column, kind: ColumnType) -> Iterator[Filter]:
 
 
 def _key_filters(entry: Column) -> Iterator[Filter]:
+    """Yield the filters of a foreign key: the key of its row, or one of several keys."""
     target = entry.target
     assert target is not None
     one, read = key_schema(target), _key_reader(target)
@@ -111,6 +113,8 @@ def _null_filter(entry: Column) -> Iterator[Filter]:
 
 
 def _filter(entry: Column, lookup: str, schema: JSON, read: Callable[[Any], Any]) -> Filter:
+    """Return the filter for one lookup on a column."""
+
     def described() -> JSON:
         return _short_schema(schema) if lookup else schema | entry.about()
 
@@ -129,13 +133,15 @@ def _many_to_many_filters(model: ModelClass, entry: Related) -> Iterator[Filter]
     about = {"description": f"Key of the {entry.model._meta.verbose_name}."}
     query_name = entry.relation.name
 
-    def asks(keys: Any) -> Q:
+    def make_condition(keys: Any) -> Q:
         members = model._base_manager.filter(**{f"{query_name}__in": keys})
         return Q(pk__in=members.values("pk"))
 
-    yield Filter(entry.name, lambda: one | about, lambda key: [read(key)], asks, entry.model)
+    yield Filter(
+        entry.name, lambda: one | about, lambda key: [read(key)], make_condition, entry.model
+    )
     many = _array_of(one)
-    yield Filter(f"{entry.name}__in", lambda: many, _list_reader(read), asks, entry.model)
+    yield Filter(f"{entry.name}__in", lambda: many, _list_reader(read), make_condition, entry.model)
 
 
 def _related_filters(model: ModelClass, entry: Related) -> Iterator[Filter]:
@@ -143,18 +149,21 @@ def _related_filters(model: ModelClass, entry: Related) -> Iterator[Filter]:
     assert entry.path is not None
     for each in filters_of(entry.model, entry.path.name):
         prefix = entry.name.removesuffix(entry.path.name)
-        yield replace(each, name=f"{prefix}{each.name}", asks=_asks_related(model, entry, each))
+        yield replace(
+            each, name=f"{prefix}{each.name}", make_condition=_related_condition(model, entry, each)
+        )
 
 
-def _asks_related(model: ModelClass, entry: Related, each: Filter) -> Callable[[Any], Q]:
+def _related_condition(model: ModelClass, entry: Related, each: Filter) -> Callable[[Any], Q]:
+    """Return a function that makes the condition on rows from one on related rows."""
     query_name = entry.relation.name
 
-    def asks(value: Any) -> Q:
-        related = entry.model._base_manager.filter(each.asks(value))
+    def make_condition(value: Any) -> Q:
+        related = entry.model._base_manager.filter(each.make_condition(value))
         members = model._base_manager.filter(**{f"{query_name}__in": related.values("pk")})
         return Q(pk__in=members.values("pk"))
 
-    return asks
+    return make_condition
 
 
 def _array_of(schema: JSON) -> JSON:
@@ -175,6 +184,8 @@ def _argument_schema(kind: ColumnType) -> JSON:
 
 
 def _reader(kind: ColumnType) -> Callable[[Any], Any]:
+    """Return a function that reads and validates one value of a column type."""
+
     def read(value: Any) -> Any:
         if isinstance(value, str) and (len(value) > MAX_FILTER_LENGTH or "\0" in value):
             # PostgreSQL raises an error for NUL, which would be an internal error.

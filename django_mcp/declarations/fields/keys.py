@@ -96,6 +96,7 @@ def follow(model: ModelClass, name: str) -> Path:
 
 
 def _foreign_key(model: ModelClass, name: str) -> models.ForeignKey[Any, Any]:
+    """Return the foreign key of this name. Raise ``FieldError`` for any other field."""
     field = get_field(model, name)
     if isinstance(field, models.ForeignKey):
         return field
@@ -109,6 +110,7 @@ def _foreign_key(model: ModelClass, name: str) -> models.ForeignKey[Any, Any]:
 
 
 def _column_of(model: ModelClass, name: str) -> AnyField:
+    """Return the column of this name. Raise ``FieldError`` for a relation or composite key."""
     field = get_field(model, name)
     if isinstance(field, models.CompositePrimaryKey):
         raise FieldError(f"{model.__name__}.{name} has several columns. Name each of them.")

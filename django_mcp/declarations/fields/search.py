@@ -52,10 +52,15 @@ class Search:
 
     def problems(self) -> list[str]:
         """Return messages for the developer about wrong names. ``Keyset`` checks the ordering."""
-        found = [wrong for name in self.search_fields for wrong in _not_text(self.model, name)]
+        found = [
+            wrong
+            for name in self.search_fields
+            for wrong in _search_field_problems(self.model, name)
+        ]
         return found + [wrong for name in self.filter_fields for wrong in self._problems_of(name)]
 
     def _problems_of(self, name: str) -> Iterator[str]:
+        """Yield what is wrong with a name in ``filter_fields``."""
         if name in COMMON_ARGUMENTS:
             yield f"filter_fields: {name!r} is already an argument of every search."
         try:
@@ -152,14 +157,16 @@ class Search:
         contain its words. Rows that ``gate`` rejects do not count towards ``limit``.
         """
         found: dict[Any, M] = {}
-        for rows in self._meant(queryset, text, lookup):
-            for row in rows[:limit] if gate is None else islice(_passing(rows, limit, gate), limit):
+        for rows in self._likely_rows(queryset, text, lookup):
+            for row in (
+                rows[:limit] if gate is None else islice(_accepted_rows(rows, limit, gate), limit)
+            ):
                 found.setdefault(row.pk, row)
             if len(found) >= limit:
                 break
         return list(found.values())[:limit]
 
-    def _meant(
+    def _likely_rows(
         self, queryset: models.QuerySet[M], text: str, lookup: str
     ) -> Iterator[models.QuerySet[M]]:
         """Yield querysets of the rows that ``text`` may mean, the most likely first."""
@@ -209,7 +216,9 @@ def _is_readable(text: str) -> bool:
     return len(text) <= MAX_QUERY_LENGTH and not odd
 
 
-def _passing(rows: models.QuerySet[M], first_chunk: int, gate: Callable[[M], bool]) -> Iterator[M]:
+def _accepted_rows(
+    rows: models.QuerySet[M], first_chunk: int, gate: Callable[[M], bool]
+) -> Iterator[M]:
     """Yield the rows that ``gate`` accepts, read in slices.
 
     Not every database driver supports reading a long result row by row.
@@ -253,7 +262,8 @@ def _is_text(path: Path | None) -> bool:
     return kind is not None and kind.word == "a string"
 
 
-def _not_text(model: ModelClass, name: str) -> Iterator[str]:
+def _search_field_problems(model: ModelClass, name: str) -> Iterator[str]:
+    """Yield why a name in ``search_fields`` cannot be searched."""
     try:
         path = follow(model, name)
         if not _is_text(path):

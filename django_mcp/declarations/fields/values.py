@@ -105,12 +105,14 @@ def describe(field: Any, way: Iterable[Any] = ()) -> JSON:
     lines = [str(getattr(field, "help_text", "")), _labels(field)]
     description = " ".join(line for line in lines if line)
     about = (
-        {} if _is_same(title, " ".join(each.name for each in steps)) else {"title": capfirst(title)}
+        {}
+        if _repeats_name(title, " ".join(each.name for each in steps))
+        else {"title": capfirst(title)}
     )
     return about | ({"description": description} if description else {})
 
 
-def _is_same(words: str, name: Any) -> bool:
+def _repeats_name(words: str, name: Any) -> bool:
     """Whether a label only repeats the name, such as "First name" for "first_name"."""
     return words.casefold() == str(name).replace("_", " ").casefold()
 
@@ -169,11 +171,15 @@ def _with_choices(field: AnyField, schema: JSON) -> JSON:
 
 
 def _labels(field: Any) -> str:
+    """Return "value: label" of all choices whose label says more than the value."""
     pairs = choices_of(field) if isinstance(field, models.Field) and not field.is_relation else []
-    return "; ".join(f"{value}: {label}" for value, label in pairs if not _is_same(label, value))
+    return "; ".join(
+        f"{value}: {label}" for value, label in pairs if not _repeats_name(label, value)
+    )
 
 
 def _size(file: FieldFile) -> int | None:
+    """Return the size of a file, or None if it is not known."""
     try:
         return int(file.size)
     except (OSError, NotImplementedError, SuspiciousOperation):
