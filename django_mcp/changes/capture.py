@@ -25,7 +25,7 @@ from ..declarations.server import servers
 from ..protocol.jsonrpc import encode
 from ..runtime.environment import environment
 from ..storage import change_log
-from ..storage.change_log import ANYTHING, ROW, ROWS, STANDING, USER, NumberedChange, watched
+from ..storage.change_log import ANYTHING, CREDENTIALS, ROW, ROWS, USER, NumberedChange, watched
 from ..storage.wakeups import ring_for_changes
 from .change_set import change_set_for
 from .feed import deliver_here, has_clients
@@ -229,7 +229,7 @@ class TransactionChanges:
         """Return coarser changes in place of too many: any row of the models, or all users."""
         rest = sorted({*models} - self._any)
         self._any.update(rest)
-        found = [(ROWS, rest)] if rest else [] if models else [(USER, ""), (STANDING, "")]
+        found = [(ROWS, rest)] if rest else [] if models else [(USER, ""), (CREDENTIALS, "")]
         return {key: one for one in found if (key := encode(one)) not in self._written}
 
     def pass_over(self, models: Iterable[str]) -> None:

@@ -67,6 +67,7 @@ class Declaration:
 
     _kind = "thing"
     _entry_method = "handle"  # the method that a class implements
+    _inherits_unread: frozenset[str] = frozenset()  # names of base classes that nothing reads here
     _function: Callable[..., Any] | None = None
 
     @classmethod
@@ -92,7 +93,8 @@ class Declaration:
     def _options(cls) -> set[str]:
         """Return the options of a decorator: the public attributes that a class may set."""
         declared = {name for kind in cls.__mro__ for name in inspect.get_annotations(kind)}
-        return {name for name in declared if not name.startswith("_") and hasattr(cls, name)}
+        public = {name for name in declared if not name.startswith("_") and hasattr(cls, name)}
+        return public - cls._inherits_unread
 
     @classmethod
     def _made_for(cls, subjects: tuple[Any, ...]) -> list[Declaration]:

@@ -135,6 +135,8 @@ class ModelResource(RowKeys):
     """
 
     _kind = "model resource"
+    # They describe one resource, and the protocol's templates have neither.
+    _inherits_unread = frozenset({"size", "last_modified"})
     permission: Permission = REQUIRED
     fields: Sequence[str] = REQUIRED
     search_fields: Sequence[str] = ()

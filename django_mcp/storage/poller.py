@@ -216,11 +216,11 @@ class Poller:
 
     async def _run(self) -> None:
         while self._is_wanted:
-            await self._nap()
+            await self._wait()
             await self._turn()
         self._stop()
 
-    async def _nap(self) -> None:
+    async def _wait(self) -> None:
         pause = self._pause()
         self._asleep = True
         with suppress(TimeoutError):
@@ -238,7 +238,7 @@ class Poller:
 
     async def _turn(self) -> None:
         try:
-            await self._look()
+            await self._poll()
         except Busy:
             logger.debug("Poll of the session database postponed: all threads are busy")
         except BROKEN as error:
@@ -298,7 +298,7 @@ class Poller:
 
     # Looking at the rows.
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         runner, seen = self._runner, self._bell.streams()
         held = list(runner.held()) if runner else []
         if self.is_in_doubt and not self._claims:

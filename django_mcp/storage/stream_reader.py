@@ -129,7 +129,7 @@ class StreamReader:
     async def _looked(self) -> Sequence[Event] | StreamEnd | None:
         self._last = self.after if self._last is None else self._last
         async with self._bell.looking:
-            state, found = await surely(_look, self.stream, self.after)
+            state, found = await surely(_read_page, self.stream, self.after)
         self.see(state)
         if state is None or self._ending in AT_ONCE:
             return self._ending
@@ -209,7 +209,7 @@ class StreamReader:
             self._waiter.set_result(None)
 
 
-def _look(stream: int, after: int) -> tuple[StreamState | None, Sequence[Event]]:
+def _read_page(stream: int, after: int) -> tuple[StreamState | None, Sequence[Event]]:
     """Return the state of a stream, and then a page of its events after a cursor.
 
     The state is read first: a stream that is closed by then gets no more events.

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qs, quote
 
 from ...calls.callers import SessionCaller, covers
-from ...calls.session_calls import docket
+from ...calls.session_calls import call_manager
 from ...calls.session_output import connection_of
 from ...changes import broadcaster
 from ...conf import project
@@ -177,7 +177,7 @@ async def _placed(exchange: Exchange, session: Session, after: int) -> StreamPos
     if at is None:
         raise RequestRejected(400, "This session never gave out that event id.")
     if at.is_over:
-        await docket().end(session)
+        await call_manager().end(session)
         raise RequestRejected(404, GONE)
     # Wake the connection that has read this stream until now: it must end.
     ring(StreamWakeup(at.stream, reader=at.number))
@@ -270,7 +270,7 @@ async def _answered(
             await _say(session, ready)
         return
     exchange.at_work = True
-    reply = docket().start(
+    reply = call_manager().start(
         exchange.server, session, exchange.principal, asked, ready,
         host=exchange.host, received=exchange.received,
     )  # fmt: skip
@@ -287,7 +287,7 @@ async def _refuse(exchange: Exchange, reply: PostResponse) -> None:
     texts = reply.texts
     # The calls refer to the reply. Without this, the reference cycle would keep all of it in memory
     # until the garbage collector runs.
-    reply.kept.clear()
+    reply.calls.clear()
     await exchange.text(503, texts[0] if texts else "", RETRY_AFTER)
 
 
