@@ -133,6 +133,7 @@ class Declaration:
         return self._decide_permission(request)
 
     def _decide_permission(self, request: Request) -> Decision:
+        """Decide by ``permission``, or by the project's ``has_permission`` if it is overridden."""
         # A project's has_permission() may be true for anybody. Only PUBLIC admits anonymous users.
         if self.permission is not PUBLIC and not request.principal.is_authenticated:
             return permissions.ANONYMOUS
@@ -238,6 +239,7 @@ class Declaration:
             yield self._error("It is an async generator.", 16, "Return a value, or a list.")
 
     def _common_problems(self) -> Iterator[CheckMessage]:
+        """Yield what is wrong with the attributes that all declarations have."""
         if not NAME.match(self.name):
             hint = "Use 1 to 128 of the characters A-Z, a-z, 0-9, '_', '-' and '.'."
             yield self._error(f"The name {self.name!r} is not allowed.", 10, hint)

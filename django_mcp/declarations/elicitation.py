@@ -242,7 +242,7 @@ class Sample(Question):
 
     def read(self, answer: Mapping[str, Any]) -> Sampled:
         try:
-            content = sampling.said(answer)
+            content = sampling.returned_blocks(answer)
         except ValueError as error:
             raise WrongAnswer(str(error)) from None
         return Sampled(

@@ -110,7 +110,7 @@ class RowKeys(Resource):
         return str(self.model._meta.get_field(lookup).attname)  # type: ignore[union-attr]
 
 
-def written(queryset: models.QuerySet[Any]) -> models.QuerySet[Any]:
+def in_write_database(queryset: models.QuerySet[Any]) -> models.QuerySet[Any]:
     """Return the queryset in the database for writes, unless it names a database.
 
     A replica may not have the newest rows yet.
@@ -270,7 +270,7 @@ class ModelResource(RowKeys):
         if write:
             queryset = queryset.using(router.db_for_write(self.model))
         elif fresh:
-            queryset = written(queryset)
+            queryset = in_write_database(queryset)
         rows = queryset.filter(**{f"{lookup}__in": list(keys)})
         attribute = self._key_attribute(lookup)
         return {getattr(row, attribute): row for row in self._permitted(request, rows)}

@@ -302,6 +302,7 @@ def sources(user: Any, name: str) -> list[str]:
 
 
 def _of_the_user(user: Any, name: str) -> Iterator[str]:
+    """Yield how the user got a permission from Django's tables."""
     if user.is_superuser:
         yield "is a superuser"
         return
@@ -314,6 +315,7 @@ def _of_the_user(user: Any, name: str) -> Iterator[str]:
 
 
 def _of_backends(user: Any, name: str) -> Iterator[str]:
+    """Yield the authentication backends that grant a permission."""
     from django.contrib.auth import get_backends
 
     for backend in get_backends():

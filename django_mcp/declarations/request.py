@@ -359,6 +359,7 @@ class Request:
         return None, lambda: value
 
     def _find(self, name: str, digest: str) -> dict[str, Any] | None:
+        """Return the client's answer to a question, by digest or by name, or None."""
         self._answers.used.add(digest)
         found = self._answers.known.get(digest)
         if found is None and name:

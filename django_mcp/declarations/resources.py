@@ -137,6 +137,7 @@ class Resource(Declaration):
             yield self._error(str(error), 49, hint)
 
     def _address_problems(self) -> Iterator[CheckMessage]:
+        """Yield what is wrong with the URI, and parse its template."""
         self._template = None
         scheme = SCHEME.match(self.uri) if isinstance(self.uri, str) else None
         if scheme is None or not (self._is_template or URI.match(self.uri)):
@@ -154,6 +155,7 @@ class Resource(Declaration):
             yield self._error(message, 42, "See RFC 6570.")
 
     def _argument_problems(self, catalog: Catalog) -> Iterator[CheckMessage]:
+        """Yield what is wrong with the arguments, and set them and their completers."""
         from .arguments import arguments_of, text_problems
         from .completions import completers_of
 
@@ -168,6 +170,7 @@ class Resource(Declaration):
         self._completers = {} if wrong else completers_of(self._arguments)
 
     def _variable_problems(self) -> Iterator[CheckMessage]:
+        """Yield variables of the URI and arguments of the function that do not match."""
         variables = set(self._template.names if self._template else ())
         parameters = self._arguments.parameters
         for name in sorted(set(parameters) - variables):

@@ -126,6 +126,7 @@ class RowCollector:
         return value
 
     def _look_into(self, value: Any) -> None:
+        """Find the rows in an object: itself, its items and its attributes at the paths."""
         if isinstance(value, type):
             return
         if isinstance(value, Model):

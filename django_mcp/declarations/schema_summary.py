@@ -168,6 +168,7 @@ class _Reader:
         return _either([self._of(found, level) for found in self.branches(schema)])
 
     def _of(self, found: Schema, level: int) -> Phrase:
+        """Return the phrase for one alternative."""
         key = KEY.match(str(found.get("description") or ""))
         if key is not None and found.get("type") != "object":
             of = f"{'an' if VOWEL.match(key['name']) else 'a'} {key['name']}"
@@ -209,6 +210,7 @@ class _Reader:
 
 
 def _text(found: Schema) -> Phrase:
+    """Return the phrase for a string."""
     if called := FORMATS.get(str(found.get("format"))):
         return Phrase(*called)
     if _is_numeric(found.get("pattern")):
@@ -242,6 +244,7 @@ def _number(one: str) -> Callable[[Schema], Phrase]:
 
 
 def _limits(found: Schema) -> str:
+    """Return the limits of a number, such as " from 1 to 5"."""
     low, high = found.get("minimum"), found.get("maximum")
     above, below = found.get("exclusiveMinimum"), found.get("exclusiveMaximum")
     if above is True:  # up to draft 4 it is a boolean that makes "minimum" exclusive

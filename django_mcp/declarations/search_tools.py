@@ -22,7 +22,7 @@ from .arguments import Arguments
 from .bindings import KeyBinding
 from .completions import ranked
 from .content import Contents
-from .cursors import digest, opened, seal
+from .cursors import digest, seal, unseal
 from .declaration import Declaration
 from .fields.keys import key_value, or_uri
 from .outputs import Output
@@ -194,10 +194,11 @@ class SearchTool(ModelRowsDeclaration, Tool):
         return f"search:{request.server.name}:{digest(self.name, request.principal.key, asked)}"
 
     def _position(self, cursor: Any, purpose: str) -> Any:
+        """Return the position in a cursor, or None without one. Raise ``InvalidArguments``."""
         if cursor is None:
             return None
         try:
-            return opened(cursor, purpose)
+            return unseal(cursor, purpose)
         except ValueError:
             raise InvalidArguments(
                 "cursor: it belongs to another search. Search again without a cursor."
@@ -272,6 +273,7 @@ def _data(file: Any, mime_type: str) -> str | bytes:
 
 
 def _bytes(file: Any) -> bytes:
+    """Return the contents of a file. Raise ``ToolError`` if it is too large."""
     if file.size > settings.RESULT_SIZE:
         raise ToolError(
             f"The file has {file.size:,} bytes. At most {settings.RESULT_SIZE:,} are allowed."

@@ -226,6 +226,10 @@ class Server:
         return apply
 
     def _record(self, record: Registration) -> None:
+        """Record a declaration.
+
+        Raise ``AlreadyRegistered``, or ``ImproperlyConfigured`` if it is too late.
+        """
         if "_catalog" in self.__dict__:
             raise ImproperlyConfigured(
                 f"{self!r} is already being served. Declare everything in mcp.py modules."

@@ -80,9 +80,12 @@ class Tool(Declaration):
     @cached_property
     def _mirrored(self) -> list[tuple[tuple[str, ...], str]]:
         """The paths of the arguments that HTTP headers mirror, and the names of the headers."""
-        from .arguments import marked
+        from .arguments import mirrored_properties
 
-        return [(path, prop["x-mcp-header"]) for path, prop in marked(self._arguments.schema)]
+        return [
+            (path, prop["x-mcp-header"])
+            for path, prop in mirrored_properties(self._arguments.schema)
+        ]
 
     @property
     def _depends_on(self) -> Iterable[Declaration]:
