@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
-from django_mcp.declarations.arguments import at
+from django_mcp.declarations.arguments import value_at
 from django_mcp.declarations.server import Server, default_server
 from django_mcp.protocol.http_rules import NAMED
 from django_mcp.protocol.revisions import LATEST, REVISIONS
@@ -448,7 +448,7 @@ class HttpClient(Speaker, Site):
             found["mcp-name"] = encoded(name)
         tool = self.server._catalog.tools.get(str(params.get("name")))
         for path, header in tool._mirrored if tool is not None else ():
-            value = at(path, params.get("arguments", {}))
+            value = value_at(path, params.get("arguments", {}))
             if isinstance(value, str | int):
                 found[f"mcp-param-{header}"] = encoded(value)
         return found

@@ -50,11 +50,11 @@ class Missing(TokenVerifier):
 
 
 class Misnamed(Verifier):
-    """``standing`` ends the sessions of a revoked token: without it, they go on."""
+    """``still_valid`` ends the sessions of a revoked token: without it, they go on."""
 
     audience = "shop"  # values of its own are its own business
 
-    def standings(self, keys):
+    def still_valids(self, keys):
         return {}
 
 
@@ -92,7 +92,7 @@ def found(given) -> list[str]:
     ("name", "words"),
     [
         ("Missing", "It has no method 'verify'. Did you mean 'verify' by 'verfy'?"),
-        ("Misnamed", "Misnamed.standings of a token verifier. Did you mean 'standing'?"),
+        ("Misnamed", "Misnamed.still_valids of a token verifier. Did you mean 'still_valid'?"),
         ("MisnamedValue", "MisnamedValue.isuer of a token verifier. Did you mean 'issuer'?"),
     ],
 )

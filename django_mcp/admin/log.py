@@ -119,7 +119,7 @@ class SessionAdmin(LogAdmin):
         "initialized", "log_level", "created", "last_seen", "id_digest", "streams_link",
         "calls_link", "subscriptions", "client_info_shown", "capabilities_shown", "news",
     )  # fmt: skip
-    private = {"news": "dirty"}
+    private = {"news": "pending_changes"}
     actions = ("end",)
 
     def has_end_permission(self, request: HttpRequest) -> bool:
@@ -163,17 +163,26 @@ class SessionAdmin(LogAdmin):
 
     @admin.display(description=_("news that no stream has taken"))
     def news(self, session: Session) -> str:
-        return shown(session.dirty)
+        return shown(session.pending_changes)
 
 
 class StreamAdmin(LogAdmin):
-    list_display = ("pk", "session", "standalone", "last", "size", "owed", "closed", "created")
+    list_display = (
+        "pk",
+        "session",
+        "standalone",
+        "last",
+        "size",
+        "pending_responses",
+        "closed",
+        "created",
+    )
     list_filter = ("standalone", "closed")
     linked = ("session",)
     list_select_related = ("session",)
     fields = (
-        "session", "standalone", "events_link", "first", "last", "size", "owed", "closed", "ended",
-        "reader", "released", "created",
+        "session", "standalone", "events_link", "first", "last", "size", "pending_responses",
+        "closed", "ended", "reader", "released", "created",
     )  # fmt: skip
 
     @admin.display(description=_("events"))

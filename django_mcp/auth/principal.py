@@ -100,7 +100,7 @@ class TokenVerifier(Protocol):
 class RevokingVerifier(Protocol):
     """A ``TokenVerifier`` that can tell which of its tokens were revoked."""
 
-    def standing(self, keys: Collection[str]) -> Mapping[str, bool]:
+    def still_valid(self, keys: Collection[str]) -> Mapping[str, bool]:
         """Return whether these grants are still valid, by ``Principal.key``, for its own keys.
 
         The value is False if the token was revoked or the user is inactive. Expiry is not checked

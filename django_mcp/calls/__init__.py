@@ -9,5 +9,5 @@ what a caller can see.
 `session_calls` runs calls of sessions, and `session_output` stores what they send as rows.
 `recovery` decides about the calls of a dead worker. `callers` loads their current principals and
 ends what was revoked. `interaction` has questions to the client, and `once` has steps that run
-once. `rate_limits` and `deeds` limit and report calls.
+once. `rate_limits` and `reports` limit and report calls.
 """

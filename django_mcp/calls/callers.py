@@ -248,11 +248,11 @@ revocations = Service(Revocations)
 
 def revoked(owners: Collection[str]) -> set[str]:
     """Return the keys whose token was revoked or whose user is inactive. Queries the database."""
-    gone, left = _standing(owners)
+    gone, left = _validity(owners)
     return gone | _inactive(left)
 
 
-def _standing(owners: Collection[str]) -> tuple[set[str], set[str]]:
+def _validity(owners: Collection[str]) -> tuple[set[str], set[str]]:
     """Return the keys that a verifier calls revoked, and the keys that no verifier knows."""
     left, found = set(owners), set[str]()
     for verifier in verifiers():
@@ -266,7 +266,7 @@ def _standing(owners: Collection[str]) -> tuple[set[str], set[str]]:
 def _told(verifier: RevokingVerifier, keys: Collection[str]) -> Mapping[str, bool]:
     """Ask one verifier. If its code fails, the error is logged and its keys stay open."""
     try:
-        return verifier.standing(keys)
+        return verifier.still_valid(keys)
     except (Busy, *BROKEN):  # a database outage concerns every verifier
         raise
     except Exception:
@@ -279,7 +279,7 @@ def renewed(before: Mapping[K, Principal]) -> tuple[dict[K, Principal], set[str]
 
     Also return the keys that no verifier could answer for.
     """
-    gone, left = _standing({one.key for one in before.values() if one.key})
+    gone, left = _validity({one.key for one in before.values() if one.key})
     going = {name: one for name, one in before.items() if one.key not in gone}
     pks = sorted({one.user.pk for one in going.values() if one.is_authenticated}, key=str)
     loaded = {user.pk: user for some in in_pages(pks) for user in users().filter(pk__in=some)}

@@ -35,8 +35,8 @@ from ..runtime.async_orm import orm_in_own_thread
 from ..runtime.environment import environment
 from ..storage.databases import codes
 from ..storage.jobs import BROKEN, TEMPORARY
-from .deeds import tell
 from .errors import check
+from .reports import report
 from .results import error_result
 
 if TYPE_CHECKING:
@@ -180,14 +180,14 @@ class Invocation:
 
 
 async def perform(run: CallRun, work: Invocation) -> dict[str, Any]:
-    """Run ``work`` once and report it (``deeds``). Raise its errors, and ``RunEnded``."""
+    """Run ``work`` once and report it (``reports``). Raise its errors, and ``RunEnded``."""
     run.work = work
     try:
         result = await _performed(run, work)
     except BaseException as error:
-        tell(run, work, error)
+        report(run, work, error)
         raise
-    tell(run, work)
+    report(run, work)
     return result
 
 

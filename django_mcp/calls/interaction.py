@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..conf import settings
-from ..declarations.cursors import digest, opened, seal
+from ..declarations.cursors import digest, seal, unseal
 from ..declarations.elicitation import Question
 from ..declarations.request import KnownAnswers
 from ..exceptions import ToolError, Unsupported
@@ -141,7 +141,7 @@ def resumed(call: ClientCall, purpose: str) -> Interaction:
     if call.request_state is None:
         return Interaction()
     try:
-        values = opened(
+        values = unseal(
             call.request_state, purpose, seconds=settings.STATE_LIFETIME, limit=MAX_STATE
         )
     except ValueError as error:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from ..auth import kill_switches
 from ..conf import settings
-from ..declarations.cursors import opened, seal
+from ..declarations.cursors import seal, unseal
 from ..declarations.declaration import Declaration
 from ..declarations.model_resources import ModelResource
 from ..declarations.permissions import decide
@@ -175,7 +175,7 @@ def _position(run: CallRun, purpose: str) -> Any:
     if cursor is None:
         return None
     try:
-        return opened(cursor, purpose)
+        return unseal(cursor, purpose)
     except ValueError as error:
         raise InvalidParams(f"cursor: {error}") from None
 

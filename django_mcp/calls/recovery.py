@@ -39,26 +39,26 @@ UNDONE = (
 )
 
 
-async def server_of(kept: SessionCall, row: Row) -> Server:
+async def server_of(session_call: SessionCall, row: Row) -> Server:
     """Return the server on which the call continues. Raise ``LookupError`` if it is not served."""
-    return server_named(kept.reply.session.server)
+    return server_named(session_call.reply.session.server)
 
 
-async def verdict(kept: SessionCall, row: Row) -> Server | JSON:
+async def verdict(session_call: SessionCall, row: Row) -> Server | JSON:
     """Return the server on which the call runs again, or the response that ends it.
 
     The response says whether the tool's writes were rolled back, or that this is unknown.
     """
     undone = False
     try:
-        server = server_named(kept.reply.session.server)
+        server = server_named(session_call.reply.session.server)
         if row.runs <= MAX_RUNS and may_run_again(server, row):
-            kept.rounds.high_water = await _high_water(kept, row)
+            session_call.rounds.high_water = await _high_water(session_call, row)
             return server
         undone = await surely(_is_undone, server, row)
     except LookupError as error:
         logger.error("%s cannot continue: %s", row, error)
-    return kept.without_outcome(UNDONE if undone else LOST)
+    return session_call.without_outcome(UNDONE if undone else LOST)
 
 
 def may_run_again(server: Server, row: Row) -> bool:
@@ -97,12 +97,12 @@ def _is_undone(server: Server, row: Row) -> bool:
 # Progress.
 
 
-async def _high_water(kept: SessionCall, row: Row) -> float | None:
+async def _high_water(session_call: SessionCall, row: Row) -> float | None:
     """Return the last progress value that the call sent, or None.
 
     The next run sends only higher values, because progress MUST increase (utilities/progress).
     """
-    token = kept.active.call.progress_token
+    token = session_call.active.call.progress_token
     if token is None or row.stream_id is None:
         return row.high_water
     last = await surely(last_progress, row.stream_id, token)
@@ -122,8 +122,8 @@ def last_progress(stream: int, token: Id) -> float | None:
 AGAIN = Overloaded("The server is about to end. Try again.", data={"retryAfter": 1})
 
 
-def shutdown_error(kept: SessionCall, row: Row) -> JSON:
+def shutdown_error(session_call: SessionCall, row: Row) -> JSON:
     """Return the response to a call that this process cannot finish before it ends."""
-    if may_run_again(server_named(kept.reply.session.server), row):
-        return kept.reply.connection.error(kept.active.call, AGAIN)
-    return kept.without_outcome(LOST)
+    if may_run_again(server_named(session_call.reply.session.server), row):
+        return session_call.reply.connection.error(session_call.active.call, AGAIN)
+    return session_call.without_outcome(LOST)

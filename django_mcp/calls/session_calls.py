@@ -57,7 +57,7 @@ from ..storage.jobs import surely
 from ..storage.kill_switches import switches_known
 from ..storage.leases import lease
 from ..storage.poller import poller
-from ..storage.wakeups import StreamWakeup, doorbell, ring
+from ..storage.wakeups import StreamWakeup, stream_wakeups, wake_readers
 from . import listing
 from .call_state import ActiveCall, CallRun, Conclusion, SessionState
 from .callers import SessionCaller, covers, revocations, revoked
@@ -89,8 +89,8 @@ READY_POLL_INTERVAL_SECONDS = 0.2  # between two checks whether the client is in
 class SessionAsker:
     """Asks the client of one call by parking the call (``runner.ClientAsker``)."""
 
-    def __init__(self, kept: SessionCall) -> None:
-        self._kept = kept
+    def __init__(self, session_call: SessionCall) -> None:
+        self._session_call = session_call
 
     async def ask(
         self, revision: Revision, asking: Sequence[Asking], rounds: Interaction
@@ -100,7 +100,7 @@ class SessionAsker:
         Return timeouts as answers if the client does not become ready before the first deadline.
         """
         questions = {digest: (key, written(revision, question)) for key, digest, question in asking}
-        await self._kept.reply.opened()
+        await self._session_call.reply.opened()
         timed_out = {digest: {"timeout": one.seconds} for digest, (_, one) in questions.items()}
         if not await self._is_ready(min(one.seconds for _, one in questions.values())):
             return timed_out
@@ -112,7 +112,7 @@ class SessionAsker:
 
         This polls the row, because the notification may reach another process.
         """
-        session, loop = self._kept.reply.session, asyncio.get_running_loop()
+        session, loop = self._session_call.reply.session, asyncio.get_running_loop()
         end = loop.time() + seconds
         while not (session.initialized or await surely(sessions.is_initialized, session)):
             if loop.time() >= end:
@@ -123,13 +123,13 @@ class SessionAsker:
     async def _park(
         self, questions: dict[str, tuple[str, WrittenQuestion]], rounds: Interaction
     ) -> None:
-        kept, to = self._kept, self._kept.address
+        session_call, to = self._session_call, self._session_call.address
         # What the call sent before comes first in the stream. Once it is parked, another process
         # may append to the stream.
         await writer().flush(to)
         asked = [one for _, one in questions.values()]
         if sent := [one.id for one in asked if one.is_page]:
-            await surely(listing.expect, kept.reply.session, sent)
+            await surely(listing.expect, session_call.reply.session, sent)
         parked = await surely(
             calls.park, to.call, to.fence,
             [_row(key, digest, one) for digest, (key, one) in questions.items()],
@@ -138,10 +138,10 @@ class SessionAsker:
         )  # fmt: skip
         if not parked:  # cancelled or taken over: this process may write nothing more
             raise Stopped()
-        ring(StreamWakeup(to.stream, changed=True))
+        wake_readers(StreamWakeup(to.stream, changed=True))
 
     def expect(self, *elicitations: str) -> None:
-        self._kept.pages.extend(elicitations)
+        self._session_call.pages.extend(elicitations)
 
 
 def _row(key: str, digest: str, asked: WrittenQuestion) -> Ask:
@@ -152,8 +152,8 @@ def _row(key: str, digest: str, asked: WrittenQuestion) -> Ask:
 class SessionCallSteps(StepRows):
     """The steps of a call that is a row. They are deleted when its outcome is stored."""
 
-    def __init__(self, kept: SessionCall) -> None:
-        self._kept = kept
+    def __init__(self, session_call: SessionCall) -> None:
+        self._session_call = session_call
 
     def begin(self, call: str, key: str) -> bool:
         """Return whether the step must be executed.
@@ -182,7 +182,7 @@ class SessionCallSteps(StepRows):
             self._check()
 
     def _check(self) -> None:
-        row = self._kept.row
+        row = self._session_call.row
         assert row is not None  # ``SessionCallRunner._unwound`` stores the call before a step
         if not calls.is_mine(row.pk, row.fence):
             raise Stopped()
@@ -205,13 +205,13 @@ class SessionCallRunner(CallRunner):
     where that is possible (``session_output.conclude``).
     """
 
-    kept: SessionCall | None = None
+    session_call: SessionCall | None = None
 
     def _conclusion(self, call: ClientCall) -> Conclusion | None:
-        kept = self.kept
-        if kept is None:
+        session_call = self.session_call
+        if session_call is None:
             return None
-        return lambda result: conclude(kept, self._result(call, result))
+        return lambda result: conclude(session_call, self._result(call, result))
 
     async def _was_rolled_back(self, run: CallRun) -> bool:
         """Find out from the call's row, if the outcome was to be committed with the tool's writes.
@@ -219,27 +219,31 @@ class SessionCallRunner(CallRunner):
         The broken transaction may hold the row's lock until the database ends it, so this waits
         for it. Raise ``Stopped`` if the outcome was committed or the call was taken over.
         """
-        kept = self.kept
-        if kept is None or not kept.is_decided:
+        session_call = self.session_call
+        if session_call is None or not session_call.is_decided:
             return await super()._was_rolled_back(run)
-        row = None if kept.is_plain else kept.row
+        row = None if session_call.is_plain else session_call.row
         if row is not None and not await surely(calls.is_mine, row.pk, row.fence):
-            kept.commit()
+            session_call.commit()
             raise Stopped()
-        kept.reopen()
+        session_call.reopen()
         return row is not None
 
     def _is_behind(self) -> bool:
-        return self.kept is not None and self.kept.is_behind()
+        return self.session_call is not None and self.session_call.is_behind()
 
     def _goes_on(self) -> bool:
-        return self.kept is not None and self.kept.row is not None and self.kept.row.fence > 0
+        return (
+            self.session_call is not None
+            and self.session_call.row is not None
+            and self.session_call.row.fence > 0
+        )
 
     async def _unwound(self, unwound: RunEnded, run: CallRun, rounds: Interaction) -> JSON | None:
-        if isinstance(unwound, OnceNeeded) and self.kept is not None:
+        if isinstance(unwound, OnceNeeded) and self.session_call is not None:
             # The step needs the call's row: its steps are stored under the row's id, and without
             # the fence a worker that was taken over could repeat the step.
-            await self.kept.reply.opened()
+            await self.session_call.reply.opened()
         return await super()._unwound(unwound, run, rounds)
 
 
@@ -261,22 +265,22 @@ class SessionCallManager:
         self._left: deque[tuple[int, int]] = deque(maxlen=1_000)
         self._tasks: set[asyncio.Task[Any]] = set()
         poller().runner = self
-        revocations().sources.append(self.kept)
+        revocations().sources.append(self.running)
 
     def spawn(self, work: Awaitable[Any]) -> asyncio.Task[Any]:
         # The event loop keeps only weak references to tasks. Without this set the garbage collector
         # could delete a running one. ``finish`` waits for them.
         task: asyncio.Task[Any] = asyncio.ensure_future(work)
         self._tasks.add(task)
-        task.add_done_callback(self._over)
+        task.add_done_callback(self._log_failure)
         return task
 
-    def _over(self, task: asyncio.Task[Any]) -> None:
+    def _log_failure(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and isinstance(task.exception(), Exception):
             logger.error("Work for a session failed", exc_info=task.exception())
 
-    def kept(self) -> list[SessionCall]:
+    def running(self) -> list[SessionCall]:
         """Return the calls that run here."""
         return list(self._requests.values())
 
@@ -306,7 +310,7 @@ class SessionCallManager:
             if refused is not None:
                 reply.ready.append(connection.error(call, refused))
             else:
-                self._begin(self._kept(reply, call), server, host)
+                self._begin(self._register(reply, call), server, host)
         reply.wait()
         return reply
 
@@ -320,49 +324,56 @@ class SessionCallManager:
             return overloaded("Too many requests at once.")
         return None
 
-    def _kept(self, reply: PostResponse, call: ClientCall) -> SessionCall:
-        kept = SessionCall(ActiveCall(call, lambda message: None), reply)
-        kept.open()
-        reply.kept.append(kept)
-        self._requests[reply.session.pk, call.id] = kept
-        return kept
+    def _register(self, reply: PostResponse, call: ClientCall) -> SessionCall:
+        session_call = SessionCall(ActiveCall(call, lambda message: None), reply)
+        session_call.open()
+        reply.calls.append(session_call)
+        self._requests[reply.session.pk, call.id] = session_call
+        return session_call
 
-    def _begin(self, kept: SessionCall, server: Server, host: str | None) -> None:
-        kept.server = server
-        task = self.spawn(self._work(kept, server, host))
-        kept.active.task = task
-        task.add_done_callback(partial(self._ended, kept))
+    def _begin(self, session_call: SessionCall, server: Server, host: str | None) -> None:
+        session_call.server = server
+        task = self.spawn(self._work(session_call, server, host))
+        session_call.active.task = task
+        task.add_done_callback(partial(self._task_ended, session_call))
 
-    async def _work(self, kept: SessionCall, server: Server, host: str | None) -> JSON | None:
-        reply, seat = kept.reply, SessionState(kept.reply.session, kept.reply.who.scopes)
+    async def _work(
+        self, session_call: SessionCall, server: Server, host: str | None
+    ) -> JSON | None:
+        reply, state = (
+            session_call.reply,
+            SessionState(session_call.reply.session, session_call.reply.who.scopes),
+        )
         serving = SessionCallRunner(
-            server, reply.connection, reply.who, seat, SessionAsker(kept), seat.log_level,
-            memory=SessionCallSteps(kept), host=host, kept=kept,
+            server, reply.connection, reply.who, state, SessionAsker(session_call), state.log_level,
+            memory=SessionCallSteps(session_call), host=host, session_call=session_call,
         )  # fmt: skip
-        if kept.is_durable and reply.stream is None:
+        if session_call.is_durable and reply.stream is None:
             # Store the call before it runs, so that another worker can continue it. Check the
             # permission first: rows are not written for callers who may not use the tool.
             try:
-                if reply.is_single or await self._is_admitted(kept, server, host):
+                if reply.is_single or await self._is_admitted(session_call, server, host):
                     await reply.opened()
             except Busy as error:
-                if kept.is_refused:
-                    return kept.response
-                return reply.connection.error(kept.active.call, overloaded(str(error)))
-            if kept.is_refused:
-                return kept.response
-        return await serving.response(kept.active, kept.rounds)
+                if session_call.is_refused:
+                    return session_call.response
+                return reply.connection.error(session_call.active.call, overloaded(str(error)))
+            if session_call.is_refused:
+                return session_call.response
+        return await serving.response(session_call.active, session_call.rounds)
 
-    async def _is_admitted(self, kept: SessionCall, server: Server, host: str | None) -> bool:
+    async def _is_admitted(
+        self, session_call: SessionCall, server: Server, host: str | None
+    ) -> bool:
         """Whether the caller may use the tool of a durable call.
 
         For other callers the tool must look as if it did not exist. Storing their call would tell
         them by the stream that it does.
         """
-        call, who = kept.active.call, await kept.reply.who.upcoming()
+        call, who = session_call.active.call, await session_call.reply.who.upcoming()
         tool = server._catalog.tools[call.params["name"]]
         request = CallRun(
-            call, server, who, SessionState(kept.reply.session), NoNotifier(), host=host
+            call, server, who, SessionState(session_call.reply.session), NoNotifier(), host=host
         ).request
         if tool._is_free:
             await switches_known()
@@ -374,46 +385,48 @@ class SessionCallManager:
         except Exception:
             return False  # the project's permission code failed: the run fails with it and logs it
 
-    def _ended(self, kept: SessionCall, task: asyncio.Task[JSON | None]) -> None:
+    def _task_ended(self, session_call: SessionCall, task: asyncio.Task[JSON | None]) -> None:
         """Take the outcome of the task. It runs also if the task was cancelled before it started.
 
         It is a callback of the task, because the code of such a task is never executed.
         """
-        if task.cancelled() or kept.active.stop.is_set():
-            kept.reply.take(kept, kept.last_word)
+        if task.cancelled() or session_call.active.stop.is_set():
+            session_call.reply.take(session_call, session_call.last_word)
         elif isinstance(task.exception(), CallParked):
-            self.leave(kept)
+            self.leave(session_call)
         elif error := task.exception():
-            logger.error("%s failed", kept.active.call.method, exc_info=error)
-            refused = kept.reply.connection.error(kept.active.call, InternalError())
-            kept.reply.take(kept, refused)
+            logger.error("%s failed", session_call.active.call.method, exc_info=error)
+            refused = session_call.reply.connection.error(session_call.active.call, InternalError())
+            session_call.reply.take(session_call, refused)
         else:
-            kept.reply.take(kept, task.result())
+            session_call.reply.take(session_call, task.result())
 
-    def enter(self, kept: SessionCall) -> None:
+    def enter(self, session_call: SessionCall) -> None:
         """Register a call that has become a row."""
-        assert kept.row is not None
-        if kept.row.pk not in self._rows:  # a parked call may still be here when its answer comes
-            self._streams[kept.address.stream] += 1
-        self._rows[kept.row.pk] = kept
+        assert session_call.row is not None
+        if (
+            session_call.row.pk not in self._rows
+        ):  # a parked call may still be here when its answer comes
+            self._streams[session_call.address.stream] += 1
+        self._rows[session_call.row.pk] = session_call
         poller().wake()
         revocations().attend()
 
-    def leave(self, kept: SessionCall) -> None:
+    def leave(self, session_call: SessionCall) -> None:
         """Remove a call that does not run here any more."""
-        request = (kept.reply.session.pk, kept.active.call.id)
-        if self._requests.get(request) is kept:
+        request = (session_call.reply.session.pk, session_call.active.call.id)
+        if self._requests.get(request) is session_call:
             del self._requests[request]
-        if kept.row is not None and self._rows.get(kept.row.pk) is kept:
-            del self._rows[kept.row.pk]
-            self._streams -= Counter([kept.address.stream])
-            if kept.response is None:
-                self._left.append((kept.row.pk, kept.row.fence))
+        if session_call.row is not None and self._rows.get(session_call.row.pk) is session_call:
+            del self._rows[session_call.row.pk]
+            self._streams -= Counter([session_call.address.stream])
+            if session_call.response is None:
+                self._left.append((session_call.row.pk, session_call.row.fence))
         poller().rest()
 
     # Answers and cancels from clients.
 
-    async def told(self, session: Session, principal: Principal, event: Event) -> None:
+    async def receive(self, session: Session, principal: Principal, event: Event) -> None:
         """Handle an answer or a cancel of the client.
 
         The work is shielded in a task of its own: it completes even if the client disconnects.
@@ -426,7 +439,7 @@ class SessionCallManager:
                 await asyncio.shield(self.spawn(cancelled))
 
     async def _answered(self, session: Session, principal: Principal, reply: Answered) -> None:
-        here = self._goes_on_here(session)
+        here = self._continues_here(session)
         async with poller().claiming():
             row = await surely(self._claimed_by, session, principal, reply, here, again=False)
             if row is None or not here or _is_held(row):
@@ -436,7 +449,7 @@ class SessionCallManager:
             self._claimed.add(row.pk)
         await self._resume(row)
 
-    def _goes_on_here(self, session: Session) -> bool:
+    def _continues_here(self, session: Session) -> bool:
         """Whether this process continues a call whose last answer it receives.
 
         A process that shuts down leaves the call to others. The exception is a session whose client
@@ -445,7 +458,7 @@ class SessionCallManager:
         if not self.is_ending:
             return True
         comes_back = connection_of(session).revision.priming
-        reads = any(tail.session == session.pk for tail in doorbell())
+        reads = any(tail.session == session.pk for tail in stream_wakeups())
         return reads and not comes_back and poller().runner is self
 
     def _claimed_by(
@@ -471,14 +484,14 @@ class SessionCallManager:
     async def _cancelled(
         self, session: Session, principal: Principal, event: Cancelled, words: Words
     ) -> None:
-        kept = self._requests.get((session.pk, event.id))
-        if kept is not None:
+        session_call = self._requests.get((session.pk, event.id))
+        if session_call is not None:
             # A token with fewer scopes must not stop a call that a broader token began.
-            if not covers(principal, kept.reply.who.scopes):
+            if not covers(principal, session_call.reply.who.scopes):
                 return
-            logger.info("%s was cancelled: %.200r", kept.active.call.method, event.reason)
-            kept.cancel()
-            if kept.is_plain:  # its response is plain JSON, so it never becomes a row
+            logger.info("%s was cancelled: %.200r", session_call.active.call.method, event.reason)
+            session_call.cancel()
+            if session_call.is_plain:  # its response is plain JSON, so it never becomes a row
                 return
         id, may = json.dumps(event.id), lambda row: covers(principal, row.scopes)
         # ``claiming`` holds back the poller's recount. Otherwise it could find the row, still
@@ -486,25 +499,25 @@ class SessionCallManager:
         async with poller().claiming():
             row = await surely(calls.cancel, session, id, may, words=words)
         if row is not None and row.stream_id is not None:
-            ring(StreamWakeup(row.stream_id, changed=True))
+            wake_readers(StreamWakeup(row.stream_id, changed=True))
 
-    def revoke(self, kept: SessionCall) -> None:
+    def revoke(self, session_call: SessionCall) -> None:
         """Stop a call whose token was revoked or whose user is inactive, as a cancel does."""
-        event = Cancelled(kept.active.call.id, "its owner may not go on")
+        event = Cancelled(session_call.active.call.id, "its owner may not go on")
         # ``silently``: write nothing more to a client whose access was revoked. ``anonymous()`` has
         # no token, so ``covers`` does not compare scopes and the cancel always succeeds.
-        self.spawn(self._cancelled(kept.reply.session, anonymous(), event, silently))
+        self.spawn(self._cancelled(session_call.reply.session, anonymous(), event, silently))
 
     async def end(self, session: Session) -> None:
         """End a session: cancel its calls, end its row, and wake the readers of its streams."""
-        for kept in [k for (pk, _), k in self._requests.items() if pk == session.pk]:
-            kept.reply.is_gone = True
-            kept.cancel()
+        for session_call in [k for (pk, _), k in self._requests.items() if pk == session.pk]:
+            session_call.reply.is_gone = True
+            session_call.cancel()
         # As in ``_cancelled``: a recount before the commit would start the calls again.
         async with poller().claiming():
             await surely(sessions.end, session)
-        theirs = [tail.stream for tail in doorbell() if tail.session == session.pk]
-        ring(*(StreamWakeup(stream, changed=True) for stream in theirs))
+        theirs = [tail.stream for tail in stream_wakeups() if tail.session == session.pk]
+        wake_readers(*(StreamWakeup(stream, changed=True) for stream in theirs))
 
     # Shutdown.
 
@@ -513,10 +526,12 @@ class SessionCallManager:
 
         For shutdown, where the client of the stream cannot reconnect to fetch the responses.
         """
-        for kept in self.kept():
-            if kept.row is not None and kept.row.stream_id == stream:
-                kept.reply.take(kept, shutdown_error(kept, kept.row))
-                kept.cancel()
+        for session_call in self.running():
+            if session_call.row is not None and session_call.row.stream_id == stream:
+                session_call.reply.take(
+                    session_call, shutdown_error(session_call, session_call.row)
+                )
+                session_call.cancel()
 
     async def finish(self) -> None:
         """Wait for the running calls, then release the lease. The caller sets the time limit.
@@ -541,8 +556,8 @@ class SessionCallManager:
 
     def stop(self, ids: Collection[int]) -> None:
         for id in ids:
-            if kept := self._rows.get(id):
-                kept.cancel()
+            if session_call := self._rows.get(id):
+                session_call.cancel()
 
     def recheck(self, ids: Collection[int]) -> None:
         """Cancel those of these calls that this process no longer owns.
@@ -555,14 +570,14 @@ class SessionCallManager:
             self.spawn(self._rechecked(suspects))
 
     async def _rechecked(self, suspects: Mapping[int, SessionCall]) -> None:
-        fences = {id: kept.address.fence for id, kept in suspects.items()}
+        fences = {id: session_call.address.fence for id, session_call in suspects.items()}
         mine = await surely(calls.running, fences)
         for id in suspects.keys() - mine:
             suspects[id].cancel()
 
     def expired(self, overdue: Overdue) -> None:
         if overdue.stream is not None:
-            ring(StreamWakeup(overdue.stream, changed=True))
+            wake_readers(StreamWakeup(overdue.stream, changed=True))
         if overdue.call is not None:
             self._claimed.add(overdue.call.pk)
             self.spawn(self._resume(overdue.call))
@@ -575,7 +590,7 @@ class SessionCallManager:
         With ``runs`` = 0 no worker has begun it since its last answer, so it simply continues.
         """
         self._claimed.add(call.pk)
-        self.spawn(self._taken_over(call) if call.runs else self._resume(call))
+        self.spawn(self._continue_taken_over(call) if call.runs else self._resume(call))
 
     def resume(self, call: Row) -> None:
         """Continue a call that this process claimed, and that runs in none of its event loops.
@@ -586,9 +601,9 @@ class SessionCallManager:
         begun = call.runs or not call.fence or (call.pk, call.fence) in self._left
         begun = begun or call.process in lease.former
         self._claimed.add(call.pk)
-        self.spawn(self._begun_in_vain(call) if begun else self._resume(call))
+        self.spawn(self._take_over_again(call) if begun else self._resume(call))
 
-    async def _begun_in_vain(self, row: Row) -> None:
+    async def _take_over_again(self, row: Row) -> None:
         """Take over a call from an earlier run in this process.
 
         The new fence rejects writes of a run that has not ended. The takeover counts as one of the
@@ -602,35 +617,35 @@ class SessionCallManager:
         if taken is not None:
             self.take_over(taken)
 
-    async def _taken_over(self, row: Row) -> None:
+    async def _continue_taken_over(self, row: Row) -> None:
         logger.warning("%s is taken over from a dead process", row)
-        await self._go_on(row, verdict)
+        await self._continue(row, verdict)
 
     async def _resume(self, row: Row) -> None:
-        await self._go_on(row, server_of)
+        await self._continue(row, server_of)
 
-    async def _go_on(self, row: Row, decide: Decision) -> None:
+    async def _continue(self, row: Row, decide: Decision) -> None:
         """Continue a stored call as ``decide`` says. Every error becomes a response."""
-        kept = await self._revived(row)
-        if kept is None:
+        session_call = await self._load(row)
+        if session_call is None:
             return
         try:
             # Days may have passed since the request was authenticated. A call must not continue
             # with a token that was revoked while it was parked.
-            if kept.owner and bool(await surely(revoked, [kept.owner])):
-                self.revoke(kept)
-                kept.reply.take(kept, None)
+            if session_call.owner and bool(await surely(revoked, [session_call.owner])):
+                self.revoke(session_call)
+                session_call.reply.take(session_call, None)
                 return
-            found = await decide(kept, row)
+            found = await decide(session_call, row)
         except Exception:
             logger.exception("%s cannot continue", row)
-            found = kept.reply.connection.error(kept.active.call, InternalError())
+            found = session_call.reply.connection.error(session_call.active.call, InternalError())
         if isinstance(found, Server):
-            self._begin(kept, found, kept.reply.session.host or None)
+            self._begin(session_call, found, session_call.reply.session.host or None)
         else:
-            kept.reply.take(kept, found)
+            session_call.reply.take(session_call, found)
 
-    async def _revived(self, row: Row) -> SessionCall | None:
+    async def _load(self, row: Row) -> SessionCall | None:
         """Create and register a call from its row. Return None if its session has ended."""
         try:
             session = await surely(sessions.of_stream, row.stream_id)
@@ -638,17 +653,17 @@ class SessionCallManager:
                 return None
             connection = connection_of(session)
             reply = PostResponse.resumed(self, session, row, connection)
-            kept = self._kept(reply, call_of(row, connection))
-            kept.row, kept.rounds = row, rounds_of(row)
-            self.enter(kept)
-            return kept
+            session_call = self._register(reply, call_of(row, connection))
+            session_call.row, session_call.rounds = row, rounds_of(row)
+            self.enter(session_call)
+            return session_call
         finally:
             self._claimed.discard(row.pk)
 
 
 def _is_held(row: Row) -> bool:
     """Whether an event loop of this process runs the call or has claimed it."""
-    return any(row.pk in one.held() for _, one in docket.instances())
+    return any(row.pk in one.held() for _, one in call_manager.instances())
 
 
-docket = Service(SessionCallManager)
+call_manager = Service(SessionCallManager)

@@ -59,7 +59,7 @@ from ..storage.leases import lease
 from ..storage.poller import poller
 from ..storage.sessions import SessionEnded
 from ..storage.streams import DuplicateRequest, RequestRefused
-from ..storage.wakeups import StreamWakeup, ring
+from ..storage.wakeups import StreamWakeup, wake_readers
 from . import listing
 from .call_state import ActiveCall
 from .callers import SessionCaller
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_mcp")
 DUPLICATE = str(DuplicateRequest(()))
-CALL_TOO_MUCH = "The call says more than its client can be told."
+CALL_TOO_MUCH = "The call sends more messages than its client can receive."
 
 
 @dataclass(eq=False)
@@ -124,7 +124,7 @@ class SessionCall:
         return tool is not None and (self.server.durable or tool.durable)
 
     def revoke(self) -> None:
-        self.reply.docket.revoke(self)
+        self.reply.manager.revoke(self)
 
     @property
     def last_word(self) -> JSON | None:
@@ -221,7 +221,9 @@ def _is_success(response: JSON | None) -> bool:
 
 
 WRITE_TIMEOUT_SECONDS = 10.0  # for which ``conclude`` waits for the call's row and messages
-UNWRITTEN = "What this said could not be written down. What it wrote to the database was undone."
+UNWRITTEN = (
+    "The messages of this call could not be stored, so its database writes were rolled back."
+)
 
 
 def of_tool(server: Server | None, call: ClientCall) -> bool:
@@ -232,28 +234,28 @@ def of_tool(server: Server | None, call: ClientCall) -> bool:
     return tool is not None and may_hold(tool._transaction)
 
 
-def conclude(kept: SessionCall, response: JSON) -> None:
+def conclude(session_call: SessionCall, response: JSON) -> None:
     """Store the response at the end of the tool's transaction, in its thread.
 
     Raise ``Stopped``, which rolls back, if the call was cancelled or taken over. If the tool has
     marked its transaction for rollback, the response is stored afterwards instead.
     """
     # Before anything is written: a cancel from now on must not leave writes without a response.
-    if not kept.decide():
+    if not session_call.decide():
         raise Stopped()
-    reply = kept.reply
-    if reply.stays_plain(kept):
+    reply = session_call.reply
+    if reply.stays_plain(session_call):
         return
     # Messages are written on other connections. They must be committed before the response, which
     # is the last event of the call.
-    if kept.row is None or kept.count:
-        _wait(reply.loop, reply.written(kept))
+    if session_call.row is None or session_call.count:
+        _wait(reply.loop, reply.written(session_call))
     if reply.is_gone:
         raise Stopped()
-    if kept.is_full:
+    if session_call.is_full:
         raise ToolError(CALL_TOO_MUCH)
-    if kept.row is not None and not transaction.get_rollback(settings.DATABASE):
-        _write(kept, encode(response))
+    if session_call.row is not None and not transaction.get_rollback(settings.DATABASE):
+        _write(session_call, encode(response))
 
 
 def _wait(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> None:
@@ -269,15 +271,15 @@ def _wait(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> N
         raise ToolError(UNWRITTEN) from None
 
 
-def _write(kept: SessionCall, text: str) -> None:
-    to = kept.address
+def _write(session_call: SessionCall, text: str) -> None:
+    to = session_call.address
     assert to.call is not None
     # It checks the fencing token. A call that another worker took over must not commit its writes.
     if not event_log.finish_here(to.call, to.fence, text, to.stream):
         raise Stopped()
-    if kept.rounds.has_steps:
-        stored_calls.forget(kept.rounds.id)
-    transaction.on_commit(kept.commit, using=settings.DATABASE, robust=True)
+    if session_call.rounds.has_steps:
+        stored_calls.forget(session_call.rounds.id)
+    transaction.on_commit(session_call.commit, using=settings.DATABASE, robust=True)
 
 
 def connection_of(session: Session) -> Connection:
@@ -313,45 +315,50 @@ def withdrawals(session: Session, asks: Collection[str]) -> list[str]:
 
 
 class PostResponse:
-    """The response to one POST, whose calls ``docket`` runs.
+    """The response to one POST, whose calls ``call_manager`` runs.
 
     ``answered`` resolves to True if there is a ``stream`` to read, or to False if ``responses`` are
     the whole answer. Methods run in the event loop unless their docstring allows any thread.
-    ``_lock`` guards what the threads of calls share with the loop: ``stream``, ``_said``, ``_size``
-    and the flags.
+    ``_lock`` guards what the threads of calls share with the loop: ``stream``, ``_messages``,
+    ``_size`` and the flags.
     """
 
     def __init__(
         self,
-        docket: SessionCallManager,
+        manager: SessionCallManager,
         session: Session,
         who: SessionCaller,
         connection: Connection,
         received: float | None = None,
     ) -> None:
-        self.docket, self.session, self.who, self.connection = docket, session, who, connection
+        self.manager, self.session, self.who, self.connection = (
+            manager,
+            session,
+            who,
+            connection,
+        )
         self._received = time.monotonic() if received is None else received
         self._created: datetime | None = None
         self.loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
-        self.kept: list[SessionCall] = []
+        self.calls: list[SessionCall] = []
         self.ready: list[JSON] = []  # responses to messages that became no call
         self.stream: int | None = None
         self.is_gone = False
         self.answered: asyncio.Future[bool] = self.loop.create_future()
-        self._said: list[tuple[SessionCall, str]] = []
+        self._messages: list[tuple[SessionCall, str]] = []
         self._size = 0
         self._opening: asyncio.Future[None] | None = None
-        self._is_letting_go = False
-        self._is_mute = False  # the session has no room for one more stream
+        self._is_releasing = False
+        self._drops_messages = False  # the session has no room for one more stream
         self._grace: asyncio.TimerHandle | None = None
 
     @classmethod
     def resumed(
-        cls, docket: SessionCallManager, session: Session, row: Row, connection: Connection
+        cls, manager: SessionCallManager, session: Session, row: Row, connection: Connection
     ) -> PostResponse:
         """Return the response object of a call that was loaded from its row."""
-        reply = cls(docket, session, SessionCaller.named(session, row), connection)
+        reply = cls(manager, session, SessionCaller.named(session, row), connection)
         reply.stream, reply._opening = row.stream_id, reply.loop.create_future()
         reply._opening.set_result(None)
         reply._settle(True)
@@ -365,22 +372,29 @@ class PostResponse:
         if self.is_single:
             self.open()
         elif not self._settled():
-            self._grace = self.loop.call_later(settings.JSON_GRACE, self._is_late)
+            self._grace = self.loop.call_later(settings.JSON_GRACE, self._store_late_calls)
 
-    def _is_late(self) -> None:
-        if not all(kept.is_done or kept.is_plain for kept in self.kept):
+    def _store_late_calls(self) -> None:
+        if not all(session_call.is_done or session_call.is_plain for session_call in self.calls):
             self.open()
 
     @property
     def responses(self) -> list[JSON]:
-        answered = (kept.response for kept in self.kept)
+        answered = (session_call.response for session_call in self.calls)
         return [*self.ready, *(response for response in answered if response is not None)]
 
     @property
     def texts(self) -> list[str]:
         """The encoded responses of all calls that are done."""
-        done = (kept for kept in self.kept if kept.is_done and kept.response is not None)
-        return [*map(encode, self.ready), *(kept.text(self.connection) for kept in done)]
+        done = (
+            session_call
+            for session_call in self.calls
+            if session_call.is_done and session_call.response is not None
+        )
+        return [
+            *map(encode, self.ready),
+            *(session_call.text(self.connection) for session_call in done),
+        ]
 
     @property
     def is_single(self) -> bool:
@@ -393,7 +407,7 @@ class PostResponse:
     @property
     def is_opening(self) -> bool:
         """Whether the calls are stored as rows, or being stored."""
-        return self._opening is not None and not self._is_mute
+        return self._opening is not None and not self._drops_messages
 
     @property
     def is_overloaded(self) -> bool:
@@ -403,7 +417,7 @@ class PostResponse:
 
     # Messages of calls.
 
-    def say(self, kept: SessionCall, text: str) -> int:
+    def say(self, session_call: SessionCall, text: str) -> int:
         """Queue a message of a call, from any thread. Return how many are queued.
 
         The first one has the calls stored. Messages wait here until the stream exists. Raise
@@ -413,24 +427,27 @@ class PostResponse:
         # Otherwise a message could overtake the ones that wait.
         with self._lock:
             if self.stream is not None:
-                return self.docket.writer.say(kept.address, text, kept.refused)
-            if self._is_mute:
+                return self.manager.writer.say(session_call.address, text, session_call.refused)
+            if self._drops_messages:
                 return 0
-            if len(self._said) >= MAX_QUEUED_MESSAGES or self._size + len(text) > MAX_QUEUED_SIZE:
+            if (
+                len(self._messages) >= MAX_QUEUED_MESSAGES
+                or self._size + len(text) > MAX_QUEUED_SIZE
+            ):
                 raise OutputTooLarge(TOO_MUCH)
-            self._said.append((kept, text))
+            self._messages.append((session_call, text))
             self._size += len(text)
-            waiting = len(self._said)
+            waiting = len(self._messages)
             first = self._opening is None and waiting == 1
         if first:
             self.loop.call_soon_threadsafe(self.open)
         return waiting
 
-    def is_behind(self, kept: SessionCall) -> bool:
+    def is_behind(self, session_call: SessionCall) -> bool:
         """Whether a call should pause before it sends more. May be called from any thread."""
         if self.stream is None:
             return self._size >= PACED_SIZE
-        return self.docket.writer.is_behind(kept.address)
+        return self.manager.writer.is_behind(session_call.address)
 
     # Opening.
 
@@ -442,27 +459,27 @@ class PostResponse:
             if self._opening is None:
                 if self._grace is not None:
                     self._grace.cancel()
-                self._opening = self.docket.spawn(self._open())
+                self._opening = self.manager.spawn(self._open())
             return self._opening
 
-    def stays_plain(self, kept: SessionCall) -> bool:
+    def stays_plain(self, session_call: SessionCall) -> bool:
         """Whether a decided call is answered by plain JSON without a row, from any thread.
 
         The answer is final: once it is True, no row is created for the call.
         """
         with self._lock:
-            wanted = self._opening is not None or self._said or self._is_letting_go
+            wanted = self._opening is not None or self._messages or self._is_releasing
             # True stays True. An earlier run of the call may have got it, and ``_open`` has relied
             # on it since.
-            kept.is_plain = kept.is_plain or self._is_mute or not wanted
-            return kept.is_plain
+            session_call.is_plain = session_call.is_plain or self._drops_messages or not wanted
+            return session_call.is_plain
 
-    async def written(self, kept: SessionCall) -> None:
+    async def written(self, session_call: SessionCall) -> None:
         """Wait until the call and all of its messages are stored, or cannot be stored."""
         # All calls of the POST share this task. The cancel of one call must not cancel it.
         await asyncio.shield(self.open())
-        if kept.row is not None:
-            await writer().flush(kept.address)
+        if session_call.row is not None:
+            await writer().flush(session_call.address)
 
     async def opened(self) -> None:
         """Wait until the calls are stored. Raise ``Busy`` if they cannot be."""
@@ -473,36 +490,40 @@ class PostResponse:
     async def _open(self) -> None:
         # These calls are committing without a row. If a row were created now, the response would
         # be missing from their transaction, and a takeover could run the tool twice.
-        if plain := [kept.active.task for kept in self.kept if kept.is_plain and not kept.is_done]:
+        if plain := [
+            session_call.active.task
+            for session_call in self.calls
+            if session_call.is_plain and not session_call.is_done
+        ]:
             await asyncio.wait([task for task in plain if task is not None])
         # The rows belong to this process as soon as they are committed. Without ``claiming`` a
         # recount could find them before ``_enter`` has registered them, and run the calls twice.
         async with poller().claiming():
             try:
-                await self._write_down(self._taken())
+                await self._store_calls(self._take_messages())
             except SessionEnded:
                 self._end()
             except Busy:
-                self._mute()
+                self._drop_messages()
             except Exception:
                 logger.exception("Calls could not be stored")
-                self._mute()
+                self._drop_messages()
 
-    async def _write_down(self, messages: list[str]) -> None:
+    async def _store_calls(self, messages: list[str]) -> None:
         """Store the calls without a response, and the responses of the others.
 
         Repeat without those that are refused. Raise ``SessionEnded`` or ``Busy``.
         """
         while True:
-            left = [kept for kept in self.kept if not kept.is_done]
-            calls = [self._row(kept) for kept in left]
+            left = [session_call for session_call in self.calls if not session_call.is_done]
+            calls = [self._row(session_call) for session_call in left]
             try:
                 stream = await surely(
                     self._insert, calls, messages, self.texts, uuid.uuid4().hex, again=False
                 )
             except RequestRefused as refused:
                 self._refuse(refused)
-                if not self.is_single and all(kept.is_done for kept in self.kept):
+                if not self.is_single and all(session_call.is_done for session_call in self.calls):
                     raise Busy(str(refused)) from None  # no stream: plain JSON has the errors
             else:
                 self._enter(left, calls, stream)
@@ -510,16 +531,16 @@ class PostResponse:
 
     def _refuse(self, refused: RequestRefused) -> None:
         """Respond to the refused calls with an error."""
-        for kept in self.kept:
-            if json.dumps(kept.active.call.id) in refused.ids and not kept.is_done:
+        for session_call in self.calls:
+            if json.dumps(session_call.active.call.id) in refused.ids and not session_call.is_done:
                 error = InvalidRequest(str(refused))
-                kept.response = self.connection.error(kept.active.call, error)
-                kept.is_refused = kept.is_done = True
+                session_call.response = self.connection.error(session_call.active.call, error)
+                session_call.is_refused = session_call.is_done = True
 
-    def _taken(self) -> list[str]:
+    def _take_messages(self) -> list[str]:
         with self._lock:
-            said, self._said, self._size = self._said, [], 0
-        return [text for _, text in said]
+            messages, self._messages, self._size = self._messages, [], 0
+        return [text for _, text in messages]
 
     def _insert(
         self, calls: list[Row], messages: list[str], finals: list[str], nonce: str, *, again: bool
@@ -545,140 +566,148 @@ class PostResponse:
 
     def _unbegun(self) -> list[str]:
         """Return the request ids of calls that begin only after they are stored."""
-        left = (kept for kept in self.kept if kept.is_durable and not kept.is_done)
-        return [json.dumps(kept.active.call.id) for kept in left]
+        left = (
+            session_call
+            for session_call in self.calls
+            if session_call.is_durable and not session_call.is_done
+        )
+        return [json.dumps(session_call.active.call.id) for session_call in left]
 
-    def _row(self, kept: SessionCall) -> Row:
-        call = kept.active.call
+    def _row(self, session_call: SessionCall) -> Row:
+        call = session_call.active.call
         return Row(
             request_id=json.dumps(call.id), method=call.method, params=call.params, meta=call.meta,
             user=self.who.user, scopes=self.who.scopes,
-            atomic=of_tool(kept.server, call),
+            atomic=of_tool(session_call.server, call),
         )  # fmt: skip
 
     def _enter(self, left: list[SessionCall], calls: list[Row], stream: int) -> None:
-        for kept, row in zip(left, calls, strict=True):
-            kept.row, kept.rounds.id = row, f"c{row.pk}"
-            self.docket.enter(kept)
+        for session_call, row in zip(left, calls, strict=True):
+            session_call.row, session_call.rounds.id = row, f"c{row.pk}"
+            self.manager.enter(session_call)
             if row.cancelled or row.state == DONE:  # a cancel was stored before the call was
-                kept.cancel()
+                session_call.cancel()
         with self._lock:  # new messages must come after those that waited
             self.stream = stream
-            said, self._said = self._said, []
-            for kept, text in said:
-                self.docket.writer.say(kept.address, text, kept.refused, must=True)
+            messages, self._messages = self._messages, []
+            for session_call, text in messages:
+                self.manager.writer.say(session_call.address, text, session_call.refused, must=True)
         self._settle(True)
 
-    def _mute(self) -> None:
+    def _drop_messages(self) -> None:
         """Drop all messages, because they cannot be stored. The response will be plain JSON."""
         with self._lock:
-            self._is_mute, self._said, self._size = True, [], 0
+            self._drops_messages, self._messages, self._size = True, [], 0
         self._settled()
 
     def _end(self) -> None:
         """Cancel the calls, because the session has ended."""
-        self.is_gone = self._is_mute = True
-        for kept in self.kept:
-            kept.cancel()
+        self.is_gone = self._drops_messages = True
+        for session_call in self.calls:
+            session_call.cancel()
         self._settle(False)
 
     # Releasing the connection.
 
-    def let_go(self, kept: SessionCall) -> None:
+    def let_go(self, session_call: SessionCall) -> None:
         """End the HTTP response, so that the client reconnects for the rest. From any thread."""
         with self._lock:
-            self._is_letting_go = True
-        self.loop.call_soon_threadsafe(lambda: self.docket.spawn(self._release(kept)))
+            self._is_releasing = True
+        self.loop.call_soon_threadsafe(lambda: self.manager.spawn(self._release(session_call)))
 
-    async def _release(self, kept: SessionCall) -> None:
+    async def _release(self, session_call: SessionCall) -> None:
         with suppress(Busy):
             await self.opened()
-            if kept.row is None:
+            if session_call.row is None:
                 return  # it was answered before that
             # The client should receive what the call sent before, and not only after it reconnects.
-            await writer().flush(kept.address)
-            await surely(streams.release, kept.address.stream)
-            ring(StreamWakeup(kept.address.stream, changed=True))
+            await writer().flush(session_call.address)
+            await surely(streams.release, session_call.address.stream)
+            wake_readers(StreamWakeup(session_call.address.stream, changed=True))
 
     # Responses.
 
-    def take(self, kept: SessionCall, response: JSON | None) -> None:
+    def take(self, session_call: SessionCall, response: JSON | None) -> None:
         """Set the outcome of a call: its response, or None if it was cancelled.
 
         Only the first outcome counts. A shutdown may set one while the task still runs.
         """
-        if kept.is_taken:
+        if session_call.is_taken:
             return
-        kept.is_taken = True
-        kept.active.end()
-        kept.response = response
-        if self._said:
+        session_call.is_taken = True
+        session_call.active.end()
+        session_call.response = response
+        if self._messages:
             self.open()
-        if kept.is_plain or (self._opening is None and not kept.pages):
-            kept.is_done = True
-            self.docket.leave(kept)
-            if self._opening is None or self._is_mute:
+        if session_call.is_plain or (self._opening is None and not session_call.pages):
+            session_call.is_done = True
+            self.manager.leave(session_call)
+            if self._opening is None or self._drops_messages:
                 self._settled()
         else:
-            self.docket.spawn(self._conclude(kept))
+            self.manager.spawn(self._conclude(session_call))
 
-    async def _conclude(self, kept: SessionCall) -> None:
+    async def _conclude(self, session_call: SessionCall) -> None:
         try:
-            await self._written_down(kept)
+            await self._store_response(session_call)
         except TooLarge as error:
-            await self._excused(kept, kept.without_outcome(str(error)))
+            await self._store_error_instead(session_call, session_call.without_outcome(str(error)))
         except Exception:
-            logger.exception("The response to %s was not stored", kept.active.call.method)
-            await self._excused(kept, self.connection.error(kept.active.call, InternalError()))
+            logger.exception("The response to %s was not stored", session_call.active.call.method)
+            await self._store_error_instead(
+                session_call, self.connection.error(session_call.active.call, InternalError())
+            )
         finally:
-            kept.is_done = True
-            self.docket.leave(kept)
-            if self._opening is None or self._is_mute:
+            session_call.is_done = True
+            self.manager.leave(session_call)
+            if self._opening is None or self._drops_messages:
                 self._settled()
 
-    async def _written_down(self, kept: SessionCall) -> None:
-        if kept.pages:
-            await surely(listing.expect, self.session, kept.pages)
+    async def _store_response(self, session_call: SessionCall) -> None:
+        if session_call.pages:
+            await surely(listing.expect, self.session, session_call.pages)
         if self._opening is not None:
             await asyncio.shield(self._opening)
-        kept.is_done = True
-        if kept.row is not None and (kept.response is not None or kept.is_committed):
-            await self._finish(kept)
+        session_call.is_done = True
+        if session_call.row is not None and (
+            session_call.response is not None or session_call.is_committed
+        ):
+            await self._finish(session_call)
 
-    async def _excused(self, kept: SessionCall, instead: JSON) -> None:
+    async def _store_error_instead(self, session_call: SessionCall, instead: JSON) -> None:
         """Store an error response because the real one cannot be stored.
 
         If this fails too, the call is left without a response, and can be taken over.
         """
-        if kept.is_committed or kept.response is None:
+        if session_call.is_committed or session_call.response is None:
             return
-        kept.response = instead
+        session_call.response = instead
         try:
-            if kept.row is not None:
-                await self._finish(kept)
+            if session_call.row is not None:
+                await self._finish(session_call)
         except Exception:
-            logger.exception("%s is left without a response", kept.row)
-            kept.response = None
+            logger.exception("%s is left without a response", session_call.row)
+            session_call.response = None
 
-    async def _finish(self, kept: SessionCall) -> None:
+    async def _finish(self, session_call: SessionCall) -> None:
         """Store the response, unless the transaction of the tool has stored it.
 
         If the connection broke at that commit, it is unknown whether it was stored. Then
         ``event_log.finish`` waits for the row's lock and finds out.
         """
-        to = kept.address
-        if not kept.is_committed:
+        to = session_call.address
+        if not session_call.is_committed:
             # The response must be the last event of the call: streams end after it.
             await writer().flush(to)
-            text = kept.text(self.connection)
+            text = session_call.text(self.connection)
             mine = await surely(event_log.finish, to.call, to.fence, text, to.stream, again=False)
-            if mine and kept.rounds.has_steps:
-                await surely(stored_calls.forget, kept.rounds.id)
-        ring(StreamWakeup(to.stream, changed=True))
+            if mine and session_call.rounds.has_steps:
+                await surely(stored_calls.forget, session_call.rounds.id)
+        wake_readers(StreamWakeup(to.stream, changed=True))
 
     def _settled(self) -> bool:
         """If all calls are done, resolve ``answered`` for plain JSON. Return whether they are."""
-        if not all(kept.is_done for kept in self.kept):
+        if not all(session_call.is_done for session_call in self.calls):
             return False
         self._settle(False)
         return True

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from django.db.models import Model
 
 from ..declarations.fields.keys import key_text, pk_text
-from ..declarations.model_resources import ModelResource, written
+from ..declarations.model_resources import ModelResource, in_write_database
 from ..declarations.resources import Resource
 from ..declarations.server import servers, version
 from ..exceptions import InvalidArguments
@@ -183,7 +183,7 @@ def _lists_any(request: Request, label: str) -> bool:
 
 
 def _shows_any(request: Request, rows: ModelResource) -> bool:
-    found = written(rows.get_listed(request))
+    found = in_write_database(rows.get_listed(request))
     if (gate := rows._row_check(request)) is None:
         return found.exists()
     return any(map(gate, found[:ROWS_CHECKED_ONE_BY_ONE]))

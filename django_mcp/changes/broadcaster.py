@@ -52,7 +52,7 @@ from ..storage.change_log import (
 from ..storage.databases import digest_of, one_transaction
 from ..storage.jobs import BROKEN, is_away, reconnecting, surely
 from ..storage.leases import lease
-from ..storage.wakeups import StreamWakeup, doorbell, ring
+from ..storage.wakeups import StreamWakeup, stream_wakeups, wake_readers
 from . import api, feed
 from .change_set import ChangeSet, change_set_for, everything, resolved
 from .feed import Tips, change_feed
@@ -78,13 +78,13 @@ Owner = tuple[str, str, str]  # the key of a principal, the scopes of its token,
 class SessionNotifications:
     """The notifications of one page of changes, as marks by session id.
 
-    ``saw`` has the new visibility of subscriptions: the id, whether visible, and the row.
+    ``visibility`` has the new visibility of subscriptions: the id, whether visible, and the row.
     ``cursor`` is the name of the cursor. Visibility in lists is stored for each cursor.
     """
 
     cursor: str = ""
     marks: defaultdict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
-    saw: list[tuple[int, bool, str]] = field(default_factory=list)
+    visibility: list[tuple[int, bool, str]] = field(default_factory=list)
     by_session: dict[int, int] = field(default_factory=dict)  # the session of each subscription
     pages: dict[str, list[int]] = field(default_factory=dict)  # sessions of each completed page
     # What principals can see in lists, by the name of the snapshot, where it has changed.
@@ -274,7 +274,7 @@ def _add_updates(
             notifications.marks[one.session].append(URI + one.uri)
         now = (one.uri in seen, seen.get(one.uri, one.place))
         if now != (one.visible, one.place):
-            notifications.saw.append((one.id, *now))
+            notifications.visibility.append((one.id, *now))
             notifications.by_session[one.id] = one.session
 
 
@@ -424,7 +424,7 @@ class ChangeBroadcaster:
     @property
     def is_eager(self) -> bool:
         """Whether a client is connected that waits for notifications."""
-        return bool(doorbell())
+        return bool(stream_wakeups())
 
     async def broadcast(self, tips: Tips) -> None:
         """Start to deliver what is due, unless the last delivery is still running."""
@@ -549,8 +549,10 @@ async def _notify_all(claim: ClaimedChanges, found: SessionNotifications) -> Non
     chunks = [some for some in _chunks(found) if max(some) > claim.notified] or [{}]
     for place, some in enumerate(chunks):
         left = {session: marks for session, marks in some.items() if session > claim.notified}
-        saw = [one for one in found.saw if found.by_session[one[0]] in left]
-        job = partial(_deliver_claimed, claim, left, saw, found.seen, over=place == len(chunks) - 1)
+        visibility = [one for one in found.visibility if found.by_session[one[0]] in left]
+        job = partial(
+            _deliver_claimed, claim, left, visibility, found.seen, over=place == len(chunks) - 1
+        )
         _ring(await surely(job, again=False))
     await _complete(found)
 
@@ -559,23 +561,25 @@ async def _notify_without_claim(server: str, changes: ChangeSet) -> None:
     found = SessionNotifications()
     await add_notifications(server_named(server), changes, found)
     for some in _chunks(found):
-        saw = [one for one in found.saw if found.by_session[one[0]] in some]
-        _ring(await surely(_deliver_unclaimed, some, saw))
+        visibility = [one for one in found.visibility if found.by_session[one[0]] in some]
+        _ring(await surely(_deliver_unclaimed, some, visibility))
     if found.seen:
         await surely(change_log.store_snapshots, found.seen)
     await _complete(found)
 
 
 def _deliver_claimed(
-    claim: ClaimedChanges, marks: Mapping[int, Sequence[str]], saw: change_log.Visibility,
+    claim: ClaimedChanges, marks: Mapping[int, Sequence[str]], visibility: change_log.Visibility,
     seen: Mapping[str, change_log.VisibleUris], *, over: bool, again: bool,
 ) -> list[int]:  # fmt: skip
-    return change_log.deliver(claim, _encoded(marks), saw, seen, over=over, again=again)
+    return change_log.deliver(claim, _encoded(marks), visibility, seen, over=over, again=again)
 
 
 @one_transaction
-def _deliver_unclaimed(marks: Mapping[int, Sequence[str]], saw: change_log.Visibility) -> list[int]:
-    sessions.store_visibility(saw)
+def _deliver_unclaimed(
+    marks: Mapping[int, Sequence[str]], visibility: change_log.Visibility
+) -> list[int]:
+    sessions.store_visibility(visibility)
     return streams.announce_here(_encoded(marks))
 
 
@@ -591,7 +595,7 @@ def _chunks(found: SessionNotifications) -> Iterator[dict[int, list[str]]]:
 
 
 def _ring(streams: Iterable[int]) -> None:
-    ring(*(StreamWakeup(stream, changed=True) for stream in streams))
+    wake_readers(*(StreamWakeup(stream, changed=True) for stream in streams))
 
 
 async def _complete(found: SessionNotifications) -> None:

@@ -44,7 +44,7 @@ class ChangeSet:
     lists: Ordered = field(default_factory=dict)
     users: Ordered = field(default_factory=dict)  # users whose permissions changed; "": all users
     groups: Ordered = field(default_factory=dict)  # groups whose members' permissions changed
-    standing: Ordered = field(default_factory=dict)  # users whose calls may end; "": all
+    credentials: Ordered = field(default_factory=dict)  # users whose calls may end; "": all
     doubted: Ordered = field(default_factory=dict)  # URIs whose visibility may have changed
     pages: Ordered = field(default_factory=dict)
     everything: Ordered = field(default_factory=dict)  # not empty if it is unknown what changed
@@ -126,7 +126,7 @@ _READERS: dict[str, Callable[[ChangeSet, Any, Any, str], None]] = {
     change_log.PAGE: _said("pages"),
     change_log.USER: _people("users"),
     change_log.GROUP: _people("groups"),
-    change_log.STANDING: _people("standing"),
+    change_log.CREDENTIALS: _people("credentials"),
     change_log.OF_ONE: _of_one,
 }
 

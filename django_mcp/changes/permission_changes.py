@@ -17,7 +17,7 @@ from django.db.models import Model
 
 from ..auth import group_membership, kill_switches
 from ..auth.group_membership import MembershipRelation, loaded
-from ..storage.change_log import GROUP, STANDING, USER
+from ..storage.change_log import CREDENTIALS, GROUP, USER
 from . import capture
 
 MAX_NAMED_PRINCIPALS = 100  # users or groups recorded by key. Of more, all users are recorded.
@@ -55,7 +55,7 @@ def ended(*users: Any, using: str | None = None) -> None:
 
     Their tokens may have been revoked, or the users deactivated or deleted.
     """
-    _say(STANDING, _keys(users, group_membership.users()) or {EVERYBODY}, using)
+    _say(CREDENTIALS, _keys(users, group_membership.users()) or {EVERYBODY}, using)
 
 
 def _keys(those: Iterable[Any], model: Any) -> set[str]:

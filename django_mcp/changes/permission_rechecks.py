@@ -113,12 +113,12 @@ class PermissionRechecker:
 
     def _take(self, news: ChangeSet) -> None:
         """Add changes to those that wait for a check, and start the check if none is running."""
-        for name in ("users", "groups", "standing", "everything"):
+        for name in ("users", "groups", "credentials", "everything"):
             getattr(self._news, name).update(getattr(news, name))
         if self._news and (self._task is None or self._task.done()):
-            self._task = self._loop.create_task(self._look())
+            self._task = self._loop.create_task(self._check())
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         while self._news:
             news, self._news = self._news, ChangeSet()
             try:
@@ -161,7 +161,7 @@ rechecks = Service(PermissionRechecker)
 def _is_concerned(run: CallRun, news: ChangeSet) -> bool:
     if news.everything or news.permits(user := str(run.principal.user.pk)):
         return True
-    return "" in news.standing or user in news.standing
+    return "" in news.credentials or user in news.credentials
 
 
 async def _check(run: CallRun, active: ActiveCall, fresh: Mapping[CallRun, Principal]) -> None:

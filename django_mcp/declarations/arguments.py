@@ -47,7 +47,7 @@ from pydantic_core import (
 
 from ..exceptions import InvalidArguments
 from . import schemas
-from .bindings import Find, KeyBinding, bound, holds
+from .bindings import Find, KeyBinding, bind_annotation, holds
 from .completions import Complete, completer_problem
 from .content import json_problem
 from .declaration import argument_descriptions
@@ -74,13 +74,13 @@ class Header:
     name: str
 
 
-def marked(schema: Mapping[str, Any]) -> list[tuple[tuple[str, ...], dict[str, Any]]]:
+def mirrored_properties(schema: Mapping[str, Any]) -> list[tuple[tuple[str, ...], dict[str, Any]]]:
     """Return the properties that are mirrored into headers, with their paths."""
     found = schemas.reachable(dict(schema))
     return [(path, prop) for path, prop in found if "x-mcp-header" in prop]
 
 
-def at(path: tuple[str, ...], given: Any) -> Any:
+def value_at(path: tuple[str, ...], given: Any) -> Any:
     """Return the value at a path of nested arguments, or None."""
     for step in path:
         given = given.get(step) if isinstance(given, Mapping) else None
@@ -89,7 +89,7 @@ def at(path: tuple[str, ...], given: Any) -> Any:
 
 def header_problems(schema: Mapping[str, Any]) -> list[str]:
     """Return how a tool's input schema violates the rules of ``x-mcp-header``."""
-    found = [(".".join(path), prop) for path, prop in marked(schema)]
+    found = [(".".join(path), prop) for path, prop in mirrored_properties(schema)]
     problems = [wrong for place, prop in found if (wrong := _header_problem(place, prop))]
     names = [str(prop["x-mcp-header"]).lower() for _, prop in found]
     twice = {name for name in names if names.count(name) > 1}
@@ -101,6 +101,7 @@ def header_problems(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _header_problem(place: str, prop: Mapping[str, Any]) -> str | None:
+    """Return what is wrong with one mirrored property, or None. ``place`` is its path."""
     name = prop["x-mcp-header"]
     if not isinstance(name, str) or not TOKEN.match(name):
         return f"{place}: {name!r} is not a valid HTTP header name."
@@ -111,7 +112,7 @@ def _header_problem(place: str, prop: Mapping[str, Any]) -> str | None:
     return None
 
 
-def mark(prop: dict[str, Any], header: Header) -> None:
+def add_header(prop: dict[str, Any], header: Header) -> None:
     """Add the header to the schema of a property, and limit the property for a header."""
     prop["x-mcp-header"] = header.name
     if prop.get("type") == KEY_OR_URI:
@@ -188,6 +189,7 @@ def _may_be_request(parameter: inspect.Parameter) -> bool:
 
 
 def _parameter(parameter: inspect.Parameter, find: Find, *, handwritten: bool) -> Parameter:
+    """Return one parameter. Raise ``ImproperlyConfigured`` if it cannot be an argument."""
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         raise ImproperlyConfigured(f"*{parameter.name} has no schema. Name every argument.")
     if parameter.kind is parameter.POSITIONAL_ONLY:
@@ -199,7 +201,7 @@ def _parameter(parameter: inspect.Parameter, find: Find, *, handwritten: bool) -
     if isinstance(parameter.default, FieldInfo):
         hint = "Write Annotated[type, Field(...)] = default."
         raise ImproperlyConfigured(f"The default of {parameter.name} is a Field. {hint}")
-    annotation, binding = bound(parameter.annotation, find)
+    annotation, binding = bind_annotation(parameter.annotation, find)
     return Parameter(
         parameter.name,
         annotation,
@@ -441,7 +443,7 @@ class Arguments:
     def _check_headers(self, given: Mapping[str, Any]) -> None:
         """Raise for a mirrored integer that not every client reads exactly (server/tools)."""
         for path in self.headers:
-            value = at(path, given)
+            value = value_at(path, given)
             if isinstance(value, int) and abs(value) > SAFE_INTEGER:
                 limits = f"must be an integer from -{SAFE_INTEGER} to {SAFE_INTEGER}"
                 raise InvalidArguments(f"Invalid arguments. {'.'.join(path)}: {limits}.")
@@ -452,6 +454,7 @@ class Arguments:
         return self._validated(lambda validator: validator.validate_strings(named, by_name=True))
 
     def _validated(self, validate: Callable[[SchemaValidator], Any]) -> dict[str, Any]:
+        """Return the values that the validator returns, without arguments that were not given."""
         assert self.validator is not None
         try:
             found = validate(self.validator)
@@ -466,6 +469,7 @@ class Arguments:
         return [(name, PREFIX + name) for name in self.parameters]
 
     def _read_by_schema(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments if they fit the hand-written schema."""
         problems = [f"{one}." for one in schemas.violations(self.schema, dict(given))]
         if not self.anything:
             unknown = [name for name in given if name not in self.parameters][:MAX_ERRORS]
@@ -506,7 +510,7 @@ class Arguments:
     @cached_property
     def headers(self) -> dict[tuple[str, ...], str]:
         """Header names by the path of the argument, or of its property, that they mirror."""
-        return {path: prop["x-mcp-header"] for path, prop in marked(self.schema)}
+        return {path: prop["x-mcp-header"] for path, prop in mirrored_properties(self.schema)}
 
 
 def arguments_of(
@@ -537,6 +541,10 @@ def _descriptions(function: Callable[..., Any]) -> dict[str, str]:
 
 
 def _model(parameters: Mapping[str, Parameter]) -> type[BaseModel]:
+    """Return the pydantic model of the arguments.
+
+    Raise ``ValueError`` for a default in a ``Field``.
+    """
     fields: dict[str, Any] = {
         PREFIX + name: (parameter.annotation, _field(name, parameter))
         for name, parameter in parameters.items()
@@ -556,6 +564,7 @@ def _field(name: str, parameter: Parameter) -> Any:
 def _schema(
     model: type[BaseModel], parameters: Mapping[str, Parameter], described: Mapping[str, str]
 ) -> dict[str, Any]:
+    """Return the JSON Schema of the arguments, with descriptions, defaults and headers."""
     schema = model.model_json_schema(schema_generator=ArgumentSchema)
     schema.pop("title", None)
     for name, prop in schema.get("properties", {}).items():
@@ -563,7 +572,7 @@ def _schema(
             _describe(prop, described[name], bound=parameters[name].binding is not None)
         _show_default(prop, parameters[name].default)
         if header := parameters[name].header:
-            mark(prop, header)
+            add_header(prop, header)
     if not schema.get("properties"):
         schema.pop("properties", None)
     return schema
@@ -624,6 +633,7 @@ def text_problems(thing: Declaration, arguments: Arguments) -> Iterator[CheckMes
 
 
 def _is_structured(prop: Mapping[str, Any], definitions: Mapping[str, Any]) -> bool:
+    """Whether a property is an array or object, which no string can express."""
     if "$ref" in prop:
         prop = definitions[prop["$ref"].rpartition("/")[2]]
     if "anyOf" in prop:
@@ -636,6 +646,7 @@ def _is_structured(prop: Mapping[str, Any], definitions: Mapping[str, Any]) -> b
 
 
 def _error_line(error: Mapping[str, Any], known: Mapping[str, Any]) -> str:
+    """Return one of pydantic's errors as a sentence."""
     place = _place(error["loc"], known)
     if error["type"] == "extra_forbidden" and len(error["loc"]) == 1:
         return _unknown(place, known)

@@ -53,6 +53,10 @@ class KeyBinding:
     def _found(
         self, named: list[tuple[str, Any]], request: Request, *, write: bool
     ) -> dict[tuple[str, Any], models.Model]:
+        """Fetch the rows, with one query for each lookup.
+
+        Raise ``InvalidArguments`` if one is missing.
+        """
         found = {}
         for lookup in dict.fromkeys(lookup for lookup, _ in named):
             keys = [key for by, key in named if by == lookup]
@@ -60,7 +64,7 @@ class KeyBinding:
             found.update({(lookup, key): row for key, row in rows.items()})
         for one in named:
             if one not in found:
-                raise missing(self.resource, one[1])
+                raise row_not_found(self.resource, one[1])
         return found
 
     def key(self, value: Any) -> tuple[str, Any]:
@@ -69,16 +73,18 @@ class KeyBinding:
         try:
             return resource._related_key(value) if self.relation else resource._named_key(value)
         except ValueError:
-            raise missing(resource, value) from None
+            raise row_not_found(resource, value) from None
 
 
-def missing(resource: ModelResource, key: Any, purpose: str = "") -> InvalidArguments:
+def row_not_found(resource: ModelResource, key: Any, purpose: str = "") -> InvalidArguments:
     """Return the error for a row that does not exist and for one that this user may not see."""
     shown = key if isinstance(key, int) else repr(str(key)[:80])
     return InvalidArguments(f"There is no {resource._verbose_name} {shown}{purpose}.")
 
 
-def bound(annotation: Any, find: Find, chosen: Any = None) -> tuple[Any, KeyBinding | None]:
+def bind_annotation(
+    annotation: Any, find: Find, chosen: Any = None
+) -> tuple[Any, KeyBinding | None]:
     """Return ``annotation`` with keys instead of models, and how to bind them.
 
     The supported forms are ``M``, ``M | None``, ``list[M]`` and ``Annotated[M, Resource]``.
@@ -94,10 +100,10 @@ def bound(annotation: Any, find: Find, chosen: Any = None) -> tuple[Any, KeyBind
         return _annotated(annotation, find)
     if origin in (typing.Union, types.UnionType) and type(None) in inner and len(inner) == 2:
         one = next(arg for arg in inner if arg is not type(None))
-        made, binding = bound(one, find, chosen)
+        made, binding = bind_annotation(one, find, chosen)
         return (made | None if binding else annotation), binding
     if origin is list and inner and _is_model_argument(inner[0]):
-        made, binding = bound(inner[0], find, chosen)
+        made, binding = bind_annotation(inner[0], find, chosen)
         assert binding is not None
         return list[made], KeyBinding(binding.resource, many=True)  # type: ignore[valid-type]
     if holds(annotation, models.Model):
@@ -133,9 +139,10 @@ def chosen_resource(metadata: tuple[Any, ...]) -> Any:
 
 
 def _annotated(annotation: Any, find: Find) -> tuple[Any, KeyBinding | None]:
+    """Bind ``Annotated[M, Resource, ...]``, and keep the other metadata."""
     metadata = annotation.__metadata__
     chosen = chosen_resource(metadata)
-    made, binding = bound(annotation.__origin__, find, chosen)
+    made, binding = bind_annotation(annotation.__origin__, find, chosen)
     rest = tuple(m for m in metadata if m is not chosen)
     if binding is None or not rest:
         return (annotation if binding is None else made), binding

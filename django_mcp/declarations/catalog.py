@@ -91,6 +91,10 @@ class Catalog:
             self._add(thing, found[thing])
 
     def _resolve(self, thing: Declaration) -> list[CheckMessage]:
+        """Resolve one declaration.
+
+        Return its check messages, and mark it as broken if one is an error.
+        """
         try:
             found = [*thing._attribute_problems()]
             if not any(message.id == WRONG_TYPE for message in found):
@@ -105,6 +109,7 @@ class Catalog:
         return found
 
     def _add(self, thing: Declaration, found: list[CheckMessage]) -> None:
+        """Add a declaration without errors, and the declarations that it adds."""
         self.messages += found
         if thing in self._broken:
             return
@@ -114,6 +119,7 @@ class Catalog:
             self._add(derived, self._resolve(derived))
 
     def _entries(self, thing: Declaration) -> Iterator[tuple[dict[str, Any], str]]:
+        """Yield the dictionary and the key under which a declaration is found."""
         if isinstance(thing, Tool):
             yield self.tools, thing.name
         elif isinstance(thing, Prompt):
@@ -149,6 +155,7 @@ class Catalog:
         return candidates[0]
 
     def _find_error(self, model: type[Model], chosen: Any = None) -> str:
+        """Return why ``find`` found no resource."""
         name = f"{model._meta.app_label}.{model.__name__}"
         name = name if chosen is None else f"{name} with {chosen.__name__}"
         if not any(isinstance(one, chosen or object) for one in self.models.get(model, [])):

@@ -134,6 +134,7 @@ def completion(values: Iterable[Any]) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
+    """Return a value as text. Raise ``TypeError`` for rows and containers."""
     # str() of a row may show columns that no `fields` allows. A container may hold rows.
     if isinstance(value, Model) or (isinstance(value, Collection) and not isinstance(value, str)):
         raise TypeError(

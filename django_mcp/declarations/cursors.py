@@ -40,7 +40,7 @@ def seal(value: Any, purpose: str) -> str:
     return _signer(purpose).sign(urlsafe_b64encode(nonce + encrypted).decode())
 
 
-def opened(
+def unseal(
     sealed: Any, purpose: str, *, seconds: int | None = None, limit: int = MAX_SEALED_LENGTH
 ) -> Any:
     """Return what was sealed for ``purpose``, at most ``seconds`` ago. Raise ``ValueError``."""

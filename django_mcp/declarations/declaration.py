@@ -1,12 +1,12 @@
-"""
-What every declared thing has: a name, words about it, and who may use it.
+"""``Declaration``: the base class of tools, resources, model resources and prompts.
 
-Rule: class attributes are the declaration, and each that may depend on who
-asks has a method beside it. Nothing here is looked at before the registry is
-resolved, once, after all of the project is loaded. Public attributes and
-methods are those that the reference documents. All others start with an
-underscore, so that a project's class may use any other name; the modules of
-the package use them freely.
+Class attributes are the declaration: name, texts and permission. For each attribute that may depend
+on the user there is a method. The server resolves declarations once, after all modules of the
+project are loaded. Nothing is checked before.
+
+Public attributes and methods are those that the reference documents. All others start with an
+underscore, so that a project's class may use any other name. The modules of this package use them
+freely.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from .request import Request
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}\Z")
-# Where a docstring turns from the thing to its arguments and results.
+# The start of a docstring's section about arguments, results or exceptions.
 SECTION = re.compile(
     r"^\s*(?:Args|Arguments|Parameters|Returns|Yields|Raises):[ \t]*$"
     r"|^\s*:(?:param|type|returns?|rtype|raises?)\b",
     re.M,
 )
 NEED = re.compile(r"(sampling|elicitation|roots|extensions)(\..+)?\Z")
-# What is asked in the middle of other work, and cannot be awaited there.
-IMMEDIATE = (
+# Methods of a project that are called synchronously, so they must not be coroutines.
+SYNCHRONOUS_METHODS = (
     "has_permission", "has_object_permission", "get_queryset", "get_listed", "get_title",
     "get_size", "get_last_modified", "get_initial", "save_model", "delete_model",
     "has_operation_permission", "has_cascade_permission",
@@ -58,22 +58,23 @@ class Declaration:
     title: str | Promise | None = None  # a Promise is a lazy translation
     description: str | Promise | None = None
     permission: Permission = AUTHENTICATED
-    # What a narrowed token needs; None is the permission's codename, or "tool:<name>".
+    # The scope that a token needs. None: the permission's codename, or "tool:<name>".
     scope: str | None = None
     icons: Sequence[Icon] = ()
     meta: Mapping[str, Any] | None = None
-    # Client capabilities without which the thing cannot be used: "sampling", "elicitation"...
+    # Client capabilities that it requires: "sampling", "elicitation"...
     needs: Sequence[str] = ()
 
     _kind = "thing"
-    _entry_method = "handle"  # the method that does it
+    _entry_method = "handle"  # the method that a class implements
+    _inherits_unread: frozenset[str] = frozenset()  # names of base classes that nothing reads here
     _function: Callable[..., Any] | None = None
 
     @classmethod
     def _from_function(cls, function: Callable[..., Any], **options: Any) -> Self:
-        """The declaration a decorator makes of ``function``."""
+        """Return the declaration that a decorator makes of ``function``. Raise ``TypeError``."""
         if not callable(function) or isinstance(function, type):
-            raise TypeError(f"{function!r} is no function, so it is no {cls._kind}.")
+            raise TypeError(f"{function!r} is not a function, so it cannot be a {cls._kind}.")
         unknown = sorted(set(options) - cls._options())
         if unknown:
             near = did_you_mean(unknown[0], cls._options())
@@ -81,28 +82,33 @@ class Declaration:
         made = cls()
         made._function = function
         made.name = getattr(function, "__name__", "")
-        words = function.__doc__  # a partial function has its class's
-        made.description = prose(words) if words is not type(function).__doc__ else None
+        docstring = function.__doc__  # of a functools.partial it is the docstring of its class
+        own = docstring is not type(function).__doc__
+        made.description = prose(docstring) if own else None
         for option, value in options.items():
             setattr(made, option, value)
         return made
 
     @classmethod
     def _options(cls) -> set[str]:
-        """What a decorator may set: the public attributes that a class would."""
+        """Return the options of a decorator: the public attributes that a class may set."""
         declared = {name for kind in cls.__mro__ for name in inspect.get_annotations(kind)}
-        return {name for name in declared if not name.startswith("_") and hasattr(cls, name)}
+        public = {name for name in declared if not name.startswith("_") and hasattr(cls, name)}
+        return public - cls._inherits_unread
 
     @classmethod
     def _made_for(cls, subjects: tuple[Any, ...]) -> list[Declaration]:
-        """What registering this class with ``subjects`` declares. Raises ``TypeError``."""
+        """Return the declarations of this class for ``subjects``, such as models.
+
+        Raise ``TypeError``.
+        """
         if subjects:
-            raise TypeError(f"A {cls._kind} is registered alone: @mcp.register.")
+            raise TypeError(f"Register a {cls._kind} without arguments: @mcp.register.")
         return [cls()]
 
     @property
     def _implementation(self) -> Callable[..., Any]:
-        """What is called with the request and the arguments."""
+        """The function or method that is called with the request and the arguments."""
         own: Callable[..., Any] = self._function or getattr(self, self._entry_method)
         return own
 
@@ -112,12 +118,12 @@ class Declaration:
         return iscoroutinefunction(function) or iscoroutinefunction(inspect.unwrap(function))
 
     def has_permission(self, request: Request) -> bool:
-        """Whether ``request``'s user may know of and use this; default ``permission``."""
+        """Whether ``request``'s user may see and use this. By default ``permission`` decides."""
         return self._decide_declared(request).allowed
 
     def _is_allowed(self, request: Request) -> bool:
-        """Whether ``request``'s user may use this, and its token is good for it."""
-        # As permissions.decide, without the permission check where scopes already refuse.
+        """Whether ``request``'s user may use this with the scopes of their token."""
+        # Like permissions.decide, but without the permission check if scopes are missing.
         return not self._missing_scopes(request) and self._decide(request).allowed
 
     def _decide(self, request: Request) -> Decision:
@@ -127,6 +133,7 @@ class Declaration:
         return self._decide_permission(request)
 
     def _decide_permission(self, request: Request) -> Decision:
+        """Decide by ``permission``, or by the project's ``has_permission`` if it is overridden."""
         # A project's has_permission() may be true for anybody. Only PUBLIC admits anonymous users.
         if self.permission is not PUBLIC and not request.principal.is_authenticated:
             return permissions.ANONYMOUS
@@ -140,53 +147,56 @@ class Declaration:
         return permissions.decide_permission(self.permission, request)
 
     def _missing_scopes(self, request: Request) -> tuple[str, ...]:
-        """The ``_scopes`` that the request's token lacks. A request without a token lacks none."""
+        """Return the scopes in ``_scopes`` that the request's token lacks.
+
+        A request without a token lacks none: its user is not limited by scopes.
+        """
         auth = request.principal.auth
         return self._scopes_missing_in(auth) if auth is not None else ()
 
     def _scopes_missing_in(self, auth: Auth) -> tuple[str, ...]:
-        """The ``_scopes`` that a token lacks."""
+        """Return the scopes in ``_scopes`` that a token lacks."""
         return scopes.lacking(auth.scopes, self._scopes) if auth.scopes else ()
 
     @cached_property
     def _scopes(self) -> tuple[str, ...]:
-        """What a token needs that is narrowed; nothing for what everybody may use."""
+        """The scopes that a token with limited scopes needs; () if everybody may use it."""
         own = () if self._is_public else self._own_scopes()
         return tuple(dict.fromkeys((*own, *(one for of in self._depends_on for one in of._scopes))))
 
     def _own_scopes(self) -> tuple[str, ...]:
-        """``scope``; else the codenames that it asks for, or its name after its kind."""
+        """Return ``scope``, or else the codenames of its permission, or else its kind and name."""
         if self.scope is not None:
             return (self.scope,)
         return self._codenames() or (self._mark,)
 
     @cached_property
     def _mark(self) -> str:
-        """What it is called among scopes and switches: "tool:refund"."""
+        """Its name among scopes and kill switches, such as "tool:refund"."""
         return f"{self._kind.rpartition(' ')[2]}:{self.name}"
 
     def _codenames(self) -> tuple[str, ...]:
-        """Django's permissions that its users need, where they are written down."""
+        """Return the declared codenames of Django's permissions that its users need."""
         return (self.permission,) if isinstance(self.permission, str) else ()
 
     @property
     def _depends_on(self) -> Iterable[Declaration]:
-        """Declarations that a user of this one must be allowed to use, too."""
+        """Declarations that a user of this one must also be allowed to use."""
         return ()
 
     @property
     def _rule(self) -> str:
-        """What it asks of its users, in words for the developer."""
+        """The rule that its users must satisfy, as text for developers."""
         return permissions.rule_of(self)
 
     @property
     def _is_public(self) -> bool:
-        """Whether everybody may use it, so that lists of it may be shared."""
+        """Whether everybody may use it, so that lists that contain it may be shared."""
         return self.permission is PUBLIC and self._permission_is_declared
 
     @property
     def _is_free(self) -> bool:
-        """Whether permission is decided without database and project code."""
+        """Whether its permission is decided without the database and the project's code."""
         return permissions.is_free(self.permission) and self._permission_is_declared
 
     @property
@@ -194,7 +204,7 @@ class Declaration:
         return type(self).has_permission is Declaration.has_permission
 
     def _common_definition(self) -> dict[str, Any]:
-        """Name, title, description, icons and metadata as lists show them."""
+        """Return name, title, description, icons and metadata, as lists show them."""
         shown: dict[str, Any] = {"name": self.name}
         if self.title:
             shown["title"] = str(self.title)
@@ -207,11 +217,11 @@ class Declaration:
         return shown
 
     def _definition(self) -> dict[str, Any]:
-        """The thing as a list shows it."""
+        """Return the definition that lists show."""
         return self._common_definition()
 
     def _attribute_problems(self) -> Iterator[CheckMessage]:
-        """What is wrong with the class attributes themselves, whatever they mean together."""
+        """Yield what is wrong with single class attributes."""
         for message, hint in wrong_types(self):
             yield self._error(message, 60, hint)
         for message, hint in unknown_attributes(self):
@@ -220,7 +230,7 @@ class Declaration:
             yield self._error(message, 63, hint)
 
     def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
-        """Finish the declaration; yield what is wrong with it."""
+        """Complete the declaration. Yield what is wrong with it."""
         self.name = self.name or default_name(type(self))
         if self._function is None:
             self.description = self.description or prose(type(self).__doc__)
@@ -229,8 +239,9 @@ class Declaration:
             yield self._error("It is an async generator.", 16, "Return a value, or a list.")
 
     def _common_problems(self) -> Iterator[CheckMessage]:
+        """Yield what is wrong with the attributes that all declarations have."""
         if not NAME.match(self.name):
-            hint = "Use 1 to 128 of A-Z a-z 0-9 _ - . ."
+            hint = "Use 1 to 128 of the characters A-Z, a-z, 0-9, '_', '-' and '.'."
             yield self._error(f"The name {self.name!r} is not allowed.", 10, hint)
         if wrong := permissions.problem(self.permission) or permission_problem(self.permission):
             hint = "Write a codename, a function of the request, or mcp.AUTHENTICATED."
@@ -238,30 +249,34 @@ class Declaration:
         elif isinstance(self.permission, str):
             yield from self._codename_problems([self.permission])
         if self.scope is not None and not scopes.NAME.fullmatch(self.scope):
-            yield self._error(f"{self.scope!r} is no scope.", 19, 'Such as "reports:write".')
+            hint = 'Write a scope such as "reports:write".'
+            yield self._error(f"{self.scope!r} is not a valid scope.", 19, hint)
         for icon in self.icons:
             if wrong := icon_problem(icon):
-                yield self._error(wrong, 12, "mcp.Icon with an https: or data: URL.")
+                yield self._error(wrong, 12, "Write mcp.Icon with an https: or data: URL.")
         for key, value in (self.meta or {}).items():
             if wrong := meta_problem(key) or json_problem(value):
-                yield self._error(wrong, 13, 'JSON under a key of your own: "com.example/key".')
+                hint = 'Write JSON under a key of your own, such as "com.example/key".'
+                yield self._error(wrong, 13, hint)
         for need in self.needs:
             if not NEED.match(need):
-                yield self._error(f"No client can declare {need!r}.", 14, 'Such as ["sampling"].')
-        for name in IMMEDIATE:
+                hint = 'Write client capabilities, such as ["sampling"].'
+                yield self._error(f"{need!r} is not a client capability.", 14, hint)
+        for name in SYNCHRONOUS_METHODS:
             if iscoroutinefunction(getattr(self, name, None)):
-                hint = "Write def: it runs in a thread, where the database may be asked."
-                yield self._error(f"{name} is async, and is needed at once.", 15, hint)
+                hint = "Write def. It runs in a thread, where it may query the database."
+                message = f"{name} is asynchronous, but it is called synchronously."
+                yield self._error(message, 15, hint)
 
     def _codename_problems(self, codenames: Sequence[str]) -> Iterator[CheckMessage]:
-        """Warn if nobody but a superuser can have any of ``codenames``."""
+        """Warn if only superusers can have any of ``codenames``."""
         hints = [permissions.unknown_codename(codename) for codename in codenames]
         if all(hint is not None for hint in hints):
             message = f"The permission {codenames[0]!r} does not exist."
             yield Warning(message, hint=hints[0], obj=self, id="django_mcp.W011")
 
     def _error(self, message: str, number: int, hint: str | None = None) -> CheckMessage:
-        """A check error about this declaration, with id ``django_mcp.E0NN``."""
+        """Return a check error about this declaration, with the id ``django_mcp.E0NN``."""
         return Error(message, hint=hint, obj=self, id=f"django_mcp.E{number:03}")
 
     @property
@@ -278,37 +293,37 @@ class Declaration:
         return f"{self._kind} {self.name or type(self).__name__} ({self._origin()})"
 
     def _origin(self) -> str:
-        """Where it was written, for messages."""
+        """Return where it is written, for messages."""
         source: Any = self._function or type(self)
         source = source if hasattr(source, "__qualname__") else type(source)
         return permissions.path(source)
 
 
 def icon_problem(icon: Any) -> str | None:
-    """What is wrong with an icon (basic, "Icons"), or None."""
+    """Return what is wrong with an icon (basic, "Icons"), or None."""
     if not isinstance(icon, Icon):
-        return f"{icon!r} is no icon."
+        return f"{icon!r} is not an mcp.Icon."
     if not icon.src.startswith(("https://", "http://", "data:")):
-        return f"The icon {icon.src!r} is no URL."
+        return f"The icon {icon.src!r} is not an https, http or data URL."
     if icon.theme not in (None, "light", "dark"):
         return f"The icon's theme {icon.theme!r} is neither light nor dark."
     return None
 
 
 def default_name(cls: type) -> str:
-    """``CloseMonth`` is ``close_month``; ``PDFReport`` is ``pdf_report``."""
+    """Return the name of a class in snake case: ``PDFReport`` is ``pdf_report``."""
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__)
     return spaced.lower()
 
 
 def prose(docstring: str | None) -> str | None:
-    """The docstring without what it says about single arguments."""
+    """Return the docstring without the sections about arguments and results."""
     text = inspect.cleandoc(docstring or "")
     return SECTION.split(text)[0].strip() or None
 
 
 def argument_descriptions(docstring: str | None) -> dict[str, str]:
-    """What the docstring says about arguments, in Google's or Sphinx's form."""
+    """Return the descriptions of arguments in a docstring, in Google's or Sphinx's style."""
     text = inspect.cleandoc(docstring or "")
     sphinx = re.findall(r"^:param (?:[\w\[\], |]+ )?(\w+):\s*(.+(?:\n[ \t]+.+)*)", text, re.M)
     section = re.search(r"^(?:Args|Arguments|Parameters):\s*\n((?:[ \t]+.*\n?|\n)+)", text, re.M)

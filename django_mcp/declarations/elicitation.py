@@ -35,8 +35,8 @@ class WrongAnswer(ValueError):
 class Question:
     """A question to the client.
 
-    ``key`` names it in the request for several answers, ``default`` is the value if the user
-    declines, and ``timeout`` is in seconds (None: the setting ``QUESTION_TIMEOUT``).
+    ``key`` names the question in the request, and ``timeout`` is in seconds (None: the setting
+    ``QUESTION_TIMEOUT``).
     """
 
     method: str
@@ -242,7 +242,7 @@ class Sample(Question):
 
     def read(self, answer: Mapping[str, Any]) -> Sampled:
         try:
-            content = sampling.said(answer)
+            content = sampling.returned_blocks(answer)
         except ValueError as error:
             raise WrongAnswer(str(error)) from None
         return Sampled(

@@ -37,7 +37,7 @@ from ..exceptions import ToolError
 from .arguments import answers_validator
 from .elicitation import WrongAnswer
 from .fields.columns import as_number
-from .form_values import as_posted, flat, given, limits
+from .form_values import as_posted, flat_choices, json_widget, limits
 from .schemas import violations
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def narrow(form: forms.BaseForm, request: Request) -> None:
 
 
 def _visible_rows(offered: QuerySet[Any], request: Request) -> QuerySet[Any]:
+    """Return those of the offered rows that a resource of the model shows to the user."""
     exposing = request.server._catalog.models.get(offered.model)
     if exposing is None:
         return offered
@@ -76,7 +77,7 @@ def _permitted(rows: QuerySet[Any], admitted: list[ModelResource], request: Requ
     return list(islice(allowed, MAX_CHOICE_ROWS + 1))
 
 
-TYPES: tuple[tuple[type[forms.Field], dict[str, Any]], ...] = (
+FIELD_SCHEMAS: tuple[tuple[type[forms.Field], dict[str, Any]], ...] = (
     (forms.BooleanField, {"type": "boolean"}),
     (forms.FloatField, {"type": "number"}),
     (forms.DecimalField, {"type": "number"}),
@@ -90,9 +91,9 @@ TYPES: tuple[tuple[type[forms.Field], dict[str, Any]], ...] = (
 STRING: dict[str, Any] = {"type": "string"}
 # A format for password and hidden fields. It marks them as secrets and is never sent.
 HIDDEN = "hidden"
-CHOICES = (forms.ChoiceField, forms.ModelChoiceField)
+CHOICE_FIELDS = (forms.ChoiceField, forms.ModelChoiceField)
 UNSUPPORTED_FIELDS = (forms.FileField, forms.MultiValueField)
-SEVERAL = (forms.MultipleChoiceField, forms.ModelMultipleChoiceField)
+MULTIPLE_CHOICE_FIELDS = (forms.MultipleChoiceField, forms.ModelMultipleChoiceField)
 
 
 class NoRows(ToolError, TypeError):
@@ -120,17 +121,18 @@ def base_property(name: str, field: forms.Field) -> dict[str, Any]:
     """Return the property of a field without choices, so without queries. Raise ``TypeError``."""
     if isinstance(field, UNSUPPORTED_FIELDS) and not isinstance(field, forms.SplitDateTimeField):
         raise TypeError(f"{name}: a question cannot contain a {type(field).__name__}.")
-    found = (schema for kind, schema in TYPES if isinstance(field, kind))
-    schema = {"type": "array"} if isinstance(field, CHOICES) else dict(next(found, STRING))
+    found = (schema for kind, schema in FIELD_SCHEMAS if isinstance(field, kind))
+    schema = {"type": "array"} if isinstance(field, CHOICE_FIELDS) else dict(next(found, STRING))
     if isinstance(field.widget, forms.PasswordInput | forms.HiddenInput):
         schema["format"] = HIDDEN
-    said = {"title": field.label, "description": field.help_text}
-    return schema | {key: str(value) for key, value in said.items() if value}
+    texts = {"title": field.label, "description": field.help_text}
+    return schema | {key: str(value) for key, value in texts.items() if value}
 
 
 def _property(form: forms.BaseForm, name: str, field: forms.Field) -> dict[str, Any]:
+    """Return the property of a field, with choices, limits and the initial value."""
     schema = base_property(name, field) | limits(field)
-    if isinstance(field, CHOICES):
+    if isinstance(field, CHOICE_FIELDS):
         schema |= _choices_schema(name, field)
     default = _default(field, form.get_initial_for_field(field, name))
     fits = default is not None and not violations(schema, default, formats=False)
@@ -142,15 +144,15 @@ def _choices_schema(name: str, field: Any) -> dict[str, Any]:
 
     Raise ``TypeError`` for more rows than a person can look through.
     """
-    most = MAX_CHOICE_ROWS if isinstance(field, forms.ModelChoiceField) else None
-    pairs = list(islice(flat(field.choices), most and most + 1))
+    limit = MAX_CHOICE_ROWS if isinstance(field, forms.ModelChoiceField) else None
+    pairs = list(islice(flat_choices(field.choices), limit and limit + 1))
     if not pairs:
-        kind = TypeError if most is None else NoRows
+        kind = TypeError if limit is None else NoRows
         raise kind(f"{name}: there are no choices.")
-    if most and len(pairs) > most:
-        raise TypeError(f"{name}: there are more than {most} rows to choose from.")
+    if limit and len(pairs) > limit:
+        raise TypeError(f"{name}: there are more than {limit} rows to choose from.")
     titled = [{"const": str(value), "title": str(label)} for value, label in pairs]
-    if isinstance(field, SEVERAL):
+    if isinstance(field, MULTIPLE_CHOICE_FIELDS):
         return {"type": "array", "items": {"anyOf": titled}}
     return {"type": "string", "oneOf": titled}
 
@@ -158,9 +160,9 @@ def _choices_schema(name: str, field: Any) -> dict[str, Any]:
 def _default(field: forms.Field, value: Any) -> Any:
     if value in (None, ""):
         return None
-    if isinstance(field, SEVERAL):
+    if isinstance(field, MULTIPLE_CHOICE_FIELDS):
         return [str(_key(one)) for one in value if one is not None]
-    if isinstance(field, CHOICES):
+    if isinstance(field, CHOICE_FIELDS):
         return str(_key(value))
     return _json(value)
 
@@ -246,6 +248,7 @@ class DjangoForm(Form):
         super().__init__(form_schema(self._new_form()))
 
     def _new_form(self, **options: Any) -> django_forms.BaseForm:
+        """Return a new form, whose choices are limited to rows that the user may see."""
         form: django_forms.BaseForm = (
             self._form(**options) if isinstance(self._form, type) else copied(self._form, **options)
         )
@@ -257,7 +260,7 @@ class DjangoForm(Form):
         form = self._new_form(data=as_posted(self._prefixed(content)))
         for name in content.keys() & form.fields.keys():
             if not isinstance(form.fields[name], TEXT_FIELDS):
-                form.fields[name].widget = given(form.fields[name], content[name])
+                form.fields[name].widget = json_widget(form.fields[name], content[name])
         if form.is_valid():
             return form.cleaned_data
         raise WrongAnswer("\n".join(_error_lines(form)))
@@ -343,6 +346,7 @@ def _is_object(schema: Any) -> bool:
 
 
 def _object_form(schema: Any) -> Form:
+    """Return the form of a pydantic model or dataclass. Raise ``TypeError`` if it is not flat."""
     adapter: TypeAdapter[Any] = TypeAdapter(schema)
     written = adapter.json_schema()
     definitions = written.get("$defs", {})
@@ -375,6 +379,7 @@ def _flat(name: str, prop: dict[str, Any], definitions: dict[str, Any], titled: 
 
 
 def _resolved(prop: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    """Return a property with its ``$ref`` resolved, and ``const`` written as ``enum``."""
     prop = dict(prop)
     if "$ref" in prop:
         prop = dict(definitions[prop.pop("$ref").rsplit("/", 1)[1]]) | prop
@@ -406,6 +411,7 @@ def _optional(hint: Any) -> Any:
 
 
 def _single_schema(schema: Any) -> dict[str, Any]:
+    """Return the schema of a form with a single field. Raise ``TypeError`` for other types."""
     if schema in PRIMITIVES:
         return dict(PRIMITIVES[schema])
     choices = _choices(schema)

@@ -56,6 +56,7 @@ def _below(directory: Path, path: str) -> Path:
 
 
 def _read(file: Path) -> bytes:
+    """Return the bytes of a regular file. Raise ``ToolError`` if it is too large."""
     # The resolved path has no symbolic links. O_NOFOLLOW rejects one that was created since.
     # O_NONBLOCK opens a named pipe without waiting for a writer. The pipe is then rejected below.
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)

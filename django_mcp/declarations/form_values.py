@@ -25,7 +25,7 @@ from django.utils.choices import CallableChoiceIterator
 from django.utils.datastructures import MultiValueDict
 
 from ..conf import settings
-from .fields.columns import DECIMAL_ARGUMENT_PATTERN, KINDS, as_number, typed
+from .fields.columns import COLUMN_TYPES, DECIMAL_ARGUMENT_PATTERN, as_number, require_type
 from .schemas import violations
 
 JSON = dict[str, Any]
@@ -42,11 +42,11 @@ LIMITS = {
 class FormFieldType:
     """One type of form field.
 
-    ``word`` describes its values in error messages. ``nullable`` says that the field's schema
+    ``label`` describes its values in error messages. ``nullable`` says that the field's schema
     accepts null if the field is optional.
     """
 
-    word: str
+    label: str
     schema: JSON
     decode: Callable[[Any], Any]
     encode: Callable[[Any], Any]
@@ -60,7 +60,7 @@ class FormFieldType:
             return self.decode(value)
         except (ValueError, TypeError, ArithmeticError) as error:
             shown = repr(value) if isinstance(value, str | int | float) else "This"
-            raise ValidationError(f"{shown[:80]} is not {self.word}.", code="invalid") from error
+            raise ValidationError(f"{shown[:80]} is not {self.label}.", code="invalid") from error
 
 
 # Reading.
@@ -68,14 +68,14 @@ class FormFieldType:
 
 def _local(value: Any) -> datetime:
     """Return a datetime as forms have it: in the current time zone."""
-    moment: datetime = KINDS["DateTimeField"].decode(value)
+    moment: datetime = COLUMN_TYPES["DateTimeField"].decode(value)
     return timezone.localtime(moment) if timezone.is_aware(moment) else moment
 
 
 def _integer(value: Any) -> Any:
     """Return an integer. JSON has one type of number, so 5.0 is an integer too."""
     whole = isinstance(value, float) and value.is_integer()
-    return KINDS["IntegerField"].decode(int(value) if whole else value)
+    return COLUMN_TYPES["IntegerField"].decode(int(value) if whole else value)
 
 
 def _json_text(value: Any) -> str:
@@ -83,11 +83,11 @@ def _json_text(value: Any) -> str:
 
 
 def _one_choice(value: Any) -> Any:
-    return typed(value, str, int, float, bool)
+    return require_type(value, str, int, float, bool)
 
 
 def _choices(value: Any) -> list[Any]:
-    listed = typed(value, list)
+    listed = require_type(value, list)
     if len(listed) > MAX_LIST_VALUES:
         raise ValidationError(f"At most {MAX_LIST_VALUES} values are allowed.", code="too_many")
     return [_one_choice(one) for one in listed]
@@ -95,9 +95,9 @@ def _choices(value: Any) -> list[Any]:
 
 def upload(value: Any) -> SimpleUploadedFile:
     """Return an uploaded file from ``{"name", "data"}``. The name must not be a path."""
-    if typed(value, dict).keys() != {"name", "data"}:
+    if require_type(value, dict).keys() != {"name", "data"}:
         raise ValueError("not a file")
-    name, data = typed(value["name"], str), typed(value["data"], str)
+    name, data = require_type(value["name"], str), require_type(value["data"], str)
     if not _is_file_name(name):
         raise ValidationError("The name of a file must not be a path.", code="invalid")
     content = base64.b64decode(data, validate=True)
@@ -128,9 +128,9 @@ def _never_written(value: Any) -> Any:
 
 def _of_column(name: str, **changed: Any) -> FormFieldType:
     """Return the type of a field that has the same JSON as a model's column type."""
-    column = KINDS[name]
+    column = COLUMN_TYPES[name]
     own: dict[str, Any] = {
-        "word": column.word, "schema": column.schema,
+        "label": column.label, "schema": column.schema,
         "decode": column.decode, "encode": column.encode,
     }  # fmt: skip
     return FormFieldType(**(own | changed))
@@ -191,7 +191,7 @@ FIELDS: tuple[tuple[type[forms.Field], FormFieldType], ...] = (
 )
 
 
-def kind_of(field: forms.Field) -> FormFieldType:
+def form_field_type(field: forms.Field) -> FormFieldType:
     """Return the type of ``field``. Unknown fields are text."""
     if isinstance(field, forms.MultiValueField) and not isinstance(field, forms.SplitDateTimeField):
         return _multi_value_type(field)
@@ -200,14 +200,14 @@ def kind_of(field: forms.Field) -> FormFieldType:
 
 def _multi_value_type(field: forms.MultiValueField) -> FormFieldType:
     """Return the type of a ``MultiValueField``: a list with the value of each of its fields."""
-    kinds = [kind_of(part) for part in field.fields]
+    kinds = [form_field_type(part) for part in field.fields]
     items = [
         schema_of(part, kind, required=part.required or field.require_all_fields)
         for part, kind in zip(field.fields, kinds, strict=True)
     ]
 
     def decode(value: Any) -> list[Any]:
-        return [kind.read(one) for kind, one in zip(kinds, typed(value, list), strict=True)]
+        return [kind.read(one) for kind, one in zip(kinds, require_type(value, list), strict=True)]
 
     count = len(kinds)
     schema = {"type": "array", "prefixItems": items, "minItems": count, "maxItems": count}
@@ -238,14 +238,14 @@ class ValueWidget(forms.Widget):
         return False
 
 
-def given(field: forms.Field, value: Any) -> ValueWidget:
+def json_widget(field: forms.Field, value: Any) -> ValueWidget:
     """Return the widget that passes JSON to ``field``."""
     return ValueWidget(field.widget, lambda: _value_to_clean(field, value))
 
 
 def _value_to_clean(field: forms.Field, value: Any) -> Any:
     """Return the value that ``field`` cleans: a list for a field with several widgets."""
-    read = kind_of(field).read(value)
+    read = form_field_type(field).read(value)
     if isinstance(field, forms.MultiValueField) and not isinstance(read, list):
         return field.widget.decompress(read)
     return read
@@ -310,14 +310,14 @@ def choices_of(field: forms.Field) -> list[tuple[Any, str]]:
     listed = getattr(field, "choices", ()) if _has_listed_choices(field) else ()
     if isinstance(listed, CallableChoiceIterator):
         return []
-    return [(_plain(value), str(label)) for value, label in flat(listed)]
+    return [(_plain(value), str(label)) for value, label in flat_choices(listed)]
 
 
-def flat(listed: Any) -> Iterator[tuple[Any, Any]]:
+def flat_choices(listed: Any) -> Iterator[tuple[Any, Any]]:
     """Yield the choices of all groups, without the empty choice."""
     for value, label in listed:
         if isinstance(label, list | tuple):
-            yield from flat(label)
+            yield from flat_choices(label)
         elif value not in ("", None):
             yield value, label
 

@@ -92,6 +92,7 @@ def _operation_permission_problem(permission: Any) -> str | None:
 
 
 def _lookup_problems(resource: ModelResource) -> Iterator[CheckMessage]:
+    """Yield what is wrong with the URI's variable, which identifies a row."""
     uri, lookup = resource.uri, resource._lookup
     if resource._template is None or len(resource._template.names) != 1:
         hint = 'Write a URI such as "invoice://{number}".'
@@ -107,6 +108,7 @@ def _lookup_problems(resource: ModelResource) -> Iterator[CheckMessage]:
 
 
 def _is_unique(resource: ModelResource, name: str) -> bool:
+    """Whether a field always identifies exactly one row."""
     try:
         field = resource.model._meta.get_field(name)
     except FieldDoesNotExist:
@@ -133,6 +135,7 @@ def _shown_problems(resource: ModelResource) -> Iterator[CheckMessage]:
 
 
 def _unlisted_problems(resource: ModelResource) -> Iterator[CheckMessage]:
+    """Yield names that clients can search, filter or order by but that are not in ``fields``."""
     key = {"pk", getattr(resource.model._meta.pk, "name", "pk")}
     allowed = {*resource.fields} | (key if resource._lookup == "pk" else set())  # the URI shows it
     for option in WHITELISTED:

@@ -1,11 +1,12 @@
-"""Models: rows as resources, and the one gate through which all of them pass.
+"""Model resources: rows of a model as resources.
 
-Rule: ``get_queryset(request)`` bounds everything - reading, listing,
-searching, completion, binding - and ``fields`` bounds what is seen of a row.
-A ModelResource that states no permission needs Django's own to view the model;
-what it states is for reading, and allows no ``operations``.
+``get_queryset(request)`` limits every access to rows: reading, listing, searching, completion, and
+arguments that are rows. ``fields`` limits what is shown of a row. Without a ``permission``, users
+need Django's permission to view the model. ``permission`` is for reading. ``operations`` need
+permissions of their own.
 
-How rows of a model resource are named: by a key, which is the variable of its URI, or by the URI.
+``RowKeys`` is the base class for how rows are identified: by a key, which is the variable of the
+URI, or by the whole URI.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class RowKeys(Resource):
-    """Keys and URIs of the rows of ``model``. ``_lookup`` is the field that the URI names."""
+    """Keys and URIs of the rows of ``model``. ``_lookup`` is the field in the URI."""
 
     model: type[models.Model]
     _lookup: str
@@ -49,39 +50,39 @@ class RowKeys(Resource):
         return str(self.model._meta.verbose_name)
 
     def _key_schema(self) -> dict[str, Any]:
-        """The JSON Schema of an argument that names a row, by its key or by its URI."""
+        """Return the JSON Schema of an argument that is the key or URI of a row."""
         schema = or_uri(key_schema(self.model, self._lookup))
         uri = "" if self._by_pk else self.uri
         return schema | {"description": key_description(self._verbose_name, uri)}
 
     def _key(self, value: Any) -> Any:
-        """The key in a key or URI. Raises ``ValueError``."""
+        """Return the key in a key or URI. Raise ``ValueError``."""
         text = self._in_uri(value)
         return self._parsed(value if text is None else text, self._lookup)
 
     def _in_uri(self, value: Any) -> str | None:
-        """The text of the key in a URI of this resource; None where ``value`` is no such URI."""
+        """Return the text of the key in a URI of this resource; None if it is no such URI."""
         variables = self._match(value) if isinstance(value, str) else None
         return variables[self._lookup] if variables else None
 
     def _parsed(self, key: Any, lookup: str) -> Any:
         return parse_key(self.model, key if isinstance(key, list) else str(key), lookup)
 
-    # What rows that point here take as its key: they show the primary key, whatever the URI has.
+    # Keys in foreign keys of other rows. Rows show the primary key, even if the URI has another.
 
     def _related_schema(self) -> dict[str, Any]:
-        """The JSON Schema of an argument that names a related row."""
+        """Return the JSON Schema of an argument that is the key or URI of a related row."""
         if self._by_pk:
             return self._key_schema()
-        words = f"The primary key, as rows show it. {key_description(self._verbose_name, self.uri)}"
-        return or_uri(key_schema(self.model)) | {"description": words}
+        about = f"The primary key, as rows show it. {key_description(self._verbose_name, self.uri)}"
+        return or_uri(key_schema(self.model)) | {"description": about}
 
     def _named_key(self, value: Any) -> tuple[str, Any]:
-        """The lookup and the key in a key or URI. Raises ``ValueError``."""
+        """Return the lookup and the key in a key or URI. Raise ``ValueError``."""
         return self._lookup, self._key(value)
 
     def _related_key(self, value: Any) -> tuple[str, Any]:
-        """The lookup and the key in a primary key or URI. Raises ``ValueError``."""
+        """Return the lookup and the key in a primary key or URI. Raise ``ValueError``."""
         text = self._in_uri(value)
         return ("pk", self._parsed(value, "pk")) if text is None else self._named_key(value)
 
@@ -94,45 +95,48 @@ class RowKeys(Resource):
 
     @property
     def _by_pk(self) -> bool:
-        """Whether the address is made of the primary key, so that a foreign key leads there."""
+        """Whether the URI contains the primary key, so that a foreign key's value leads to it."""
         return not self.uri or "{pk}" in self.uri
 
     def _uri_for(self, key: Any) -> str:
-        """The address of the row with primary key ``key``."""
+        """Return the URI of the row with primary key ``key``."""
         assert self._template is not None
         return self._template.expand({"pk": str(key)})
 
     def _key_attribute(self, lookup: str) -> str:
-        """The attribute of a row that holds its key."""
+        """Return the attribute of a row that contains its key."""
         if lookup == "pk":
             return "pk"
         return str(self.model._meta.get_field(lookup).attname)  # type: ignore[union-attr]
 
 
-def written(queryset: models.QuerySet[Any]) -> models.QuerySet[Any]:
-    """In the database of its model's writes, where a replica may be behind; if it names none."""
+def in_write_database(queryset: models.QuerySet[Any]) -> models.QuerySet[Any]:
+    """Return the queryset in the database for writes, unless it names a database.
+
+    A replica may not have the newest rows yet.
+    """
     named = queryset._db  # type: ignore[attr-defined]
     return queryset if named else queryset.using(router.db_for_write(queryset.model))
 
 
 class ModelResource(RowKeys):
-    """Rows of a model as resources: ``@mcp.register(Invoice)`` above a subclass.
+    """Rows of a model as resources: write ``@mcp.register(Invoice)`` above a subclass.
 
-    ``fields`` is a required whitelist: names of fields, paths through
-    relations (``customer__name``, ``tags__label``), properties, methods of
-    the resource that take the row and the request. ``search_fields`` and
-    ``filter_fields`` make a search tool, and like ``ordering`` must be in
-    ``fields``. ``uri`` may name one unique field in the place of ``{pk}``.
-    ``listed`` shows the rows in lists; ``default`` binds arguments where
-    several resources expose the model.
+    ``fields`` is a required whitelist: names of fields, paths through relations
+    (``customer__name``, ``tags__label``), properties, and methods of the resource that take the row
+    and the request. ``search_fields`` and ``filter_fields`` add a search tool. They and
+    ``ordering`` must be in ``fields``. ``uri`` may contain another unique field instead of
+    ``{pk}``. ``listed`` shows the rows in lists. ``default`` selects the resource that binds
+    arguments if several expose the model.
 
-    ``operations`` - "create", "update", "delete" - make tools that write what
-    of ``fields`` is editable and not in ``readonly_fields``. Each needs
-    Django's permission to add, change or delete the model, or the one that
-    ``operation_permissions`` states for it.
+    ``operations`` ("create", "update", "delete") add tools that write the editable fields in
+    ``fields``, except ``readonly_fields``. Each needs Django's permission to add, change or delete
+    the model, or the one in ``operation_permissions``.
     """
 
     _kind = "model resource"
+    # They describe one resource, and the protocol's templates have neither.
+    _inherits_unread = frozenset({"size", "last_modified"})
     permission: Permission = REQUIRED
     fields: Sequence[str] = REQUIRED
     search_fields: Sequence[str] = ()
@@ -148,7 +152,7 @@ class ModelResource(RowKeys):
     @classmethod
     def _made_for(cls, subjects: tuple[Any, ...]) -> list[Declaration]:
         if not subjects or not all(map(is_model, subjects)):
-            raise TypeError(f"{cls.__name__} is registered with a model: @mcp.register(Invoice).")
+            raise TypeError(f"Register {cls.__name__} with a model: @mcp.register(Invoice).")
         made = []
         for model in subjects:
             one = cls()
@@ -159,28 +163,34 @@ class ModelResource(RowKeys):
     # For a project to override.
 
     def get_queryset(self, request: Request) -> models.QuerySet[Any]:
-        """The rows this user may know of; default all rows. The one gate."""
+        """Return the rows that this user may see. The default is all rows.
+
+        Every access to rows is limited by it.
+        """
         return self.model._default_manager.all()
 
     def get_listed(self, request: Request) -> models.QuerySet[Any]:
-        """The rows that lists show, when ``listed``; default all the user may know of."""
+        """Return the rows in lists if ``listed`` is set.
+
+        The default is all that the user may see.
+        """
         return self.get_queryset(request)
 
     def get_title(self, request: Request, row: Any) -> str:
-        """What a list calls a row; default the model's name and the row's key."""
+        """Return the name of a row in lists. The default is the model's name and the row's key."""
         return f"{self._verbose_name} {key_text(row, self._lookup)}"
 
     def _decide_declared(self, request: Request) -> Decision:
         if self._states_permission:
             return super()._decide_declared(request)
-        # A backend may grant permissions to anonymous users. They get what is PUBLIC, no more.
+        # Only PUBLIC admits anonymous users, although a backend may grant permissions to them.
         if not request.principal.is_authenticated:
             return permissions.ANONYMOUS
         return permissions.decide_codenames(self._to_view, request)
 
     @property
     def _to_view(self) -> list[str]:
-        """Django's permissions, of which one is enough to view the model."""
+        """Django's permissions, one of which is enough to view the model."""
         options = self.model._meta
         return [f"{options.app_label}.{verb}_{options.model_name}" for verb in ("view", "change")]
 
@@ -197,14 +207,14 @@ class ModelResource(RowKeys):
         return not self._states_permission and self._permission_is_declared
 
     def has_object_permission(self, request: Request, obj: Any, operation: str) -> bool:
-        """Whether ``obj`` may be read and bound: ``operation`` is "view", in tools that write too.
+        """Whether ``obj`` may be read and passed to tools: ``operation`` is "view".
 
-        ``operations`` ask "add", "change" or "delete" besides; what any other
-        tool may do to a row is its own permission's, and the tool's, to say.
+        The tools of ``operations`` also ask for "add", "change" or "delete". What another tool may
+        do with a row is decided by the tool and its permission.
         """
         return True
 
-    # What of it concerns ``operations``.
+    # For ``operations``.
 
     def has_operation_permission(self, request: Request, operation: str) -> bool:
         """Whether ``request``'s user may "create", "update" or "delete" rows that they may view."""
@@ -214,23 +224,23 @@ class ModelResource(RowKeys):
         return permissions.decide_permission(self._operation_permission(operation), request)
 
     def has_cascade_permission(self, request: Request, model: type[models.Model]) -> bool:
-        """Whether rows of ``model`` may go along with a row that is deleted, as in the admin."""
+        """Whether deleting a row may also delete dependent rows of ``model``, as in the admin."""
         return bool(request.user.has_perm(permissions.of_model("delete", model)))
 
     def get_initial(self, request: Request) -> Mapping[str, Any]:
-        """What a new row has beside what the client gives: ``{"owner": request.user}``."""
+        """Return values of a new row that the client does not give: ``{"owner": request.user}``."""
         return {}
 
     def save_model(self, request: Request, obj: Any, created: bool) -> None:
-        """Save a row that is valid. What is written to a new one never replaces another."""
+        """Save a validated row. A new row never replaces an existing one."""
         obj.save(force_insert=(models.Model,) if created else False)
 
     def delete_model(self, request: Request, obj: Any) -> None:
-        """Delete a row that may be deleted."""
+        """Delete a row."""
         obj.delete()
 
     def _operation_permission(self, operation: str) -> Permission:
-        """What is declared for an operation: for writing, nothing follows from ``permission``."""
+        """Return the permission of an operation. ``permission`` is not used: it is for reading."""
         stated = self.operation_permissions.get(operation)
         return permissions.of_model(operation, self.model) if stated is None else stated
 
@@ -248,10 +258,10 @@ class ModelResource(RowKeys):
         fresh: bool = False,
         lookup: str = "",
     ) -> dict[Any, Any]:
-        """The rows with these keys that the user may use, by key; whole, for code.
+        """Return the rows with these keys that the user may see, by key, with all columns.
 
-        To ``write``, in the database for that; ``fresh``, there unless the queryset names one.
-        ``lookup`` is the field that the keys are of, where it is not the one in the URI.
+        ``write`` reads in the database for writes. ``fresh`` does so too unless the queryset names
+        a database. ``lookup`` is the field of the keys if it is not the one in the URI.
         """
         lookup = lookup or self._lookup
         if not self._is_allowed(request):
@@ -260,13 +270,13 @@ class ModelResource(RowKeys):
         if write:
             queryset = queryset.using(router.db_for_write(self.model))
         elif fresh:
-            queryset = written(queryset)
+            queryset = in_write_database(queryset)
         rows = queryset.filter(**{f"{lookup}__in": list(keys)})
         attribute = self._key_attribute(lookup)
         return {getattr(row, attribute): row for row in self._permitted(request, rows)}
 
     def _row_check(self, request: Request) -> Callable[[Any], bool] | None:
-        """What a row must pass beside the queryset; None where that lets every row pass."""
+        """Return the object permission check for rows, or None if every row passes."""
         if not self._overrides("has_object_permission"):
             return None
         return lambda row: any(True for _ in self._permitted(request, [row]))
@@ -275,36 +285,40 @@ class ModelResource(RowKeys):
         return (row for row in rows if self._permits(request, row, "view"))
 
     def _permits(self, request: Request, row: Any, operation: str, *more: str) -> bool:
-        """Whether each of the operations is allowed on a row that the queryset holds."""
+        """Whether object permission allows each of the operations on a row of the queryset."""
         allows = self.has_object_permission
         return all(permissions.truth(allows(request, row, each)) for each in (operation, *more))
 
     def read(self, request: Any, *args: Any, **variables: Any) -> Any:
-        """One row as JSON. Raises ``ResourceNotFound``."""
+        """Return one row as JSON. Raise ``ResourceNotFound``."""
         try:
             key = self._key(variables[self._lookup])
         except ValueError:
             raise ResourceNotFound(self.uri) from None
         found = self._selected(self.get_queryset(request)).filter(**{self._lookup: key})
-        # A row that object permission hides must not cost a query more than one that is missing.
+        # Prefetch after the permission check. Otherwise a hidden row takes more queries than a
+        # missing one, and the response time reveals that it exists.
         for row in self._permitted(request, found.prefetch_related(None)[:1]):
             self._field_set.complete(row, found)
             return self._row_values(row, request)
         raise ResourceNotFound(self.uri)
 
     def _selected(self, queryset: models.QuerySet[Any]) -> models.QuerySet[Any]:
-        """``queryset``, fetching what ``fields`` shows and, where it is asked, permission needs."""
+        """Return ``queryset`` with only the columns of ``fields``.
+
+        If object permission is checked, all columns of the row are loaded, because it may read any.
+        """
         return self._field_set.select(queryset, whole=self._overrides("has_object_permission"))
 
     def _rows(self, value: Iterable[Any]) -> Iterable[Any]:
-        """``value``, with a queryset fetching just what ``fields`` shows."""
+        """Return ``value``. A queryset then loads only what ``fields`` shows."""
         if not isinstance(value, models.QuerySet) or value._result_cache is not None:
             return value
-        # Django lets nothing but the order of a union, intersection or difference be changed.
+        # Django forbids changes, except of the order, to a union, intersection or difference.
         return value if value.query.combinator else self._field_set.select(value)
 
     def _row_values(self, row: Any, request: Request) -> dict[str, Any]:
-        """What ``fields`` shows of a row, with its address and those of related rows."""
+        """Return the fields of a row, with its URI and the URIs of related rows."""
         uri = self._uri_of(row)
         shown = self._field_set.values(row, lambda name: f"{uri}/{name}", request)
         return {"_uri": uri} | shown | self._links(row, shown, request)
@@ -315,7 +329,7 @@ class ModelResource(RowKeys):
         return {"_links": links} if links else {}
 
     def _row_schema(self) -> dict[str, Any]:
-        """The JSON Schema of ``_row_values``."""
+        """Return the JSON Schema of ``_row_values``."""
         schema = self._field_set.schema()
         links = {"type": "object", "additionalProperties": {"type": "string"}}
         own = {"_uri": {"type": "string"}}
@@ -328,7 +342,7 @@ class ModelResource(RowKeys):
     def _page(
         self, request: Request, after: list[Any] | None, limit: int
     ) -> tuple[list[dict[str, Any]], list[Any] | None]:
-        """A page of list entries, and the position after it."""
+        """Return a page of list entries, and the position after it."""
         rows, position = self._keyset.page(
             self.get_listed(request), after, limit, self._row_check(request)
         )
@@ -339,7 +353,7 @@ class ModelResource(RowKeys):
         return shown | ({"mimeType": self.mime_type} if self.mime_type else {})
 
     def _complete(self, request: Request, text: str, context: Any = None) -> Iterable[str]:
-        """Keys of rows that ``text`` may mean: the exact one first, then by search."""
+        """Return the keys of rows that ``text`` may mean: the exact key, then search results."""
         if not self._is_allowed(request):
             return []
         queryset = self.get_queryset(request)
@@ -356,7 +370,7 @@ class ModelResource(RowKeys):
         return FieldSet(self.model, list(self.fields), methods)
 
     def _has_method(self, name: str) -> bool:
-        """Whether the project's class defines the method ``name``, and no class of ours does."""
+        """Whether the project's class, and no class of ours, defines the method ``name``."""
         own = inspect.getattr_static(type(self), name, None)
         return inspect.isfunction(own) and not hasattr(ModelResource, name)
 
@@ -372,7 +386,7 @@ class ModelResource(RowKeys):
 
     @property
     def _states_permission(self) -> bool:
-        """Whether the class says who may use it; otherwise Django's model permissions do."""
+        """Whether the class sets ``permission``. Otherwise Django's model permissions decide."""
         return self.permission is not REQUIRED
 
     @property
@@ -380,7 +394,7 @@ class ModelResource(RowKeys):
         return self._states_permission and super()._is_free
 
     def _overrides(self, method: str) -> bool:
-        """Whether the project wrote this method itself."""
+        """Whether the project overrides this method."""
         return getattr(type(self), method) is not getattr(ModelResource, method)
 
     @property
@@ -393,7 +407,8 @@ class ModelResource(RowKeys):
         options = self.model._meta
         self._arguments, self._related = Arguments(), {}
         if options.abstract or options.swapped:
-            yield self._error(f"{options.label} has no rows.", 58, "Register a concrete model.")
+            message = f"{options.label} is abstract or swapped, so it has no rows."
+            yield self._error(message, 58, "Register a concrete model.")
             return
         self.name = self.name or str(options.model_name)
         self.title = self.title or self._verbose_name.capitalize()
@@ -411,7 +426,7 @@ class ModelResource(RowKeys):
             self._relate(catalog)
 
     def _relate(self, catalog: Catalog) -> None:
-        """Which shown foreign keys lead to rows of another resource of this server."""
+        """Find the shown foreign keys whose rows have a URI on this server."""
         for name in self.fields:
             target = self._field_set.target(name)
             exposed = catalog.models.get(target, []) if target else []

@@ -52,9 +52,9 @@ HINTS = {
 }
 
 
-def _mismatch(words: str) -> Mismatch:
-    hint = next((hint for name, hint in HINTS.items() if name in words), "")
-    return Mismatch(f"{words} - {hint}." if hint else words)
+def _mismatch(message: str) -> Mismatch:
+    hint = next((hint for name, hint in HINTS.items() if name in message), "")
+    return Mismatch(f"{message} - {hint}." if hint else message)
 
 
 class Output:
@@ -103,7 +103,7 @@ class TypedOutput(Output):
             written = self._adapter.dump_python(checked, **options)
         except (PydanticSerializationError, ValueError) as error:
             raise _mismatch(f"The value is not of the declared type: {error}") from error
-        return fitting(written, self.schema)
+        return check_fits(written, self.schema)
 
 
 def _paths(schema: Any) -> Iterator[Path]:
@@ -138,10 +138,10 @@ class WrittenOutput(Output):
         self.schema = dict(schema)
 
     def structured(self, value: Any, request: Request) -> Any:
-        return fitting(super().structured(value, request), self.schema)
+        return check_fits(super().structured(value, request), self.schema)
 
 
-def fitting(written: Any, schema: Any) -> Any:
+def check_fits(written: Any, schema: Any) -> Any:
     """Return ``written`` if it fits ``schema``. Raise ``Mismatch`` otherwise."""
     if schemas.is_plain(schema, written):
         return written
@@ -249,6 +249,7 @@ def is_free(annotation: Any) -> bool:
 
 
 def _row_output(annotation: Any, find: Find) -> Output | None:
+    """Return the output for rows of a registered model, or None for another annotation."""
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if resource := _resource(annotation, find):
         return RowOutput(resource, many=False)
@@ -316,6 +317,7 @@ def is_lazy(value: Any) -> bool:
 def _written(
     instances: Iterable[Any], resource: ModelResource, request: Request, rows: ReturnedRows | None
 ) -> list[Any]:
+    """Return the JSON of rows, and add the rows to ``rows`` to be checked."""
     shown = []
     for instance in instances:
         if rows is not None:

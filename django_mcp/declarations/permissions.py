@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Access(enum.Enum):
-    """The two permissions that need no name."""
+    """The permissions ``AUTHENTICATED`` and ``PUBLIC``."""
 
     AUTHENTICATED = "authenticated"
     PUBLIC = "public"
@@ -61,51 +61,51 @@ Permission = str | Access | Callable[["Request"], bool]
 
 
 def of_model(operation: str, model: type[Model]) -> str:
-    """The codename of Django's own permission for an operation on ``model``."""
+    """Return the codename of Django's permission for an operation on ``model``."""
     options = model._meta
     codename = get_permission_codename(MODEL_PERMISSIONS[operation], options)
     return f"{options.app_label}.{codename}"
 
 
 def truth(answer: Any) -> bool:
-    """Whether ``answer`` allows. Raises ``TypeError`` for a coroutine: that is always true."""
+    """Whether ``answer`` is true. Raise ``TypeError`` for a coroutine, which is always true."""
     if isinstance(answer, bool):
         return answer
     if inspect.iscoroutine(answer):
         answer.close()
     if inspect.isawaitable(answer):
-        raise TypeError("A permission is answered at once: it cannot be async.")
+        raise TypeError("A permission function must not be asynchronous.")
     return bool(answer)
 
 
 def is_free(permission: object) -> bool:
-    """Whether deciding needs neither the database nor the project's code."""
+    """Whether the decision needs neither the database nor the project's code."""
     return isinstance(permission, Access)
 
 
 def problem(permission: object) -> str | None:
-    """What is wrong with a declared permission, in words, or None."""
+    """Return what is wrong with a declared permission, or None."""
     if isinstance(permission, Access):
         return None
     if isinstance(permission, type):
-        return f"{permission.__name__} is a class: a permission is a function of the request."
+        return f"{permission.__name__} is a class. A permission is a function of the request."
     if inspect.iscoroutinefunction(permission):
-        return f"{permission.__name__} is async: a permission is answered at once."
+        return f"{permission.__name__} is asynchronous. A permission must be a plain function."
     if callable(permission):
         return None
     if isinstance(permission, str):
         app, dot, codename = permission.partition(".")
         if app and dot and codename:
             return None
-        return f"{permission!r} is no permission: write 'app_label.codename'."
-    return f"{permission!r} is neither a codename, a function, AUTHENTICATED nor PUBLIC."
+        return f"{permission!r} is not a permission. Write 'app_label.codename'."
+    return f"{permission!r} is not a codename, a function, AUTHENTICATED or PUBLIC."
 
 
 def unknown_codename(codename: str) -> str | None:
     """Return a hint if no model declares the permission ``codename``, else None.
 
-    It asks the models and not the database: checks run before tables exist. Where a backend of the
-    project may grant other permissions, only a codename that looks misspelled is unknown.
+    It reads the models and not the database, because checks run before tables exist. If a backend
+    of the project may grant other permissions, only a codename that looks misspelled is unknown.
     """
     from .attribute_checks import did_you_mean
 
@@ -158,11 +158,9 @@ class Decision:
         return self.allowed or bool(self.missing_scopes)
 
 
-ANONYMOUS = Decision(False, lambda: "nobody is signed in, and it is not mcp.PUBLIC")
-FOR_EVERYBODY = Decision(True, lambda: "mcp.PUBLIC: it is for everybody")
-FOR_AUTHENTICATED = Decision(
-    True, lambda: "mcp.AUTHENTICATED: it is for everybody who is signed in"
-)
+ANONYMOUS = Decision(False, lambda: "the caller is not authenticated, and it is not mcp.PUBLIC")
+FOR_EVERYBODY = Decision(True, lambda: "mcp.PUBLIC: everybody may use it")
+FOR_AUTHENTICATED = Decision(True, lambda: "mcp.AUTHENTICATED: every authenticated user may use it")
 
 
 def decide(thing: Declaration, request: Request) -> Decision:
@@ -172,22 +170,22 @@ def decide(thing: Declaration, request: Request) -> Decision:
         return thing._decide(request)
     needed = grantable(thing, request.principal.auth)
     if not needed:
-        # The answer is no in any case. The permission is not checked, because that may query.
-        return Decision(False, lambda: _narrowed(thing._decide(request), missing, needed))
+        # The result is False in any case. Do not check the permission, because that may query.
+        return Decision(False, lambda: _scope_reason(thing._decide(request), missing, needed))
     decision = thing._decide(request)
     if not decision.allowed:
         return decision
-    return Decision(False, lambda: _narrowed(decision, missing, needed), needed)
+    return Decision(False, lambda: _scope_reason(decision, missing, needed), needed)
 
 
-def _narrowed(decision: Decision, missing: Iterable[str], needed: Sequence[str]) -> str:
-    """The reason for a token without the scopes ``missing``."""
+def _scope_reason(decision: Decision, missing: Iterable[str], needed: Sequence[str]) -> str:
+    """Return the reason for a token without the scopes ``missing``."""
     if not decision.allowed:
         return decision.reason
-    words = f"{decision.reason}, but its token is not good for {' and '.join(missing)}"
+    reason = f"{decision.reason}, but the token lacks the scope {' and '.join(missing)}"
     if needed:
-        return f"{words}: listed, and asked to get {' '.join(needed)}"
-    return f"{words}, and such a client cannot get more"
+        return f"{reason}. It is listed, and the client is told to request {' '.join(needed)}"
+    return f"{reason}, and the client cannot request more scopes"
 
 
 def grantable(thing: Declaration, auth: Auth | None) -> tuple[str, ...]:
@@ -223,13 +221,13 @@ def decide_codenames(names: Sequence[str], request: Request) -> Decision:
     granted = next(filter(user.has_perm, names), None)
     if granted is not None:
         return Decision(True, lambda: _granted(user, granted))
-    return Decision(False, lambda: "lacks " + " and ".join(map(str, names)) + _but(user, names))
+    return Decision(False, lambda: "lacks " + " and ".join(map(str, names)) + _unusual(user, names))
 
 
 def decided_by(code: str, answer: Any) -> Decision:
     """Return the decision that the project's ``code`` made. Raise ``TypeError`` for a coroutine."""
     allowed = truth(answer)
-    return Decision(allowed, lambda: f"{code} says {'yes' if allowed else 'no'}")
+    return Decision(allowed, lambda: f"{code} returned {allowed}")
 
 
 def switched_off(mark: str) -> Decision:
@@ -238,21 +236,21 @@ def switched_off(mark: str) -> Decision:
 
 
 def _granted(user: Any, name: str) -> str:
-    return f"{name}: {', '.join(sources(user, name)) or 'has_perm() says so'}"
+    return f"{name}: {', '.join(sources(user, name)) or 'has_perm() returned True'}"
 
 
 # The declared rules as text, for every user.
 
 
 def rule_of(thing: Declaration) -> str:
-    """What ``thing`` asks of its users, as it is declared."""
+    """Return the declared rule of ``thing``, as text for developers."""
     if not thing._permission_is_declared:
         return method_of(thing, "has_permission")
     return rule(thing.permission)
 
 
 def rule(permission: Permission) -> str:
-    """A permission as somebody would write it."""
+    """Return a permission as text."""
     if isinstance(permission, str):
         return permission
     return function(permission) if callable(permission) else repr(permission)
@@ -269,31 +267,31 @@ def both(*rules: str) -> str:
 
 
 def function(called: Any) -> str:
-    """A function's or method's name and module."""
+    """Return the name and module of a function or callable object, with "()"."""
     return f"{path(called if hasattr(called, '__qualname__') else type(called))}()"
 
 
 def path(named: Any) -> str:
-    """Where a function or class was written."""
+    """Return the dotted path of a function or class."""
     return f"{named.__module__}.{named.__qualname__}"
 
 
 def method_of(thing: Any, name: str) -> str:
-    """A method, with the class that the project wrote it in."""
+    """Return the name of a method, with the class that defines it."""
     owner = next(kind for kind in type(thing).__mro__ if name in vars(kind))
     return f"{name}() of {path(owner)}"
 
 
-def _but(user: Any, names: Sequence[str]) -> str:
-    """What is odd about lacking permissions: somebody gives them, or nobody can."""
+def _unusual(user: Any, names: Sequence[str]) -> str:
+    """Return what is unusual about missing permissions: they are granted, or do not exist."""
     if given := dict.fromkeys(source for name in names for source in sources(user, name)):
-        return f": has_perm() refuses, though {', '.join(given)}"
+        return f": has_perm() returned False, although {', '.join(given)}"
     unknown = [name for name in names if _is_djangos() and not _exists(name)]
-    return f": there is no permission {' or '.join(unknown)}" if unknown else ""
+    return f": no such permission exists: {', '.join(unknown)}" if unknown else ""
 
 
 def sources(user: Any, name: str) -> list[str]:
-    """Where ``user`` has a permission from, as far as it is Django that knows."""
+    """Return how ``user`` got a permission, as far as Django's tables and backends know."""
     if not _is_djangos():
         return []
     from django.contrib.auth.models import PermissionsMixin
@@ -304,6 +302,7 @@ def sources(user: Any, name: str) -> list[str]:
 
 
 def _of_the_user(user: Any, name: str) -> Iterator[str]:
+    """Yield how the user got a permission from Django's tables."""
     if user.is_superuser:
         yield "is a superuser"
         return
@@ -316,6 +315,7 @@ def _of_the_user(user: Any, name: str) -> Iterator[str]:
 
 
 def _of_backends(user: Any, name: str) -> Iterator[str]:
+    """Yield the authentication backends that grant a permission."""
     from django.contrib.auth import get_backends
 
     for backend in get_backends():
@@ -327,7 +327,7 @@ def _of_backends(user: Any, name: str) -> Iterator[str]:
 
 
 def _is_djangos() -> bool:
-    """Whether permissions are kept where Django keeps them."""
+    """Whether Django's permission tables are installed."""
     return apps.is_installed("django.contrib.auth")
 
 

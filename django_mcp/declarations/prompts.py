@@ -1,9 +1,8 @@
-"""
-Prompts: conversations a user may start.
+"""Prompts: messages with which a user may start a conversation.
 
-Rule: arguments arrive as strings (server/prompts) and are read as the types
-the function names. What is returned is the text of one user message, or a
-list of texts, contents and messages.
+Clients send arguments as strings (server/prompts), and they are read as the types of the function's
+parameters. The function returns the text of one user message, or a list of texts, contents and
+messages.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class Prompt(Declaration):
-    """A conversation to start: subclass it and write ``handle(self, request, ...)``."""
+    """Messages to start a conversation: subclass it and write ``handle(self, request, ...)``."""
 
     _kind = "prompt"
     _arguments: Arguments
     _completers: dict[str, Completer]
 
     def handle(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        """The messages: a string, a content, a ``Message``, or a list of them."""
+        """Return the messages: a string, a content, a ``Message``, or a list of them."""
         raise NotImplementedError
 
     def _definition(self) -> dict[str, Any]:
@@ -46,7 +45,7 @@ class Prompt(Declaration):
 
     @property
     def _depends_on(self) -> Iterable[Declaration]:
-        """What its arguments are rows of."""
+        """The model resources whose rows its arguments are."""
         return self._arguments.resources
 
     def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:

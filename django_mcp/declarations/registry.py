@@ -71,6 +71,7 @@ class Registration:
                 yield Error(message, hint=hint, obj=self.thing, id="django_mcp.E065")
 
     def _made(self) -> list[Declaration]:
+        """Return the declarations. Raise ``TypeError`` or ``ImproperlyConfigured``."""
         from .prompts import Prompt
         from .resources import Resource
         from .tools import Tool

@@ -1,19 +1,14 @@
-"""What the project's code receives: who asks, of which server, and how to talk back.
+"""The first argument of the project's code: who calls, which server, and questions to the client.
 
-Rule: a ``Request`` waits for nothing. To ask is to look for the answer and,
-when there is none, to unwind the call; it runs again with the answer. What is
-said goes to ``say``, which whoever runs the call gave. So a request needs no
-loop and no thread, and can be rebuilt from (principal, server, host).
+A ``Request`` never waits. A question looks for the client's answer. If there is none, it raises an
+exception that ends the run of the call, and the call runs again with the answer. Progress and log
+messages go to a ``CallNotifier``. So a request needs no event loop and no thread, and can be made
+again in another process from the principal, the server and the host.
 
-What the client can be asked, as the project's code wants to know it.
+``ClientCapabilities`` is ``request.can``: what the client can be asked.
 
-Rule: it reads what the client offers (``protocol.capabilities``) and decides
-nothing itself.
-
-An ``HttpRequest`` made from a request, for code that wants one.
-
-Rule: it names the server's public URL, carries the user, and has neither body
-nor Authorization header: nothing of the wire leaks into it.
+``http_request`` makes Django's ``HttpRequest`` for code that needs one. It has the server's public
+URL and the user. It has no body and no headers of the client, so that no token reaches such code.
 """
 
 from __future__ import annotations
@@ -66,7 +61,7 @@ class ClientCapabilities:
     offered: Mapping[str, Any]
 
     def lacks(self, required: Mapping[str, Any]) -> dict[str, Any]:
-        """The part of ``required``, client capabilities, that this client does not offer."""
+        """Return those of the client capabilities ``required`` that this client does not have."""
         return lacking(self.offered, required)
 
     def _has(self, name: str, *features: str) -> bool:
@@ -97,13 +92,13 @@ class ClientCapabilities:
         return self._has("roots")
 
     def extension(self, name: str) -> Mapping[str, Any] | None:
-        """The client's settings for an extension, or None when it does not have it."""
+        """Return the client's settings for an extension, or None if it does not have it."""
         found = (self.offered.get("extensions") or {}).get(name)
         return found if isinstance(found, Mapping) else None
 
 
 class CallNotifier(Protocol):
-    """Where a call's words go while it works."""
+    """Sends progress and log messages of a running call to its client."""
 
     def progress(self, done: float, total: float | None, message: str | None) -> None: ...
 
@@ -115,7 +110,7 @@ class CallNotifier(Protocol):
 
 
 class NoNotifier:
-    """For a request that nobody listens to: a subscription, a page, a test."""
+    """Sends nothing: for subscriptions, pages and tests, which have no client that listens."""
 
     def progress(self, done: float, total: float | None, message: str | None) -> None: ...
 
@@ -128,11 +123,11 @@ class NoNotifier:
 
 @dataclass(slots=True)
 class KnownAnswers:
-    """What is known from earlier rounds of a call.
+    """Answers and steps of earlier runs of a call.
 
-    ``known`` are answers by the digest of their question; ``named`` came with
-    the request under a key of the client's choosing; ``remembered`` are the
-    values of ``once``. ``used`` collects what this run has looked at of all these.
+    ``known`` are answers by the digest of their question. ``named`` came with the request under
+    keys that the client chose. ``remembered`` are the values of ``once``. ``used`` are those that
+    this run has already read.
     """
 
     known: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -142,14 +137,17 @@ class KnownAnswers:
 
     @property
     def replaying(self) -> bool:
-        """Whether the run is still where an earlier one has been."""
+        """Whether the run has not yet read everything that an earlier run has reached.
+
+        Messages are not sent meanwhile, because the earlier run has sent them.
+        """
         return not self.used.issuperset((*self.known, *self.remembered))
 
 
 class Request:
-    """A call as the project's code sees it: the first argument, always.
+    """A call as the project's code sees it: the first argument of every function.
 
-    It is not an ``HttpRequest``; ``.http`` is one, for code that wants one.
+    It is not an ``HttpRequest``. ``.http`` is one, for code that needs it.
     """
 
     def __init__(
@@ -178,55 +176,56 @@ class Request:
 
     @property
     def user(self) -> Any:
-        """The user the call acts as, or an ``AnonymousUser``; never lazy."""
+        """The user that the call acts as, or an ``AnonymousUser``. It is never lazy."""
         return self.principal.user
 
     @property
     def auth(self) -> Auth | None:
-        """The verified token's scopes and application; None where there is no token."""
+        """The scopes and application of the verified token, or None without a token."""
         return self.principal.auth
 
     @property
     def cancelled(self) -> bool:
-        """Whether the client has taken the call back."""
+        """Whether the client has cancelled the call."""
         return self._stopped()
 
     @cached_property
     def http(self) -> HttpRequest:
-        """An ``HttpRequest`` for code that wants one: with ``.user``, without body or token."""
+        """An ``HttpRequest`` for code that needs one: with ``.user``, without body and token."""
 
         return http_request(self)
 
-    # Saying.
+    # Messages.
 
     def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
-        """Tell the client how far the call is. Values that do not rise are left out."""
-        self._go_on()
+        """Tell the client how far the call is. Values that do not increase are not sent."""
+        self._raise_if_stopped()
         if not self._answers.replaying:
             self._say.progress(done, total, message)
 
     def log(self, level: str, data: Any, *, logger: str | None = None) -> None:
-        """Send the client a log message of an RFC 5424 ``level``: "debug" to "emergency".
+        """Send the client a log message of an RFC 5424 ``level``, from "debug" to "emergency".
 
-        ``data`` is any JSON value. It is sent when the client asked for that
-        level. Write nothing there that the caller may not know.
+        ``data`` is any JSON value. It is sent if the client has asked for this level. Do not write
+        anything that the caller may not know.
         """
-        self._go_on()
+        self._raise_if_stopped()
         if not self._answers.replaying:
             self._say.log(level, data, logger)
 
     def release_stream(self) -> None:
-        """End the connection that waits for the answer; the client comes back for it.
+        """Close the connection that waits for the response.
 
-        For a call that takes long, so that no connection is held open for it.
-        Where a client cannot come back - over stdio, without a session - this
-        does nothing.
+        The client fetches the response later.
+
+        Use it in a long call, so that no connection stays open for it. It does nothing if the
+        client cannot come back, which is so over stdio and without a session.
         """
-        self._go_on()
+        self._raise_if_stopped()
         if not self._answers.replaying:
             self._say.release()
 
-    # Asking.
+    # Questions and steps.
 
     @overload
     def elicit(
@@ -281,33 +280,38 @@ class Request:
     ) -> Any:
         """Ask the user, with a form of ``schema`` or something to do at ``url``.
 
-        Returns the answer's value. Raises ``Declined`` when the user declines
-        or cancels (or returns ``default`` if one is given), ``Unsupported``
-        when the client cannot be asked, ``TimedOut`` when nobody answers within
-        ``timeout`` seconds. Code above the question runs again with the answer.
+        Return the value of the answer. If the user declines or cancels, return ``default``, or
+        raise ``Declined`` without one. Raise ``Unsupported`` if the client cannot be asked, and
+        ``TimedOut`` if nobody answers within ``timeout`` seconds. The code before the question runs
+        again with the answer.
         """
         schema = None if url is not None else schema
         return self._one(Elicit(message, schema, key, default, url, timeout))
 
     def sample(self, messages: Any, **options: Any) -> Sampled:
-        """Let the client's model go on from ``messages``; options as of ``mcp.Sample``."""
+        """Let the client's model continue from ``messages``.
+
+        Options are those of ``mcp.Sample``.
+        """
         sampled: Sampled = self._one(Sample(messages, **options))
         return sampled
 
     def roots(self, *, key: str | None = None, timeout: float | None = None) -> list[Root]:
-        """The folders the client works in; asked for once in a call."""
+        """Return the folders the client works in. A call asks for them once."""
         roots: list[Root] = self._one(Roots(key=key, timeout=timeout))
         return roots
 
     def ask(self, /, **questions: Question) -> dict[str, Any]:
-        """Ask several questions at once; the answers come under the same names.
+        """Ask several questions at once. Return the answers under the same names.
 
-        On the wire a question goes by its ``key``, else by its name here.
+        In the request to the client a question has its ``key``, or its name here without one.
         """
-        self._go_on()
+        self._raise_if_stopped()
         keys = {name: question.key or name for name, question in questions.items()}
         if len(set(keys.values())) < len(keys):
-            raise ValueError(f"Each question has a key of its own, not {', '.join(keys.values())}.")
+            raise ValueError(
+                f"Each question must have its own key, not {', '.join(keys.values())}."
+            )
         found = {name: self._answer(keys[name], asked) for name, asked in questions.items()}
         missing = {name: ask for name, (ask, value) in found.items() if ask is not None}
         if missing:
@@ -319,12 +323,12 @@ class Request:
     @overload
     def once(self, key: str, function: Callable[[], V]) -> V: ...
     def once(self, key: str, function: Callable[[], Any]) -> Any:
-        """Do a step once for the whole call, however often it runs.
+        """Run a step once for the whole call, however often the call runs.
 
-        ``function`` runs and commits on its own; its JSON value is remembered
-        and returned in every later run of the call.
+        ``function`` runs and commits on its own. Its JSON value is stored and returned in every
+        later run of the call.
         """
-        self._go_on()
+        self._raise_if_stopped()
         if key not in self._answers.remembered:
             self._check_asks()
             raise OnceNeeded(key, function)
@@ -335,7 +339,7 @@ class Request:
         return self.ask(**{question.key or "": question})[question.key or ""]
 
     def _answer(self, name: str, question: Question) -> tuple[Any, Callable[[], Any]]:
-        """The question if it must be asked, and how to get its value if not."""
+        """Return the question if it must be asked, and a function that returns its value if not."""
         question = question.of(self)
         wire = repr(question.wire())
         self._occurrences[wire] = self._occurrences.get(wire, 0) + 1
@@ -355,10 +359,12 @@ class Request:
         return None, lambda: value
 
     def _find(self, name: str, digest: str) -> dict[str, Any] | None:
+        """Return the client's answer to a question, by digest or by name, or None."""
         self._answers.used.add(digest)
         found = self._answers.known.get(digest)
         if found is None and name:
-            found = self._answers.named.pop(name, None)  # for one question, not for its like
+            # Remove it, so that an equal question later in the call is asked.
+            found = self._answers.named.pop(name, None)
             if found is not None:
                 self._answers.known[digest] = found
         return found
@@ -372,13 +378,13 @@ class Request:
 
     def _check_asks(self) -> None:
         if not self.asks:
-            raise RuntimeError("Nothing can be asked here: not in lists, completion or on commit.")
+            raise RuntimeError("The client cannot be asked in lists, completion or on commit.")
 
-    def _go_on(self) -> None:
+    def _raise_if_stopped(self) -> None:
         if self._stopped():
             raise Stopped()
 
-    # The same from asynchronous code.
+    # The same for asynchronous code.
 
     async def aprogress(
         self, done: float, total: float | None = None, message: str | None = None
@@ -466,14 +472,14 @@ def _raiser(error: Exception) -> Callable[[], Any]:
 
 
 def http_request(request: Request) -> HttpRequest:
-    """A GET of the server's endpoint by the request's user."""
+    """Return a GET request to the server's endpoint by the request's user."""
     made = WSGIRequest(environ(request))
     made.user = request.user
     return made
 
 
 def environ(request: Request) -> dict[str, Any]:
-    """A GET of the server's endpoint by nobody, as WSGI has it."""
+    """Return the WSGI environment of an anonymous GET request to the server's endpoint."""
     origin = urlsplit(settings.URL)
     secure = origin.scheme == "https"
     host = request.host or origin.netloc

@@ -1,9 +1,7 @@
-"""
-Resources: what a client may read, at an address.
+"""Resources: contents that a client may read at a URI.
 
-Rule: a resource has one URI or one RFC 6570 template; the variables of a
-template are the arguments of its function. Reading returns text, bytes or
-data, and never a path of this machine.
+A resource has one URI or one RFC 6570 template, whose variables are the arguments of its function.
+Reading returns text, bytes or data, and never a file path of the server.
 """
 
 from __future__ import annotations
@@ -34,13 +32,12 @@ FETCHED_BY_CLIENTS = {"http", "https", "data", "javascript"}
 
 
 class Resource(Declaration):
-    """Something to read: set ``uri`` and write ``read(self, request, ...)``.
+    """Contents to read: set ``uri`` and write ``read(self, request, ...)``.
 
-    ``uri`` may be an RFC 6570 template, whose variables are the arguments of
-    ``read``. ``listed`` says whether it is shown in lists; ``size`` is in
-    bytes; ``cache`` is how many seconds a client may keep what it read, and
-    ``shared`` whether that is the same for everybody, so that caches between
-    us may keep it too.
+    ``uri`` may be an RFC 6570 template, whose variables are the arguments of ``read``. ``listed``
+    says whether lists contain it. ``size`` is in bytes. ``cache`` is how many seconds a client may
+    cache the contents. ``shared`` says that the contents are the same for everybody, so that caches
+    between the client and the server may also keep them.
     """
 
     _kind = "resource"
@@ -60,20 +57,20 @@ class Resource(Declaration):
     _completers: dict[str, Completer]
 
     def read(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        """The contents: text, bytes, data, ``Contents`` or a list of them."""
+        """Return the contents: text, bytes, data, ``Contents`` or a list of them."""
         raise NotImplementedError
 
     def get_size(self, request: Request) -> int | None:
-        """How many bytes it is, where that is known without reading it."""
+        """Return the number of bytes, or None if it is not known without reading."""
         return self.size
 
     def get_last_modified(self, request: Request) -> datetime | None:
-        """When it last changed."""
+        """Return when the contents last changed, or None."""
         return self.last_modified
 
     @property
     def _is_alike(self) -> bool:
-        """Whether lists show it to everybody in the same way."""
+        """Whether the list entry is the same for every user."""
         own, plain = type(self), Resource
         sized = own.get_size is not plain.get_size
         return not sized and own.get_last_modified is plain.get_last_modified
@@ -83,19 +80,22 @@ class Resource(Declaration):
         return "{" in self.uri
 
     def _match(self, uri: str) -> dict[str, str] | None:
-        """The variables with which this resource is at ``uri``, or None."""
+        """Return the variables if ``uri`` is a URI of this resource, or None."""
         if self._template is not None:
             return self._template.match(uri)
         return {} if uri == self.uri else None
 
     def _definition(self) -> dict[str, Any]:
-        """The template, or the resource without what depends on who asks."""
+        """Return the template, or the resource without what depends on the user."""
         address = {"uriTemplate": self.uri} if self._is_template else {"uri": self.uri}
         mime_type = {"mimeType": self.mime_type} if self.mime_type else {}
         return address | self._common_definition() | mime_type | self._annotations(None)
 
     def _list_entry(self, request: Request) -> dict[str, Any]:
-        """The resource as ``request``'s list shows it: to a token too narrow, as declared."""
+        """Return the resource as ``request``'s list shows it.
+
+        Without the required scopes it is shown as declared, and no code of the project runs.
+        """
         if self._missing_scopes(request):
             return self._definition()
         size = self.get_size(request)
@@ -109,7 +109,7 @@ class Resource(Declaration):
 
     @property
     def _depends_on(self) -> Iterable[Declaration]:
-        """What its arguments are rows of."""
+        """The model resources whose rows its arguments are."""
         return self._arguments.resources
 
     # Resolution.
@@ -117,40 +117,45 @@ class Resource(Declaration):
     def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
         yield from super()._resolve(catalog)
         if self.shared and not self._is_public:
-            hint = "Say permission = mcp.PUBLIC, or drop shared."
-            yield self._error("What is shared is read by everybody.", 46, hint)
+            hint = "Set permission = mcp.PUBLIC, or remove shared."
+            yield self._error("It is shared, but not public.", 46, hint)
         wrong = [*self._address_problems(), *self._argument_problems(catalog)]
         yield from wrong or self._variable_problems()
 
     def _common_problems(self) -> Iterator[CheckMessage]:
         yield from super()._common_problems()
         if type(self.cache) is not int or self.cache < 0:
-            hint = "Whole seconds; 0 keeps nothing."
-            yield self._error(f"cache is {self.cache!r}, which is no time.", 47, hint)
+            hint = "Write whole seconds. With 0, clients do not cache it."
+            yield self._error(f"cache is {self.cache!r}, which is not a time.", 47, hint)
         if self.mime_type is not None and not MEDIA_TYPE.match(self.mime_type):
-            hint = 'Such as "text/markdown".'
-            yield self._error(f"{self.mime_type!r} is no media type.", 48, hint)
+            hint = 'Write a media type such as "text/markdown".'
+            yield self._error(f"{self.mime_type!r} is not a media type.", 48, hint)
         try:
             self._annotations(None)
         except (TypeError, ValueError) as error:
-            yield self._error(str(error), 49, 'audience = ["user"], priority = 0.5')
+            hint = 'Write values such as audience = ["user"] and priority = 0.5.'
+            yield self._error(str(error), 49, hint)
 
     def _address_problems(self) -> Iterator[CheckMessage]:
+        """Yield what is wrong with the URI, and parse its template."""
         self._template = None
         scheme = SCHEME.match(self.uri) if isinstance(self.uri, str) else None
         if scheme is None or not (self._is_template or URI.match(self.uri)):
-            yield self._error(f"{self.uri!r} is no URI.", 40, 'Such as "policy://{name}".')
+            hint = 'Write a URI such as "policy://{name}".'
+            yield self._error(f"{self.uri!r} is not a URI.", 40, hint)
             return
         if scheme[1] in FETCHED_BY_CLIENTS:
-            hint = "Use a scheme of your own for what is to be read here."
+            hint = "Use a scheme of your own for contents of this server."
             message = f"Clients may fetch {scheme[1]!r} URIs themselves, without their token."
             yield Warning(message, hint=hint, obj=self, id="django_mcp.W041")
         try:
             self._template = Template(self.uri) if self._is_template else None
         except ValueError as error:
-            yield self._error(f"{self.uri!r} is no URI template: {error}", 42, "See RFC 6570.")
+            message = f"{self.uri!r} is not a URI template: {error}"
+            yield self._error(message, 42, "See RFC 6570.")
 
     def _argument_problems(self, catalog: Catalog) -> Iterator[CheckMessage]:
+        """Yield what is wrong with the arguments, and set them and their completers."""
         from .arguments import arguments_of, text_problems
         from .completions import completers_of
 
@@ -165,23 +170,26 @@ class Resource(Declaration):
         self._completers = {} if wrong else completers_of(self._arguments)
 
     def _variable_problems(self) -> Iterator[CheckMessage]:
+        """Yield variables of the URI and arguments of the function that do not match."""
         variables = set(self._template.names if self._template else ())
         parameters = self._arguments.parameters
         for name in sorted(set(parameters) - variables):
             if parameters[name].required:
-                yield self._error(f"{name} is no variable of {self.uri}.", 44, "Name it there.")
+                message = f"The argument {name} is not a variable of {self.uri}."
+                yield self._error(message, 44, "Add it to the URI, or give it a default.")
         for name in sorted(variables - set(parameters)):
-            yield self._error(f"{{{name}}} is no argument of the function.", 45, "Add it.")
+            message = f"The variable {{{name}}} is not an argument of the function."
+            yield self._error(message, 45, "Add the argument.")
 
     def _is_there(self, request: Request, variables: Mapping[str, str]) -> bool:
-        """Whether there is something to watch, beside what the arguments' binding shows."""
+        """Whether the contents exist, beyond the rows that the arguments name."""
         return True
 
     @property
     def _read_by(self) -> str:
-        """What decides in the end, behind every gate that can be asked: for the developer."""
+        """What decides last whether the contents can be read, as text for developers."""
         return f"{self._origin()} reads it"
 
     def _values(self, variables: Mapping[str, str]) -> dict[str, Any]:
-        """The arguments in a URI's variables. Raises ``InvalidArguments``."""
+        """Return the arguments in a URI's variables. Raise ``InvalidArguments``."""
         return self._arguments.read_text(variables)

@@ -59,6 +59,9 @@ def trusted(rows: T) -> T:
 class HiddenRows(ToolError):
     """Not found."""
 
+    # A tool returned rows that its caller may not see. The docstring of a ToolError is the message
+    # to the client, which must not learn that the rows exist. ``detail`` is for the log.
+
     def __init__(self, resource: ModelResource, rows: Sequence[Model]) -> None:
         super().__init__()
         keys = ",".join(str(row.pk) for row in rows[:MAX_LOGGED_KEYS])
@@ -123,6 +126,7 @@ class RowCollector:
         return value
 
     def _look_into(self, value: Any) -> None:
+        """Find the rows in an object: itself, its items and its attributes at the paths."""
         if isinstance(value, type):
             return
         if isinstance(value, Model):

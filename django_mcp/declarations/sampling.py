@@ -49,6 +49,7 @@ def check_options(max_tokens: Any, include_context: Any, tool_choice: Any) -> No
 
 
 def _message(message: Any) -> JSON:
+    """Return a message as a dict. Text and content without a role are messages of the user."""
     if isinstance(message, Message):
         message = {"role": message.role, "content": message.content}
     elif not isinstance(message, Mapping):
@@ -111,7 +112,7 @@ def _check_results(written: Sequence[JSON], tools: Sequence[Mapping[str, Any]]) 
             raise ValueError(f"A tool's result does not fit its schema: {'; '.join(wrong)}")
 
 
-def said(answer: Mapping[str, Any]) -> list[JSON]:
+def returned_blocks(answer: Mapping[str, Any]) -> list[JSON]:
     """Return the blocks that the model returned. Raise ``ValueError`` if they are invalid."""
     found = [_known(block) for block in blocks(answer.get("content"))]
     for block in found:

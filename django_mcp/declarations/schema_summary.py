@@ -1,9 +1,8 @@
-"""
-A JSON Schema in words for people: one line for each argument, and what may be written there.
+"""A JSON Schema as English text for people: one line for each argument, with its type.
 
-Rule: what is said is true of every schema, of the project's types or written by
-hand; what has no words of its own here is "anything", never a guess. A pure
-function of the schema.
+The admin, the page of a server and the commands show it. The text is correct for every schema, also
+for one that the project wrote by hand. Anything without a description here is "anything" and never
+a guess. All functions depend on the schema only.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ MAX_LINES, MAX_LEVELS, MAX_LISTED_CHOICES = 200, 5, 12
 KEY = re.compile(r"(?P<before>.*?)\s*Key or URI of the (?P<name>.+?)(\.|: (?P<uri>\S+))\Z", re.S)
 VOWEL = re.compile(r"(?!eu|one|uni|use|usa)[aeiou]", re.I)
 
-# What a format is called: one of it, and several.
+# The names of formats, in the singular and in the plural.
 FORMATS = {
     "date": ("date", "dates"),
     "date-time": ("date and time", "dates with times"),
@@ -37,9 +36,10 @@ FORMATS = {
 
 @dataclass(frozen=True)
 class PropertyLine:
-    """One property of a schema: "customer.name" is within customer, "stops[].city" in each stop.
+    """One property of a schema.
 
-    ``required`` is within what it is a property of; ``default`` is "" where there is none.
+    "customer.name" is a property of customer, "stops[].city" a property of each stop. ``required``
+    is relative to the object that has the property. ``default`` is "" if there is none.
     """
 
     name: str
@@ -51,7 +51,7 @@ class PropertyLine:
 
 @dataclass(frozen=True)
 class Phrase:
-    """What a value is called, and what several are."""
+    """A description of a value, in the singular and in the plural."""
 
     one: str
     many: str
@@ -59,36 +59,36 @@ class Phrase:
 
 ANYTHING, NOTHING = Phrase("anything", "anything"), Phrase("nothing", "nothing")
 OBJECT = Phrase("object", "objects")
-VALUES = {"string", "number", "boolean", "object", "array"}  # all there are beside nothing
-# What is said of all the forms that a value may have, and not of the value in each.
+VALUES = {"string", "number", "boolean", "object", "array"}  # all types except null
+# Keywords that describe all alternatives together. They are not copied to each alternative.
 ABOUT = ("anyOf", "oneOf", "title", "description", "default", "examples", "$ref", "$defs")
 
 
 def key_description(name: str, uri: str = "") -> str:
-    """The description of an argument that names a row, which ``lines`` knows again.
+    """Return the description of an argument that identifies a row.
 
-    ``uri`` tells what the key is, where it is not the primary key.
+    ``lines`` recognizes it. ``uri`` is the URI template if the key is not the primary key.
     """
     return f"Key or URI of the {name}: {uri}" if uri else f"Key or URI of the {name}."
 
 
 def lines(schema: Schema) -> list[PropertyLine]:
-    """The properties of ``schema``, an object's, each followed by those within it."""
+    """Return the properties of ``schema``, an object, each followed by the ones inside it."""
     return list(islice(_Reader(schema).lines(schema), MAX_LINES))
 
 
 def kind(schema: Schema) -> str:
-    """What a value of ``schema`` is: "text", "number above 0", "list of dates"..."""
+    """Return the type of a value of ``schema``: "text", "number above 0", "list of dates"..."""
     return _Reader(schema).phrase(schema).one
 
 
 def forms(part: Any, root: Schema) -> list[dict[str, Any]]:
-    """The schemas of which a value of ``part`` fits one, with what they refer to in ``root``."""
+    """Return the alternative schemas of ``part``, with references to ``root`` resolved."""
     return _Reader(root).branches(part)
 
 
 class _Reader:
-    """Reads parts of one schema, to which their references lead."""
+    """Reads parts of one schema and resolves references in it."""
 
     def __init__(self, root: Schema) -> None:
         self._root = root
@@ -112,7 +112,7 @@ class _Reader:
         )
 
     def _within(self, schema: Any, path: str = "") -> Iterator[tuple[str, Schema]]:
-        """The objects that a property is, or is a list of, and how to name what is in them."""
+        """Yield the objects that a property is, or is a list of, with the path to them."""
         for found in self.branches(schema):
             if "properties" in found:
                 yield path, found
@@ -120,7 +120,7 @@ class _Reader:
                 yield from self._within(found["items"], f"{path}[]")
 
     def _description(self, found: Schema) -> str:
-        """Its own, else that of the first of its forms, or of what it is a list of."""
+        """Return the description of the schema, or of its first alternative or its items."""
         own = str(found.get("description") or "")
         items = self._resolved(found.get("items"))
         for part in [] if own else [*self.branches(found), *self.branches(items)]:
@@ -130,10 +130,10 @@ class _Reader:
         words = f"{key['before']}{example}" if key else own
         return " ".join(words.split())
 
-    # Following.
+    # References.
 
     def _resolved(self, schema: Any, seen: tuple[str, ...] = ()) -> dict[str, Any]:
-        """``schema`` with what it refers to, and all that it must be at once, in one."""
+        """Return ``schema`` merged with the schemas that ``$ref`` and ``allOf`` add."""
         found = _mapping(schema)
         ref = found.get("$ref")
         if isinstance(ref, str) and ref not in seen:
@@ -143,14 +143,14 @@ class _Reader:
         return found
 
     def _at(self, ref: str) -> Any:
-        """What ``#/$defs/Name`` leads to; nothing is fetched."""
+        """Return the schema at ``#/$defs/Name``. Other documents are never fetched."""
         found: Any = self._root
         for step in ref.lstrip("#").split("/")[1:]:
             found = _mapping(found).get(step.replace("~1", "/").replace("~0", "~"), {})
         return found
 
     def branches(self, schema: Any, level: int = 0) -> list[dict[str, Any]]:
-        """The forms that a value may have, of which the last is that there is none."""
+        """Return the alternatives of a value. Null is the last one."""
         found = self._resolved(schema)
         listed = _listed(found.get("anyOf") or found.get("oneOf"))
         if not listed or _choices(found) or level > MAX_LEVELS:
@@ -168,6 +168,7 @@ class _Reader:
         return _either([self._of(found, level) for found in self.branches(schema)])
 
     def _of(self, found: Schema, level: int) -> Phrase:
+        """Return the phrase for one alternative."""
         key = KEY.match(str(found.get("description") or ""))
         if key is not None and found.get("type") != "object":
             of = f"{'an' if VOWEL.match(key['name']) else 'a'} {key['name']}"
@@ -209,6 +210,7 @@ class _Reader:
 
 
 def _text(found: Schema) -> Phrase:
+    """Return the phrase for a string."""
     if called := FORMATS.get(str(found.get("format"))):
         return Phrase(*called)
     if _is_numeric(found.get("pattern")):
@@ -225,7 +227,7 @@ def _text(found: Schema) -> Phrase:
 
 
 def _is_numeric(pattern: Any) -> bool:
-    """Whether a pattern lets decimal numbers through, and no words."""
+    """Whether a pattern matches decimal numbers and no other text."""
     try:
         test = re.compile(pattern).search
     except (TypeError, re.error):
@@ -242,17 +244,18 @@ def _number(one: str) -> Callable[[Schema], Phrase]:
 
 
 def _limits(found: Schema) -> str:
+    """Return the limits of a number, such as " from 1 to 5"."""
     low, high = found.get("minimum"), found.get("maximum")
     above, below = found.get("exclusiveMinimum"), found.get("exclusiveMaximum")
-    if above is True:  # as up to draft 4: it says what minimum is
+    if above is True:  # up to draft 4 it is a boolean that makes "minimum" exclusive
         above, low = low, None
     if below is True:
         below, high = high, None
     if low is not None and high is not None:
         return f" from {_value(low)} to {_value(high)}"
     ends = (("of at least", low), ("above", above), ("of at most", high), ("below", below))
-    said = [f"{word} {_value(end)}" for word, end in ends if _is_number(end)]
-    return f" {' and '.join(said)}" if said else ""
+    limits = [f"{word} {_value(end)}" for word, end in ends if _is_number(end)]
+    return f" {' and '.join(limits)}" if limits else ""
 
 
 def _is_number(value: Any) -> bool:
@@ -272,14 +275,17 @@ KINDS: Mapping[str, Callable[[Schema], Phrase]] = {
 
 
 def _either(phrases: Sequence[Phrase]) -> Phrase:
-    """All of ``phrases``, each once."""
+    """Return all of ``phrases`` joined by "or", without duplicates."""
     ones = list(dict.fromkeys(phrase.one for phrase in phrases))
     manys = list(dict.fromkeys(phrase.many for phrase in phrases))
     return Phrase(_or(_numbers(ones, "number", "text")), _or(_numbers(manys, "numbers", "texts")))
 
 
 def _numbers(words: list[str], number: str, text: str) -> list[str]:
-    """A decimal comes as a number, or as the text of one: that is one thing to say."""
+    """Join "number" and "number as text" to one phrase.
+
+    Decimals are accepted as a number and as text.
+    """
     written = {text, f"{number} as {text}"}
     if not any(word.startswith(number) and word not in written for word in words):
         return words
@@ -295,7 +301,7 @@ def _or(words: Sequence[str]) -> str:
 
 
 def _choices(found: Schema) -> Phrase | None:
-    """The values to choose from, where they are listed."""
+    """Return the choices, or None if the schema lists none."""
     values = [found["const"]] if "const" in found else _listed(found.get("enum"))
     titled = _listed(found.get("oneOf") or found.get("anyOf"))
     if titled and not values and all("const" in _mapping(one) for one in titled):
@@ -319,7 +325,7 @@ def _range(least: Any, most: Any) -> str:
 
 
 def _value(value: Any) -> str:
-    """A value as somebody would write it."""
+    """Return a value as a person would write it."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float) and value.is_integer():

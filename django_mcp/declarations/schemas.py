@@ -33,6 +33,7 @@ def _compiled(text: str, formats: bool) -> Any:
 
 
 def _validator(schema: Any, formats: bool = True) -> Any:
+    """Return the validator of a schema, in the schema's dialect."""
     from jsonschema import Draft202012Validator, validators
     from referencing import Registry
 
@@ -60,6 +61,7 @@ def violations(schema: dict[str, Any], value: Any, *, formats: bool = True) -> l
 
 
 def _sentence(error: Any) -> str:
+    """Return an error of jsonschema as a sentence that starts with the path of the value."""
     error = _most_specific(error)
     place = ".".join(str(step)[:80] for step in list(error.absolute_path)[:8])
     message = _alternatives(error) or error.message
@@ -121,6 +123,7 @@ def _is_oversized(schema: dict[str, Any]) -> bool:
 
 
 def _unknown_dialect(schema: dict[str, Any]) -> str | None:
+    """Return an error if ``$schema`` names a dialect that jsonschema does not know."""
     from jsonschema import validators
 
     dialect, none = schema.get("$schema"), cast("Any", None)

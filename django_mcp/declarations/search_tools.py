@@ -1,8 +1,7 @@
-"""
-What a ModelResource brings along: a tool that searches its rows, and its files.
+"""Declarations that a model resource adds: a tool that searches its rows, and its files.
 
-Rule: both see what the resource shows - its queryset, its fields, its
-permission - and add nothing to it.
+Both use the queryset, the fields and the permission of the model resource, so they show nothing
+more than the resource itself.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from .arguments import Arguments
 from .bindings import KeyBinding
 from .completions import ranked
 from .content import Contents
-from .cursors import digest, opened, seal
+from .cursors import digest, seal, unseal
 from .declaration import Declaration
 from .fields.keys import key_value, or_uri
 from .outputs import Output
@@ -38,18 +37,19 @@ if TYPE_CHECKING:
 
 
 def derived_from(resource: ModelResource) -> Iterator[Declaration]:
-    """The search tool, where there is something to search by, and the files."""
+    """Yield the search tool if the resource has search or filter fields, and the files."""
     if resource.search_fields or resource.filter_fields:
         yield SearchTool(resource)
     if resource._field_set.files:
         yield FileResource(resource)
 
 
-SAYS_MORE = {"title", "description", "examples", "contentEncoding"}  # than a name
+# Keywords that say more about a field than its name.
+INFORMATIVE_KEYWORDS = {"title", "description", "examples", "contentEncoding"}
 
 
 class ModelRowsDeclaration(Declaration):
-    """What a model resource brings along: whoever may use the one may use the other."""
+    """A declaration that a model resource adds. Its permission is that of the resource."""
 
     _resource: ModelResource
 
@@ -80,7 +80,7 @@ class ModelRowsDeclaration(Declaration):
 
 
 class SearchTool(ModelRowsDeclaration, Tool):
-    """Finds rows of a model resource by text and by filters, page by page."""
+    """Finds rows of a model resource by text and filters, page by page."""
 
     read_only = True
     open_world = False
@@ -93,7 +93,7 @@ class SearchTool(ModelRowsDeclaration, Tool):
         self.permission = resource.permission
 
     def _sentences(self) -> Iterator[str]:
-        """What it finds, and what rows have."""
+        """Yield the sentences of the description: what is searched, and what rows contain."""
         resource = self._resource
         how = "text and fields" if resource.search_fields else "fields"
         yield f"Find {resource.model._meta.verbose_name_plural} by {how}, page by page."
@@ -111,10 +111,10 @@ class SearchTool(ModelRowsDeclaration, Tool):
         yield from ()
 
     def _found_targets(self, catalog: Catalog) -> Iterator[tuple[str, ModelResource]]:
-        """The filters that take keys of another resource's rows."""
+        """Yield the filters that accept keys of another resource's rows."""
         for name, each in self._resource._search.filters.items():
             if each.target is not None:
-                with suppress(ImproperlyConfigured):  # not registered: by primary key alone
+                with suppress(ImproperlyConfigured):  # not registered: primary keys only
                     yield name, catalog.find(each.target)
 
     def _input_schema(self) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class SearchTool(ModelRowsDeclaration, Tool):
         return schema
 
     def _definition(self) -> dict[str, Any]:
-        """The definition, without an output schema that says no more than the description."""
+        """Return the definition, without an output schema that only repeats the description."""
         shown = super()._definition()
         row = shown["outputSchema"]["properties"]["results"]["items"]
         if "properties" not in row:
@@ -132,16 +132,16 @@ class SearchTool(ModelRowsDeclaration, Tool):
         return shown
 
     def _output_schema(self) -> dict[str, Any]:
-        """The page, and of its rows what their names in the description do not say.
+        """Return the schema of a page, with only those fields whose name does not say enough.
 
-        A model reads every definition in a list of tools before it does anything, and many clients
-        do not show it this schema at all.
+        A language model reads every definition in a list of tools, and many clients do not show it
+        this schema.
         """
         shown, filters = self._resource._field_set.entries, self._resource._search.filters
         told = {
             name: schema
             for name, entry in shown.items()
-            if name not in filters and not SAYS_MORE.isdisjoint(schema := entry.schema())
+            if name not in filters and not INFORMATIVE_KEYWORDS.isdisjoint(schema := entry.schema())
         }
         row = {"type": "object"} | ({"properties": told} if told else {})
         results = {"type": "array", "items": row}
@@ -152,7 +152,7 @@ class SearchTool(ModelRowsDeclaration, Tool):
         }
 
     def handle(self, request: Any, *args: Any, **arguments: Any) -> dict[str, Any]:
-        """The rows of one page, and the cursor of the next."""
+        """Return the rows of one page, and the cursor of the next one."""
         resource = self._resource
         asked = {key: value for key, value in arguments.items() if key not in ("cursor", "limit")}
         purpose = self._purpose(request, asked)
@@ -171,13 +171,13 @@ class SearchTool(ModelRowsDeclaration, Tool):
             )
         except ValueError as error:
             raise InvalidArguments(str(error)) from None
-        except ValidationError as error:  # a field that takes only valid values in a query
+        except ValidationError as error:  # some fields validate values in queries
             raise InvalidArguments(" ".join(error.messages)) from None
         shown = [resource._row_values(row, request) for row in rows]
         return {"results": shown} | ({"next_cursor": seal(position, purpose)} if position else {})
 
     def _primary_keys(self, target: ModelResource, value: Any, request: Request) -> Any:
-        """``value`` with primary keys in the place of URIs, also of each in a list."""
+        """Return ``value``, or each item of a list, with a primary key instead of a URI."""
         if isinstance(value, list):
             return [self._primary_keys(target, one, request) for one in value]
         variables = target._match(value) if isinstance(value, str) else None
@@ -185,26 +185,28 @@ class SearchTool(ModelRowsDeclaration, Tool):
             return value
         if target._by_pk:
             return variables[target._lookup]
-        # The caller must see the row, or the filter would tell what a hidden row is called.
+        # The caller must be allowed to see the row. Otherwise the filter would reveal the name of a
+        # hidden row.
         return key_value(KeyBinding(target).fetch(value, request, write=False))
 
     def _purpose(self, request: Request, asked: dict[str, Any]) -> str:
-        """A cursor goes on with this search, of this user, and with no other."""
+        """Return the purpose of a cursor's seal: this search of this user with these arguments."""
         return f"search:{request.server.name}:{digest(self.name, request.principal.key, asked)}"
 
     def _position(self, cursor: Any, purpose: str) -> Any:
+        """Return the position in a cursor, or None without one. Raise ``InvalidArguments``."""
         if cursor is None:
             return None
         try:
-            return opened(cursor, purpose)
+            return unseal(cursor, purpose)
         except ValueError:
             raise InvalidArguments(
-                "cursor: it is not of this search; search again without it."
+                "cursor: it belongs to another search. Search again without a cursor."
             ) from None
 
 
 def _with_uris(prop: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a filter by key, which takes a URI, too."""
+    """Return the schema of a filter by key that also accepts a URI."""
     if prop["type"] == "array":
         return prop | {"items": or_uri(prop["items"]), "description": "Keys or URIs."}
     about = {name: prop[name] for name in ("title", "description") if name in prop}
@@ -213,7 +215,7 @@ def _with_uris(prop: dict[str, Any]) -> dict[str, Any]:
 
 
 class FileResource(ModelRowsDeclaration, Resource):
-    """The files of a model resource's rows, read through the row."""
+    """The files of a model resource's rows, which are read through the row."""
 
     listed = False
 
@@ -248,7 +250,7 @@ class FileResource(ModelRowsDeclaration, Resource):
         )
 
     def read(self, request: Any, *args: Any, **variables: Any) -> Any:
-        """The bytes of one file. Raises ``ResourceNotFound``."""
+        """Return the bytes of one file. Raise ``ResourceNotFound``."""
         resource, name = self._resource, variables["file"]
         files = resource._field_set
         try:
@@ -266,12 +268,15 @@ class FileResource(ModelRowsDeclaration, Resource):
 
 
 def _data(file: Any, mime_type: str) -> str | bytes:
-    """The text of a text file in UTF-8, the bytes of any other."""
+    """Return text for a text file in UTF-8, and bytes for other files."""
     return text_or_bytes(_bytes(file), mime_type)
 
 
 def _bytes(file: Any) -> bytes:
+    """Return the contents of a file. Raise ``ToolError`` if it is too large."""
     if file.size > settings.RESULT_SIZE:
-        raise ToolError(f"The file has more than the {settings.RESULT_SIZE:,} bytes allowed.")
+        raise ToolError(
+            f"The file has {file.size:,} bytes. At most {settings.RESULT_SIZE:,} are allowed."
+        )
     with file.open("rb") as opened_file:
         return bytes(opened_file.read())

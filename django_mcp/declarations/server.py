@@ -1,12 +1,10 @@
-"""Where servers are, as clients are told.
+"""``Server``: a set of declarations at one URL path, like Django's ``AdminSite``.
 
-Rule: of the setting's origin, whatever host was asked for.
+Decorators only record what they are applied to and return it unchanged. The record is resolved
+once, when checks run or the server starts to serve. A server with mistakes does not start.
 
-Servers: what is exposed, and where - as an ``AdminSite`` is.
-
-Rule: decorators only record and give back what they were given; the record is
-resolved once, by the checks or by whoever starts to serve, and a server with
-mistakes in it does not start.
+``address`` and ``sse_address`` are the URLs that clients are told. Their origin is the setting
+``DJANGO_MCP["URL"]``, never the ``Host`` header of a request.
 """
 
 from __future__ import annotations
@@ -45,12 +43,12 @@ if TYPE_CHECKING:
 
 
 def address(server: Server) -> str:
-    """The URL of ``server``: below ``DJANGO_MCP["URL"]`` and where the site is mounted."""
+    """Return the URL of ``server``: its path after ``DJANGO_MCP["URL"]`` and the script prefix."""
     return _url(server.path)
 
 
 def sse_address(server: Server) -> str | None:
-    """The URL for clients that know HTTP+SSE alone; None where that is off."""
+    """Return the URL for clients that only support HTTP+SSE, or None if that is off."""
     return _url(server._sse_path) if server.sse else None
 
 
@@ -61,7 +59,8 @@ def _url(path: str) -> str:
 F = TypeVar("F", bound=Callable[..., Any])
 D = TypeVar("D", bound="Declaration")
 
-# What the package of the settings, or the folder of a project in a container, is often called.
+# Common names of the settings' package, or of a project's folder in a container. They say
+# nothing about the project.
 GENERIC_NAMES = frozenset((
     "api", "app", "apps", "backend", "code", "conf", "config", "core", "django", "main", "project",
     "server", "settings", "site", "src", "web", "www",
@@ -70,20 +69,19 @@ UNKNOWN_PROJECT = "django"
 VARIABLE = re.compile(r"\{\W?(\w+)")
 _servers: dict[str, weakref.ref[Server]] = {}
 _version = 0
-registering: list[Callable[[type[Any]], object]] = []  # are told of each model. Filled by the app
+# Called with each model that is registered. The app fills it.
+registering: list[Callable[[type[Any]], object]] = []
 
 
 class Server:
     """A set of tools, resources and prompts, served at one path.
 
-    ``name`` distinguishes it from the project's other servers, ``path`` is its
-    place below the site ("mcp/billing"). ``title``, ``description``,
-    ``version``, ``website`` and ``icons`` present it to people,
-    ``instructions`` to models. ``page`` is who may see it in a browser: a
-    permission, or None for no page. ``durable`` writes every call of a tool
-    down before it runs. ``sse`` serves HTTP+SSE too, for clients that know
-    nothing newer. ``experimental`` and ``extensions`` are capabilities to
-    advertise, by name.
+    ``name`` distinguishes it from the project's other servers. ``path`` is its URL path
+    ("mcp/billing"). ``title``, ``description``, ``version``, ``website`` and ``icons`` are for
+    people, ``instructions`` are for models. ``page`` is the permission to see its page in a
+    browser, or None for no page. ``durable`` stores every call of a tool before it runs. ``sse``
+    also serves HTTP+SSE, for old clients. ``experimental`` and ``extensions`` are capabilities to
+    declare, by name.
     """
 
     def __init__(
@@ -105,7 +103,7 @@ class Server:
     ) -> None:
         taken = _servers.get(name)
         if taken is not None and taken() is not None:
-            raise AlreadyRegistered(f"There is a server {name!r} already.")
+            raise AlreadyRegistered(f"A server {name!r} already exists.")
         _servers[name] = weakref.ref(self)
         self.name, self.path = name, (f"mcp/{name}" if path is None else path).strip("/")
         self.title, self.version, self.description = title, version, description
@@ -119,10 +117,10 @@ class Server:
     if not TYPE_CHECKING:  # with __setattr__, type checkers would take any name
 
         def __setattr__(self, name: str, value: Any) -> None:
-            """Set an attribute. Raises ``AttributeError`` where its name is misspelled."""
+            """Set an attribute. Raise ``AttributeError`` for a name that does not exist."""
             if name == "name" and "name" in self.__dict__:
-                # Sessions, tokens and switches are rows with this name: they would be lost.
-                raise AttributeError("The name of a server does not change. Set its public_name.")
+                # Rows of sessions, tokens and switches contain the name and would be orphaned.
+                raise AttributeError("The name of a server cannot be changed. Set its public_name.")
             known = inspect.signature(Server).parameters
             if not (name in known or name.startswith("_") or hasattr(Server, name)):
                 from .attribute_checks import did_you_mean
@@ -136,9 +134,10 @@ class Server:
 
     @property
     def public_name(self) -> str:
-        """The name that clients and people are told: ``name``, or the project's of the default one.
+        """The name that clients and people see.
 
-        Set it by ``mcp.server.public_name = "shop"``. Rows in the database have the ``name``.
+        By default it is ``name``, and for the default server the name of the project. Set it with
+        ``mcp.server.public_name = "shop"``. Rows in the database contain ``name``.
         """
         if self._public_name:
             return self._public_name
@@ -152,7 +151,10 @@ class Server:
 
     @property
     def _sse_path(self) -> str:
-        """Where clients expect HTTP+SSE. It is served there and at the path, where it is on."""
+        """The path where clients expect HTTP+SSE.
+
+        If it is on, it is served here and at ``path``.
+        """
         return f"{self.path}/sse".lstrip("/")
 
     @property
@@ -168,8 +170,8 @@ class Server:
     def tool(self, function: Any = None, /, **options: Any) -> Any:
         """Expose a function as a tool: ``@tool`` or ``@tool(permission=..., read_only=...)``.
 
-        Options: name, title, permission, read_only, destructive, atomic. The
-        rest is for ``Tool`` classes.
+        Options: name, title, permission, read_only, destructive, atomic, and the other attributes
+        of ``Tool``.
         """
         return self._decorate("tool", function, options)
 
@@ -182,7 +184,7 @@ class Server:
         return self._decorate("prompt", function, options)
 
     def resource(self, uri: str, /, **options: Any) -> Callable[[F], F]:
-        """Expose a function as the resource, or resources, at ``uri``."""
+        """Expose a function as the resource or resources at ``uri``."""
         decorate: Callable[[F], F] = self._decorate("resource", None, options | {"uri": uri})
         return decorate
 
@@ -203,7 +205,7 @@ class Server:
     def register(self, *things: Any) -> Any:
         """Expose classes: ``register(Model, Resource)``, ``@register(Model)`` or ``@register``.
 
-        As a decorator it gives the class back. Raises ``AlreadyRegistered``.
+        As a decorator it returns the class. Raise ``AlreadyRegistered``.
         """
         last = things[-1] if things else None
         if isinstance(last, type) and is_declaration(last):
@@ -212,7 +214,7 @@ class Server:
         return self._applied(Registration(PENDING, REGISTER, {}, things))
 
     def _applied(self, pending: Registration) -> Callable[[F], F]:
-        """A decorator that records what it is applied to; if it never is, that is a mistake."""
+        """Return a decorator that records what it is applied to. Never applying it is a mistake."""
         self._record(pending)
 
         def apply(thing: F) -> F:
@@ -224,20 +226,24 @@ class Server:
         return apply
 
     def _record(self, record: Registration) -> None:
+        """Record a declaration.
+
+        Raise ``AlreadyRegistered``, or ``ImproperlyConfigured`` if it is too late.
+        """
         if "_catalog" in self.__dict__:
             raise ImproperlyConfigured(
-                f"{self!r} is being served already: declare everything in mcp.py modules."
+                f"{self!r} is already being served. Declare everything in mcp.py modules."
             )
         if not record.is_pending and any(r.same_as(record) for r in self._records):
-            raise AlreadyRegistered(f"{record} is registered on {self!r} already.")
+            raise AlreadyRegistered(f"{record} is already registered on {self!r}.")
         self._records.append(record)
         _change(record)
 
     @property
     def _registered_models(self) -> Iterator[tuple[type[Any], str]]:
-        """The models that are registered, and by which field each names its rows.
+        """Yield the registered models, and the field by which each one's URI identifies rows.
 
-        Nothing is resolved to find that out: who saves a row should not pay for it.
+        It resolves nothing, because code that saves a row calls it.
         """
         for record in self._records:
             yield from _models(record)
@@ -246,7 +252,7 @@ class Server:
 
     @cached_property
     def _catalog(self) -> Catalog:
-        """Everything declared, resolved. Mistakes are in its ``messages``."""
+        """All declarations, resolved. The mistakes are in its ``messages``."""
         from . import server_checks
         from .catalog import Catalog
 
@@ -268,7 +274,7 @@ class Server:
                 hint = "Give one of them another path."
                 yield Error(message, hint=hint, obj=self, id="django_mcp.E004")
             elif shared := {*earlier._paths} & {*self._paths}:
-                message = f"{earlier!r} and {self!r} are both at /{shared.pop()}, for HTTP+SSE."
+                message = f"{earlier!r} and {self!r} both serve HTTP+SSE at /{shared.pop()}."
                 hint = "Give one of them another path."
                 yield Error(message, hint=hint, obj=self, id="django_mcp.E150")
 
@@ -277,7 +283,7 @@ class Server:
 
         for icon in self.icons:
             if wrong := icon_problem(icon):
-                hint = "mcp.Icon with an https: or data: URL."
+                hint = "Write mcp.Icon with an https: or data: URL."
                 yield Error(wrong, hint=hint, obj=self, id="django_mcp.E005")
 
     def _extension_problems(self) -> Iterator[CheckMessage]:
@@ -285,25 +291,25 @@ class Server:
 
         for name, values in self.extensions.items():
             if wrong := extension_problem(name, values):
-                hint = 'An object by a prefixed name: {"com.example/ui": {}}.'
+                hint = 'Write an object under a prefixed name: {"com.example/ui": {}}.'
                 yield Error(wrong, hint=hint, obj=self, id="django_mcp.E006")
 
     def _sse_problems(self) -> Iterator[CheckMessage]:
         if not isinstance(self.sse, bool):
-            message, hint = f"sse is {self.sse!r}.", "True or False."
+            message, hint = f"sse is {self.sse!r}.", "Write True or False."
             yield Error(message, hint=hint, obj=self, id="django_mcp.E151")
 
     @property
     def _is_empty(self) -> bool:
-        """Whether nothing was declared, and nothing need be imported to know it."""
+        """Whether nothing was declared. It imports nothing."""
         return not self._records
 
     def check(self) -> list[CheckMessage]:
-        """What is wrong with the declarations."""
+        """Return what is wrong with the declarations."""
         return [] if self._is_empty else list(self._catalog.messages)
 
     def ready(self) -> Catalog:
-        """The catalog, for whoever starts to serve it. Raises ``Misdeclared``."""
+        """Return the catalog before serving starts. Raise ``Misdeclared`` if there are errors."""
         from .fields.field_types import registration_problems
 
         found = [*self.check(), *registration_problems()]
@@ -313,12 +319,12 @@ class Server:
         return self._catalog
 
     def _forget(self) -> None:
-        """Resolve again at the next look, with what is declared then. For tests."""
+        """Resolve the declarations again at the next use. For tests."""
         self.__dict__.pop("_catalog", None)
 
 
 def version() -> int:
-    """Another number whenever something was registered."""
+    """Return a number that changes whenever something is registered."""
     return _version
 
 
@@ -333,19 +339,22 @@ def _change(record: Registration) -> None:
 def _models(record: Registration) -> Iterator[tuple[type[Any], str]]:
     if getattr(record.thing, "_kind", "") == "model resource":
         found = VARIABLE.search(str(record.thing.uri or ""))
-        for model in record.subjects:  # whatever was given: the checks tell what is wrong
+        for model in record.subjects:  # may be anything: checks report other things than models
             if isinstance(model, type) and hasattr(model, "_meta"):
                 yield model, found[1] if found else "pk"
 
 
 def servers() -> list[Server]:
-    """Every server of the project, the default one first."""
+    """Return all servers of the project, the default one first."""
     alive = [server for made in _servers.values() if (server := made()) is not None]
     return alive
 
 
 def server_named(name: str) -> Server:
-    """The server of that name or public name. Raises ``LookupError`` with the names there are."""
+    """Return the server with this name or public name.
+
+    Raise ``LookupError`` with the known names.
+    """
     found = {server.name: server for server in servers()}
     public = {server.public_name: server for server in found.values()}
     if name not in found and name not in public:
@@ -353,9 +362,9 @@ def server_named(name: str) -> Server:
     return found.get(name) or public[name]
 
 
-@cache  # every response names the server, and finding a package reads folders
+@cache  # every response contains the name, and finding a package reads folders
 def _project_name(settings_module: str) -> str:
-    """The package of the settings; where it is called as in many projects, the folder it is in."""
+    """Return the package of the settings, or its folder if the package has a generic name."""
     package = settings_module.partition(".")[0]
     if package and package.lower() not in GENERIC_NAMES:
         return package

@@ -1,10 +1,8 @@
-"""
-Tools: what a model may do.
+"""Tools: functions that a client's model may call.
 
-Rule: a tool is a function of (request, arguments) whose signature is its
-schema. The class form is for what needs methods; the decorator makes the same
-thing of a function. A tool that states nothing needs an authenticated user
-and, unless it is read-only, runs in a transaction.
+A tool is a function of the request and its arguments, whose signature is its schema. A decorator
+makes a ``Tool`` of a function. The class form is for tools that need methods. By default a tool
+requires an authenticated user and, unless it is read-only or asynchronous, runs in a transaction.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     from .catalog import Catalog
     from .outputs import Output
 
-# The attribute that declares each hint, and the hint's name on the wire.
+# The attribute for each hint, and the hint's name in the protocol.
 HINTS = {
     "read_only": "readOnlyHint",
     "destructive": "destructiveHint",
@@ -38,16 +36,14 @@ HINTS = {
 
 
 class Tool(Declaration):
-    """Something a model may do: subclass it and write ``handle(self, request, ...)``.
+    """A function that a model may call: subclass it and write ``handle(self, request, ...)``.
 
-    ``read_only``, ``destructive``, ``idempotent`` and ``open_world`` tell the
-    client what to expect (None says nothing). ``atomic`` is True, False or a
-    database alias. ``transactional`` says that all the tool does is in that
-    transaction: when the process that runs it dies, another runs it again.
-    ``durable`` writes a call down before it runs, so that its answer can be
-    fetched after any break of the connection. ``input_schema`` and
-    ``output_schema`` are JSON Schemas written by hand, published as they are
-    and enforced.
+    ``read_only``, ``destructive``, ``idempotent`` and ``open_world`` are hints for the client. None
+    sends no hint. ``atomic`` is True, False or a database alias. ``transactional`` says that the
+    tool has no effects outside of its transaction. If its process dies, another one runs it again.
+    ``durable`` stores a call before it runs, so that the client can fetch the response after any
+    broken connection. ``input_schema`` and ``output_schema`` are hand-written JSON Schemas, which
+    are published unchanged and enforced.
     """
 
     _kind = "tool"
@@ -65,7 +61,7 @@ class Tool(Declaration):
     _output: Output
 
     def handle(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        """Do it. What is returned becomes the result; ``ToolError`` reaches the model."""
+        """Run the tool. The return value is the result. The model is told of a ``ToolError``."""
         raise NotImplementedError
 
     def _definition(self) -> dict[str, Any]:
@@ -78,19 +74,22 @@ class Tool(Declaration):
 
     @property
     def _transaction(self) -> bool | str:
-        """``atomic``, or False where the tool runs in none."""
+        """``atomic``, or False if the tool runs in no transaction."""
         return False if self._is_async or self.read_only else self.atomic
 
     @cached_property
     def _mirrored(self) -> list[tuple[tuple[str, ...], str]]:
-        """The paths of the arguments that HTTP headers mirror, and the names of those."""
-        from .arguments import marked
+        """The paths of the arguments that HTTP headers mirror, and the names of the headers."""
+        from .arguments import mirrored_properties
 
-        return [(path, prop["x-mcp-header"]) for path, prop in marked(self._arguments.schema)]
+        return [
+            (path, prop["x-mcp-header"])
+            for path, prop in mirrored_properties(self._arguments.schema)
+        ]
 
     @property
     def _depends_on(self) -> Iterable[Declaration]:
-        """What its arguments are rows of."""
+        """The model resources whose rows its arguments are."""
         return self._arguments.resources
 
     # Resolution.
@@ -110,7 +109,7 @@ class Tool(Declaration):
             self._arguments = arguments_of(self._implementation, find, schema=self.input_schema)
             self._output = output_of(self._returns(), find, schema=self.output_schema)
         except ImproperlyConfigured as error:
-            hint = "Every argument needs a name and a type; a result needs no type, or a known one."
+            hint = "Annotate every argument. Annotate the result with a known type, or not at all."
             yield self._error(str(error), 20, hint)
             return
         yield from self._argument_problems()
@@ -131,12 +130,14 @@ class Tool(Declaration):
         from .arguments import fit_problems, header_problems
 
         if self._arguments.schema.get("type") != "object":
-            yield self._error("The input schema is not of type object.", 22, '"type": "object".')
+            hint = 'Write "type": "object".'
+            yield self._error("The input schema is not of type object.", 22, hint)
         for wrong in header_problems(self._arguments.schema):
-            yield self._error(wrong, 23, 'Annotated[str, mcp.Header("Region")] on an own argument.')
+            hint = 'Write Annotated[str, mcp.Header("Region")] on an argument of the function.'
+            yield self._error(wrong, 23, hint)
         if self.input_schema is not None:
             for wrong in fit_problems(self._arguments):
-                yield self._error(wrong, 26, "Name every argument in both, or take **arguments.")
+                yield self._error(wrong, 26, "Name every argument in both, or accept **arguments.")
 
     def _hint_problems(self) -> Iterator[CheckMessage]:
         from .elicitation_checks import replay_problems
@@ -145,25 +146,34 @@ class Tool(Declaration):
             yield from replay_problems(self)
         if self.read_only and self.destructive:
             yield self._error(
-                "A tool that only reads destroys nothing.", 24, "Drop one of the two."
+                "read_only and destructive contradict each other.", 24, "Remove one of them."
             )
         if isinstance(self.atomic, str) and self.atomic not in connections:
             known = ", ".join(connections)
-            yield self._error(f"There is no database {self.atomic!r}.", 25, f"There are: {known}.")
+            hint = f"The databases are: {known}."
+            yield self._error(f"There is no database {self.atomic!r}.", 25, hint)
         elif self.transactional:
             yield from self._transaction_problems()
 
     def _transaction_problems(self) -> Iterator[CheckMessage]:
-        """Whether the transaction, which is all there is of the tool, holds its outcome."""
+        """Yield why the tool cannot be transactional.
+
+        The outcome of the call must be stored in the tool's transaction, or a process that takes
+        over the call cannot know whether the tool has run.
+        """
         if not isinstance(self.transactional, bool) or not self._transaction:
-            wrong = "transactional, and in no transaction: async, read_only or atomic = False."
-            yield self._error(wrong, 29, "transactional = True, on a tool that runs in one.")
+            message = (
+                "It is transactional, but runs in no transaction: it is asynchronous, read_only or "
+                "atomic = False."
+            )
+            yield self._error(message, 29, "Set transactional = True only on a tool with one.")
             return
         alias = self.atomic if isinstance(self.atomic, str) else DEFAULT_DB_ALIAS
         if alias != settings.DATABASE and connections[alias].vendor != "sqlite":
             yield Warning(
-                f"Its transaction is in {alias!r}, not where sessions are: it does not run again.",
-                hint=f'Keep sessions there too: DJANGO_MCP["DATABASE"] = {alias!r}.',
+                f"Its transaction is in the database {alias!r} and sessions are in another one, so "
+                "it does not run again if its process dies.",
+                hint=f'Store sessions there too: DJANGO_MCP["DATABASE"] = {alias!r}.',
                 obj=self,
                 id="django_mcp.W029",
             )

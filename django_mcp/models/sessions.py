@@ -85,7 +85,7 @@ class Session(models.Model):
     created = models.DateTimeField(default=timezone.now)
     last_seen = models.DateTimeField(default=timezone.now, db_index=True)
     current = models.BigIntegerField(null=True)  # the stream for notifications without a request
-    dirty = JSONText(default=list)  # marks of changes that no stream has accepted yet
+    pending_changes = JSONText(default=list)  # marks of changes that no stream has accepted yet
     streams = models.IntegerField(default=0)
     subscriptions = models.IntegerField(default=0)
 
@@ -123,8 +123,9 @@ class Subscription(models.Model):
         return str(self.uri)
 
 
-# The initial ``owed`` of the only stream of an HTTP+SSE session, so that it never closes. Each
-# finished call lowers it by one, and retention raises it again when it deletes finished calls.
+# The initial ``pending_responses`` of the only stream of an HTTP+SSE session, so that it never
+# closes. Each finished call lowers it by one, and retention raises it again when it deletes
+# finished calls.
 ENDLESS = 2**31 - 1
 
 
@@ -136,7 +137,7 @@ class Stream(models.Model):
     last = models.BigIntegerField(default=0)
     first = models.BigIntegerField(default=1)  # of what is below, only responses are kept
     size = models.BigIntegerField(default=0)  # bytes of its events
-    owed = models.IntegerField(default=0)  # responses; with the last of them it closes
+    pending_responses = models.IntegerField(default=0)  # responses; with the last of them it closes
     closed = models.BooleanField(default=False)
     ended = models.DateTimeField(null=True, db_index=True)
     reader = models.IntegerField(default=1)  # the number of its latest connection

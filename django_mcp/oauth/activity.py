@@ -28,7 +28,7 @@ from django.utils import timezone
 from oauth2_provider.models import get_application_model
 
 from ..auth.last_used import SparseLastUsedTimes
-from ..calls.deeds import CallRecord
+from ..calls.reports import CallRecord
 from ..exceptions import Busy
 from ..runtime import threads
 from .models import MAX_CALL_NAME_LENGTH, MAX_CLIENT_ID_LENGTH, Activity, Consent
@@ -68,17 +68,17 @@ class ActivityCounter:
         self._lock = threading.Lock()
         self._due = 0.0
 
-    def note(self, deed: CallRecord) -> None:
+    def note(self, call: CallRecord) -> None:
         """Count a call, in the event loop. It does not block.
 
         Calls that come with no token of an OAuth client of this site are ignored.
         """
-        auth, model = deed.principal.auth, get_application_model()
+        auth, model = call.principal.auth, get_application_model()
         if auth is None or not isinstance(auth.application, model):
             return
         at = timezone.now().replace(second=0, microsecond=0)
-        whose = deed.principal.user.pk, auth.application.client_id
-        names = deed.server[:MAX_CLIENT_ID_LENGTH], deed.method, deed.name[:MAX_CALL_NAME_LENGTH]
+        whose = call.principal.user.pk, auth.application.client_id
+        names = call.server[:MAX_CLIENT_ID_LENGTH], call.method, call.name[:MAX_CALL_NAME_LENGTH]
         doing = ActivityKey(*whose, *names, at.date())
         with self._lock:
             if doing in self._noted or len(self._noted) < MAX_PENDING_ROWS:

@@ -8,17 +8,17 @@ from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
 
 if TYPE_CHECKING:
-    from ..calls.deeds import CallRecord
+    from ..calls.reports import CallRecord
 
 
-def noted(deed: CallRecord) -> None:
+def record(call: CallRecord) -> None:
     """Record a call of a client. The activity log is imported at the first call.
 
     It has models, which cannot be imported before the apps are ready.
     """
     from .activity import activities
 
-    activities.note(deed)
+    activities.note(call)
 
 
 class OAuthConfig(AppConfig):
@@ -30,12 +30,12 @@ class OAuthConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from ..calls.deeds import accounts
+        from ..calls.reports import observers
 
         # Each connects receivers of signals, or registers checks.
         from . import checks as checks
         from . import client_registry as client_registry
         from . import revocation as revocation
 
-        if noted not in accounts:  # tests that override INSTALLED_APPS call ready() again
-            accounts.append(noted)
+        if record not in observers:  # tests that override INSTALLED_APPS call ready() again
+            observers.append(record)

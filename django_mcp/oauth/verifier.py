@@ -224,7 +224,7 @@ class OAuthTokens(LookupVerifier):
     def challenge(self, server: Server) -> dict[str, str]:
         return challenge(server, self.asked)
 
-    def standing(self, keys: Collection[str]) -> dict[str, bool]:
+    def still_valid(self, keys: Collection[str]) -> dict[str, bool]:
         """Return whether the user and client of each key still have a valid token between them.
 
         Keys of other verifiers' principals are left out. Runs queries.

@@ -290,7 +290,7 @@ def _seize(call: QuerySet[Call]) -> bool:
     A process that is still appending for the call holds the stream's lock. Its events come first.
     """
     streams = rows(Stream).filter(pk__in=unlocked(call).values("stream"))
-    return bool(unlocked(streams).update(owed=F("owed")))
+    return bool(unlocked(streams).update(pending_responses=F("pending_responses")))
 
 
 def take_over(call: Call, process: str) -> Call | None:

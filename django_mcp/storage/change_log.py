@@ -58,7 +58,7 @@ URI, LIST, PAGE = "uri", "list", "page"  # announced by the project's code, for 
 OF_ONE = "of one"  # any of these, for the clients of one server
 USER = "user"  # the user whose permissions changed; "" is all users
 GROUP = "group"  # the group whose members' permissions changed
-STANDING = "standing"  # the user whose streams and calls may have to end; "" is all users
+CREDENTIALS = "credentials"  # the user whose streams and calls may have to end; "" is all users
 # Primary keys of two rows that are no changes: the number given last, and the highest number of
 # which changes were deleted.
 LAST, FLOOR = -1, -2

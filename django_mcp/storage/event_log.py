@@ -345,14 +345,14 @@ def _respond(stream_id: int, message: str) -> bool:
 
 def settled() -> dict[str, object]:
     """Return the UPDATE of a stream that owes one response less. The last one closes it."""
-    closing = When(owed__lte=1, then=True)
-    ending = When(owed__lte=1, then=databases.now())
-    # MariaDB assigns column by column, and later expressions see the new values. So ``owed``,
-    # which the others read, must be last.
+    closing = When(pending_responses__lte=1, then=True)
+    ending = When(pending_responses__lte=1, then=databases.now())
+    # MariaDB assigns column by column, and later expressions see the new values. So
+    # ``pending_responses``, which the others read, must be last.
     return {
         "closed": Case(closing, default=F("closed")),
         "ended": Case(ending, default=F("ended")),
-        "owed": F("owed") - 1,
+        "pending_responses": F("pending_responses") - 1,
     }
 
 

@@ -111,10 +111,12 @@ def _forget_calls(stream_id: int, before: datetime) -> int:
 
 @one_transaction
 def _forget(stream_id: int, calls: list[int]) -> int:
-    """Delete calls, and make room for as many on their stream by raising ``owed``."""
-    rows(Stream).filter(pk=stream_id).update(owed=F("owed"))  # lock the stream
+    """Delete calls, and make room for as many on their stream by raising ``pending_responses``."""
+    rows(Stream).filter(pk=stream_id).update(
+        pending_responses=F("pending_responses")
+    )  # lock the stream
     count = erase(rows(Call).filter(pk__in=calls))
-    rows(Stream).filter(pk=stream_id).update(owed=F("owed") + count)
+    rows(Stream).filter(pk=stream_id).update(pending_responses=F("pending_responses") + count)
     return count
 
 
@@ -127,7 +129,7 @@ def _idle(before: datetime) -> Iterator[int]:
 def _retire(session_id: int, before: datetime) -> bool:
     """Delete an idle session. Most of its events are deleted in small transactions before."""
     closed = {"closed": True, "ended": databases.now()}
-    rows(Stream).filter(session=session_id, closed=False, owed__lte=0).update(**closed)
+    rows(Stream).filter(session=session_id, closed=False, pending_responses__lte=0).update(**closed)
     _erase_slowly(rows(Event).filter(stream__session=session_id, stream__closed=True))
     return retire(session_id, before)
 

@@ -93,7 +93,7 @@ def open(
     unbegun: Collection[str] = (),
     messages: Sequence[str] = (),
     finals: Sequence[str] = (),
-    owed: int | None = None,
+    pending_responses: int | None = None,
     standalone: bool = False,
     words: Words | None = None,
     nonce: str = "",
@@ -101,9 +101,9 @@ def open(
 ) -> Stream:
     """Create a stream with its calls and first events: ``messages``, then responses (``finals``).
 
-    The stream owes one response to each call, or ``owed`` if that is given, and is closed with the
-    last one. A call that the client cancelled before is marked as ``cancelled``, and no response
-    is owed to it.
+    The stream waits for one response to each call, or for ``pending_responses`` if that is given,
+    and is closed with the last one. A call that the client cancelled before is marked as
+    ``cancelled``, and gets no response.
 
     A ``standalone`` stream becomes the session's current one. It begins with the events of earlier
     streams that may not have been sent, and with ``words(marks)``, the notifications for what
@@ -123,8 +123,10 @@ def open(
     if missed := _missed(session.pk, words) if standalone else ():
         _told(session.pk, closed=True)
     stream = Stream(session_id=session.pk, standalone=standalone, nonce=nonce)
-    stream.owed = (len(calls) if owed is None else owed) - bury(session.pk, calls, unbegun)
-    if not standalone and stream.owed <= 0:
+    stream.pending_responses = (
+        len(calls) if pending_responses is None else pending_responses
+    ) - bury(session.pk, calls, unbegun)
+    if not standalone and stream.pending_responses <= 0:
         stream.closed, stream.ended = True, databases.now()
     begin(stream, [*missed, *messages], finals)
     enter(session.pk, stream.pk, calls)
@@ -298,8 +300,8 @@ def _seat(session: Session, stream: Stream) -> None:
     if len(seats := list(others)) >= MAX_STANDALONE_STREAMS:
         idle = (pk for pk, reader, released in seats if released >= reader)
         close(next(idle, seats[0][0]))
-    rows(Session).filter(pk=session.pk).update(current=stream.pk, dirty=[])
-    session.current, session.dirty = stream.pk, []
+    rows(Session).filter(pk=session.pk).update(current=stream.pk, pending_changes=[])
+    session.current, session.pending_changes = stream.pk, []
 
 
 def _missed(session_id: int, words: Words | None, **which: Any) -> list[str]:
@@ -312,7 +314,7 @@ def _missed(session_id: int, words: Words | None, **which: Any) -> list[str]:
     theirs = _unread(session_id).filter(**which)
     found = rows(Event).filter(stream__in=list(theirs.values_list("pk", flat=True)))
     said = list(found.order_by("pk").values_list("data", flat=True))
-    marked = list(rows(Session).values_list("dirty", flat=True).get(pk=session_id))
+    marked = list(rows(Session).values_list("pending_changes", flat=True).get(pk=session_id))
     told = words(marked) if marked else ()
     return list(dict.fromkeys(reversed([*said, *told])))[:MAX_NOTIFICATIONS][::-1]
 
@@ -320,7 +322,7 @@ def _missed(session_id: int, words: Words | None, **which: Any) -> list[str]:
 def _told(session_id: int, **which: Any) -> None:
     """Note that missed notifications are on another stream, so that they are not repeated."""
     _unread(session_id).filter(**which).update(reader=F("reader") + 1)
-    rows(Session).filter(pk=session_id).update(dirty=[])
+    rows(Session).filter(pk=session_id).update(pending_changes=[])
 
 
 def _unread(session_id: int) -> QuerySet[Stream]:
@@ -346,40 +348,55 @@ def announce_here(news: Mapping[int, Sequence[tuple[str, str]]]) -> list[int]:
     """
     found = rows(Session).filter(pk__in=list(news))
     found.update(streams=F("streams"))  # lock the sessions, before their streams are locked
-    marked = {pk: (current, dirty) for pk, current, dirty in found.values_list(*_NEWS)}
+    marked = {
+        pk: (current, pending_changes) for pk, current, pending_changes in found.values_list(*_NEWS)
+    }
     addresses = {pk: EventAddress(current) for pk, (current, _) in marked.items() if current}
     outcomes = append_here({to: [text for text, _ in news[pk]] for pk, to in addresses.items()})
-    for pk, (current, dirty) in marked.items():
+    for pk, (current, pending_changes) in marked.items():
         outcome = outcomes[addresses[pk]] if current else None
         if not outcome:
-            _mark_all(pk, current, dirty, [mark for _, mark in news[pk]], is_full=outcome == FULL)
+            _mark_all(
+                pk,
+                current,
+                pending_changes,
+                [mark for _, mark in news[pk]],
+                is_full=outcome == FULL,
+            )
     return [to.stream for to in addresses.values() if outcomes[to]]
 
 
 def _mark_all(
-    session_id: int, current: int | None, dirty: list[str], marks: Sequence[str], *, is_full: bool
+    session_id: int,
+    current: int | None,
+    pending_changes: list[str],
+    marks: Sequence[str],
+    *,
+    is_full: bool,
 ) -> None:
     for mark in dict.fromkeys(marks):
-        _mark(session_id, current, dirty, mark, is_full=is_full)
-        dirty = [*(one for one in dirty if one != mark), mark]
+        _mark(session_id, current, pending_changes, mark, is_full=is_full)
+        pending_changes = [*(one for one in pending_changes if one != mark), mark]
         is_full = False
 
 
-_NEWS = ("pk", "current", "dirty")
+_NEWS = ("pk", "current", "pending_changes")
 
 
 def _mark(
-    session_id: int, current: int | None, dirty: list[str], mark: str, *, is_full: bool
+    session_id: int, current: int | None, pending_changes: list[str], mark: str, *, is_full: bool
 ) -> None:
     """Store a mark for the session's next stream, because the current one did not accept it.
 
     A full stream is closed, except the only stream of an HTTP+SSE session, which owes responses.
     """
     # Most sessions without a stream have the mark already: then nothing is written.
-    stays = current if is_full and not close(current or 0, owed=0) else None
-    if mark not in dirty or current:
-        kept = [*(one for one in dirty if one != mark), mark]
-        rows(Session).filter(pk=session_id).update(current=stays, dirty=kept[-MAX_NOTIFICATIONS:])
+    stays = current if is_full and not close(current or 0, pending_responses=0) else None
+    if mark not in pending_changes or current:
+        kept = [*(one for one in pending_changes if one != mark), mark]
+        rows(Session).filter(pk=session_id).update(
+            current=stays, pending_changes=kept[-MAX_NOTIFICATIONS:]
+        )
 
 
 # Connections.
@@ -507,7 +524,7 @@ def begin_only_stream(id: str, *, again: bool = False, **owner: Any) -> Session:
         untold: dict[str, Any] = {"revision": "", "client_info": {}, "capabilities": {}}
         _, session = sessions.create(id=id, transport="sse", **untold, **owner)
     if session.current is None:
-        open(session, standalone=True, owed=ENDLESS)
+        open(session, standalone=True, pending_responses=ENDLESS)
     return session
 
 
@@ -578,12 +595,12 @@ def _say(
     room = rows(Stream).filter(
         pk=stream,
         closed=False,
-        owed__gt=ENDLESS - settings.EVENTS,
+        pending_responses__gt=ENDLESS - settings.EVENTS,
         last__lte=F("first") - 1 + settings.EVENTS - len(messages) - coming,
         size__lte=most_bytes() - size,
     )
     grown = {"last": F("last") + len(messages), "size": F("size") + size}
-    if not room.update(owed=F("owed") - over, **grown):
+    if not room.update(pending_responses=F("pending_responses") - over, **grown):
         raise Busy("Too much was said to this session. Try again later, or begin another.")
     last = rows(Stream).values_list("last", flat=True).get(pk=stream)
     numbered = enumerate(messages, last - len(messages) + 1)

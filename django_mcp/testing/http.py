@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..auth.principal import acting
-from ..declarations.arguments import at
+from ..declarations.arguments import value_at
 from ..protocol import http_rules
 from ..protocol.http_rules import NAMED
 from ..routing import as_asgi
@@ -187,7 +187,7 @@ class HttpWire(Wire):
             found[http_rules.NAME] = encoded(name)
         tool = self.ends.server._catalog.tools.get(str(params.get("name")))
         for path, header in tool._mirrored if tool is not None else ():
-            value = at(path, params.get("arguments", {}))
+            value = value_at(path, params.get("arguments", {}))
             if isinstance(value, str | int):
                 found[http_rules.PARAM_PREFIX + header.lower()] = encoded(value)
         return found

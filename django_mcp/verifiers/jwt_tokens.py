@@ -162,7 +162,7 @@ class IssuerKeys:
         """
         found = self._fitting(algorithm, kid)
         if not found or self._age() > REFRESH_AFTER_SECONDS:
-            await self._look(patient=not (found and self._is_away()))
+            await self._refresh_keys(patient=not (found and self._is_away()))
             found = self._fitting(algorithm, kid)
         if not found and self._age() > FETCH_INTERVAL_SECONDS:
             raise Busy(UNKNOWN)
@@ -179,7 +179,7 @@ class IssuerKeys:
         known = self._known[0] if self._age() <= MAX_KEY_AGE_SECONDS else []
         return [key for jwk, key in known if fits(jwk, algorithm, kid)]
 
-    async def _look(self, *, patient: bool) -> None:
+    async def _refresh_keys(self, *, patient: bool) -> None:
         """Fetch the keys, unless that was tried less than ``FETCH_INTERVAL_SECONDS`` seconds ago.
 
         Wait for the result only if ``patient``.

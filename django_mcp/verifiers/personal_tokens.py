@@ -53,7 +53,7 @@ class PersonalAccessTokens(LookupVerifier):
         auth = Auth(frozenset(row.scopes), key=f"token-{row.pk}", expires=row.expires)
         return Principal(row.user, auth)
 
-    def standing(self, keys: Collection[str]) -> dict[str, bool]:
+    def still_valid(self, keys: Collection[str]) -> dict[str, bool]:
         """Return for each principal of a personal token whether the token is still valid.
 
         A key is left out if it is not of a personal token.

@@ -72,7 +72,7 @@ class Readiness:
     """The cached readiness of this process, for one event loop."""
 
     def __init__(self) -> None:
-        self._looking: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
         self._at, self._found = -math.inf, ""
         self._told: tuple[str, ...] = ()
 
@@ -87,15 +87,15 @@ class Readiness:
     async def _databases(self) -> str:
         """Return what the databases lack; "" if nothing. All callers share one check."""
         loop = asyncio.get_running_loop()
-        if self._looking is None and loop.time() - self._at >= CACHE_SECONDS:
-            self._looking = loop.create_task(self._look())
-        if self._looking is not None:
-            done, _ = await asyncio.wait([self._looking], timeout=TIMEOUT_SECONDS)
+        if self._checking is None and loop.time() - self._at >= CACHE_SECONDS:
+            self._checking = loop.create_task(self._check_database())
+        if self._checking is not None:
+            done, _ = await asyncio.wait([self._checking], timeout=TIMEOUT_SECONDS)
             if not done:
                 return "database"
         return self._found
 
-    async def _look(self) -> None:
+    async def _check_database(self) -> None:
         try:
             self._found = await threads.lookups.run(_unmigrated)
         except Busy:
@@ -104,7 +104,7 @@ class Readiness:
             logger.warning("A database cannot be queried: %s", error)
             self._found = "database"
         finally:
-            self._at, self._looking = asyncio.get_running_loop().time(), None
+            self._at, self._checking = asyncio.get_running_loop().time(), None
 
 
 readiness = Service(Readiness)

@@ -193,13 +193,13 @@ def test_a_project_without_the_admin(tmp_path):
 @pytest.mark.parametrize("how", ["__contains", "__startswith", "__regex", "__gt", ""])
 @pytest.mark.parametrize("place", [
     (Event, "data"), (Call, "params"), (Call, "known"), (Call, "meta"), (Call, "request_id"),
-    (Session, "dirty"), (Session, "digest"),
+    (Session, "pending_changes"), (Session, "digest"),
 ])  # fmt: skip
 def test_what_is_private_cannot_be_guessed_by_filters(staff, said, how, place):
     """Attack: a list that is empty for a wrong guess, and is not for a right one."""
     model, column = place
     sam = staff(*VIEWS)
-    rows(Session).update(dirty=[SECRET])
+    rows(Session).update(pending_changes=[SECRET])
     stored = str(rows(model).values_list(column, flat=True).get())
     for guess in (stored[:12], stored[5:20], "", "~", "[^~]"):
         answer = sam.get(page(model, "changelist"), {f"{column}{how}": guess})

@@ -112,7 +112,7 @@ def test_as_a_client_with_a_narrow_token(staff, alice):
     with override_settings(DJANGO_MCP={"URL": "http://localhost", "SCOPES": scopes}):
         asked = {"user": "alice", "server": "default", "scopes": ["read"]}
         found = row_of(client.get(DECISIONS, asked), "refund")
-        assert not found.allowed and "asked to get write read" in found.reason
+        assert not found.allowed and "told to request write read" in found.reason
         broad = row_of(client.get(DECISIONS, asked | {"scopes": ["read", "write"]}), "refund")
         assert broad.allowed
 

@@ -10,7 +10,7 @@ from typing import Any
 from django.contrib.auth.models import AnonymousUser
 
 from django_mcp.auth.principal import Principal
-from django_mcp.calls.session_calls import docket
+from django_mcp.calls.session_calls import call_manager
 from django_mcp.calls.session_output import PostResponse, connection_of
 from django_mcp.models import Call, Event, Session, Stream
 from django_mcp.protocol.connection import Answered, Cancelled
@@ -54,7 +54,7 @@ class Desk:
             list(messages) if len(messages) > 1 else messages[0]
         )
         return self.loop.do(
-            lambda: docket().start(
+            lambda: call_manager().start(
                 self.server, session, self.principal, received.events, received.replies
             )
         )
@@ -97,7 +97,7 @@ class Desk:
 
 
 async def _told(session: Session, principal: Any, event: Any) -> None:
-    await docket().told(session, principal, event)
+    await call_manager().receive(session, principal, event)
 
 
 class Reading:
@@ -137,7 +137,7 @@ def left_behind(desk: Desk, tool: str, _said: Sequence[JSON] = (), **changes: An
     made = call(1, params={"name": tool, "arguments": {}}, meta={"progressToken": "t"})
     stream = streams.open(desk.fresh(), calls=[made], messages=[json.dumps(one) for one in _said])
     dead(stream, **changes)
-    desk.loop.do(docket)
+    desk.loop.do(call_manager)
     return reading(desk, stream)
 
 

@@ -22,7 +22,7 @@ import django_mcp as mcp
 from django_mcp.calls import execution
 from django_mcp.calls.errors import MASKED
 from django_mcp.calls.execution import NOT_BEGUN, ROLLED_BACK, UNKNOWN
-from django_mcp.calls.session_calls import docket
+from django_mcp.calls.session_calls import call_manager
 from django_mcp.models import Event
 from django_mcp.runtime import outages, threads
 from django_mcp.storage import jobs
@@ -199,11 +199,11 @@ def test_calls_through_a_failover_get_what_the_table_says(
     message = desk.call(tool) if tool else desk.message("resources/read", uri="runs://all")
     with given(JSON_GRACE=0.05 if is_written_down else 60):
         reply = desk.post(message)
-        desk.loop.until(lambda: not (docket()._requests or docket()._tasks))
+        desk.loop.until(lambda: not (call_manager()._requests or call_manager()._tasks))
     away, *others = messages(caplog)
     assert away.startswith("The database 'default' cannot be reached: ") and len(others) <= 1
     assert all("can be reached again" in one for one in others)
-    (response,) = [one.response for one in reply.kept] if reply.stream is None else last(reply)
+    (response,) = [one.response for one in reply.calls] if reply.stream is None else last(reply)
     if tool is None:
         assert response["result"]["contents"] and answer == ANSWERS[False, len(runs)]
         return

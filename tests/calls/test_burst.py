@@ -9,7 +9,7 @@ import time
 import pytest
 
 import django_mcp as mcp
-from django_mcp.calls.session_calls import docket
+from django_mcp.calls.session_calls import call_manager
 from django_mcp.runtime import threads
 from django_mcp.storage import event_log, event_writer, streams
 from django_mcp.storage.event_writer import EventWriter
@@ -43,12 +43,12 @@ def before():
 
 @pytest.fixture
 def desk(loop, server, waited, before):
-    loop.writer = loop.do(docket).writer
+    loop.writer = loop.do(call_manager).writer
 
     @server.tool(permission=mcp.PUBLIC)
     async def burst(request) -> str:
         """Say a lot, from a thread that is not a job of ours."""
-        found = docket().writer._lanes
+        found = call_manager().writer._lanes
 
         def speak():
             for number in range(MANY):
@@ -163,6 +163,6 @@ def test_thread_that_waits_for_room_stops_waiting_when_its_call_is_cancelled(
     with given(JSON_GRACE=0.05):
         reply = desk.post(message)
     loop.until(lambda: len(waited) > 20)
-    (kept,) = reply.kept
+    (kept,) = reply.calls
     loop.do(kept.cancel)
     loop.until(lambda: kept.active.task.done() and threads.tools._pending == 0, 5)

@@ -11,7 +11,7 @@ from django.db import OperationalError, connection
 
 import django_mcp as mcp
 from django_mcp.calls.execution import beside
-from django_mcp.calls.session_calls import docket
+from django_mcp.calls.session_calls import call_manager
 from django_mcp.calls.session_output import PostResponse
 from django_mcp.models import DONE, PARKED, RUNNING, Ask, Call, Event, Session, Step, Stream
 from django_mcp.storage import calls, event_log, event_writer, leases, poller, sessions, streams
@@ -254,7 +254,7 @@ def test_a_call_outlives_its_connection(desk, gate):
     reading.reader.task.cancel()
     desk.loop.sleep(0.05)
     gate.set()
-    desk.loop.until(lambda: not docket().held())
+    desk.loop.until(lambda: not call_manager().held())
     assert Call.objects.get().state == DONE
     assert text(desk_messages(desk, reading.row)[-1]) == "waited"
 
@@ -280,7 +280,7 @@ def test_a_call_that_others_have_taken_over_before_its_commit_was_known_is_their
     monkeypatch.setattr(PostResponse, "_insert", inserting)
     desk.server.durable = True
     desk.start(desk.call("look"))
-    desk.loop.until(lambda: tried == [False, True] and not docket()._requests)
+    desk.loop.until(lambda: tried == [False, True] and not call_manager()._requests)
     assert not runs and Call.objects.get().process == "taker"
 
 
@@ -288,7 +288,7 @@ def test_who_says_too_much_is_told_by_an_error(desk):
     with given(EVENTS=20):
         reading = desk.streamed(desk.call("count", "t", to=2000))
         *said, response = reading.all()
-    assert response["result"]["isError"] and "more than" in text(response)
+    assert response["result"]["isError"] and "more messages than" in text(response)
     assert len(said) <= 20 and [progress(one) for one in said] == list(range(1, len(said) + 1))
 
 
@@ -297,7 +297,7 @@ def test_what_is_said_while_rows_are_made_is_not_too_much_for_the_log(desk, monk
 
     def inserting(self, *args, **options):
         for n in range(1, 4):
-            self.kept[0].send({"jsonrpc": "2.0", "method": "notifications/message", "params": n})
+            self.calls[0].send({"jsonrpc": "2.0", "method": "notifications/message", "params": n})
         return insert(self, *args, **options)
 
     monkeypatch.setattr(PostResponse, "_insert", inserting)
@@ -321,7 +321,7 @@ def test_a_released_connection_ends_and_the_call_goes_on(desk, gate):
     reading = desk.streamed(desk.call("release", "t"))
     assert reading.reader.ended() is StreamEnd.RELEASED and progress(reading.messages[0]) == 1
     gate.set()
-    desk.loop.until(lambda: not docket().held())
+    desk.loop.until(lambda: not call_manager().held())
     assert text(desk_messages(desk, reading.row)[-1]) == "released"
 
 
@@ -354,7 +354,7 @@ def test_what_was_cancelled_before_it_was_a_row_does_not_come_back(desk, runs, g
     row = Call.objects.get(stream=reply.stream)
     assert (row.state, row.cancelled) == (DONE, True)
     gate.set()
-    desk.loop.until(lambda: not docket().held())
+    desk.loop.until(lambda: not call_manager().held())
     assert Reading(desk, reply).all() == [] and runs == ["linger"]
 
 
@@ -373,7 +373,7 @@ def test_a_call_that_another_process_cancels_stops_here(desk, gate):
     reading = desk.streamed(desk.call("wait"))
     calls.cancel(desk.session, "1")
     assert reading.all() == []
-    desk.loop.until(lambda: not docket().held())
+    desk.loop.until(lambda: not call_manager().held())
 
 
 def test_a_cancel_that_came_before_the_row(desk, runs, gate):
@@ -384,7 +384,7 @@ def test_a_cancel_that_came_before_the_row(desk, runs, gate):
     assert reply.stream is not None
     row = Stream.objects.get()
     assert row.closed and row.last == 0
-    desk.loop.until(lambda: not docket().held())
+    desk.loop.until(lambda: not call_manager().held())
 
 
 def test_one_call_of_a_batch(loop, server, gate):
@@ -411,7 +411,9 @@ def test_a_question_parks_the_call_and_its_answer_goes_on_with_it(desk, runs):
     (asked,) = reading.until(1)
     assert asked["method"] == "elicitation/create"
     row = Call.objects.get()
-    assert (row.state, row.process) == (PARKED, "") and not desk.loop.do(lambda: docket().held())
+    assert (row.state, row.process) == (PARKED, "") and not desk.loop.do(
+        lambda: call_manager().held()
+    )
     desk.answer(asked, {"action": "accept", "content": {"answer": True}})
     assert text(reading.all()[-1]) == "answer: True" and runs == ["ask", "ask"]
     assert not Ask.objects.exists()
@@ -515,7 +517,7 @@ def test_a_step_happens_once_however_often_the_call_runs(desk, runs):
     assert Step.objects.get().call == f"c{Call.objects.get().pk}"
     desk.answer(asked, {"action": "accept", "content": {"answer": True}})
     assert text(reading.all()[-1]) == "1 True" and runs == ["step"]
-    desk.loop.until(lambda: not docket()._tasks)
+    desk.loop.until(lambda: not call_manager()._tasks)
     assert not Step.objects.exists()
 
 
@@ -546,7 +548,7 @@ def test_who_was_taken_for_dead_has_no_outcome(desk, gate):
     processes.begin("another")
     Call.objects.update(fence=5, process="another")
     gate.set()
-    desk.loop.until(lambda: not docket().held())
+    desk.loop.until(lambda: not call_manager().held())
     row = Call.objects.get()
     assert (row.state, row.fence) == (RUNNING, 5) and reading.messages == []
 
@@ -558,7 +560,7 @@ def test_who_was_taken_for_dead_forgets_no_steps(desk, runs, gate):
     processes.begin("another")
     Call.objects.update(fence=5, process="another")
     gate.set()
-    desk.loop.until(lambda: not (docket().held() or docket()._tasks))
+    desk.loop.until(lambda: not (call_manager().held() or call_manager()._tasks))
     assert found.messages == [] and Step.objects.get().value == 1
 
 
@@ -566,18 +568,18 @@ def test_a_session_that_ends_stops_its_calls(desk, gate):
     reading = desk.streamed(desk.call("wait"))
     desk.loop.run(_end(desk.fresh()))
     assert reading.reader.ended() in (StreamEnd.GONE, StreamEnd.FINISHED)
-    assert not Session.objects.exists() and not desk.loop.do(lambda: docket().held())
+    assert not Session.objects.exists() and not desk.loop.do(lambda: call_manager().held())
 
 
 async def _end(session) -> None:
-    await docket().end(session)
+    await call_manager().end(session)
 
 
 def test_a_session_that_ends_elsewhere_stops_its_calls_too(desk, gate):
     reading = desk.streamed(desk.call("wait"))
     sessions.end(desk.session)
     assert reading.reader.ended() is StreamEnd.GONE
-    desk.loop.until(lambda: not docket().held())
+    desk.loop.until(lambda: not call_manager().held())
 
 
 def test_a_session_that_ended_before_the_rows(desk, runs, gate):
@@ -609,7 +611,7 @@ def test_nothing_is_left_when_all_is_done(desk, gate):
     desk.post(desk.call("add", a=1, b=2))
 
     def idle():
-        working = docket()
+        working = call_manager()
         return not (working._requests or working._rows or working._claimed or working._tasks)
 
     desk.loop.until(idle)
@@ -622,7 +624,7 @@ def test_a_call_that_is_no_longer_mine_does_no_step(desk, runs, gate):
     desk.loop.until(lambda: runs)
     Call.objects.filter(stream=reading.row).update(fence=7, process="another's")
     gate.set()
-    desk.loop.until(lambda: not docket().held())
+    desk.loop.until(lambda: not call_manager().held())
     assert not Step.objects.exists() and (runs == ["begun"] or beside(True))
 
 
@@ -632,7 +634,7 @@ def test_what_does_not_fit_after_a_question_is_no_success(desk):
         *said, asked = reading.until(7)
         desk.answer(asked, {"action": "accept", "content": {"answer": True}})
         *said, response = reading.all()
-    assert "more than its client can be told" in json.dumps(response)
+    assert "more messages than its client" in json.dumps(response)
     assert "error" in response or response["result"]["isError"]
 
 

@@ -148,9 +148,9 @@ def test_what_no_stream_takes_is_told_by_the_next(desk):
     tell(desk, "list_changed", "tools")
     tell(desk, "list_changed", "resources")
     tell(desk, "list_changed", "tools")
-    assert sorted(desk.fresh().dirty) == ["resources", "tools"]
+    assert sorted(desk.fresh().pending_changes) == ["resources", "tools"]
     assert sorted(told(seat(desk))) == ["resources/list_changed", "tools/list_changed"]
-    assert desk.fresh().dirty == []
+    assert desk.fresh().pending_changes == []
 
 
 # Resources.

@@ -12,7 +12,7 @@ from django.db import OperationalError, connection, connections, transaction
 
 import django_mcp as mcp
 from django_mcp.calls import execution, session_output
-from django_mcp.calls.session_calls import docket
+from django_mcp.calls.session_calls import call_manager
 from django_mcp.models import DONE, Call, Event, Session, Step, Stream
 from django_mcp.storage import calls, event_log, leases
 from tests.shop.models import Company
@@ -113,7 +113,7 @@ def written() -> list[str]:
 
 
 def idle(desk):
-    desk.loop.until(lambda: not (docket()._requests or docket()._tasks))
+    desk.loop.until(lambda: not (call_manager()._requests or call_manager()._tasks))
 
 
 # Together.
@@ -139,11 +139,11 @@ def _transaction_of(model) -> str:
 
 @beside
 def test_what_is_answered_by_json_writes_nothing(desk, after):
-    working = desk.loop.do(docket)
+    working = desk.loop.do(call_manager)
 
     def grace_is_over():
         """It is decided all the same."""
-        (kept,) = working.kept()
+        (kept,) = working.running()
         kept.reply.loop.call_soon_threadsafe(lambda: [kept.reply._is_late(), looked.set()])
         assert looked.wait(10)
 
@@ -420,8 +420,8 @@ def test_a_tool_may_roll_back_what_it_wrote(desk, within):
 
 @pytest.mark.parametrize("tool", ["kept", "plain"])
 def test_what_is_let_go_at_the_end_is_fetched(desk, server, tool, within):
-    within.append(lambda: docket_of[0].kept()[0].active.release())
-    docket_of = [desk.loop.do(docket)]
+    within.append(lambda: manager_of[0].running()[0].active.release())
+    manager_of = [desk.loop.do(call_manager)]
     reading = desk.streamed(desk.call(tool))
     idle(desk)
     final = Event.objects.get()

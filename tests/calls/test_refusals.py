@@ -46,8 +46,8 @@ def test_why_is_in_the_log_under_debug(connect, guarded, alice, settings, caplog
         assert "tool purge (" in told[0] and told[0].endswith(
             "for alice: lacks shop.delete_invoice"
         )
-        assert "for nobody: nobody is signed in" in told[1]
-        assert "prompt never (" in told[2] and "says no" in told[2]
+        assert "for nobody: the caller is not authenticated" in told[1]
+        assert "prompt never (" in told[2] and "returned False" in told[2]
 
 
 def test_completion_too(connect, guarded, alice, settings, caplog):
@@ -80,4 +80,4 @@ def test_permission_is_asked_once_for_the_refusal_and_its_reason(
 
     answer = refused(connect(alice, server=server), "tools/call", name="once")
     assert answer["message"] == "Unknown tool: once"
-    assert "says no" in caplog.text
+    assert "returned False" in caplog.text

@@ -70,7 +70,7 @@ class Told:
     async def verify(self, token, server):
         return None
 
-    def standing(self, keys):
+    def still_valid(self, keys):
         return {key: "bad" not in key for key in keys if "mine" in key}
 
 
@@ -99,7 +99,7 @@ def test_a_verifier_may_tell(use, alice, django_assert_num_queries):
 class Broken(Told):
     """Its service is away."""
 
-    def standing(self, keys):
+    def still_valid(self, keys):
         raise ConnectionError("not today")
 
 

@@ -244,7 +244,7 @@ def test_nothing_is_asked_on_commit(connect, server, db, revision, question, cap
 
     client = connect(server=server, revision=revision, answers={"roots/list": lambda p: {}})
     assert "logged" in client.failure("tool")
-    assert "Nothing can be asked here" in caplog.text and "on commit" in caplog.text
+    assert "The client cannot be asked in" in caplog.text and "on commit" in caplog.text
     assert runs == [1] and client.asked == []
 
 

@@ -10,7 +10,7 @@ from django.db import DataError, OperationalError, connection
 import django_mcp as mcp
 from django_mcp.auth import kill_switches
 from django_mcp.calls.recovery import LOST, UNDONE
-from django_mcp.calls.session_calls import docket
+from django_mcp.calls.session_calls import call_manager
 from django_mcp.exceptions import Busy
 from django_mcp.models import DONE, RUNNING, Ask, Call, Process, Session, Stream
 from django_mcp.runtime import threads
@@ -116,7 +116,7 @@ def desk(loop, server):
 
 
 def idle(desk):
-    desk.loop.until(lambda: not (docket()._requests or docket()._tasks))
+    desk.loop.until(lambda: not (call_manager()._requests or call_manager()._tasks))
 
 
 # Of a process that died.
@@ -161,7 +161,7 @@ def test_what_has_steps_was_rolled_back_in_part(desk, runs):
     steps.begin(f"c{row.pk}", "step")
     steps.keep(f"c{row.pk}", "step", 1)
     dead(stream, atomic=True)
-    desk.loop.do(docket)
+    desk.loop.do(call_manager)
     (response,) = reading(desk, stream).all()
     assert text(response) == LOST and runs == []
 
@@ -215,7 +215,7 @@ def test_one_whose_server_is_gone_is_answered(desk):
 def test_what_is_no_tool_runs_again(desk):
     stream = streams.open(desk.fresh(), calls=[call(1, method="tools/list", params={})])
     dead(stream)
-    desk.loop.do(docket)
+    desk.loop.do(call_manager)
     (response,) = reading(desk, stream).all()
     assert {tool["name"] for tool in response["result"]["tools"]} >= {"act", "look"}
 
@@ -244,7 +244,7 @@ def _progress(token, done):
 def claimed(desk, tool, **changes) -> Stream:
     """A call of this process, of which nothing in it knows."""
     stream = streams.open(desk.fresh(), calls=[call(1, params={"name": tool})])
-    desk.loop.do(docket)
+    desk.loop.do(call_manager)
     Call.objects.update(process=leases.lease.hold(), **changes)
     resume(desk)
     return stream
@@ -252,7 +252,7 @@ def claimed(desk, tool, **changes) -> Stream:
 
 def resume(desk):
     row = Call.objects.get()
-    desk.loop.do(lambda: docket().resume(row))
+    desk.loop.do(lambda: call_manager().resume(row))
 
 
 def resumed(desk, tool, **changes):
@@ -273,7 +273,7 @@ def test_what_was_left_without_a_response_is_not_begun_again(desk, runs):
     stream = claimed(desk, "ask", fence=1)
     found = reading(desk, stream)
     found.until(1)
-    desk.loop.until(lambda: not docket().held())
+    desk.loop.until(lambda: not call_manager().held())
     Call.objects.update(state="running", process=leases.lease.hold())
     Ask.objects.all().delete()
     resume(desk)
@@ -307,11 +307,11 @@ def test_an_answer_whose_commit_was_not_heard_of_counts_once(desk, runs, monkeyp
 
 def test_the_streams_that_are_worked_on_are_known(desk, gate):
     found = desk.streamed(desk.call("wait"))
-    assert desk.loop.do(lambda: list(docket().streams())) == [found.row.pk]
+    assert desk.loop.do(lambda: list(call_manager().streams())) == [found.row.pk]
     gate.set()
     found.all()
     idle(desk)
-    assert not desk.loop.do(lambda: list(docket().streams()))
+    assert not desk.loop.do(lambda: list(call_manager().streams()))
 
 
 # That cannot go on.
@@ -342,7 +342,7 @@ def test_a_response_that_the_log_does_not_take_becomes_an_error(desk, monkeypatc
     response = resumed(desk, "act", fence=1)
     assert response["error"]["code"] == -32603
     idle(desk)
-    assert Call.objects.get().state == DONE and not desk.loop.do(lambda: docket().held())
+    assert Call.objects.get().state == DONE and not desk.loop.do(lambda: call_manager().held())
 
 
 def test_one_that_no_answer_could_be_written_for_is_begun_again(desk, runs, monkeypatch):
@@ -403,7 +403,7 @@ def test_what_has_done_a_step_waits_for_a_thread(desk, runs, gate, monkeypatch):
 
 
 def ending(desk, whether=True):
-    desk.loop.do(lambda: setattr(docket(), "is_ending", whether))
+    desk.loop.do(lambda: setattr(call_manager(), "is_ending", whether))
 
 
 def sweep(desk):
@@ -458,7 +458,7 @@ def test_who_has_ended_begins_nothing_and_has_no_name(loop, server, runs):
 
 
 async def _finish() -> None:
-    await docket().finish()
+    await call_manager().finish()
 
 
 # What the poller finds.
@@ -470,8 +470,8 @@ def test_a_call_that_an_answer_has_brought_back_since_goes_on(desk, gate):
     (asked,) = found.until(1)
     parked = Call.objects.get().pk
     desk.answer(asked, {"action": "accept", "content": {"answer": True}})
-    desk.loop.until(lambda: docket().held())
-    desk.loop.do(lambda: docket().recheck([parked, parked + 1]))
+    desk.loop.until(lambda: call_manager().held())
+    desk.loop.do(lambda: call_manager().recheck([parked, parked + 1]))
     desk.loop.sleep(0.2)
     gate.set()
     assert text(found.all()[-1]) == "waited"

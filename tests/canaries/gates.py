@@ -19,7 +19,7 @@ from django_mcp.bridges.views import ViewTools
 from django_mcp.bridges.views.requests import ViewRequest
 from django_mcp.calls.listing import Usable
 from django_mcp.changes.subscriptions import SubscriptionFilter
-from django_mcp.declarations.bindings import KeyBinding, missing
+from django_mcp.declarations.bindings import KeyBinding, row_not_found
 from django_mcp.declarations.declaration import Declaration
 from django_mcp.declarations.fields.entries import Column
 from django_mcp.declarations.fields.keyset import Keyset
@@ -110,7 +110,7 @@ def seen_by_everybody(request: Any, uris: Any) -> dict[str, str]:
 def held_from_everything(resource: Any, request: Any, name: Any, verb: str) -> Any:
     row = resource.model._default_manager.filter(pk=resource._key(name)).first()
     if row is None:
-        raise missing(resource, name, f" that you may {verb}")
+        raise row_not_found(resource, name, f" that you may {verb}")
     return row
 
 

@@ -87,6 +87,19 @@ def test_unknown_attribute_of_a_model_resource_is_an_error(server, name, value, 
     assert message.id == "django_mcp.E009" and meant in message.hint
 
 
+@pytest.mark.parametrize("name", ["size", "last_modified"])
+def test_attribute_that_describes_one_resource_is_an_error_for_many_rows(server, name):
+    message = only(rows(server, **{name: None}))
+    assert message.id == "django_mcp.E009" and f".{name} of a model resource" in message.msg
+
+
+@pytest.mark.parametrize("name", ["title", "description"])
+def test_attribute_that_describes_one_tool_is_an_error_for_many_views(server, name):
+    server.register(type("Views", (ViewTools,), {"get": ["admin:index"], name: "x"}))
+    found = [message for message in server.check() if message.id == "django_mcp.E009"]
+    assert [f".{name} of a class of views" in message.msg for message in found] == [True]
+
+
 def test_unknown_attributes_of_the_other_classes_are_errors(server):
     @server.register
     class Greet(mcp.Prompt):
@@ -263,11 +276,11 @@ def test_a_class_without_its_method_is_told_which_one_was_meant(server, base, na
         ("destructive", 1, "True, False or None"),
         ("idempotent", "yes", "True, False or None"),
         ("open_world", "no", "True, False or None"),
-        ("atomic", None, "True, False or a text"),
-        ("name", 5, "a text"),
-        ("title", 5, "a text"),
-        ("description", ["x"], "a text"),
-        ("scope", ["x"], "a text"),
+        ("atomic", None, "True, False or a string"),
+        ("name", 5, "a string"),
+        ("title", 5, "a string"),
+        ("description", ["x"], "a string"),
+        ("scope", ["x"], "a string"),
         ("needs", "sampling", "a list of names"),
         ("needs", [5], "a list of names"),
         ("icons", mcp.Icon("https://shop.example/a.png"), "a list of mcp.Icon"),
@@ -299,9 +312,7 @@ def test_value_of_the_wrong_type_is_an_error(server, name, value, words, decorat
         ("operations", "update", "E060", "list"),
         ("readonly_fields", "total", "E060", "list"),
         ("operation_permissions", ["update"], "E060", "a dict"),
-        ("size", "big", "E060", "a whole number"),
-        ("last_modified", "today", "E060", "a datetime"),
-        ("mime_type", 5, "E060", "a text"),
+        ("mime_type", 5, "E060", "a string"),
     ],
 )
 def test_value_of_the_wrong_type_of_a_model_resource_is_an_error(
@@ -309,6 +320,17 @@ def test_value_of_the_wrong_type_of_a_model_resource_is_an_error(
 ):
     message = only(rows(server, **{name: value}))
     assert message.id == f"django_mcp.{number}" and f"{name} is {value!r}" in message.msg
+    assert words in message.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [("size", "big", "a whole number"), ("last_modified", "today", "a datetime")],
+)
+def test_value_of_the_wrong_type_of_a_resource_is_an_error(server, name, value, words):
+    server.resource("policy://returns", **{name: value})(lambda request: "text")
+    message = only(server)
+    assert message.id == "django_mcp.E060" and f"{name} is {value!r}" in message.msg
     assert words in message.hint
 
 

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ImproperlyConfigured
 
 import django_mcp as mcp
-from django_mcp.declarations.bindings import MAX_KEYS, bound, holds
+from django_mcp.declarations.bindings import MAX_KEYS, bind_annotation, holds
 from django_mcp.declarations.schemas import violations
 from django_mcp.declarations.server import Server
 from django_mcp.exceptions import InvalidArguments
@@ -406,7 +406,7 @@ def unfound(model, chosen):
     "annotation", [int, str | None, list[int], list, Annotated[int, "x"], Any, dict[str, int]]
 )
 def test_other_types_are_left_alone(annotation):
-    assert bound(annotation, unfound) == (annotation, None)
+    assert bind_annotation(annotation, unfound) == (annotation, None)
 
 
 def test_what_else_an_annotation_says_is_kept(shop):

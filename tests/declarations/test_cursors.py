@@ -7,7 +7,7 @@ from django.core import signing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from django_mcp.declarations.cursors import MAX_SEALED_LENGTH, _signer, digest, opened, seal
+from django_mcp.declarations.cursors import MAX_SEALED_LENGTH, _signer, digest, seal, unseal
 
 json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -19,21 +19,21 @@ json = st.recursive(
 @given(json, st.text())
 @settings(max_examples=50, deadline=None)
 def test_what_was_sealed_is_opened(value, purpose):
-    assert opened(seal(value, purpose), purpose, limit=10**6) == value
+    assert unseal(seal(value, purpose), purpose, limit=10**6) == value
 
 
 def test_for_no_other_purpose():
     sealed = seal(["invoice", 5], "list:a")
     for purpose in ("list:b", "list:a ", "", "list"):
         with pytest.raises(ValueError, match="was not issued by this server"):
-            opened(sealed, purpose)
+            unseal(sealed, purpose)
 
 
 @given(st.text() | st.none() | st.integers() | st.lists(st.text()))
 @settings(max_examples=100, deadline=None)
 def test_what_was_never_sealed(forged):
     with pytest.raises(ValueError, match="was not issued by this server"):
-        opened(forged, "list:a")
+        unseal(forged, "list:a")
 
 
 def test_not_one_character_may_differ():
@@ -41,21 +41,21 @@ def test_not_one_character_may_differ():
     for index, character in enumerate(sealed):
         other = "A" if character != "A" else "B"
         with pytest.raises(ValueError, match="was not issued by this server"):
-            opened(sealed[:index] + other + sealed[index + 1 :], "a")
+            unseal(sealed[:index] + other + sealed[index + 1 :], "a")
     with pytest.raises(ValueError, match="was not issued by this server"):
-        opened(sealed[:-1], "a")
+        unseal(sealed[:-1], "a")
 
 
 def test_another_signature_of_this_project_opens_nothing():
     with pytest.raises(ValueError, match="was not issued by this server"):
-        opened(signing.dumps([1], salt="another"), "a")
+        unseal(signing.dumps([1], salt="another"), "a")
 
 
 def test_what_is_signed_and_not_veiled_by_any_key_here():
     for text in (b"", b"x" * 16, b"x" * 64):
         forged = _signer("a").sign(urlsafe_b64encode(text).decode())
         with pytest.raises(ValueError, match="was not issued by this server"):
-            opened(forged, "a")
+            unseal(forged, "a")
 
 
 def test_a_client_reads_no_meaning_into_it():
@@ -69,18 +69,18 @@ def test_not_for_ever(monkeypatch):
     sealed = seal([1], "a")
     now = signing.time.time()
     monkeypatch.setattr(signing.time, "time", lambda: now + 61)
-    assert opened(sealed, "a") == opened(sealed, "a", seconds=100) == [1]
+    assert unseal(sealed, "a") == unseal(sealed, "a", seconds=100) == [1]
     with pytest.raises(ValueError, match="has expired"):
-        opened(sealed, "a", seconds=60)
+        unseal(sealed, "a", seconds=60)
 
 
 def test_keys_rotate(settings):
     sealed = seal([1], "a")
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "new", [settings.SECRET_KEY]
-    assert opened(sealed, "a") == [1]
+    assert unseal(sealed, "a") == [1]
     settings.SECRET_KEY_FALLBACKS = []
     with pytest.raises(ValueError, match="was not issued by this server"):
-        opened(sealed, "a")
+        unseal(sealed, "a")
 
 
 def test_not_too_long():
@@ -88,8 +88,8 @@ def test_not_too_long():
 
     sealed = seal(secrets.token_hex(MAX_SEALED_LENGTH), "a")
     with pytest.raises(ValueError, match="was not issued by this server"):
-        opened(sealed, "a")
-    assert opened(sealed, "a", limit=len(sealed))
+        unseal(sealed, "a")
+    assert unseal(sealed, "a", limit=len(sealed))
 
 
 def test_digests_name_values():

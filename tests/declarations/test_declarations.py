@@ -133,7 +133,7 @@ def test_a_class_that_is_registered_alone_takes_no_model(server):
 
     server.register(Invoice, Odd)
     message = only(server)
-    assert message.id == "django_mcp.E003" and "alone" in message.msg
+    assert message.id == "django_mcp.E003" and "without arguments" in message.msg
 
 
 # Words.

@@ -6,7 +6,12 @@ import pytest
 from pydantic import BaseModel, Field
 
 import django_mcp as mcp
-from django_mcp.declarations.arguments import SAFE_INTEGER, at, header_problems, marked
+from django_mcp.declarations.arguments import (
+    SAFE_INTEGER,
+    header_problems,
+    mirrored_properties,
+    value_at,
+)
 from django_mcp.exceptions import InvalidArguments
 from tests.shop.models import Customer
 
@@ -97,8 +102,8 @@ def test_integers_of_a_handwritten_schema_too(server):
 
 
 def test_what_is_at_a_path():
-    assert at(("a", "b"), {"a": {"b": 1}}) == 1
-    assert at(("a", "b"), {"a": 5}) is None and at(("a",), {}) is None
+    assert value_at(("a", "b"), {"a": {"b": 1}}) == 1
+    assert value_at(("a", "b"), {"a": 5}) is None and value_at(("a",), {}) is None
 
 
 @pytest.mark.parametrize("name", ["", "a b", "ä", "a:b", "a\r\nSet-Cookie: x", "a\n", 7, None])
@@ -145,7 +150,7 @@ def test_only_properties_lead_to_a_header(part):
 
 def test_words_about_headers_are_no_headers():
     written = schema(a={"type": "string", "description": 'mirrored by "x-mcp-header": "A"'})
-    assert header_problems(written) == [] and marked(written) == []
+    assert header_problems(written) == [] and mirrored_properties(written) == []
 
 
 def test_every_rule_is_a_check(server):

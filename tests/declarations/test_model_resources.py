@@ -216,7 +216,7 @@ def test_rows_are_fetched_whole_by_what_names_them(declare, server, alice, bob, 
 
 @pytest.mark.parametrize("subjects", [(), ("shop.Invoice",), (Invoice, 5), (Own,)])
 def test_it_is_made_for_models(subjects):
-    with pytest.raises(TypeError, match="registered with a model"):
+    with pytest.raises(TypeError, match="with a model: @mcp.register"):
         Own._made_for(subjects)
 
 

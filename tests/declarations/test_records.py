@@ -33,7 +33,7 @@ def test_what_is_no_declaration(server, cls):
 def test_a_model_resource_needs_a_model(server):
     server.register(Rows)
     message = only(server)
-    assert message.id == "django_mcp.E003" and "registered with a model" in message.msg
+    assert message.id == "django_mcp.E003" and "with a model: @mcp.register" in message.msg
 
 
 @pytest.mark.parametrize("subject", ["shop.Invoice", nothing, Do])

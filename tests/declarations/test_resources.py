@@ -151,7 +151,9 @@ def test_a_class_without_a_method(server):
 def test_what_is_no_variable(server):
     server.resource("policy://all")(policy)
     message = only(server)
-    assert message.id == "django_mcp.E044" and message.msg.startswith("name is no variable")
+    assert message.id == "django_mcp.E044" and message.msg.startswith(
+        "The argument name is not a variable"
+    )
 
 
 def test_what_is_no_argument(server):

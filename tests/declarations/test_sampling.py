@@ -3,7 +3,7 @@
 import pytest
 
 import django_mcp as mcp
-from django_mcp.declarations.sampling import blocks, check_options, messages, said
+from django_mcp.declarations.sampling import blocks, check_options, messages, returned_blocks
 
 TEXT = {"type": "text", "text": "hi"}
 USE = {"type": "tool_use", "id": "1", "name": "add", "input": {"a": 1}}
@@ -159,7 +159,7 @@ def test_options_there_are(context, choice):
     ],
 )
 def test_what_the_model_said(answer, content):
-    assert said(answer) == content
+    assert returned_blocks(answer) == content
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_what_the_model_said(answer, content):
 )
 def test_what_no_model_says(answer):
     with pytest.raises(ValueError, match=r"."):
-        said(answer)
+        returned_blocks(answer)
 
 
 def test_content_is_one_block_or_several():

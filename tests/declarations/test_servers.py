@@ -240,7 +240,7 @@ def test_the_same_function_may_be_several_things(server):
 
 def test_the_same_thing_twice(server):
     server.tool(nothing)
-    with pytest.raises(AlreadyRegistered, match="nothing is registered on .* already"):
+    with pytest.raises(AlreadyRegistered, match="nothing is already registered on"):
         server.tool(title="another title")(nothing)
     server.resource("a://x")(nothing)
     with pytest.raises(AlreadyRegistered):
@@ -302,9 +302,9 @@ def test_an_empty_server_pays_nothing(server):
 def test_it_is_resolved_once(server):
     server.tool(nothing)
     assert server.ready() is server._catalog is server.ready()
-    with pytest.raises(ImproperlyConfigured, match="served already"):
+    with pytest.raises(ImproperlyConfigured, match="already being served"):
         server.tool(name="late")(nothing)
-    with pytest.raises(ImproperlyConfigured, match="served already"):
+    with pytest.raises(ImproperlyConfigured, match="already being served"):
         server.register(Customer, Rows)
 
 

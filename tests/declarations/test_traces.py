@@ -98,7 +98,7 @@ def test_the_closed_gate_is_named(shown, rows, alice, bob, server):
     assert last(shown, request, "invoice://missing") == "invoice missing is not in the database"
     assert last(shown, request, "invoice://theirs") == f"get_queryset() of {invoices} leaves it out"
     assert last(shown, request, "invoice://secret") == (
-        f"has_object_permission() of {invoices} says no"
+        f"has_object_permission() of {invoices} returned False"
     )
     assert last(shown, asked(bob, server), "invoice://A-1") == (
         "lacks shop.view_invoice and shop.change_invoice"

@@ -43,12 +43,14 @@ def test_everything_with_the_rule_that_decides(explain, alice):
     carol.groups.add(group)
     out = explain("carol")
     assert line(out, "refund") == "yes refund shop.change_invoice: given to the group Accountants"
-    assert line(out, "add") == "yes add mcp.PUBLIC: it is for everybody"
+    assert line(out, "add") == "yes add mcp.PUBLIC: everybody may use it"
     assert all(
         word in out for word in ("\nTools\n", "\nResources\n", "\nTemplates\n", "\nPrompts\n")
     )
     out = explain("--nobody")
-    assert line(out, "refund") == "no refund nobody is signed in, and it is not mcp.PUBLIC"
+    assert (
+        line(out, "refund") == "no refund the caller is not authenticated, and it is not mcp.PUBLIC"
+    )
     catalog = mcp.server._catalog
     things = [catalog.tools, catalog.resources, catalog.templates, catalog.prompts]
     public = sum(one._is_public for owned in things for one in owned.values())
@@ -128,7 +130,7 @@ def test_the_surroundings_are_those_of_a_call(explain, alice, server, settings):
         return ""
 
     around.seen.clear()
-    assert "says yes" in explain("alice", "--server", server.name)
+    assert "returned True" in explain("alice", "--server", server.name)
     assert len(around.seen) == 1 and len(around.seen[0].within) == 1
 
 

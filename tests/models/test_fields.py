@@ -52,7 +52,7 @@ def test_nothing_is_null():
 
 @pytest.mark.django_db
 def test_it_can_be_dumped_and_loaded():
-    made = Session.objects.create(digest="d", client_info={"a": ["\0"]}, dirty=["x"])
+    made = Session.objects.create(digest="d", client_info={"a": ["\0"]}, pending_changes=["x"])
     text = serializers.serialize("json", [made])
     (loaded,) = serializers.deserialize("json", text)
-    assert loaded.object.client_info == {"a": ["\0"]} and loaded.object.dirty == ["x"]
+    assert loaded.object.client_info == {"a": ["\0"]} and loaded.object.pending_changes == ["x"]

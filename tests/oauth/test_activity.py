@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from django_mcp.auth.last_used import SparseLastUsedTimes
 from django_mcp.auth.principal import Auth, Principal, anonymous
-from django_mcp.calls.deeds import CallRecord
+from django_mcp.calls.reports import CallRecord
 from django_mcp.declarations.server import default_server
 from django_mcp.oauth import activity
 from django_mcp.oauth.activity import MAX_ROWS_PER_CLIENT_AND_USER, ActivityCounter
@@ -34,16 +34,16 @@ def begun(monkeypatch):
     return found
 
 
-def deed(user, client, name="refund", method="tools/call", server="default"):
+def call_of(user, client, name="refund", method="tools/call", server="default"):
     return CallRecord(Principal(user, Auth(application=client)), server, method, name)
 
 
-def noted(*deeds, into=None):
-    """Those deeds, as the loop hears of them."""
+def noted(*calls, into=None):
+    """Those calls, as the loop hears of them."""
     made = into or ActivityCounter()
 
     async def hear():
-        for one in deeds:
+        for one in calls:
             made.note(one)
 
     asyncio.run(hear())
@@ -55,9 +55,9 @@ def names():
 
 
 def test_what_was_done_is_counted_by_the_day(alice, public_client):
-    again = noted(*[deed(alice, public_client)] * 3, deed(alice, public_client, "look"))
+    again = noted(*[call_of(alice, public_client)] * 3, call_of(alice, public_client, "look"))
     again.write()
-    noted(deed(alice, public_client), into=again).write()
+    noted(call_of(alice, public_client), into=again).write()
     assert names() == [("look", 1), ("refund", 4)]
     row = Activity.objects.get(name="refund")
     assert (row.user, row.client_id, row.server) == (alice, public_client.client_id, "default")
@@ -66,9 +66,9 @@ def test_what_was_done_is_counted_by_the_day(alice, public_client):
 
 def test_another_day_is_another_row(alice, public_client, monkeypatch):
     today = timezone.now()
-    made = noted(deed(alice, public_client))
+    made = noted(call_of(alice, public_client))
     monkeypatch.setattr(timezone, "now", lambda: today - timedelta(days=1))
-    noted(deed(alice, public_client), into=made).write()
+    noted(call_of(alice, public_client), into=made).write()
     assert names() == [("refund", 1), ("refund", 1)]
 
 
@@ -78,7 +78,7 @@ def test_it_is_written_soon_and_once_for_all_that_came(alice, public_client, beg
 
     async def hear():
         for _ in range(100):
-            made.note(deed(alice, public_client))
+            made.note(call_of(alice, public_client))
         while not begun:  # noqa: ASYNC110 (no bell rings)
             await asyncio.sleep(0.01)
 
@@ -90,7 +90,7 @@ def test_it_is_written_soon_and_once_for_all_that_came(alice, public_client, beg
 
 def test_nothing_is_asked_of_the_database_to_note(alice, public_client, django_assert_num_queries):
     with django_assert_num_queries(0):
-        noted(deed(alice, public_client))
+        noted(call_of(alice, public_client))
 
 
 def test_what_is_no_client_of_ours_is_not_noted(alice, public_client):
@@ -108,13 +108,13 @@ def test_what_is_no_client_of_ours_is_not_noted(alice, public_client):
 def test_a_client_leaves_so_many_rows_of_a_person_and_no_more(alice, public_client):
     """A project that declares much: what is the oldest goes."""
     other = application("Other")
-    made = noted(deed(alice, other, "first"))
+    made = noted(call_of(alice, other, "first"))
     made.write()
     Activity.objects.update(at=timezone.now() - timedelta(hours=1))
     for start in range(0, 3 * MAX_ROWS_PER_CLIENT_AND_USER, MAX_ROWS_PER_CLIENT_AND_USER):
         noted(
             *(
-                deed(alice, public_client, f"tool_{start + one}")
+                call_of(alice, public_client, f"tool_{start + one}")
                 for one in range(MAX_ROWS_PER_CLIENT_AND_USER)
             ),
             into=made,
@@ -129,14 +129,14 @@ def test_a_client_leaves_so_many_rows_of_a_person_and_no_more(alice, public_clie
 
 def test_what_waits_to_be_written_is_bounded(alice, public_client, monkeypatch):
     monkeypatch.setattr(activity, "MAX_PENDING_ROWS", 10)
-    made = noted(*(deed(alice, public_client, f"tool_{one}") for one in range(50)))
+    made = noted(*(call_of(alice, public_client, f"tool_{one}") for one in range(50)))
     made.write()
     assert Activity.objects.count() == 10
 
 
 def test_a_person_who_is_gone_keeps_nobody_elses_from_being_written(alice, public_client):
     bob = get_user_model().objects.create_user("bob")
-    made = noted(deed(bob, public_client), deed(alice, public_client))
+    made = noted(call_of(bob, public_client), call_of(alice, public_client))
     bob.delete()
     made.write()
     assert Activity.objects.get().user == alice
@@ -146,7 +146,7 @@ def test_where_it_cannot_be_written_nobody_fails(alice, public_client, monkeypat
     def broken(rows):
         raise DatabaseError("down")
 
-    made = noted(deed(alice, public_client))
+    made = noted(call_of(alice, public_client))
     monkeypatch.setattr(activity, "_write", broken)
     made.write()
     assert not Activity.objects.exists()
@@ -154,7 +154,7 @@ def test_where_it_cannot_be_written_nobody_fails(alice, public_client, monkeypat
 
 def test_two_processes_count_the_same_row(alice, public_client, monkeypatch):
     """Who finds no row and is not the first to make it."""
-    made = noted(deed(alice, public_client))
+    made = noted(call_of(alice, public_client))
     (doing,) = made._noted
     made.write()
     updates = count()
@@ -164,12 +164,12 @@ def test_two_processes_count_the_same_row(alice, public_client, monkeypatch):
         return 0 if next(updates) == 0 else update(self, **changes)
 
     monkeypatch.setattr("django.db.models.query.QuerySet.update", late)
-    noted(deed(alice, public_client), into=made).write()
+    noted(call_of(alice, public_client), into=made).write()
     assert names() == [("refund", 2)]
 
 
 def test_old_ones_are_forgotten(alice, public_client, capsys):
-    noted(deed(alice, public_client, "old"), deed(alice, public_client, "new")).write()
+    noted(call_of(alice, public_client, "old"), call_of(alice, public_client, "new")).write()
     Activity.objects.filter(name="old").update(at=timezone.now() - timedelta(days=91))
     call_command("mcp_clear_clients", "--dry-run")
     assert "Would forget 1 records" in capsys.readouterr().out and Activity.objects.count() == 2
@@ -179,15 +179,15 @@ def test_old_ones_are_forgotten(alice, public_client, capsys):
 
 
 def test_what_is_written_takes_old_ones_along(alice, public_client):
-    made = noted(deed(alice, public_client, "old"))
+    made = noted(call_of(alice, public_client, "old"))
     made.write()
     Activity.objects.update(at=timezone.now() - timedelta(days=91))
-    noted(deed(alice, public_client, "new"), into=made).write()
+    noted(call_of(alice, public_client, "new"), into=made).write()
     assert names() == [("new", 1)]
 
 
 def test_with_a_client_goes_what_it_did(alice, public_client):
-    noted(deed(alice, public_client)).write()
+    noted(call_of(alice, public_client)).write()
     public_client.delete()
     assert not Activity.objects.exists()
 

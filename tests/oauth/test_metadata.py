@@ -136,8 +136,9 @@ def test_only_the_least_scope_is_listed(web, billing):
         assert document(web, PR)["scopes_supported"] == ["read"]
 
 
-def test_no_other_issuer_is_told_of(web):
+def test_no_other_issuer_is_told_of(web, billing):
     """T4: a suffix would be another's name, and lead clients to what it says there."""
+    missing(web, f"{AS}/mcp/billing")  # a server is not an issuer
     for suffix in ("/evil", "/evil/tenant", "/%2e%2e", "/é"):
         assert web.get(AS + suffix).status_code == 404
         not_ours(web, AS + suffix)

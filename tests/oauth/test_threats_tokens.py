@@ -26,7 +26,7 @@ from django_mcp.oauth.models import ClientProfile, RedeemedCode
 from django_mcp.oauth.refresh_tokens import MAX_SIBLINGS, RefreshTokenRotation
 from django_mcp.oauth.revocation import revoke_client, revoke_user
 from django_mcp.oauth.verifier import OAuthTokens
-from django_mcp.storage.change_log import STANDING
+from django_mcp.storage.change_log import CREDENTIALS
 
 from .conftest import CHALLENGE, MCP, REDIRECT, VERIFIER
 from .flows import (
@@ -179,7 +179,7 @@ def told(monkeypatch):
     found: list[str] = []
 
     def say(kind, those, using):
-        found.extend(str(getattr(one, "pk", one)) for one in those if kind == STANDING)
+        found.extend(str(getattr(one, "pk", one)) for one in those if kind == CREDENTIALS)
 
     monkeypatch.setattr(permission_changes, "_say", say)
     return found

@@ -381,7 +381,7 @@ def _ask(accounts: Any, user: Any) -> None:
 
 def stands(*owners: Any) -> list[bool]:
     keys = [f"{user.pk}:{client.pk}:" for user, client in owners]
-    told = VERIFIER.standing(keys)
+    told = VERIFIER.still_valid(keys)
     return [told[key] for key in keys]
 
 

@@ -212,7 +212,7 @@ def test_whom_the_projects_manager_hides_does_not_come_in(
     hide(monkeypatch, "alice")
     with django_assert_num_queries(3):
         assert [enters(secret, server) for secret in (*secrets, own)] == [False, True, False]
-    assert VERIFIER.standing(keys) == {keys[0]: False, keys[1]: True}
+    assert VERIFIER.still_valid(keys) == {keys[0]: False, keys[1]: True}
 
 
 def hide(monkeypatch, *names):
@@ -347,7 +347,7 @@ def key(user, client, name="") -> str:
 def test_what_holds_and_what_does_not(alice, bob, public_client, server):
     issued(alice, public_client, server)
     keys = [key(user, client) for user in (alice, bob) for client in (public_client, other())]
-    assert VERIFIER.standing(keys) == {keys[0]: True} | dict.fromkeys(keys[1:], False)
+    assert VERIFIER.still_valid(keys) == {keys[0]: True} | dict.fromkeys(keys[1:], False)
 
 
 def other():
@@ -358,7 +358,7 @@ def test_a_pair_is_not_made_of_halves_of_two(alice, bob, public_client, server):
     client = other()
     issued(alice, public_client, server)
     issued(bob, client, server)
-    assert VERIFIER.standing([key(alice, client)]) == {key(alice, client): False}
+    assert VERIFIER.still_valid([key(alice, client)]) == {key(alice, client): False}
 
 
 def test_it_takes_one_query_however_many_there_are(
@@ -368,9 +368,9 @@ def test_it_takes_one_query_however_many_there_are(
     refresh(bob, other())
     keys = [key(user, public_client) for user in (alice, bob)]
     with django_assert_num_queries(1):
-        assert VERIFIER.standing(keys) == {keys[0]: True, keys[1]: False}
+        assert VERIFIER.still_valid(keys) == {keys[0]: True, keys[1]: False}
     with django_assert_num_queries(0):
-        VERIFIER.standing([])
+        VERIFIER.still_valid([])
 
 
 def test_many_are_asked_for_in_statements_that_every_database_takes(
@@ -380,20 +380,20 @@ def test_many_are_asked_for_in_statements_that_every_database_takes(
     issued(alice, public_client, server)
     keys = [f"{alice.pk}:{public_client.pk + n}:" for n in range(5)]
     with django_assert_num_queries(3):
-        told = VERIFIER.standing(keys)
+        told = VERIFIER.still_valid(keys)
     assert list(told.values()) == [True, False, False, False, False]
 
 
 def test_an_expiry_takes_nothing_back(alice, public_client, server, row):
     type(row).objects.update(expires=timezone.now() - timedelta(days=1))
-    assert all(VERIFIER.standing([key(alice, public_client)]).values())
+    assert all(VERIFIER.still_valid([key(alice, public_client)]).values())
 
 
 def test_a_refresh_token_holds_until_it_is_revoked(alice, public_client):
     row, mine = refresh(alice, public_client), key(alice, public_client)
-    assert VERIFIER.standing([mine]) == {mine: True}
+    assert VERIFIER.still_valid([mine]) == {mine: True}
     type(row).objects.update(revoked=timezone.now())
-    assert VERIFIER.standing([mine]) == {mine: False}
+    assert VERIFIER.still_valid([mine]) == {mine: False}
 
 
 def test_a_user_or_a_client_that_may_not_come_any_more(alice, public_client, server, row):
@@ -401,20 +401,20 @@ def test_a_user_or_a_client_that_may_not_come_any_more(alice, public_client, ser
     profile = profile_of(public_client)
     profile.blocked = timezone.now()
     profile.save()
-    assert VERIFIER.standing([mine]) == {mine: False}
+    assert VERIFIER.still_valid([mine]) == {mine: False}
     profile.delete()
-    assert VERIFIER.standing([mine]) == {mine: True}
+    assert VERIFIER.still_valid([mine]) == {mine: True}
     get_user_model().objects.update(is_active=False)
-    assert VERIFIER.standing([mine]) == {mine: False}
+    assert VERIFIER.still_valid([mine]) == {mine: False}
 
 
 def test_a_client_on_its_own_holds_as_long_as_its_token(alice, server):
     robot = on_its_own(alice)
     row, _ = issued(None, robot, server)
     mine = key(alice, robot)
-    assert VERIFIER.standing([mine]) == {mine: True}
+    assert VERIFIER.still_valid([mine]) == {mine: True}
     row.delete()
-    assert VERIFIER.standing([mine]) == {mine: False}
+    assert VERIFIER.still_valid([mine]) == {mine: False}
 
 
 OTHERS = ["1::token-7", "1:2:x", "1:abc:", "abc:1:", ":1:", "1::", "ff" * 32, f"1:{9**30}:"]
@@ -423,7 +423,7 @@ OTHERS = ["1::token-7", "1:2:x", "1:abc:", "abc:1:", ":1:", "1::", "ff" * 32, f"
 @pytest.mark.parametrize("others", OTHERS)
 def test_what_other_verifiers_named_is_theirs_to_tell(db, others, django_assert_num_queries):
     with django_assert_num_queries(0):
-        assert VERIFIER.standing([others]) == {}
+        assert VERIFIER.still_valid([others]) == {}
 
 
 def test_users_whose_model_does_not_know_who_is_active(alice, public_client, row, monkeypatch):

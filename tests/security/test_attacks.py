@@ -17,7 +17,7 @@ import django_mcp as mcp
 from django_mcp.auth.principal import Principal
 from django_mcp.calls import rate_limits
 from django_mcp.calls.once import remembered
-from django_mcp.declarations.cursors import opened, seal
+from django_mcp.declarations.cursors import seal, unseal
 from tests.client import RpcError
 from tests.shop.models import Invoice
 
@@ -94,7 +94,7 @@ def test_a_cursor_cannot_be_read(connect, server, alice, invoice):
         raw = base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
         for text in (raw, part.encode(), _unpacked(raw)):
             assert b"secret-of" not in text
-    assert opened(sealed, "here") == ["secret-of-the-shop" * 5, invoice.pk]
+    assert unseal(sealed, "here") == ["secret-of-the-shop" * 5, invoice.pk]
 
 
 def _unpacked(raw):
@@ -108,7 +108,7 @@ def test_a_cursor_of_an_older_key_opens(settings):
     """What closes the attack keeps cursors over a rotation of keys."""
     sealed = seal(["a"], "here")
     settings.SECRET_KEY_FALLBACKS, settings.SECRET_KEY = [settings.SECRET_KEY], "another" * 10
-    assert opened(sealed, "here") == ["a"]
+    assert unseal(sealed, "here") == ["a"]
 
 
 def test_a_file_of_a_hidden_row_cannot_be_subscribed_to(connect, guarded, alice):

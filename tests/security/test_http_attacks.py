@@ -279,7 +279,7 @@ def test_a_listener_is_told_nothing_while_nobody_knows_who_it_is(
         def fail(*args):
             raise error
 
-        for name in ("lookup", "standing"):
+        for name in ("lookup", "still_valid"):
             broken.setattr(f"django_mcp.verifiers.PersonalAccessTokens.{name}", fail)
         change(client, "ledger://1")
         client.sleep(0.1)

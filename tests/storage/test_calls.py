@@ -224,7 +224,7 @@ def test_a_cancel_in_a_batch_leaves_the_others():
     made = session()
     stream = streams.open(made, calls=[call(1), two := call(2)])
     assert calls.cancel(made, "1")
-    assert not fresh(stream).closed and stream.owed == 1
+    assert not fresh(stream).closed and stream.pending_responses == 1
     assert event_log.finish(two.pk, 0, "{}", stream.pk) and fresh(stream).closed
 
 

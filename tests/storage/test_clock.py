@@ -109,7 +109,7 @@ def test_a_process_an_hour_ahead_ends_nothing_early(settings):
     _, made = opened()
     stream = streams.open(made, calls=[one := call()])
     calls.park(one.pk, 0, [ask()], ["?"], known={}, high_water=None, rounds=1)
-    streams.close(streams.open(made, messages=["a"], owed=1).pk)
+    streams.close(streams.open(made, messages=["a"], pending_responses=1).pk)
     environ = os.environ | {
         "DJANGO_SETTINGS_MODULE": "tests.settings", "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         "PGDATABASE": connection.settings_dict["NAME"],

@@ -129,7 +129,11 @@ def test_who_may_not_speak_may_not_end_either(change):
     assert event_log.append(stream.pk, ["a"], call=(one.pk, 0)) is None
     assert event_log.finish(one.pk, 0, "{}", stream.pk) is False
     stream.refresh_from_db()
-    assert said(stream) == [] and (stream.last, stream.owed, stream.closed) == (0, 1, False)
+    assert said(stream) == [] and (stream.last, stream.pending_responses, stream.closed) == (
+        0,
+        1,
+        False,
+    )
 
 
 # Bounds.
@@ -229,10 +233,10 @@ def test_a_stream_closes_with_the_last_response_it_owes():
     event_log.append(stream.pk, ["a"])
     assert event_log.finish(one.pk, 0, "1", stream.pk)
     stream.refresh_from_db()
-    assert (stream.owed, stream.closed, stream.ended) == (1, False, None)
+    assert (stream.pending_responses, stream.closed, stream.ended) == (1, False, None)
     assert event_log.finish(two.pk, 0, "2", stream.pk)
     stream.refresh_from_db()
-    assert (stream.owed, stream.closed, stream.last) == (0, True, 3) and stream.ended
+    assert (stream.pending_responses, stream.closed, stream.last) == (0, True, 3) and stream.ended
     assert event_log.append(stream.pk, ["late"]) is None
     assert event_log.finals(stream.pk) == [(2, "1"), (3, "2")]
     assert event_log.finals(stream.pk, 2) == [(3, "2")]
@@ -353,7 +357,9 @@ def test_an_outcome_and_a_cancel_one_wins():
         )
         assert finished is (cancelled is None)
         stream.refresh_from_db()
-        assert stream.closed and stream.owed == 0 and len(said(stream)) == int(finished)
+        assert (
+            stream.closed and stream.pending_responses == 0 and len(said(stream)) == int(finished)
+        )
     assert Call.objects.filter(state=RUNNING).count() == 0
 
 
@@ -422,7 +428,7 @@ def test_an_outcome_of_a_session_that_has_ended():
 
 @pytest.mark.django_db(transaction=True)
 def test_a_flush_that_is_still_at_its_commit_is_waited_for():
-    stream = streams.open(session(), owed=1)
+    stream = streams.open(session(), pending_responses=1)
     said, begun = {EventAddress(stream.pk): ["a", "b"]}, threading.Event()
 
     def first():

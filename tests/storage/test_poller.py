@@ -138,7 +138,7 @@ def test_what_was_seen_by_a_look_that_failed_is_seen_by_the_next(loop, runner, m
     stream = opened(one)
     reader = Reader(loop, stream)
     made = loop.do(poller.poller)
-    loop.run(made._look())
+    loop.run(made._poll())
     runner.holding.add(one.pk)
     cancelled_of, broken = calls.cancelled_of, [OperationalError("gone")]
     monkeypatch.setattr(
@@ -455,7 +455,7 @@ def test_one_look_that_took_long_is_none_of_many(unhurried, monkeypatch):
     async def looks():
         costs = []
         for _ in range(3):
-            await made._look()
+            await made._poll()
             costs.append(made._lasting)
         return costs
 
@@ -503,7 +503,7 @@ def test_queries_are_as_many_for_one_stream_as_for_many(loop, runner):
         loop.until(task.done)
         made._totals = ([], ())
         with queries() as done:
-            made._seen(made._bell.streams(), (), [one.pk])
+            made._seen(made._wakeups.streams(), (), [one.pk])
         return len(done())
 
     few = counted()

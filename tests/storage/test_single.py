@@ -50,7 +50,11 @@ def test_a_session_begins_with_its_stream():
     id = sessions.new_id()
     made = single.begin_only_stream(id, server="default", owner="alice", user="1", scopes=["a"])
     assert sessions.find(id) == made and made.current == stream().pk
-    assert (stream().owed, stream().standalone, made.transport) == (ENDLESS, True, "sse")
+    assert (stream().pending_responses, stream().standalone, made.transport) == (
+        ENDLESS,
+        True,
+        "sse",
+    )
     assert (
         single.begin_only_stream(id, server="default", owner="alice", user="1", again=True) == made
     )
@@ -82,7 +86,7 @@ def test_calls_are_answered_on_it_and_it_never_closes(session):
     (three,) = entered(session, 3)
     assert calls.park(three.pk, 0, [ask()], ["q"], known={}, high_water=None, rounds=1)
     assert said() == [(1, "refused"), (2, "1"), (3, "q")]
-    assert not stream().closed and stream().owed == ENDLESS - 2
+    assert not stream().closed and stream().pending_responses == ENDLESS - 2
     assert calls.are_running(stream().pk) is False
     entered(session, 4)
     assert calls.are_running(stream().pk) is True
@@ -92,7 +96,7 @@ def test_a_call_that_was_cancelled_before_is_owed_nothing(session):
     one = call(1)
     calls.cancel(session, "1")
     single.enter_only_stream(session, [one])
-    assert one.cancelled and one.state == DONE and stream().owed == ENDLESS - 1
+    assert one.cancelled and one.state == DONE and stream().pending_responses == ENDLESS - 1
 
 
 def test_of_an_unknown_commit_the_calls_are_found_again(session):
@@ -203,7 +207,7 @@ def test_two_who_forget_at_once_forget_once():
     counts = together(partial(retention.prune, now=now), partial(retention.prune, now=now))
     assert sum(one["events"] for one in counts) == 1_200
     assert sum(one["calls"] for one in counts) == 1
-    assert (stream().size, stream().first, stream().owed) == (0, 1_201, ENDLESS)
+    assert (stream().size, stream().first, stream().pending_responses) == (0, 1_201, ENDLESS)
 
 
 def test_calls_are_forgotten_after_a_day_and_those_that_run_never(session):
@@ -212,7 +216,7 @@ def test_calls_are_forgotten_after_a_day_and_those_that_run_never(session):
         calls.cancel(session, json.dumps(id))
     Call.objects.exclude(request_id="2").update(created=timezone.now() - timedelta(days=2))
     assert retention.prune()["calls"] == 1
-    assert Call.objects.count() == 4 and stream().owed == ENDLESS - 1
+    assert Call.objects.count() == 4 and stream().pending_responses == ENDLESS - 1
 
 
 def test_an_idle_session_goes_with_all_it_has(session):
@@ -230,7 +234,10 @@ def test_news_that_find_no_room_are_told_to_the_next_connection(session):
         assert announced(session.pk, "news", "tools") is None
         assert announced(session.pk, "news", "tools") is None
         row = Session.objects.get()
-        assert (row.current, row.dirty) == (stream().pk, ["tools"]) and not stream().closed
+        assert (row.current, row.pending_changes) == (
+            stream().pk,
+            ["tools"],
+        ) and not stream().closed
         retention.prune(now=timezone.now() + HOUR)
         assert streams.take(session, stream().pk, lambda marks: [f"told {marks[0]}"])
-    assert said() == [(3, "told tools")] and Session.objects.get().dirty == []
+    assert said() == [(3, "told tools")] and Session.objects.get().pending_changes == []

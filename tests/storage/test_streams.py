@@ -44,27 +44,27 @@ def test_a_stream_opens_with_its_calls_and_what_is_said_so_far():
     assert streams.states([stream.pk]) == {
         stream.pk: StreamState(stream.pk, 3, 1, False, False, 1, 0)
     }  # fmt: skip
-    assert (fresh(stream).owed, stream.size) == (2, 3)
+    assert (fresh(stream).pending_responses, stream.size) == (2, 3)
     assert calls.requests(stream.pk) == ["1", '"1"'] and Call.objects.get(pk=two.pk) == two
     assert fresh(two).params == {"a": "\0"} and fresh(made).streams == 1
 
 
 def test_a_stream_that_owes_nothing_is_closed_at_once():
     stream = streams.open(session(), finals=["r"])
-    assert fresh(stream).closed and stream.ended and stream.owed == 0
+    assert fresh(stream).closed and stream.ended and stream.pending_responses == 0
 
 
 def test_a_stream_may_owe_more_than_it_has_rows_of():
-    stream = streams.open(session(), calls=[one := call()], owed=2)
+    stream = streams.open(session(), calls=[one := call()], pending_responses=2)
     assert event_log.finish(one.pk, 0, "{}", stream.pk)
-    assert not fresh(stream).closed and stream.owed == 1
+    assert not fresh(stream).closed and stream.pending_responses == 1
 
 
 def test_a_call_that_was_cancelled_before_it_had_a_row():
     made, one, two = session(), call(1, meta={"a": 1}), call(2)
     assert calls.cancel(made, "1") is None
     stream = streams.open(made, calls=[one, two])
-    assert one.cancelled and not two.cancelled and fresh(stream).owed == 1
+    assert one.cancelled and not two.cancelled and fresh(stream).pending_responses == 1
     assert (fresh(one).state, one.params, one.meta) == (DONE, {}, {})
     assert not event_log.finish(one.pk, 0, "{}", stream.pk)
     assert event_log.finish(two.pk, 0, "{}", stream.pk) and fresh(stream).closed
@@ -91,7 +91,7 @@ def test_all_were_cancelled():
     made, one = session(), call(1)
     calls.cancel(made, "1")
     stream = streams.open(made, calls=[one], messages=["a"])
-    assert fresh(stream).closed and stream.owed == 0
+    assert fresh(stream).closed and stream.pending_responses == 0
 
 
 def test_ids_that_differ_in_case_or_kind_are_different():
@@ -198,10 +198,10 @@ def test_what_nobody_took_is_where_the_next_begins():
     made = session()
     for mark in ("tools", "prompts", "tools"):
         assert announced(made.pk, "hi", mark) is None
-    assert fresh(made).dirty == ["tools", "prompts"]
+    assert fresh(made).pending_changes == ["tools", "prompts"]
     stream = streams.open(made, standalone=True, messages=["missed"], words=words)
     assert said(stream) == ["changed tools", "changed prompts", "missed"]
-    assert fresh(made).dirty == []
+    assert fresh(made).pending_changes == []
     assert said(streams.open(made, standalone=True, words=words)) == []
 
 
@@ -268,14 +268,14 @@ def test_a_stream_that_is_full_is_closed_and_nothing_is_lost():
         assert announced(made.pk, "a", "tools") == stream.pk
         assert announced(made.pk, "b", "uri:a://b") is None
     assert fresh(stream).closed and said(stream) == ["a"]
-    assert fresh(made).current is None and made.dirty == ["uri:a://b"]
+    assert fresh(made).current is None and made.pending_changes == ["uri:a://b"]
 
 
 def test_news_for_a_stream_that_was_closed_are_kept():
     made = session()
     streams.close(streams.open(made, standalone=True).pk)
     assert announced(made.pk, "a", "tools") is None
-    assert fresh(made).current is None and made.dirty == ["tools"]
+    assert fresh(made).current is None and made.pending_changes == ["tools"]
 
 
 def test_marks_are_bounded(monkeypatch):
@@ -283,7 +283,7 @@ def test_marks_are_bounded(monkeypatch):
     made = session()
     for mark in "abcb":
         announced(made.pk, "hi", mark)
-    assert set(fresh(made).dirty) == {"b", "c"}
+    assert set(fresh(made).pending_changes) == {"b", "c"}
 
 
 def test_a_fifth_takes_the_place_of_one_that_let_go():
@@ -353,7 +353,7 @@ def test_it_is_told_what_nobody_took():
     streams.close(second.pk)
     announced(made.pk, "a", "tools")
     assert streams.take(made, first.pk, words).last == 1
-    assert said(first) == ["changed tools"] and fresh(made).dirty == []
+    assert said(first) == ["changed tools"] and fresh(made).pending_changes == []
 
 
 def test_news_for_a_stream_that_was_left_go_to_one_that_is_read():
@@ -365,7 +365,7 @@ def test_news_for_a_stream_that_was_left_go_to_one_that_is_read():
     assert announced(made.pk, "m", "tools") == first.pk
     streams.leave(made.pk, first.pk, 1)
     assert announced(made.pk, "m", "prompts") is None
-    assert fresh(made).dirty == ["prompts"]
+    assert fresh(made).pending_changes == ["prompts"]
     state = streams.take(made, second.pk, words)
     assert state is not None and streams.current(made) == second.pk
     assert said(second) == ["changed prompts"] and said(first) == ["m"]

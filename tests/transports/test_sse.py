@@ -491,20 +491,20 @@ def test_too_many_messages_end_the_call_and_there_is_room_again(client, server):
     with given(EVENTS=20):
         meta = {"_meta": {"progressToken": "t"}}
         result = client.request("tools/call", name="count", arguments={"to": 100}, **meta)
-        assert result["isError"] and "more than" in result["content"][0]["text"]
+        assert result["isError"] and "more messages than" in result["content"][0]["text"]
         room = 20 - states([stream_of().pk])[stream_of().pk].last
         for n in range(max(room, 0)):
             client.request("ping", _n=n)
         refused = client.post(client.message("ping", {})).wait()
         assert refused.status == 503 and refused.headers["retry-after"]
         announce(Announcement("list_changed", "tools", server.name))
-        eventually(client, lambda: Session.objects.get().dirty)
+        eventually(client, lambda: Session.objects.get().pending_changes)
         assert Session.objects.get().current == stream_of().pk and not stream_of().closed
         retention.prune(now=timezone.now() + TWO_HOURS)
         client.request("ping")
         client.open_stream(client.last)
         client.until(lambda: [one for one in client.notes if one["method"] == NEWS])
-        assert not Session.objects.get().dirty and gapless(client)
+        assert not Session.objects.get().pending_changes and gapless(client)
 
 
 def test_calls_that_are_cancelled_are_counted_too(client, gate):

@@ -300,7 +300,7 @@ def class_problems(tool: FormTool) -> Iterator[CheckMessage]:
     for name in IMMEDIATE:
         if iscoroutinefunction(getattr(tool, name)):
             hint = "Write def: forms are made in a thread, where the database may be asked."
-            yield tool._error(f"{name} is async, and is needed at once.", 131, hint)
+            yield tool._error(f"{name} is asynchronous, but it is called synchronously.", 131, hint)
     if wrong := _no_form(tool.form_class):
         hint = "Such as @mcp.register(ContactForm); of a set, the form for one row at a time."
         yield tool._error(wrong, 120, hint)

@@ -26,7 +26,7 @@ from django.db.models.deletion import Collector, ProtectedError, RestrictedError
 from django.utils.text import capfirst
 from django.utils.translation import override
 
-from ...declarations.bindings import missing
+from ...declarations.bindings import row_not_found
 from ...exceptions import ToolError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def held(resource: ModelResource, request: Request, name: Any, verb: str) -> Any
     error nor its timing tells which rows exist.
     """
     using = router.db_for_write(resource.model)
-    absent = missing(resource, name, f" that you may {verb}")
+    absent = row_not_found(resource, name, f" that you may {verb}")
     try:
         key = resource._key(name)
     except ValueError:

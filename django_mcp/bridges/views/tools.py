@@ -49,6 +49,7 @@ class ViewTools(Declaration):
     """
 
     _kind = "class of views"
+    _inherits_unread = frozenset({"title", "description"})  # each view has its own
     # The class itself is no tool: ``_derived`` yields the tools and resources.
     _entry_method = "_derived"
 

@@ -1,9 +1,9 @@
 """Column types: how the values of each type of column are written as JSON and read back.
 
-``KINDS`` is the table of types, by the name that ``Field.get_internal_type()`` returns. For every
-value that Django can store, ``decode(encode(value)) == value``. ``decode`` raises ``ValueError``
-for everything else. A field whose column type is not in the table cannot be a key, a filter or part
-of an ordering.
+``COLUMN_TYPES`` is the table of types, by the name that ``Field.get_internal_type()`` returns. For
+every value that Django can store, ``decode(encode(value)) == value``. ``decode`` raises
+``ValueError`` for everything else. A field whose column type is not in the table cannot be a key, a
+filter or part of an ordering.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ DURATION_PATTERN = r"^-?P[0-9]+DT[0-9]{2}H[0-9]{2}M[0-9]{2}(\.[0-9]{6})?S$"
 class ColumnType:
     """One type of column.
 
-    ``word`` describes it in error messages, ``python`` is the class of its values, and ``make``
+    ``label`` describes it in error messages, ``python`` is the class of its values, and ``make``
     returns a plain Django field that stores it. ``schema`` is the JSON Schema of what ``encode``
     returns. ``ranges`` are the lookups that a client may filter by, apart from equality.
     """
 
-    word: str
+    label: str
     python: type[Any]
     make: Callable[[], AnyField]
     encode: Callable[[Any], Any]
@@ -60,10 +60,10 @@ class ColumnType:
         try:
             return self.decode(value)
         except (ValueError, TypeError, OverflowError, InvalidOperation) as error:
-            raise ValueError(f"{str(value)[:80]!r} is not {self.word}.") from error
+            raise ValueError(f"{str(value)[:80]!r} is not {self.label}.") from error
 
 
-def typed(value: Any, *kinds: type) -> Any:
+def require_type(value: Any, *kinds: type) -> Any:
     """Return ``value`` if its type is exactly one of ``kinds``, so that True is not an integer.
 
     Raise ``ValueError`` otherwise.
@@ -74,20 +74,20 @@ def typed(value: Any, *kinds: type) -> Any:
 
 
 def _integer(value: Any) -> int:
-    number: int = typed(value, int)
+    number: int = require_type(value, int)
     if not MIN_INTEGER <= number <= MAX_INTEGER:
         raise ValueError("out of range")
     return number
 
 
 def _text(value: Any) -> str:
-    text: str = typed(value, str)
+    text: str = require_type(value, str)
     text.encode()  # raises for a lone surrogate, which databases reject
     return text
 
 
 def _address(value: Any) -> str:
-    ipaddress.ip_address(typed(value, str))
+    ipaddress.ip_address(require_type(value, str))
     return _text(value)
 
 
@@ -99,11 +99,11 @@ def _from_float(value: float) -> float | str:
 def _float(value: Any) -> float:
     if isinstance(value, str) and value not in ("nan", "inf", "-inf"):
         raise ValueError("not a number")
-    return float(typed(value, int, float, str))
+    return float(require_type(value, int, float, str))
 
 
 def _decimal(value: Any) -> Decimal:
-    number = Decimal(str(typed(value, str, int, float)))
+    number = Decimal(str(require_type(value, str, int, float)))
     # Check the exponent first: "1e999999999" would make a very long string in format().
     if not number.is_finite() or abs(number.adjusted()) > MAX_DECIMAL_LENGTH:
         raise ValueError("out of range")
@@ -127,35 +127,35 @@ def from_datetime(value: datetime) -> str:
 
 
 def _datetime(value: Any) -> datetime:
-    moment = datetime.fromisoformat(typed(value, str))
+    moment = datetime.fromisoformat(require_type(value, str))
     aware = moment if timezone.is_aware(moment) else timezone.make_aware(moment)
     return aware.astimezone(UTC) if settings.USE_TZ else timezone.make_naive(aware)
 
 
 def _time(value: Any) -> time:
-    clock = time.fromisoformat(typed(value, str))
+    clock = time.fromisoformat(require_type(value, str))
     if clock.tzinfo is not None:
         raise ValueError("a time of day has no UTC offset")
     return clock
 
 
 def _duration(value: Any) -> timedelta:
-    duration = parse_duration(typed(value, str))
+    duration = parse_duration(require_type(value, str))
     if duration is None:
         raise ValueError("not a duration")
     return duration
 
 
 def _boolean(value: Any) -> bool:
-    return bool(typed(value, bool))
+    return bool(require_type(value, bool))
 
 
 def _date(value: Any) -> date:
-    return date.fromisoformat(typed(value, str))
+    return date.fromisoformat(require_type(value, str))
 
 
 def _uuid(value: Any) -> uuid.UUID:
-    return uuid.UUID(typed(value, str))
+    return uuid.UUID(require_type(value, str))
 
 
 _RANGE_LOOKUPS = ("gte", "lte")
@@ -163,7 +163,7 @@ _INTEGER = ColumnType(
     "an integer", int, models.BigIntegerField, int, _integer, {"type": "integer"}, _RANGE_LOOKUPS
 )
 _STRING = ColumnType("a string", str, models.TextField, str, _text, {"type": "string"})
-KINDS: dict[str, ColumnType] = {
+COLUMN_TYPES: dict[str, ColumnType] = {
     **dict.fromkeys(["AutoField", "BigAutoField", "SmallAutoField"], _INTEGER),
     **dict.fromkeys(["IntegerField", "BigIntegerField", "SmallIntegerField"], _INTEGER),
     **dict.fromkeys(
@@ -268,7 +268,7 @@ def _is_changing(field: AnyField, sample: Any) -> bool:
         return False
 
 
-def unstable(name: str) -> str:
+def unstable_message(name: str) -> str:
     """Return the message for developers that a field which is not stable cannot be queried."""
     return (
         f"{name!r} cannot be queried: its field stores equal values differently each time, "
@@ -276,6 +276,6 @@ def unstable(name: str) -> str:
     )
 
 
-def kind_of(field: AnyField) -> ColumnType | None:
+def column_type(field: AnyField) -> ColumnType | None:
     """Return the column type of ``field``, or None if it is not in the table."""
-    return KINDS.get(stored_field(field).get_internal_type())
+    return COLUMN_TYPES.get(stored_field(field).get_internal_type())

@@ -31,14 +31,14 @@ from .field_types import FieldType, field_type, fits, is_managed, or_null, retur
 from .keys import (
     ModelClass,
     Path,
+    did_you_mean_hint,
+    field_names,
     follow,
     get_field,
     key_fields,
     key_problems,
     key_schema,
     key_value,
-    names_of,
-    near,
 )
 from .values import (
     ANYTHING,
@@ -382,16 +382,19 @@ def entry_of(model: ModelClass, name: str) -> Entry:
 
 
 def _get(model: ModelClass, name: str) -> Any:
+    """Return the field or relation. Raise ``FieldError``, with similar names as a hint."""
     try:
         return get_field(model, name)
     except FieldError:
-        known = [*names_of(model), *_by_accessor(model), *_properties(model)]
+        known = [*field_names(model), *_by_accessor(model), *_properties(model)]
+        hint = did_you_mean_hint(name, known)
         raise FieldError(
-            f"{model.__name__} has no field, relation or property {name!r}.{near(name, known)}"
+            f"{model.__name__} has no field, relation or property {name!r}.{hint}"
         ) from None
 
 
 def _column(model: ModelClass, name: str) -> Column:
+    """Return the entry of a path to a column. For a foreign key, its value is the row's key."""
     path = follow(model, name)
     if not isinstance(path.field, models.ForeignKey):
         return Column(name, path)
@@ -404,6 +407,7 @@ def _column(model: ModelClass, name: str) -> Column:
 
 
 def _related(model: ModelClass, name: str, relation: Any) -> Related:
+    """Return the entry of a to-many or reverse relation. Raise ``FieldError`` if it has no keys."""
     if not (relation.many_to_many or relation.auto_created) or relation.hidden:
         raise FieldError(
             f"{model.__name__}.{name!r} is a relation without keys to show. Name a property or "
@@ -444,7 +448,7 @@ def _by_accessor(model: ModelClass) -> dict[str, Any]:
 
 
 def _is_field(model: ModelClass, name: str) -> bool:
-    return name == "pk" or name in names_of(model)
+    return name == "pk" or name in field_names(model)
 
 
 def _property(model: ModelClass, name: str) -> Any:

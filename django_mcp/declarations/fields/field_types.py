@@ -1,7 +1,7 @@
 """Types of model fields: how a value becomes JSON, and how JSON becomes a value.
 
 A type is registered for a field class and applies to its subclasses, unless these have a type of
-their own. A field without a type is a plain column: ``columns.KINDS`` has its JSON.
+their own. A field without a type is a plain column: ``columns.COLUMN_TYPES`` has its JSON.
 
 ``returned_schema`` makes the JSON Schema of a property from its return annotation. It describes the
 JSON that ``values.plain_value`` writes.
@@ -24,7 +24,7 @@ from django.db import models
 from django.utils.module_loading import import_string
 
 from ..attribute_checks import PublicClass, is_ours, unknown_names
-from .columns import JSON, KINDS, ColumnType, stored_field
+from .columns import COLUMN_TYPES, JSON, ColumnType, stored_field
 
 T = TypeVar("T", bound="type[FieldType]")
 
@@ -147,10 +147,11 @@ def conversion(field: Any) -> tuple[FieldType | None, Any, ColumnType | None]:
     stored = stored_field(field)
     if not isinstance(stored, models.Field):
         return _type_of(stored), stored, None
-    return _type_of(stored), stored, KINDS.get(stored.get_internal_type())
+    return _type_of(stored), stored, COLUMN_TYPES.get(stored.get_internal_type())
 
 
 def _type_of(field: Any) -> FieldType | None:
+    """Return the type that is registered for the class of ``field`` or its nearest base class."""
     # Compare classes and not paths: a path may name a module that re-exports the class.
     types = {_registered_class(of, cls): cls for of, cls in _TYPES.items()}
     for cls in type(field).__mro__:
@@ -224,6 +225,7 @@ def returned_schema(function: Callable[..., Any]) -> JSON | None:
 
 
 def _schema(annotation: Any) -> JSON | None:
+    """Return the schema of an annotation, or None for a type that is not known."""
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
         return _schema(inner[0])

@@ -14,23 +14,31 @@ from typing import Any
 from django.core.exceptions import FieldError
 from django.db.models import Q
 
-from .columns import DECIMAL_ARGUMENT_PATTERN, JSON, KINDS, ColumnType, is_stable, kind_of, unstable
+from .columns import (
+    COLUMN_TYPES,
+    DECIMAL_ARGUMENT_PATTERN,
+    JSON,
+    ColumnType,
+    column_type,
+    is_stable,
+    unstable_message,
+)
 from .entries import Column, Related, entry_of
 from .field_types import field_type
 from .keys import ModelClass, key_schema, parse_key
 from .values import choices_of
 
-_BOOLEAN = KINDS["BooleanField"]
+_BOOLEAN = COLUMN_TYPES["BooleanField"]
 MAX_FILTER_VALUES = 100
 MAX_FILTER_LENGTH = 1000
 # The limits are not in the schemas, to keep lists of tools short. Error messages name them.
 _ARGUMENT_SCHEMAS: Mapping[str, JSON] = {
-    KINDS["DecimalField"].word: {
+    COLUMN_TYPES["DecimalField"].label: {
         "type": ["string", "number"],
         "pattern": DECIMAL_ARGUMENT_PATTERN,
     },
     # Not the pattern of shown durations: more spellings are accepted than are written.
-    KINDS["DurationField"].word: {"type": "string", "format": "duration"},
+    COLUMN_TYPES["DurationField"].label: {"type": "string", "format": "duration"},
 }
 
 
@@ -38,20 +46,20 @@ _ARGUMENT_SCHEMAS: Mapping[str, JSON] = {
 class Filter:
     """One argument of a search: its schema, how its value is read, and the condition on rows.
 
-    ``asks`` makes the ``Q`` object from the value that ``read`` returned. ``target`` is the model
-    whose keys the argument takes, or None.
+    ``make_condition`` makes the ``Q`` object from the value that ``read`` returned. ``target`` is
+    the model whose keys the argument takes, or None.
     """
 
     name: str
     schema: Callable[[], JSON]
     read: Callable[[Any], Any]
-    asks: Callable[[Any], Q]
+    make_condition: Callable[[Any], Q]
     target: ModelClass | None = None
 
     def condition(self, value: Any) -> Q:
         """Return the condition for ``value``. Raise ``ValueError``, with the argument's name."""
         try:
-            return self.asks(self.read(value))
+            return self.make_condition(self.read(value))
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from error
 
@@ -65,16 +73,17 @@ def filters_of(model: ModelClass, name: str) -> list[Filter]:
         return list(_many_to_many_filters(model, entry))
     if not isinstance(entry, Column):
         raise FieldError(f"{name!r} is not a column, so rows cannot be filtered by it.")
-    kind = kind_of(entry.path.field)
+    kind = column_type(entry.path.field)
     if kind is None or field_type(entry.path.field) is not None:
         kind_name = type(entry.path.field).__name__
         raise FieldError(f"{name!r} is a {kind_name}, which has no filters.")
     if not is_stable(entry.path.field):
-        raise FieldError(unstable(name))
+        raise FieldError(unstable_message(name))
     return list(_key_filters(entry) if entry.target else _value_filters(entry, kind))
 
 
 def _value_filters(entry: Column, kind: ColumnType) -> Iterator[Filter]:
+    """Yield the filters of a column: equal, and either one of its choices or a range."""
     field = entry.path.field
     choices = [value for value, _ in choices_of(field)]
     one = {"enum": choices} if choices else _argument_schema(kind)
@@ -88,6 +97,7 @@ def _value_filters(entry: Column, kind: ColumnType) -> Iterator[Filter]:
 
 
 def _key_filters(entry: Column) -> Iterator[Filter]:
+    """Yield the filters of a foreign key: the key of its row, or one of several keys."""
     target = entry.target
     assert target is not None
     one, read = key_schema(target), _key_reader(target)
@@ -103,6 +113,8 @@ def _null_filter(entry: Column) -> Iterator[Filter]:
 
 
 def _filter(entry: Column, lookup: str, schema: JSON, read: Callable[[Any], Any]) -> Filter:
+    """Return the filter for one lookup on a column."""
+
     def described() -> JSON:
         return _short_schema(schema) if lookup else schema | entry.about()
 
@@ -121,13 +133,15 @@ def _many_to_many_filters(model: ModelClass, entry: Related) -> Iterator[Filter]
     about = {"description": f"Key of the {entry.model._meta.verbose_name}."}
     query_name = entry.relation.name
 
-    def asks(keys: Any) -> Q:
+    def make_condition(keys: Any) -> Q:
         members = model._base_manager.filter(**{f"{query_name}__in": keys})
         return Q(pk__in=members.values("pk"))
 
-    yield Filter(entry.name, lambda: one | about, lambda key: [read(key)], asks, entry.model)
+    yield Filter(
+        entry.name, lambda: one | about, lambda key: [read(key)], make_condition, entry.model
+    )
     many = _array_of(one)
-    yield Filter(f"{entry.name}__in", lambda: many, _list_reader(read), asks, entry.model)
+    yield Filter(f"{entry.name}__in", lambda: many, _list_reader(read), make_condition, entry.model)
 
 
 def _related_filters(model: ModelClass, entry: Related) -> Iterator[Filter]:
@@ -135,18 +149,21 @@ def _related_filters(model: ModelClass, entry: Related) -> Iterator[Filter]:
     assert entry.path is not None
     for each in filters_of(entry.model, entry.path.name):
         prefix = entry.name.removesuffix(entry.path.name)
-        yield replace(each, name=f"{prefix}{each.name}", asks=_asks_related(model, entry, each))
+        yield replace(
+            each, name=f"{prefix}{each.name}", make_condition=_related_condition(model, entry, each)
+        )
 
 
-def _asks_related(model: ModelClass, entry: Related, each: Filter) -> Callable[[Any], Q]:
+def _related_condition(model: ModelClass, entry: Related, each: Filter) -> Callable[[Any], Q]:
+    """Return a function that makes the condition on rows from one on related rows."""
     query_name = entry.relation.name
 
-    def asks(value: Any) -> Q:
-        related = entry.model._base_manager.filter(each.asks(value))
+    def make_condition(value: Any) -> Q:
+        related = entry.model._base_manager.filter(each.make_condition(value))
         members = model._base_manager.filter(**{f"{query_name}__in": related.values("pk")})
         return Q(pk__in=members.values("pk"))
 
-    return asks
+    return make_condition
 
 
 def _array_of(schema: JSON) -> JSON:
@@ -163,17 +180,19 @@ def _short_schema(schema: JSON) -> JSON:
 
 def _argument_schema(kind: ColumnType) -> JSON:
     """Return the schema of values that a filter accepts."""
-    return _ARGUMENT_SCHEMAS.get(kind.word, kind.schema)
+    return _ARGUMENT_SCHEMAS.get(kind.label, kind.schema)
 
 
 def _reader(kind: ColumnType) -> Callable[[Any], Any]:
+    """Return a function that reads and validates one value of a column type."""
+
     def read(value: Any) -> Any:
         if isinstance(value, str) and (len(value) > MAX_FILTER_LENGTH or "\0" in value):
             # PostgreSQL raises an error for NUL, which would be an internal error.
             raise ValueError(f"must have at most {MAX_FILTER_LENGTH} characters, without NUL.")
         found = kind.read(value)
         if isinstance(found, float) and not math.isfinite(found):
-            raise ValueError(f"{value!r} is not {kind.word}.")
+            raise ValueError(f"{value!r} is not {kind.label}.")
         return found
 
     return read

@@ -22,7 +22,7 @@ from django.core.exceptions import FieldDoesNotExist, FieldError, ImproperlyConf
 from django.db import models
 from django.db.models.constants import LOOKUP_SEP
 
-from .columns import JSON, AnyField, ColumnType, kind_of, stored_field
+from .columns import JSON, AnyField, ColumnType, column_type, stored_field
 
 ModelClass = type[models.Model]
 
@@ -62,12 +62,12 @@ class Path:
         return getattr(row, self.field.attname)
 
 
-def names_of(model: ModelClass) -> list[str]:
+def field_names(model: ModelClass) -> list[str]:
     """Return the names of the model's fields and relations."""
     return [field.name for field in model._meta.get_fields() if not _is_hidden(field)]
 
 
-def near(name: str, names: Iterable[str]) -> str:
+def did_you_mean_hint(name: str, names: Iterable[str]) -> str:
     """Return " Did you mean ...?" with the names that resemble ``name``, or ""."""
     close = get_close_matches(name, list(names), n=3, cutoff=0.7)
     return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
@@ -78,7 +78,7 @@ def get_field(model: ModelClass, name: str) -> Any:
     try:
         return model._meta.pk if name == "pk" else model._meta.get_field(name)
     except FieldDoesNotExist:
-        hint = near(name, names_of(model))
+        hint = did_you_mean_hint(name, field_names(model))
         raise FieldError(f"{model.__name__} has no field {name!r}.{hint}") from None
 
 
@@ -96,6 +96,7 @@ def follow(model: ModelClass, name: str) -> Path:
 
 
 def _foreign_key(model: ModelClass, name: str) -> models.ForeignKey[Any, Any]:
+    """Return the foreign key of this name. Raise ``FieldError`` for any other field."""
     field = get_field(model, name)
     if isinstance(field, models.ForeignKey):
         return field
@@ -109,6 +110,7 @@ def _foreign_key(model: ModelClass, name: str) -> models.ForeignKey[Any, Any]:
 
 
 def _column_of(model: ModelClass, name: str) -> AnyField:
+    """Return the column of this name. Raise ``FieldError`` for a relation or composite key."""
     field = get_field(model, name)
     if isinstance(field, models.CompositePrimaryKey):
         raise FieldError(f"{model.__name__}.{name} has several columns. Name each of them.")
@@ -140,7 +142,7 @@ def key_problems(model: ModelClass, lookup: str = "pk") -> list[str]:
         fields = key_fields(model, lookup)
     except FieldError as error:
         return [str(error)]
-    unsupported = [field for field in fields if kind_of(field) is None]
+    unsupported = [field for field in fields if column_type(field) is None]
     return [
         f"{model.__name__}.{field.name} has a type that cannot be a key in a URI."
         for field in unsupported
@@ -238,6 +240,6 @@ def _text(key: Any) -> str:
 
 
 def _kind(field: AnyField) -> ColumnType:
-    if (kind := kind_of(field)) is None:
+    if (kind := column_type(field)) is None:
         raise ImproperlyConfigured(f"{field} cannot be part of a key.")
     return kind

@@ -38,7 +38,15 @@ from django.db.models.lookups import (
 )
 from django.db.models.query import ModelIterable
 
-from .columns import KINDS, AnyField, ColumnType, is_stable, kind_of, stored_field, unstable
+from .columns import (
+    COLUMN_TYPES,
+    AnyField,
+    ColumnType,
+    column_type,
+    is_stable,
+    stored_field,
+    unstable_message,
+)
 from .keys import ModelClass, Path, follow
 
 if TYPE_CHECKING:
@@ -73,7 +81,7 @@ class Term:
             # SQLite stores decimals as floats. After an F() update a float may have more digits
             # than DecimalField returns, and the position would be wrong.
             return models.FloatField()
-        return KINDS[kind].make()
+        return COLUMN_TYPES[kind].make()
 
     def encode(self, value: Any, vendor: str) -> Any:
         """Return the JSON of a value of the column that was read as the ``plain`` field."""
@@ -88,21 +96,24 @@ class Term:
         return self._kind(vendor).read(value)
 
     def _kind(self, vendor: str) -> ColumnType:
-        return KINDS[self.plain(vendor).get_internal_type()]
+        return COLUMN_TYPES[self.plain(vendor).get_internal_type()]
 
     def value(self, value: Any, vendor: str) -> Value:
         return Value(value, output_field=self.plain(vendor))
 
     def order(self, nulls_last: bool) -> OrderBy:
+        """Return the ``ORDER BY`` expression of the column."""
         last = True if nulls_last and self.nullable else None
         direction = self.column.desc if self.descending else self.column.asc
         return direction(nulls_last=last)
 
     def after(self, value: Value) -> Any:
+        """Return the condition that the column's value comes after ``value`` in this order."""
         compare = LessThan if self.descending else GreaterThan
         return compare(self.column, value)
 
     def not_before(self, value: Value) -> Any:
+        """Return the condition that the column's value is ``value`` or comes after it."""
         compare = LessThanOrEqual if self.descending else GreaterThanOrEqual
         return compare(self.column, value)
 
@@ -118,9 +129,10 @@ def stretch_order(terms: list[Term]) -> list[OrderBy]:
 
 def rows_after(terms: list[Term], values: list[Any], vendor: str) -> Any:
     """Return the condition for the rows of a stretch that come after the position ``values``."""
-    same = len({term.descending for term in terms}) == 1
+    same_direction = len({term.descending for term in terms}) == 1
     never_null = not any(term.nullable for term in terms[1:])
-    if len(terms) > 1 and same and never_null and vendor in ROW_VENDORS:
+    # A comparison with NULL is NULL in SQL, so `(a, b) > (x, NULL)` would find no rows.
+    if len(terms) > 1 and same_direction and never_null and vendor in ROW_VENDORS:
         return _row_after(terms, values, vendor)
     first, bound = terms[0], terms[0].value(values[0], vendor)
     if len(terms) == 1:
@@ -136,6 +148,8 @@ def _row_after(terms: list[Term], values: list[Any], vendor: str) -> Any:
 
 
 def _row(expressions: Iterable[Any]) -> Func:
+    """Return the columns or values as one SQL row: ``(a, b)``."""
+    # The output field is never used. Django requires one for a function of mixed types.
     return Func(*expressions, template="(%(expressions)s)", output_field=models.BooleanField())
 
 
@@ -239,6 +253,10 @@ class Keyset:
     def _allowed_rows(
         self, queryset: models.QuerySet[M], after: Position | None, limit: int, allows: Any
     ) -> tuple[list[tuple[M, Position]], Position | None]:
+        """Return at most ``limit`` rows that ``allows`` accepts, and the position of the last one.
+
+        Rows are read in chunks that double, so that many rejected rows take few queries.
+        """
         found: list[tuple[M, Position]] = []
         chunk = FIRST_CHUNK
         while True:
@@ -283,17 +301,17 @@ class Keyset:
 
         The queryset may defer these columns, and a custom field may convert them.
         """
-        marks = {
+        columns = {
             f"_keyset_{number}": ExpressionWrapper(term.column, output_field=term.plain(vendor))
             for number, term in enumerate(self._checked)
         }
-        marked: models.QuerySet[M] = queryset.annotate(**marks)
-        return marked
+        annotated: models.QuerySet[M] = queryset.annotate(**columns)
+        return annotated
 
     def _position(self, row: models.Model, vendor: str) -> Position:
         terms = enumerate(self._checked)
-        marks = [term.encode(row.__dict__.pop(f"_keyset_{n}"), vendor) for n, term in terms]
-        return [self.fingerprint, *marks]
+        columns = [term.encode(row.__dict__.pop(f"_keyset_{n}"), vendor) for n, term in terms]
+        return [self.fingerprint, *columns]
 
     def _stretches(
         self, queryset: models.QuerySet[M], values: list[Any] | None, vendor: str
@@ -336,6 +354,7 @@ def _until_unique(model: ModelClass, terms: list[Term]) -> list[Term]:
 
 
 def _is_unique(model: ModelClass, terms: list[Term]) -> bool:
+    """Whether no two rows can have the same values in these columns."""
     own = {term.path.field.name for term in terms if not term.path.relations}
     # A unique column may repeat NULL, so only columns that cannot be NULL make rows distinct.
     not_null = {term.path.field.name for term in terms if not term.nullable} & own
@@ -345,6 +364,10 @@ def _is_unique(model: ModelClass, terms: list[Term]) -> bool:
 
 
 def _unique_together(model: ModelClass) -> Iterator[Sequence[str]]:
+    """Yield the sets of columns that the model declares to be unique together.
+
+    Deferrable constraints do not count: rows may violate them inside a transaction.
+    """
     meta = model._meta
     yield [field.name for field in meta.pk_fields]
     yield from meta.unique_together
@@ -367,14 +390,15 @@ def _problems(model: ModelClass, name: Any) -> list[str]:
 
 
 def _type_problem(name: str, path: Path) -> Iterator[str]:
-    if kind_of(path.field) is None:
+    if column_type(path.field) is None:
         kind = stored_field(path.field).get_internal_type()
         yield f"The ordering {name!r} cannot be paged: a {kind} has no reliable order."
     elif not is_stable(path.field):
-        yield f"The ordering {name!r} cannot be paged: {unstable(path.field.name)}"
+        yield f"The ordering {name!r} cannot be paged: {unstable_message(path.field.name)}"
 
 
 def _relation_problem(name: str, path: Path) -> Iterator[str]:
+    """Yield an error for a foreign key that Django would order by the related model's ordering."""
     field = path.field
     if isinstance(field, models.ForeignKey) and field.name == name.lstrip("-").split("__")[-1]:
         target = field.related_model

@@ -18,7 +18,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils.text import smart_split, unescape_string_literal
 
-from .columns import JSON, is_stable, kind_of, unstable
+from .columns import JSON, column_type, is_stable, unstable_message
 from .filters import Filter, filters_of
 from .keys import ModelClass, Path, follow, parse_key
 from .keyset import MAX_CHUNK, Keyset
@@ -52,10 +52,15 @@ class Search:
 
     def problems(self) -> list[str]:
         """Return messages for the developer about wrong names. ``Keyset`` checks the ordering."""
-        found = [wrong for name in self.search_fields for wrong in _not_text(self.model, name)]
+        found = [
+            wrong
+            for name in self.search_fields
+            for wrong in _search_field_problems(self.model, name)
+        ]
         return found + [wrong for name in self.filter_fields for wrong in self._problems_of(name)]
 
     def _problems_of(self, name: str) -> Iterator[str]:
+        """Yield what is wrong with a name in ``filter_fields``."""
         if name in COMMON_ARGUMENTS:
             yield f"filter_fields: {name!r} is already an argument of every search."
         try:
@@ -152,14 +157,16 @@ class Search:
         contain its words. Rows that ``gate`` rejects do not count towards ``limit``.
         """
         found: dict[Any, M] = {}
-        for rows in self._meant(queryset, text, lookup):
-            for row in rows[:limit] if gate is None else islice(_passing(rows, limit, gate), limit):
+        for rows in self._likely_rows(queryset, text, lookup):
+            for row in (
+                rows[:limit] if gate is None else islice(_accepted_rows(rows, limit, gate), limit)
+            ):
                 found.setdefault(row.pk, row)
             if len(found) >= limit:
                 break
         return list(found.values())[:limit]
 
-    def _meant(
+    def _likely_rows(
         self, queryset: models.QuerySet[M], text: str, lookup: str
     ) -> Iterator[models.QuerySet[M]]:
         """Yield querysets of the rows that ``text`` may mean, the most likely first."""
@@ -209,7 +216,9 @@ def _is_readable(text: str) -> bool:
     return len(text) <= MAX_QUERY_LENGTH and not odd
 
 
-def _passing(rows: models.QuerySet[M], first_chunk: int, gate: Callable[[M], bool]) -> Iterator[M]:
+def _accepted_rows(
+    rows: models.QuerySet[M], first_chunk: int, gate: Callable[[M], bool]
+) -> Iterator[M]:
     """Yield the rows that ``gate`` accepts, read in slices.
 
     Not every database driver supports reading a long result row by row.
@@ -249,16 +258,17 @@ def _column(model: ModelClass, name: str) -> Path | None:
 def _is_text(path: Path | None) -> bool:
     if path is None or path.field.is_relation:
         return False
-    kind = kind_of(path.field)
-    return kind is not None and kind.word == "a string"
+    kind = column_type(path.field)
+    return kind is not None and kind.label == "a string"
 
 
-def _not_text(model: ModelClass, name: str) -> Iterator[str]:
+def _search_field_problems(model: ModelClass, name: str) -> Iterator[str]:
+    """Yield why a name in ``search_fields`` cannot be searched."""
     try:
         path = follow(model, name)
         if not _is_text(path):
             yield f"search_fields: {name!r} is not a text column."
         elif not is_stable(path.field):
-            yield f"search_fields: {unstable(name)}"
+            yield f"search_fields: {unstable_message(name)}"
     except FieldError as error:
         yield f"search_fields: {error}"

@@ -25,7 +25,7 @@ from django.utils.duration import duration_iso_string
 from django.utils.functional import Promise
 from django.utils.text import capfirst
 
-from .columns import JSON, AnyField, from_datetime, kind_of
+from .columns import JSON, AnyField, column_type, from_datetime
 from .field_types import FieldType, conversion, field_type, or_null, register_field_type
 
 FileURI = Callable[[str], str]
@@ -49,7 +49,7 @@ def is_known(field: AnyField) -> bool:
     found = field_type(field)
     if isinstance(found, ArrayType):
         return is_known(found.base)
-    return found is not None or kind_of(field) is not None
+    return found is not None or column_type(field) is not None
 
 
 def field_value(field: AnyField, value: Any) -> Any:
@@ -72,7 +72,7 @@ def field_value(field: AnyField, value: Any) -> Any:
 
 def field_schema(field: AnyField, nullable: bool) -> JSON:
     """Return the JSON Schema of ``field_value``, without title and description."""
-    found, kind = field_type(field), kind_of(field)
+    found, kind = field_type(field), column_type(field)
     if found is not None:
         return or_null(found.schema) if nullable else dict(found.schema)
     assert kind is not None
@@ -88,7 +88,7 @@ def read_value(field: AnyField, data: Any) -> Any:
         return None
     if (found := field_type(field)) is not None:
         return found.from_json(data)
-    kind = kind_of(field)
+    kind = column_type(field)
     assert kind is not None
     return kind.read(data)
 
@@ -105,12 +105,14 @@ def describe(field: Any, way: Iterable[Any] = ()) -> JSON:
     lines = [str(getattr(field, "help_text", "")), _labels(field)]
     description = " ".join(line for line in lines if line)
     about = (
-        {} if _is_same(title, " ".join(each.name for each in steps)) else {"title": capfirst(title)}
+        {}
+        if _repeats_name(title, " ".join(each.name for each in steps))
+        else {"title": capfirst(title)}
     )
     return about | ({"description": description} if description else {})
 
 
-def _is_same(words: str, name: Any) -> bool:
+def _repeats_name(words: str, name: Any) -> bool:
     """Whether a label only repeats the name, such as "First name" for "first_name"."""
     return words.casefold() == str(name).replace("_", " ").casefold()
 
@@ -169,11 +171,15 @@ def _with_choices(field: AnyField, schema: JSON) -> JSON:
 
 
 def _labels(field: Any) -> str:
+    """Return "value: label" of all choices whose label says more than the value."""
     pairs = choices_of(field) if isinstance(field, models.Field) and not field.is_relation else []
-    return "; ".join(f"{value}: {label}" for value, label in pairs if not _is_same(label, value))
+    return "; ".join(
+        f"{value}: {label}" for value, label in pairs if not _repeats_name(label, value)
+    )
 
 
 def _size(file: FieldFile) -> int | None:
+    """Return the size of a file, or None if it is not known."""
     try:
         return int(file.size)
     except (OSError, NotImplementedError, SuspiciousOperation):

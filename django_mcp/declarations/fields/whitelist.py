@@ -19,7 +19,7 @@ from ..secret_names import SECRET_COLUMN
 from .columns import JSON
 from .entries import Column, Entry, Related, Typed, entry_of, method_of
 from .field_types import field_type
-from .keys import ModelClass, Path, names_of
+from .keys import ModelClass, Path, field_names
 from .values import FileType, FileURI, basename, is_known
 
 M = TypeVar("M", bound=models.Model)
@@ -69,7 +69,7 @@ class FieldSet:
             return
         if SECRET_COLUMN.search(name):
             yield f"{name!r} looks like a secret. Do not show it to clients."
-        if name in self.methods and name in names_of(self.model):
+        if name in self.methods and name in field_names(self.model):
             yield f"{name!r} is both a field of the model and a method of the resource."
         if isinstance(entry, Column):
             yield from _problems_of_column(entry)

@@ -57,31 +57,31 @@ introduced_in = ERRORS.introduced_in
 
 @introduced_in("2026-07-28", ResourceNotFound)
 def not_found_is_invalid(error: JSON, cause: ResourceNotFound) -> JSON:
-    """An unknown resource is an invalid parameter; before, it had a code of its own."""
+    """An unknown resource is an invalid parameter; before, it had its own error code."""
     return error | {"code": RESOURCE_NOT_FOUND}
 
 
 @introduced_in("2026-07-28", UnsupportedVersion)
 def unsupported_version(error: JSON, cause: UnsupportedVersion) -> JSON:
-    """An unsupported version has a code of its own; before, it was an invalid parameter."""
+    """An unsupported version has its own error code; before, it was an invalid parameter."""
     return error | {"code": INVALID_PARAMS}
 
 
 @introduced_in("2026-07-28", MissingCapability)
 def missing_capability(error: JSON, cause: MissingCapability) -> JSON:
-    """A capability that the client did not declare has a code of its own."""
+    """A capability that the client did not declare has its own error code."""
     return error | {"code": INVALID_REQUEST}
 
 
 @introduced_in("2026-07-28", HeaderMismatch)
 def header_mismatch(error: JSON, cause: HeaderMismatch) -> JSON:
-    """Headers that differ from the body have a code of their own."""
+    """Headers that differ from the body have their own error code."""
     return error | {"code": INVALID_REQUEST}
 
 
 @introduced_in("2026-07-28", UrlElicitationRequired)
 def no_url_error(error: JSON, cause: UrlElicitationRequired) -> JSON:
-    """Servers ask for input by results; before, an error named the pages to visit first."""
+    """Servers ask for input by results; before, an error listed the pages to visit first."""
     data = {"elicitations": cause.elicitations}
     return error | {"code": URL_ELICITATION_REQUIRED, "data": data}
 

@@ -16,7 +16,7 @@ from typing import Any
 from django_mcp.protocol.jsonrpc import Id
 
 from . import Changelog
-from .results import undated, unheard
+from .results import without_audio, without_last_modified
 from .schemas import (
     JSON,
     as_object_schema,
@@ -40,23 +40,23 @@ def blocks(content: Any) -> list[JSON]:
     return content if isinstance(content, list) else [content]
 
 
-def _contents(params: JSON, move: Any) -> JSON:
-    """Return ``params`` with ``move`` applied to every block of every message."""
+def _contents(params: JSON, edit: Any) -> JSON:
+    """Return ``params`` with ``edit`` applied to every block of every message."""
 
-    def moved(content: Any) -> Any:
-        done = [move(block) for block in blocks(content)]
+    def edited(content: Any) -> Any:
+        done = [edit(block) for block in blocks(content)]
         return done if isinstance(content, list) else done[0]
 
-    return each(params, "messages", lambda message: within(message, "content", moved))
+    return each(params, "messages", lambda message: within(message, "content", edited))
 
 
-def _properties(params: JSON, move: Any) -> JSON:
-    """Return ``params`` with ``move`` applied to the schema of every field of the form."""
+def _properties(params: JSON, edit: Any) -> JSON:
+    """Return ``params`` with ``edit`` applied to the schema of every field of the form."""
 
-    def moved(properties: JSON) -> JSON:
-        return {name: move(schema) for name, schema in properties.items()}
+    def edited(properties: JSON) -> JSON:
+        return {name: edit(schema) for name, schema in properties.items()}
 
-    return within(params, "requestedSchema", lambda form: within(form, "properties", moved))
+    return within(params, "requestedSchema", lambda form: within(form, "properties", edited))
 
 
 @introduced_in("2026-07-28", ELICIT)
@@ -69,13 +69,13 @@ def no_elicitation_id(params: JSON, id: Id) -> JSON:
 def any_schema(params: JSON, id: Id) -> JSON:
     """Schemas of tools may use any keyword, and outputs may have any type."""
 
-    def plain(tool: JSON) -> JSON:
+    def with_plain_schemas(tool: JSON) -> JSON:
         tool = within(tool, "inputSchema", plain_properties)
         return within(
             tool, "outputSchema", lambda schema: plain_properties(as_object_schema(schema))
         )
 
-    return each(params, "tools", plain)
+    return each(params, "tools", with_plain_schemas)
 
 
 @introduced_in("2026-07-28", SAMPLE)
@@ -100,30 +100,32 @@ def schema_dialect(params: JSON, id: Id) -> JSON:
 def titled_options(params: JSON, id: Id) -> JSON:
     """A choice of titled options is ``oneOf``; before, it was ``enum`` and ``enumNames``."""
 
-    def legacy(schema: JSON) -> JSON:
+    def with_enum_names(schema: JSON) -> JSON:
         if "oneOf" not in schema:
             return schema
         values = [option["const"] for option in schema["oneOf"]]
         names = [option["title"] for option in schema["oneOf"]]
         return without(schema, "oneOf") | {"enum": values, "enumNames": names}
 
-    return _properties(params, legacy)
+    return _properties(params, with_enum_names)
 
 
 @introduced_in("2025-11-25", ELICIT)
 def several_options(params: JSON, id: Id) -> JSON:
     """One field may take several options; before, each option is a boolean field."""
 
-    def boxes(form: JSON) -> JSON:
+    def with_boolean_fields(form: JSON) -> JSON:
         properties: JSON = {}
         for name, schema in form.get("properties", {}).items():
-            properties |= boxes_of(name, schema) if is_choice_of_several(schema) else {name: schema}
+            properties |= (
+                boolean_fields_of(name, schema) if is_choice_of_several(schema) else {name: schema}
+            )
         # The user may leave a boolean field unset, so the fields of options are never required.
         required = [name for name in form.get("required", ()) if name in properties]
         form = form | {"properties": properties}
         return form | {"required": required} if "required" in form else form
 
-    return within(params, "requestedSchema", boxes)
+    return within(params, "requestedSchema", with_boolean_fields)
 
 
 def is_choice_of_several(schema: JSON) -> bool:
@@ -139,40 +141,44 @@ def options_of(schema: JSON) -> dict[str, str]:
     return {value: value for value in items["enum"]}
 
 
-def box_name(name: str, option: str) -> str:
+def boolean_field_name(name: str, option: str) -> str:
     """Return the name of the boolean field for one option of the field ``name``."""
     return f"{name}[{option}]"
 
 
-def boxes_of(name: str, schema: JSON) -> JSON:
+def boolean_fields_of(name: str, schema: JSON) -> JSON:
     """Return the boolean fields that replace a field with several options: schemas by name."""
     heading, chosen = schema.get("title", name), schema.get("default", ())
     described = {"description": schema["description"]} if "description" in schema else {}
 
-    def box(value: str, title: str) -> JSON:
-        box = {"type": "boolean", "title": f"{heading}: {title}", "default": value in chosen}
-        return box | described
+    def boolean_field(value: str, title: str) -> JSON:
+        field = {"type": "boolean", "title": f"{heading}: {title}", "default": value in chosen}
+        return field | described
 
-    return {box_name(name, value): box(value, title) for value, title in options_of(schema).items()}
+    return {
+        boolean_field_name(name, value): boolean_field(value, title)
+        for value, title in options_of(schema).items()
+    }
 
 
 @introduced_in("2025-11-25", ELICIT)
 def defaults(params: JSON, id: Id) -> JSON:
     """Every field may have a default; before, only boolean fields could."""
 
-    def bare(schema: JSON) -> JSON:
+    def without_default(schema: JSON) -> JSON:
         return schema if schema.get("type") == "boolean" else without(schema, "default")
 
-    return _properties(params, bare)
+    return _properties(params, without_default)
 
 
 @introduced_in("2025-11-25", SAMPLE)
 def tools(params: JSON, id: Id) -> JSON:
     """The model may use tools; before, text describes their use."""
-    return _contents(without(params, "tools", "toolChoice"), _told)
+    return _contents(without(params, "tools", "toolChoice"), _as_text)
 
 
-def _told(block: JSON) -> JSON:
+def _as_text(block: JSON) -> JSON:
+    """Return a text block instead of a tool use or its result."""
     if block["type"] == "tool_use":
         return text(f"[{block['name']}({json.dumps(block['input'], ensure_ascii=False)})]", block)
     if block["type"] == "tool_result":
@@ -207,13 +213,13 @@ def block_metadata(params: JSON, id: Id) -> JSON:
 @introduced_in("2025-06-18", SAMPLE)
 def last_modified(params: JSON, id: Id) -> JSON:
     """Annotations say when content was last modified."""
-    return _contents(params, undated)
+    return _contents(params, without_last_modified)
 
 
 @introduced_in("2025-03-26", SAMPLE)
 def audio(params: JSON, id: Id) -> JSON:
     """A block may be audio; before, a text block replaces it."""
-    return _contents(params, unheard)
+    return _contents(params, without_audio)
 
 
 ANSWERS = Changelog()
@@ -239,8 +245,8 @@ def _choice(content: JSON, name: str, schema: JSON, required: bool) -> JSON:
 
     The list is left out if the field is optional and the user did not answer it.
     """
-    boxes = {box_name(name, value): value for value in options_of(schema)}
-    chosen = [value for box, value in boxes.items() if content.get(box) is True]
-    answered = required or not boxes.keys().isdisjoint(content)
-    content = without(content, *boxes)
+    fields = {boolean_field_name(name, value): value for value in options_of(schema)}
+    chosen = [value for field, value in fields.items() if content.get(field) is True]
+    answered = required or not fields.keys().isdisjoint(content)
+    content = without(content, *fields)
     return content | {name: chosen} if answered else content

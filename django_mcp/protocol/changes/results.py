@@ -1,5 +1,7 @@
-"""
-Changes to the results of the client's requests.
+"""Changes to the results of the client's requests.
+
+``RESULTS`` converts a result to an older revision. The subjects are methods. A result is in the
+form of the newest revision first, and each function undoes one change.
 """
 
 from __future__ import annotations
@@ -7,7 +9,7 @@ from __future__ import annotations
 from . import Changelog
 from .schemas import (
     JSON,
-    Move,
+    Edit,
     as_object_schema,
     each,
     meta_without,
@@ -40,16 +42,17 @@ CONTENT = (CALL, GET_PROMPT)
 CACHEABLE = (*DEFINITIONS, READ, "server/discover")
 
 
-def _definitions(result: JSON, move: Move) -> JSON:
+def _definitions(result: JSON, edit: Edit) -> JSON:
+    """Return ``result`` with ``edit`` applied to every definition of a list."""
     for key in DEFINITIONS.values():
-        result = each(result, key, move)
+        result = each(result, key, edit)
     return result
 
 
-def _blocks(result: JSON, move: Move) -> JSON:
-    """Return ``result`` with ``move`` applied to every content block, of a tool or of a prompt."""
-    result = each(result, "messages", lambda message: within(message, "content", move))
-    return each(result, "content", move)
+def _blocks(result: JSON, edit: Edit) -> JSON:
+    """Return ``result`` with ``edit`` applied to every content block, of a tool or of a prompt."""
+    result = each(result, "messages", lambda message: within(message, "content", edit))
+    return each(result, "content", edit)
 
 
 @introduced_in("2026-07-28")
@@ -125,13 +128,13 @@ def server_description(result: JSON) -> JSON:
 def tool_titles(result: JSON) -> JSON:
     """Tools have a title in addition to their name; before, only their annotations had one."""
 
-    def move(tool: JSON) -> JSON:
+    def edit(tool: JSON) -> JSON:
         if "title" not in tool:
             return tool
         annotations = {"title": tool["title"]} | tool.get("annotations", {})
         return without(tool, "title") | {"annotations": annotations}
 
-    return each(result, "tools", move)
+    return each(result, "tools", edit)
 
 
 @introduced_in("2025-06-18", PROMPTS, RESOURCES, TEMPLATES)
@@ -171,16 +174,16 @@ def structured_content(result: JSON) -> JSON:
 @introduced_in("2025-06-18", RESOURCES, TEMPLATES)
 def last_modified(result: JSON) -> JSON:
     """Annotations say when a resource was last modified."""
-    return _definitions(result, undated)
+    return _definitions(result, without_last_modified)
 
 
 @introduced_in("2025-06-18", *CONTENT)
 def block_last_modified(result: JSON) -> JSON:
     """Annotations of content say when it was last modified."""
-    return _blocks(result, undated)
+    return _blocks(result, without_last_modified)
 
 
-def undated(item: JSON) -> JSON:
+def without_last_modified(item: JSON) -> JSON:
     """Return ``item`` without ``lastModified`` in its annotations."""
     return within(item, "annotations", lambda annotations: without(annotations, "lastModified"))
 
@@ -189,27 +192,27 @@ def undated(item: JSON) -> JSON:
 def resource_links(result: JSON) -> JSON:
     """A block may link to a resource; before, a text block has its name and URI."""
 
-    def spell(block: JSON) -> JSON:
+    def as_text(block: JSON) -> JSON:
         if block["type"] != "resource_link":
             return block
         return text(f"{block.get('title') or block['name']}: {block['uri']}", block)
 
-    return _blocks(result, spell)
+    return _blocks(result, as_text)
 
 
 @introduced_in("2025-06-18", *CONTENT)
 def block_metadata(result: JSON) -> JSON:
     """Content carries metadata."""
-    return _blocks(result, lambda block: within(without(block, "_meta"), "resource", _bare))
+    return _blocks(result, lambda block: within(without(block, "_meta"), "resource", _without_meta))
 
 
 @introduced_in("2025-06-18", READ)
 def contents_metadata(result: JSON) -> JSON:
     """The contents of resources carry metadata."""
-    return each(result, "contents", _bare)
+    return each(result, "contents", _without_meta)
 
 
-def _bare(item: JSON) -> JSON:
+def _without_meta(item: JSON) -> JSON:
     return without(item, "_meta")
 
 
@@ -222,10 +225,10 @@ def tool_annotations(result: JSON) -> JSON:
 @introduced_in("2025-03-26", *CONTENT)
 def audio(result: JSON) -> JSON:
     """A block may be audio; before, a text block replaces it."""
-    return _blocks(result, unheard)
+    return _blocks(result, without_audio)
 
 
-def unheard(block: JSON) -> JSON:
+def without_audio(block: JSON) -> JSON:
     """Return ``block``, or a text block that replaces it if it is audio."""
     return text(f"[audio: {block['mimeType']}]", block) if block["type"] == "audio" else block
 

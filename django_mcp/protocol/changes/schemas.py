@@ -3,8 +3,8 @@
 All functions return a new value and do not modify their argument.
 
 Older revisions allow only objects as structured content. ``wrap_value`` makes an object of any
-value, and ``as_object_schema`` makes the schema for it. A wrapped value always satisfies the
-wrapped schema, although one function sees only the value and the other only the schema.
+value, and ``as_object_schema`` makes the schema for it. A wrapped value always fits the wrapped
+schema, although one function sees only the value and the other only the schema.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 JSON = dict[str, Any]
-Move = Callable[[JSON], JSON]
+Edit = Callable[[JSON], JSON]
 
 
 def without(mapping: JSON, *keys: str) -> JSON:
@@ -21,14 +21,14 @@ def without(mapping: JSON, *keys: str) -> JSON:
     return {key: value for key, value in mapping.items() if key not in keys}
 
 
-def within(mapping: JSON, key: str, move: Callable[[Any], Any]) -> JSON:
-    """Return ``mapping`` with ``move`` applied to the value at ``key``, if it has that key."""
-    return mapping | {key: move(mapping[key])} if key in mapping else mapping
+def within(mapping: JSON, key: str, edit: Callable[[Any], Any]) -> JSON:
+    """Return ``mapping`` with ``edit`` applied to the value at ``key``, if it has that key."""
+    return mapping | {key: edit(mapping[key])} if key in mapping else mapping
 
 
-def each(mapping: JSON, key: str, move: Move) -> JSON:
-    """Return ``mapping`` with ``move`` applied to every item of the list at ``key``, if any."""
-    return within(mapping, key, lambda items: [move(item) for item in items])
+def each(mapping: JSON, key: str, edit: Edit) -> JSON:
+    """Return ``mapping`` with ``edit`` applied to every item of the list at ``key``, if any."""
+    return within(mapping, key, lambda items: [edit(item) for item in items])
 
 
 def meta_without(value: JSON, *keys: str) -> JSON:
@@ -39,9 +39,9 @@ def meta_without(value: JSON, *keys: str) -> JSON:
     return value | {"_meta": meta} if meta else without(value, "_meta")
 
 
-def text(words: str, like: JSON) -> JSON:
+def text(content: str, like: JSON) -> JSON:
     """Return a text block that replaces the block ``like``, with the same annotations."""
-    block = {"type": "text", "text": words}
+    block = {"type": "text", "text": content}
     return block | {"annotations": like["annotations"]} if "annotations" in like else block
 
 
@@ -76,7 +76,8 @@ def as_object_schema(schema: JSON) -> JSON:
 
 
 def _wrapped(schema: JSON) -> JSON:
-    result = _moved(schema, "/properties/result")
+    """Return a schema for an object whose ``result`` fits ``schema``."""
+    result = _relocated(schema, "/properties/result")
     return {"type": "object", "properties": {"result": result}, "required": ["result"]}
 
 
@@ -84,7 +85,7 @@ def _either(schema: JSON) -> JSON:
     """Return a schema for objects as they are, and for other values as a ``result``."""
     value = {"$ref": "#/$defs/value"}
     wrapped = {"properties": {"result": value}, "required": ["result"]}
-    definitions = {"value": _moved(schema, "/$defs/value")}
+    definitions = {"value": _relocated(schema, "/$defs/value")}
     return {"type": "object", "anyOf": [value, wrapped], "$defs": definitions}
 
 
@@ -92,22 +93,23 @@ def plain_properties(schema: JSON) -> JSON:
     """Return ``schema`` with an object in place of each property schema that is true or false."""
 
     def plain(properties: JSON) -> JSON:
-        return {name: _SPELT_OUT.get(value, value) if isinstance(value, bool) else value
+        return {name: _BOOLEAN_SCHEMAS.get(value, value) if isinstance(value, bool) else value
                 for name, value in properties.items()}  # fmt: skip
 
     return within(schema, "properties", plain)
 
 
-_SPELT_OUT: dict[bool, JSON] = {True: {}, False: {"not": {}}}
+_BOOLEAN_SCHEMAS: dict[bool, JSON] = {True: {}, False: {"not": {}}}
 
 
-def _moved(schema: JSON, to: str) -> JSON:
+def _relocated(schema: JSON, to: str) -> JSON:
     """Return ``schema`` for the place ``to`` in another schema, with local pointers adjusted."""
     schema = {key: value for key, value in schema.items() if key != "$schema"}
     return schema if "$id" in schema else _repointed(schema, to)
 
 
 def _repointed(schema: Any, to: str) -> Any:
+    """Return a part of a schema with its local pointers adjusted to the place ``to``."""
     # Below an $id, pointers are relative to that schema, so they stay valid.
     if not isinstance(schema, dict) or "$id" in schema:
         return schema
@@ -125,10 +127,11 @@ def _repointed_keyword(key: str, value: Any, to: str) -> Any:
     return _repointed(value, to) if key in _ONE else value
 
 
-# The kinds of values that a schema allows: a superset, because only simple keywords are read.
+# The JSON types that a schema allows. Only simple keywords are read, so the result is a superset.
 
 
 def _kinds(schema: Any, root: JSON, seen: tuple[str, ...]) -> frozenset[str]:
+    """Return the JSON types that the schema allows. May return too many, never too few."""
     if schema is False:
         return frozenset()
     if not isinstance(schema, dict):
@@ -137,6 +140,7 @@ def _kinds(schema: Any, root: JSON, seen: tuple[str, ...]) -> frozenset[str]:
 
 
 def _limits(schema: JSON, root: JSON, seen: tuple[str, ...]) -> Iterator[frozenset[str]]:
+    """Yield the JSON types that each keyword of the schema allows."""
     if "type" in schema:
         named = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
         yield frozenset("number" if name == "integer" else name for name in named)

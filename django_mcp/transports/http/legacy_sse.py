@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qs, quote
 
 from ...calls.callers import SessionCaller, covers
-from ...calls.session_calls import docket
+from ...calls.session_calls import call_manager
 from ...calls.session_output import connection_of
 from ...changes import broadcaster
 from ...conf import project
@@ -32,7 +32,7 @@ from ...protocol.jsonrpc import JSON, InvalidRequest, encode
 from ...protocol.sse import MAX_NUMBER
 from ...storage import calls, sessions, streams
 from ...storage.jobs import surely
-from ...storage.wakeups import Event, StreamWakeup, ring
+from ...storage.wakeups import Event, StreamWakeup, wake_readers
 from .request import RequestRejected
 from .sessions import GONE, attend, greeted, heard
 from .shutdown import RETRY_AFTER, draining
@@ -177,10 +177,10 @@ async def _placed(exchange: Exchange, session: Session, after: int) -> StreamPos
     if at is None:
         raise RequestRejected(400, "This session never gave out that event id.")
     if at.is_over:
-        await docket().end(session)
+        await call_manager().end(session)
         raise RequestRejected(404, GONE)
     # Wake the connection that has read this stream until now: it must end.
-    ring(StreamWakeup(at.stream, reader=at.number))
+    wake_readers(StreamWakeup(at.stream, reader=at.number))
     return at
 
 
@@ -256,7 +256,7 @@ async def _introduced(
     if "error" in response:
         await _say(session, [response])
     elif await surely(streams.introduce, session, encode(response), settled, nonce, again=False):
-        ring(StreamWakeup(session.current or 0, changed=True))
+        wake_readers(StreamWakeup(session.current or 0, changed=True))
     else:
         await _say(session, [connection.error(call, InvalidRequest(AGAIN))])
 
@@ -270,12 +270,12 @@ async def _answered(
             await _say(session, ready)
         return
     exchange.at_work = True
-    reply = docket().start(
+    reply = call_manager().start(
         exchange.server, session, exchange.principal, asked, ready,
         host=exchange.host, received=exchange.received,
     )  # fmt: skip
     if await reply.answered:
-        ring(StreamWakeup(session.current or 0, changed=True))
+        wake_readers(StreamWakeup(session.current or 0, changed=True))
     else:
         await _refuse(exchange, reply)
 
@@ -287,7 +287,7 @@ async def _refuse(exchange: Exchange, reply: PostResponse) -> None:
     texts = reply.texts
     # The calls refer to the reply. Without this, the reference cycle would keep all of it in memory
     # until the garbage collector runs.
-    reply.kept.clear()
+    reply.calls.clear()
     await exchange.text(503, texts[0] if texts else "", RETRY_AFTER)
 
 
@@ -298,4 +298,4 @@ async def _say(session: Session, messages: Sequence[JSON]) -> None:
         stream = await surely(streams.enter_only_stream, session, (), texts, nonce, again=False)
     except sessions.SessionEnded:
         raise RequestRejected(404, GONE) from None
-    ring(StreamWakeup(stream, changed=True))
+    wake_readers(StreamWakeup(stream, changed=True))

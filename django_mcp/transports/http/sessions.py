@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from ...calls.call_state import ActiveCall, NoSession
 from ...calls.callers import SessionCaller
 from ...calls.runner import CallRunner
-from ...calls.session_calls import docket
+from ...calls.session_calls import call_manager
 from ...calls.session_output import connection_of
 from ...changes import broadcaster
 from ...exceptions import Busy
@@ -28,7 +28,7 @@ from ...protocol.jsonrpc import JSON, UnsupportedVersion, encode, is_id
 from ...protocol.revisions import REVISIONS
 from ...storage import sessions
 from ...storage.jobs import surely
-from ...storage.wakeups import StreamWakeup, ring
+from ...storage.wakeups import StreamWakeup, wake_readers
 from .request import Pairs, RequestRejected
 from .security import check_names, check_scopes
 from .shutdown import RETRY_AFTER, draining, retry_after
@@ -72,7 +72,7 @@ async def post(exchange: Exchange, message: object) -> None:
         await _acknowledge(exchange, received.replies, received.batch)
         return
     exchange.at_work = True
-    reply = docket().start(
+    reply = call_manager().start(
         exchange.server, session, exchange.principal, asked, received.replies,
         host=exchange.host, received=exchange.received,
     )  # fmt: skip
@@ -103,7 +103,7 @@ async def _placed(exchange: Exchange, session: Session) -> StreamPosition:
     try:
         return await asyncio.shield(place)
     except asyncio.CancelledError:
-        docket().spawn(_left_behind(session.pk, place))
+        call_manager().spawn(_left_behind(session.pk, place))
         raise
 
 
@@ -131,7 +131,7 @@ async def _place(exchange: Exchange, session: Session) -> StreamPosition:
             405, "The stream has ended, and nothing follows.", ((b"allow", b"POST"),)
         )
     # Wake the connection that has read this stream until now: it must end.
-    ring(StreamWakeup(at.stream, reader=at.number))
+    wake_readers(StreamWakeup(at.stream, reader=at.number))
     return at
 
 
@@ -140,7 +140,7 @@ async def delete(exchange: Exchange) -> None:
     session = _session(exchange)
     _check_revision(exchange)
     attend()
-    await docket().end(session)
+    await call_manager().end(session)
     await exchange.json(204)
 
 
@@ -150,7 +150,7 @@ def attend() -> None:
     A process that is shutting down only finishes the calls that it has begun.
     """
     process = draining()
-    docket().is_ending |= process.ending
+    call_manager().is_ending |= process.ending
     process.at_start.add(finish_calls)
     broadcaster.start()
 
@@ -194,7 +194,7 @@ async def _told(session: Session, principal: Principal, event: Event) -> None:
         case Answered(id=str(id)) if is_pong(id):
             await note_pong(session, id)
         case Answered() | Cancelled():
-            await docket().told(session, principal, event)
+            await call_manager().receive(session, principal, event)
         case Notice(method="notifications/initialized"):
             await surely(sessions.initialize, session)
 
@@ -222,7 +222,7 @@ async def _answer(exchange: Exchange, reply: PostResponse, *, batch: bool) -> No
         await _at_once(exchange, reply, batch=batch)
         # The calls refer to the reply. Without this, the reference cycle would keep all of it in
         # memory until the garbage collector runs.
-        reply.kept.clear()
+        reply.calls.clear()
     else:  # every call was cancelled: "SHOULD NOT send a response"
         await exchange.start_sse()
         await exchange.end()
@@ -235,7 +235,7 @@ async def _at_once(exchange: Exchange, reply: PostResponse, *, batch: bool) -> N
     elif reply.is_overloaded:
         await exchange.text(503, texts[0], retry_after(reply.responses[0]) or RETRY_AFTER)
     else:
-        called, response = bool(reply.kept), reply.responses[0]
+        called, response = bool(reply.calls), reply.responses[0]
         await exchange.text(http_rules.status(response, handshake=True, called=called), texts[0])
 
 
@@ -310,7 +310,7 @@ class RunningSessionCalls:
 
     async def wait(self) -> None:
         with draining().working(self):
-            await docket().finish()
+            await call_manager().finish()
 
     def end(self) -> None:
         """Do nothing: the calls may use the grace period."""

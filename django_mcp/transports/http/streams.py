@@ -37,7 +37,7 @@ from django.utils.crypto import salted_hmac
 
 from ...auth.principal import anonymous
 from ...calls.callers import covers
-from ...calls.session_calls import docket
+from ...calls.session_calls import call_manager
 from ...calls.session_output import connection_of
 from ...changes import broadcaster
 from ...conf import settings
@@ -50,7 +50,7 @@ from ...storage import calls, event_log, sessions, streams
 from ...storage.jobs import surely
 from ...storage.stream_reader import StreamEnd, StreamReader
 from ...storage.streams import StreamState
-from ...storage.wakeups import Event, StreamWakeup, doorbell
+from ...storage.wakeups import Event, StreamWakeup, stream_wakeups
 from .authentication import expiry_of, until
 from .request import ClientDisconnected
 from .shutdown import draining
@@ -135,7 +135,7 @@ class ClientPinger:
 
     def tick(self) -> None:
         """Send the next ping if the last one was answered, else close the connection."""
-        docket().spawn(self._next())
+        call_manager().spawn(self._next())
 
     async def _next(self) -> None:
         is_answered = not self._sent or await surely(streams.pong, self._tail.stream) == self._sent
@@ -280,7 +280,7 @@ async def _begin(
         # A client that reconnects without an event id does not read this stream again. So
         # notifications must go to another stream, and a new stream that sent nothing is closed.
         if at.has_news:
-            docket().spawn(left(session, at.stream, at.number, unread=True))
+            call_manager().spawn(left(session, at.stream, at.number, unread=True))
         raise
 
 
@@ -306,14 +306,14 @@ def _hear_of_ends(exchange: Exchange, tail: StreamReader, wording: StreamEncodin
 
 
 def _release_soon(tail: StreamReader) -> None:
-    docket().spawn(_release_idle(tail))
+    call_manager().spawn(_release_idle(tail))
 
 
 async def _release_idle(tail: StreamReader) -> None:
     """Release the tail once no call of its stream runs and it has sent all their responses."""
-    while tail in doorbell().at(tail.stream):
+    while tail in stream_wakeups().at(tail.stream):
         if not await surely(calls.are_running, tail.stream):
-            tail.hear(StreamWakeup(tail.stream, changed=True))
+            tail.wake(StreamWakeup(tail.stream, changed=True))
             tail.release()
             return
         await asyncio.sleep(IDLE_CHECK_SECONDS)
@@ -328,7 +328,7 @@ def _late(tail: StreamReader) -> None:
     if tail.after:
         tail.end(StreamEnd.RELEASED)
     else:
-        docket().answer_stream(tail.stream)
+        call_manager().answer_stream(tail.stream)
 
 
 async def _passed_on(
@@ -347,7 +347,7 @@ async def _passed_on(
                 is_unread = False
     except (ClientDisconnected, asyncio.CancelledError):
         if at.has_news:
-            docket().spawn(left(tail.session, tail.stream, tail.number))
+            call_manager().spawn(left(tail.session, tail.stream, tail.number))
         raise
     return found
 

@@ -3,7 +3,7 @@
 import pytest
 from django.core.exceptions import FieldError
 
-from django_mcp.declarations.fields.keys import follow, names_of, near
+from django_mcp.declarations.fields.keys import did_you_mean_hint, field_names, follow
 from tests.shop.models import Company, Customer, Invoice, LedgerLine, Place, Sample, Warehouse
 
 
@@ -58,7 +58,7 @@ def test_what_is_no_path(model, name, words):
 
 
 def test_hints():
-    assert near("custmer", ["customer", "number"]) == " Did you mean 'customer'?"
-    assert near("xyzzy", ["customer"]) == ""
-    assert {"number", "tags", "customer"} <= set(names_of(Invoice))
-    assert "referred_by" in names_of(Customer) and "customer" in names_of(Customer)
+    assert did_you_mean_hint("custmer", ["customer", "number"]) == " Did you mean 'customer'?"
+    assert did_you_mean_hint("xyzzy", ["customer"]) == ""
+    assert {"number", "tags", "customer"} <= set(field_names(Invoice))
+    assert "referred_by" in field_names(Customer) and "customer" in field_names(Customer)

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from django_mcp.calls.callers import revocations
 from django_mcp.calls.recovery import LOST
-from django_mcp.calls.session_calls import docket
+from django_mcp.calls.session_calls import call_manager
 from django_mcp.models import Call, Session, Token
 from django_mcp.protocol.revisions import LATEST
 from django_mcp.storage import calls
@@ -308,12 +308,12 @@ def test_a_call_that_is_not_yet_written_down_is_stopped_too(http, server, secret
         client.sleep(0.05)
         taken_back(client, alice, "token")
         assert talk.wait().status == 401
-    assert not docket_of(client).kept()
+    assert not manager_of(client).running()
 
 
-def docket_of(client):
+def manager_of(client):
     async def found():
-        return docket()
+        return call_manager()
 
     return client.run(found())
 
@@ -351,10 +351,10 @@ def test_a_call_that_waited_for_an_answer_does_not_go_on(http, server, secret, a
     async def late():
         later = timezone.now() + timedelta(hours=1)
         for one in await surely(lambda: calls.overdue(later, lease.hold())):
-            docket().expired(one)
+            call_manager().expired(one)
 
     client.run(late())
     client.sleep(0)
-    client.until(lambda: not [one for _, one in docket.instances() if one._tasks])
+    client.until(lambda: not [one for _, one in call_manager.instances() if one._tasks])
     row = Call.objects.get()
     assert (row.state, row.cancelled, runs) == ("done", True, [1])

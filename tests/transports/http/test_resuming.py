@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 
 def test_a_session_that_ends_meanwhile_is_gone_and_its_cursors_are_not_unknown():
     session = rows.session()
-    stream = streams.open(session, owed=1)
+    stream = streams.open(session, pending_responses=1)
     cursor = event_id(stream.pk, 0)
     assert resumed(mcp.server, session, anonymous(), cursor).stream == stream.pk
     assert resumed(mcp.server, session, anonymous(), event_id(stream.pk + 1, 0)) is None
@@ -110,7 +110,7 @@ def test_the_errors_of_a_batch_are_one_event():
 
 def test_who_has_read_all_responses_is_told_nothing_more():
     session = rows.session(revision="2025-03-26")
-    stream = streams.open(session, calls=[one := rows.call(1)], messages=["x"], owed=2)
+    stream = streams.open(session, calls=[one := rows.call(1)], messages=["x"], pending_responses=2)
     assert event_log.finish(one.pk, 0, response(1), stream.pk)
     event_log.append(stream.pk, ["y", "y"])
     streams.close(stream.pk)

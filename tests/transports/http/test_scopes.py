@@ -50,7 +50,7 @@ class Scoped(LookupVerifier):
     def challenge(self, server):
         return {"resource_metadata": METADATA, "scope": "basic", "error": "none"}
 
-    def standing(self, keys):
+    def still_valid(self, keys):
         return dict.fromkeys(keys, True)
 
     def applications(self, keys):

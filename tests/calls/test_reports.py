@@ -9,22 +9,22 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404
 
 import django_mcp as mcp
-from django_mcp.calls.deeds import accounts
-from django_mcp.oauth.apps import noted
+from django_mcp.calls.reports import observers
+from django_mcp.oauth.apps import record as record_activity
 from tests.client import RpcError
 
 ACCEPTED = {"elicitation/create": lambda params: {"action": "accept", "content": {"answer": True}}}
 
 
 @pytest.fixture
-def deeds(monkeypatch):
+def reported(monkeypatch):
     found = []
-    monkeypatch.setattr("django_mcp.calls.deeds.accounts", [found.append])
+    monkeypatch.setattr("django_mcp.calls.reports.observers", [found.append])
     return found
 
 
-def told(deeds):
-    return [(deed.method, deed.name) for deed in deeds]
+def told(reported):
+    return [(record.method, record.name) for record in reported]
 
 
 def tried(client, method, **params):
@@ -34,7 +34,7 @@ def tried(client, method, **params):
         return
 
 
-def test_what_was_answered_was_done_by_whom_and_where(connect, server, db, alice, deeds):
+def test_what_was_answered_was_done_by_whom_and_where(connect, server, db, alice, reported):
     @server.tool(read_only=True)
     def look(request: mcp.Request) -> str:
         return "it"
@@ -56,15 +56,15 @@ def test_what_was_answered_was_done_by_whom_and_where(connect, server, db, alice
     client.request("tools/call", name="watch")
     client.request("prompts/get", name="greet")
     client.request("resources/read", uri="terms://now")
-    assert told(deeds) == [
+    assert told(reported) == [
         ("tools/call", "look"), ("tools/call", "watch"), ("prompts/get", "greet"),
         ("resources/read", "terms://now"),
     ]  # fmt: skip
-    assert {deed.principal.user for deed in deeds} == {alice}
-    assert {deed.server for deed in deeds} == {server.name}
+    assert {record.principal.user for record in reported} == {alice}
+    assert {record.server for record in reported} == {server.name}
 
 
-def test_ten_thousand_addresses_are_one_template(connect, server, db, alice, deeds):
+def test_ten_thousand_addresses_are_one_template(connect, server, db, alice, reported):
     @server.resource("policy://{name}")
     def policy(request: mcp.Request, name: str) -> str:
         return "x"
@@ -72,11 +72,11 @@ def test_ten_thousand_addresses_are_one_template(connect, server, db, alice, dee
     client = connect(alice, server=server)
     for number in range(50):
         client.request("resources/read", uri=f"policy://secret-{number}")
-    assert set(told(deeds)) == {("resources/read", "policy://{name}")}
-    assert "secret" not in repr([(deed.method, deed.name) for deed in deeds])
+    assert set(told(reported)) == {("resources/read", "policy://{name}")}
+    assert "secret" not in repr([(record.method, record.name) for record in reported])
 
 
-def test_what_was_refused_or_is_not_there_was_not_done(connect, server, db, alice, deeds):
+def test_what_was_refused_or_is_not_there_was_not_done(connect, server, db, alice, reported):
     @server.tool(permission="shop.refund_invoice")
     def refund(request: mcp.Request, reason: str) -> str:
         return "refunded"
@@ -102,12 +102,12 @@ def test_what_was_refused_or_is_not_there_was_not_done(connect, server, db, alic
     tried(client, "resources/read", uri="nothing://x")
     tried(client, "prompts/get", name="nothing")
     client.request("tools/list")
-    assert deeds == []
+    assert reported == []
 
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_what_may_have_written_before_it_failed_was_done(
-    connect, server, db, alice, deeds, is_async
+    connect, server, db, alice, reported, is_async
 ):
     @server.tool
     def write(request: mcp.Request) -> str:
@@ -125,25 +125,25 @@ def test_what_may_have_written_before_it_failed_was_done(
     client = connect(alice, server=server)
     client.request("tools/call", name=name)
     client.request("tools/call", name="look")
-    assert told(deeds) == [("tools/call", name)]
+    assert told(reported) == [("tools/call", name)]
 
 
-def test_who_asks_first_and_acts_then_did_it_once(connect, server, db, alice, deeds):
+def test_who_asks_first_and_acts_then_did_it_once(connect, server, db, alice, reported):
     @server.tool
     def refund(request: mcp.Request) -> str:
         return "yes" if request.elicit("Sure?", bool) else "no"
 
     client = connect(alice, server=server, answers=ACCEPTED)
     client.request("tools/call", name="refund")
-    assert told(deeds) == [("tools/call", "refund")]
+    assert told(reported) == [("tools/call", "refund")]
 
 
 def test_what_wrote_before_it_asked_was_done_though_nobody_answers(
-    connect, server, db, alice, deeds
+    connect, server, db, alice, reported
 ):
     @server.tool(atomic=False)
     def refund(request: mcp.Request) -> str:
-        asked.append(told(deeds))
+        asked.append(told(reported))
         return "yes" if request.elicit("Sure?", bool) else "no"
 
     asked: list[list[tuple[str, str]]] = []
@@ -153,14 +153,14 @@ def test_what_wrote_before_it_asked_was_done_though_nobody_answers(
 
 
 def test_who_keeps_account_fails_no_call(connect, server, db, alice, monkeypatch, caplog):
-    def broken(deed):
+    def broken(record):
         raise KeyError("broken")
 
     @server.tool
     def write(request: mcp.Request) -> str:
         return "written"
 
-    monkeypatch.setattr("django_mcp.calls.deeds.accounts", [broken])
+    monkeypatch.setattr("django_mcp.calls.reports.observers", [broken])
     with caplog.at_level(logging.ERROR, "django_mcp"):
         found = connect(alice, server=server).request("tools/call", name="write")
     assert found["content"][0]["text"] == "written"
@@ -170,4 +170,4 @@ def test_who_keeps_account_fails_no_call(connect, server, db, alice, monkeypatch
 
 
 def test_the_authorization_server_keeps_account():
-    assert noted in accounts
+    assert record_activity in observers

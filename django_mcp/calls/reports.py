@@ -1,9 +1,9 @@
 """
-Report finished calls to the functions in `accounts`, which record what clients did.
+Report finished calls to ``observers``, which record what clients did.
 
 A call is reported if it returned a result, or if it may have written before it failed or asked a
 question. Rejected calls are not reported. A report names the declaration, and contains nothing that
-the client sent. An exception in such a function is logged and does not fail the call.
+the client sent. An exception in an observer is logged and does not fail the call.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ class CallRecord:
     name: str
 
 
-# Called in the event loop, so they must not block. Apps add theirs in `AppConfig.ready()`.
-accounts: list[Callable[[CallRecord], None]] = []
+# Called in the event loop, so they must not block. Apps add theirs in ``AppConfig.ready()``.
+observers: list[Callable[[CallRecord], None]] = []
 
 
-def tell(run: CallRun, work: Invocation, error: BaseException | None = None) -> None:
+def report(run: CallRun, work: Invocation, error: BaseException | None = None) -> None:
     """Report that a run of ``work`` ended, with ``error`` or with a result."""
-    if not accounts or not (error is None or _may_have_written(run, work, error)):
+    if not observers or not (error is None or _may_have_written(run, work, error)):
         return
     thing: Any = work.thing
     name = thing.uri if run.call.method == "resources/read" else thing.name
-    deed = CallRecord(run.principal, run.server.name, run.call.method, name)
-    for account in accounts:
+    record = CallRecord(run.principal, run.server.name, run.call.method, name)
+    for observe in observers:
         try:
-            account(deed)
+            observe(record)
         except Exception:
             logger.exception("Activity of a client could not be recorded")
 

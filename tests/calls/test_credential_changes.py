@@ -54,7 +54,7 @@ def people(shared_db):
 
 @pytest.mark.parametrize(
     ("flag", "kind"),
-    [("is_superuser", "user"), ("is_staff", "user"), ("is_active", "standing")],
+    [("is_superuser", "user"), ("is_staff", "user"), ("is_active", "credentials")],
 )
 def test_a_flag_that_is_saved_is_told(people, flag, kind):
     user, _ = people
@@ -67,7 +67,7 @@ def test_a_user_who_is_let_in_again_may_do_something_else(people):
     user, _ = people
     for user.is_active in (False, True):
         user.save(update_fields=["is_active"])
-    assert found()[0] == ("standing", str(user.pk)) and found()[-1] == ("user", str(user.pk))
+    assert found()[0] == ("credentials", str(user.pk)) and found()[-1] == ("user", str(user.pk))
 
 
 def test_what_else_a_user_is_is_nobodys_business(people, django_assert_num_queries):
@@ -113,7 +113,7 @@ def test_class_with_the_id_of_a_deleted_sender_is_not_taken_for_it(people):
         assert found() == []
         key = str(people[0].pk)
         people[0].delete()
-        assert ("standing", key) in found()
+        assert ("credentials", key) in found()
     finally:
         signals.post_delete.disconnect(sender=Company, dispatch_uid="the same id")
 
@@ -179,7 +179,7 @@ def test_what_a_fixture_takes_is_told(people):
     assert found() == [("user", str(user.pk))]
     user.is_active = False
     load(user)
-    assert found()[1:] == [("standing", str(user.pk))]
+    assert found()[1:] == [("credentials", str(user.pk))]
     load(group)
     assert found()[2:] == [("group", str(group.pk))]
 
@@ -289,9 +289,9 @@ def test_a_parent_of_a_user_is_that_user(people_of_parties, people):
     parent.save()
     parent.is_active = False
     parent.save()
-    assert found() == [("user", "7")] * 3 + [("standing", "7")]
+    assert found() == [("user", "7")] * 3 + [("credentials", "7")]
     parent.delete()
-    assert found()[4:] == [("standing", "7")]
+    assert found()[4:] == [("credentials", "7")]
     nobody = party.objects.create()
     nobody.is_active = False
     nobody.save()
@@ -309,9 +309,9 @@ def test_a_child_with_a_key_of_its_own_is_named_as_the_user_is(accounts, people)
     people[1].accounts.clear()
     employee.is_active = False
     employee.save()
-    assert found() == [("user", "77")] * 4 + [("user", ""), ("standing", "77")]
+    assert found() == [("user", "77")] * 4 + [("user", ""), ("credentials", "77")]
     accounts.employee.objects.only("code").delete()
-    assert ("standing", "77") in found()[5:]
+    assert ("credentials", "77") in found()[5:]
 
 
 def test_what_goes_takes_from_everybody(people):
@@ -329,7 +329,7 @@ def test_what_goes_takes_from_everybody(people):
 def test_a_user_who_is_deleted_ends(people):
     user, pk = people[0], str(people[0].pk)
     user.delete()
-    assert ("standing", pk) in found()
+    assert ("credentials", pk) in found()
 
 
 def test_a_user_who_is_a_row_that_is_read_ends_too(people, server):
@@ -338,7 +338,7 @@ def test_a_user_who_is_a_row_that_is_read_ends_too(people, server):
     declare("somebody else", ["auth.user"])
     watched.forget()
     user.delete()
-    assert ("standing", pk) in found() and ROW in dict(found())
+    assert ("credentials", pk) in found() and ROW in dict(found())
 
 
 def test_what_is_rolled_back_is_not_told(people):
@@ -362,12 +362,12 @@ def test_tokens(people):
     assert revoke(Token.objects.filter(name="0")) == 1
     assert revoke(Token.objects.filter(name="0")) == 0
     Token.objects.get(name="1").save()
-    assert found() == [("standing", "")]
+    assert found() == [("credentials", "")]
     Token.objects.get(name="1").delete()
     one = Token.objects.get(name="2")
     one.revoked = "2026-01-01T00:00:00Z"
     one.save()
-    assert found()[1:] == [("standing", str(user.pk))] * 2
+    assert found()[1:] == [("credentials", str(user.pk))] * 2
 
 
 def test_many_changes_in_one_transaction_end_in_everybody(people):
@@ -375,7 +375,7 @@ def test_many_changes_in_one_transaction_end_in_everybody(people):
         for number in range(450):
             permission_changes.changed(number, using="default")
     kinds = found()
-    assert len(kinds) == 402 and kinds[-2:] == [("user", ""), ("standing", "")]
+    assert len(kinds) == 402 and kinds[-2:] == [("user", ""), ("credentials", "")]
 
 
 def test_by_hand(people):
