@@ -31,7 +31,7 @@ HOOKS = ("has_", "get_", "save_", "delete_", "form_")
 # Mixins of this module restrict views of Django and nothing else.
 VIEW_MIXINS = "django.contrib.auth.mixins"
 # Names of Django, its admin and Django REST framework for what has another name here.
-ELSEWHERE = {
+OTHER_FRAMEWORKS = {
     **dict.fromkeys(
         (
             "authentication_required", "get_permission_required", "login_required",
@@ -69,12 +69,12 @@ ELSEWHERE = {
     "delete_queryset": "delete_model",
 }  # fmt: skip
 # Options that restrict clients. A method whose name is nearly one of these is an error.
-RESTRICTING = frozenset((
+RESTRICTING_OPTIONS = frozenset((
     "exclude", "fields", "filter_fields", "listed", "operation_permissions", "operations",
     "permission", "read_only", "readonly_fields", "search_fields",
 ))  # fmt: skip
-# Names of ``ELSEWHERE`` that restrict nothing on a class without rows.
-OF_ROWS = ("get_queryset", "save_model", "delete_model")
+# Names of ``OTHER_FRAMEWORKS`` that restrict nothing on a class without rows.
+ROW_METHODS = ("get_queryset", "save_model", "delete_model")
 # The similarity (difflib's ratio) above which a name counts as a misspelling of another one.
 # Attributes of a mixin may serve the mixin alone, so they must be more similar.
 SIMILARITY = 0.6
@@ -87,7 +87,7 @@ def did_you_mean(name: str, known: Iterable[str], similarity: float = SIMILARITY
     """Return "Did you mean 'x'?" for the most similar of the ``known`` names, or ""."""
     known = [*known]
     near = difflib.get_close_matches(name.lower(), known, 1, similarity)
-    if elsewhere := ELSEWHERE.get(name):
+    if elsewhere := OTHER_FRAMEWORKS.get(name):
         near = difflib.get_close_matches(elsewhere, known, 1) or near
     return f"Did you mean {near[0]!r}?" if near else ""
 
@@ -124,7 +124,10 @@ def unknown_attributes(declaration: Declaration) -> Iterator[tuple[str, str]]:
 def unknown_names(
     cls: type, base: PublicClass, shown: Collection[str] = frozenset()
 ) -> Iterator[tuple[str, str]]:
-    """Yield a message and a hint for each public name of ``cls`` that nothing reads."""
+    """Yield a message and a hint for each public name of ``cls`` that nothing reads.
+
+    ``shown`` are names of methods that ``fields`` lists, so they are used.
+    """
     classes = [one for one in cls.__mro__ if one.__module__ not in ("builtins", "typing")]
     theirs = [one for one in classes if not is_ours(one)]
     mixins = [one for one in theirs if not issubclass(one, base.cls)]
@@ -230,14 +233,14 @@ def _hint_for_method(base: PublicClass, name: str, value: Any, in_mixin: bool) -
     option = name.removeprefix("get_")
     if option != name and option in base.options and not in_mixin:
         return f"Set {option!r}: there is no method for it."
-    if name in ELSEWHERE:
+    if name in OTHER_FRAMEWORKS:
         near = did_you_mean(name, base.known)
-        if not near and (in_mixin or ELSEWHERE[name] in OF_ROWS):
+        if not near and (in_mixin or OTHER_FRAMEWORKS[name] in ROW_METHODS):
             return ""
     else:
         near = _hook_meant(name, base.hooks)
         if not near and not isinstance(value, type):
-            options = base.options if base.takes_others else RESTRICTING & {*base.options}
+            options = base.options if base.takes_others else RESTRICTING_OPTIONS & {*base.options}
             near = did_you_mean(name, options, METHOD_SIMILARITY)
         if not near:
             return ""
@@ -282,11 +285,11 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
-# Each part of an annotation, the words for it and what its values are.
+# For each part of an annotation: its description in hints, and a test of values.
 TYPES: Mapping[str, tuple[str, Any]] = {
     "bool": ("True, False", lambda value: isinstance(value, bool)),
     "None": ("None", lambda value: value is None),
-    "str": ("a text", lambda value: isinstance(value, str)),
+    "str": ("a string", lambda value: isinstance(value, str)),
     "Promise": ("", lambda value: isinstance(value, Promise)),
     "int": ("a whole number", lambda value: type(value) is int),
     "datetime": ("a datetime", lambda value: isinstance(value, datetime)),
@@ -296,7 +299,7 @@ TYPES: Mapping[str, tuple[str, Any]] = {
     "Mapping[str, str]": ("a dict", lambda value: isinstance(value, Mapping)),
     "Mapping[str, Permission]": ("a dict", lambda value: isinstance(value, Mapping)),
 }
-# A check of their own says more about the values of these options.
+# Options whose values have a check of their own, with better messages.
 CHECKED_ELSEWHERE = {"cache", "input_schema", "output_schema", "priority", "transactional", "uri"}
 
 
@@ -312,15 +315,15 @@ def checked_types(cls: type[Declaration]) -> dict[str, list[str]]:
 
 
 def wrong_types(declaration: Declaration) -> Iterator[tuple[str, str]]:
-    """Yield a message and a hint for each option whose value is of no type that it takes."""
+    """Yield a message and a hint for each option whose value has a wrong type."""
     cls = type(declaration)
     ours = next(one for one in cls.__mro__ if is_ours(one))
     for name, parts in checked_types(cls).items():
         value = getattr(declaration, name)
-        # A default may be a mark that says "not set".
+        # A default may be an object that means "not set".
         if value is getattr(ours, name) or any(TYPES[part][1](value) for part in parts):
             continue
         *words, last = ", ".join(filter(None, (TYPES[part][0] for part in parts))).split(", ")
-        said = f"{', '.join(words)} or {last}" if words else last
+        expected = f"{', '.join(words)} or {last}" if words else last
         example = ': ["name"]' if parts[0] == "Sequence[str]" else ""
-        yield f"{name} is {value!r:.80}.", f"Write {said}{example}."
+        yield f"{name} is {value!r:.80}.", f"Write {expected}{example}."

@@ -77,7 +77,7 @@ def _permitted(rows: QuerySet[Any], admitted: list[ModelResource], request: Requ
     return list(islice(allowed, MAX_CHOICE_ROWS + 1))
 
 
-TYPES: tuple[tuple[type[forms.Field], dict[str, Any]], ...] = (
+FIELD_SCHEMAS: tuple[tuple[type[forms.Field], dict[str, Any]], ...] = (
     (forms.BooleanField, {"type": "boolean"}),
     (forms.FloatField, {"type": "number"}),
     (forms.DecimalField, {"type": "number"}),
@@ -91,9 +91,9 @@ TYPES: tuple[tuple[type[forms.Field], dict[str, Any]], ...] = (
 STRING: dict[str, Any] = {"type": "string"}
 # A format for password and hidden fields. It marks them as secrets and is never sent.
 HIDDEN = "hidden"
-CHOICES = (forms.ChoiceField, forms.ModelChoiceField)
+CHOICE_FIELDS = (forms.ChoiceField, forms.ModelChoiceField)
 UNSUPPORTED_FIELDS = (forms.FileField, forms.MultiValueField)
-SEVERAL = (forms.MultipleChoiceField, forms.ModelMultipleChoiceField)
+MULTIPLE_CHOICE_FIELDS = (forms.MultipleChoiceField, forms.ModelMultipleChoiceField)
 
 
 class NoRows(ToolError, TypeError):
@@ -121,18 +121,18 @@ def base_property(name: str, field: forms.Field) -> dict[str, Any]:
     """Return the property of a field without choices, so without queries. Raise ``TypeError``."""
     if isinstance(field, UNSUPPORTED_FIELDS) and not isinstance(field, forms.SplitDateTimeField):
         raise TypeError(f"{name}: a question cannot contain a {type(field).__name__}.")
-    found = (schema for kind, schema in TYPES if isinstance(field, kind))
-    schema = {"type": "array"} if isinstance(field, CHOICES) else dict(next(found, STRING))
+    found = (schema for kind, schema in FIELD_SCHEMAS if isinstance(field, kind))
+    schema = {"type": "array"} if isinstance(field, CHOICE_FIELDS) else dict(next(found, STRING))
     if isinstance(field.widget, forms.PasswordInput | forms.HiddenInput):
         schema["format"] = HIDDEN
-    said = {"title": field.label, "description": field.help_text}
-    return schema | {key: str(value) for key, value in said.items() if value}
+    texts = {"title": field.label, "description": field.help_text}
+    return schema | {key: str(value) for key, value in texts.items() if value}
 
 
 def _property(form: forms.BaseForm, name: str, field: forms.Field) -> dict[str, Any]:
     """Return the property of a field, with choices, limits and the initial value."""
     schema = base_property(name, field) | limits(field)
-    if isinstance(field, CHOICES):
+    if isinstance(field, CHOICE_FIELDS):
         schema |= _choices_schema(name, field)
     default = _default(field, form.get_initial_for_field(field, name))
     fits = default is not None and not violations(schema, default, formats=False)
@@ -144,15 +144,15 @@ def _choices_schema(name: str, field: Any) -> dict[str, Any]:
 
     Raise ``TypeError`` for more rows than a person can look through.
     """
-    most = MAX_CHOICE_ROWS if isinstance(field, forms.ModelChoiceField) else None
-    pairs = list(islice(flat_choices(field.choices), most and most + 1))
+    limit = MAX_CHOICE_ROWS if isinstance(field, forms.ModelChoiceField) else None
+    pairs = list(islice(flat_choices(field.choices), limit and limit + 1))
     if not pairs:
-        kind = TypeError if most is None else NoRows
+        kind = TypeError if limit is None else NoRows
         raise kind(f"{name}: there are no choices.")
-    if most and len(pairs) > most:
-        raise TypeError(f"{name}: there are more than {most} rows to choose from.")
+    if limit and len(pairs) > limit:
+        raise TypeError(f"{name}: there are more than {limit} rows to choose from.")
     titled = [{"const": str(value), "title": str(label)} for value, label in pairs]
-    if isinstance(field, SEVERAL):
+    if isinstance(field, MULTIPLE_CHOICE_FIELDS):
         return {"type": "array", "items": {"anyOf": titled}}
     return {"type": "string", "oneOf": titled}
 
@@ -160,9 +160,9 @@ def _choices_schema(name: str, field: Any) -> dict[str, Any]:
 def _default(field: forms.Field, value: Any) -> Any:
     if value in (None, ""):
         return None
-    if isinstance(field, SEVERAL):
+    if isinstance(field, MULTIPLE_CHOICE_FIELDS):
         return [str(_key(one)) for one in value if one is not None]
-    if isinstance(field, CHOICES):
+    if isinstance(field, CHOICE_FIELDS):
         return str(_key(value))
     return _json(value)
 

@@ -25,7 +25,7 @@ from django.utils.choices import CallableChoiceIterator
 from django.utils.datastructures import MultiValueDict
 
 from ..conf import settings
-from .fields.columns import DECIMAL_ARGUMENT_PATTERN, KINDS, as_number, require_type
+from .fields.columns import COLUMN_TYPES, DECIMAL_ARGUMENT_PATTERN, as_number, require_type
 from .schemas import violations
 
 JSON = dict[str, Any]
@@ -42,11 +42,11 @@ LIMITS = {
 class FormFieldType:
     """One type of form field.
 
-    ``word`` describes its values in error messages. ``nullable`` says that the field's schema
+    ``label`` describes its values in error messages. ``nullable`` says that the field's schema
     accepts null if the field is optional.
     """
 
-    word: str
+    label: str
     schema: JSON
     decode: Callable[[Any], Any]
     encode: Callable[[Any], Any]
@@ -60,7 +60,7 @@ class FormFieldType:
             return self.decode(value)
         except (ValueError, TypeError, ArithmeticError) as error:
             shown = repr(value) if isinstance(value, str | int | float) else "This"
-            raise ValidationError(f"{shown[:80]} is not {self.word}.", code="invalid") from error
+            raise ValidationError(f"{shown[:80]} is not {self.label}.", code="invalid") from error
 
 
 # Reading.
@@ -68,14 +68,14 @@ class FormFieldType:
 
 def _local(value: Any) -> datetime:
     """Return a datetime as forms have it: in the current time zone."""
-    moment: datetime = KINDS["DateTimeField"].decode(value)
+    moment: datetime = COLUMN_TYPES["DateTimeField"].decode(value)
     return timezone.localtime(moment) if timezone.is_aware(moment) else moment
 
 
 def _integer(value: Any) -> Any:
     """Return an integer. JSON has one type of number, so 5.0 is an integer too."""
     whole = isinstance(value, float) and value.is_integer()
-    return KINDS["IntegerField"].decode(int(value) if whole else value)
+    return COLUMN_TYPES["IntegerField"].decode(int(value) if whole else value)
 
 
 def _json_text(value: Any) -> str:
@@ -128,9 +128,9 @@ def _never_written(value: Any) -> Any:
 
 def _of_column(name: str, **changed: Any) -> FormFieldType:
     """Return the type of a field that has the same JSON as a model's column type."""
-    column = KINDS[name]
+    column = COLUMN_TYPES[name]
     own: dict[str, Any] = {
-        "word": column.word, "schema": column.schema,
+        "label": column.label, "schema": column.schema,
         "decode": column.decode, "encode": column.encode,
     }  # fmt: skip
     return FormFieldType(**(own | changed))
@@ -191,7 +191,7 @@ FIELDS: tuple[tuple[type[forms.Field], FormFieldType], ...] = (
 )
 
 
-def kind_of(field: forms.Field) -> FormFieldType:
+def form_field_type(field: forms.Field) -> FormFieldType:
     """Return the type of ``field``. Unknown fields are text."""
     if isinstance(field, forms.MultiValueField) and not isinstance(field, forms.SplitDateTimeField):
         return _multi_value_type(field)
@@ -200,7 +200,7 @@ def kind_of(field: forms.Field) -> FormFieldType:
 
 def _multi_value_type(field: forms.MultiValueField) -> FormFieldType:
     """Return the type of a ``MultiValueField``: a list with the value of each of its fields."""
-    kinds = [kind_of(part) for part in field.fields]
+    kinds = [form_field_type(part) for part in field.fields]
     items = [
         schema_of(part, kind, required=part.required or field.require_all_fields)
         for part, kind in zip(field.fields, kinds, strict=True)
@@ -245,7 +245,7 @@ def json_widget(field: forms.Field, value: Any) -> ValueWidget:
 
 def _value_to_clean(field: forms.Field, value: Any) -> Any:
     """Return the value that ``field`` cleans: a list for a field with several widgets."""
-    read = kind_of(field).read(value)
+    read = form_field_type(field).read(value)
     if isinstance(field, forms.MultiValueField) and not isinstance(read, list):
         return field.widget.decompress(read)
     return read

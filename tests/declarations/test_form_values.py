@@ -10,16 +10,16 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy
 
-from django_mcp.declarations.form_values import default_of, is_required, kind_of, schema_of
+from django_mcp.declarations.form_values import default_of, form_field_type, is_required, schema_of
 from tests.shop.models import Invoice
 
 
 def schema(field):
-    return schema_of(field, kind_of(field), required=is_required(field))
+    return schema_of(field, form_field_type(field), required=is_required(field))
 
 
 def read(field, value):
-    return kind_of(field).read(value)
+    return form_field_type(field).read(value)
 
 
 def refusal(field, value):
@@ -29,7 +29,7 @@ def refusal(field, value):
 
 
 def default(field):
-    kind = kind_of(field)
+    kind = form_field_type(field)
     return default_of(field, kind, schema(field), field.initial).get("default")
 
 

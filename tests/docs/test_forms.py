@@ -75,7 +75,7 @@ def test_the_page(shown, server, connect, alice, invoice):
     assert (made["number"], made["status"]) == ("A-3", "open")
     edited = client.call("edit_invoice", invoice=invoice.pk, total=9)["structuredContent"]
     assert (edited["total"], edited["status"]) == ("9.00", "open")
-    assert "no such argument" in client.failure("edit_invoice", invoice=invoice.pk, number="A-9")
+    assert "unknown argument" in client.failure("edit_invoice", invoice=invoice.pk, number="A-9")
     assert client.text("correct", invoice=invoice.pk) == "It says 5 now."
     (code,) = shown
     exec(code, {"wrong": client.failure})

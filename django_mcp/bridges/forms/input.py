@@ -34,9 +34,9 @@ from ...declarations.form_values import (
     choices_of,
     default_of,
     flat_choices,
+    form_field_type,
     is_required,
     json_widget,
-    kind_of,
     schema_of,
 )
 from ...exceptions import InvalidArguments
@@ -83,7 +83,7 @@ def _post(
     if not isinstance(field, forms.FileField):
         value = _value(field, arguments[bound.name]) if given else bound.initial
         data |= _widget_data(field.widget, name, field.prepare_value(value))
-    elif given and (upload := kind_of(field).read(arguments[bound.name])):
+    elif given and (upload := form_field_type(field).read(arguments[bound.name])):
         files.appendlist(name, upload)
     elif given:
         data[f"{name}-clear"] = ["on"]
@@ -92,7 +92,7 @@ def _post(
 def _value(field: forms.Field, value: Any) -> Any:
     """Return the initial value with which ``field`` shows ``value``."""
     if not isinstance(field, forms.ModelChoiceField):
-        read = kind_of(field).read(value)
+        read = form_field_type(field).read(value)
         return value if isinstance(field, forms.JSONField) else read
     keys = value if isinstance(value, list) else [value]
     if not all(type(key) in (int, str) for key in keys if key is not None):
@@ -196,7 +196,7 @@ class FormInput:
         if isinstance(field, forms.ModelChoiceField):
             schema, default = self._rows_schema(name, field), {}
         else:
-            kind = kind_of(field)
+            kind = form_field_type(field)
             schema = schema_of(field, kind, required=is_required(field))
             initial = form.initial.get(name, field.initial)
             default = {} if self._partial else default_of(field, kind, schema, initial)

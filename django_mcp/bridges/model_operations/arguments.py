@@ -36,7 +36,7 @@ from django.db.models.constants import LOOKUP_SEP
 
 from ...declarations.arguments import Parameter
 from ...declarations.bindings import KeyBinding
-from ...declarations.fields.columns import DECIMAL_ARGUMENT_PATTERN, JSON, as_number, kind_of
+from ...declarations.fields.columns import DECIMAL_ARGUMENT_PATTERN, JSON, as_number, column_type
 from ...declarations.fields.entries import MAX_RELATED_KEYS, Column, Entry, Related, Typed
 from ...declarations.fields.field_types import FieldType, field_type, is_managed, or_null
 from ...declarations.fields.keys import get_field
@@ -147,7 +147,7 @@ class Input:
         return (or_null(schema) if self.nullable else schema) | describe(self.field)
 
     def _values(self) -> JSON:
-        kind, choices = kind_of(self.field), [value for value, _ in choices_of(self.field)]
+        kind, choices = column_type(self.field), [value for value, _ in choices_of(self.field)]
         assert kind is not None
         schema = TYPED.get(self.field.get_internal_type(), kind.schema)
         if choices:

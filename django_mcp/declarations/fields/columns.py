@@ -1,9 +1,9 @@
 """Column types: how the values of each type of column are written as JSON and read back.
 
-``KINDS`` is the table of types, by the name that ``Field.get_internal_type()`` returns. For every
-value that Django can store, ``decode(encode(value)) == value``. ``decode`` raises ``ValueError``
-for everything else. A field whose column type is not in the table cannot be a key, a filter or part
-of an ordering.
+``COLUMN_TYPES`` is the table of types, by the name that ``Field.get_internal_type()`` returns. For
+every value that Django can store, ``decode(encode(value)) == value``. ``decode`` raises
+``ValueError`` for everything else. A field whose column type is not in the table cannot be a key, a
+filter or part of an ordering.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ DURATION_PATTERN = r"^-?P[0-9]+DT[0-9]{2}H[0-9]{2}M[0-9]{2}(\.[0-9]{6})?S$"
 class ColumnType:
     """One type of column.
 
-    ``word`` describes it in error messages, ``python`` is the class of its values, and ``make``
+    ``label`` describes it in error messages, ``python`` is the class of its values, and ``make``
     returns a plain Django field that stores it. ``schema`` is the JSON Schema of what ``encode``
     returns. ``ranges`` are the lookups that a client may filter by, apart from equality.
     """
 
-    word: str
+    label: str
     python: type[Any]
     make: Callable[[], AnyField]
     encode: Callable[[Any], Any]
@@ -60,7 +60,7 @@ class ColumnType:
         try:
             return self.decode(value)
         except (ValueError, TypeError, OverflowError, InvalidOperation) as error:
-            raise ValueError(f"{str(value)[:80]!r} is not {self.word}.") from error
+            raise ValueError(f"{str(value)[:80]!r} is not {self.label}.") from error
 
 
 def require_type(value: Any, *kinds: type) -> Any:
@@ -163,7 +163,7 @@ _INTEGER = ColumnType(
     "an integer", int, models.BigIntegerField, int, _integer, {"type": "integer"}, _RANGE_LOOKUPS
 )
 _STRING = ColumnType("a string", str, models.TextField, str, _text, {"type": "string"})
-KINDS: dict[str, ColumnType] = {
+COLUMN_TYPES: dict[str, ColumnType] = {
     **dict.fromkeys(["AutoField", "BigAutoField", "SmallAutoField"], _INTEGER),
     **dict.fromkeys(["IntegerField", "BigIntegerField", "SmallIntegerField"], _INTEGER),
     **dict.fromkeys(
@@ -276,6 +276,6 @@ def unstable_message(name: str) -> str:
     )
 
 
-def kind_of(field: AnyField) -> ColumnType | None:
+def column_type(field: AnyField) -> ColumnType | None:
     """Return the column type of ``field``, or None if it is not in the table."""
-    return KINDS.get(stored_field(field).get_internal_type())
+    return COLUMN_TYPES.get(stored_field(field).get_internal_type())

@@ -1,7 +1,7 @@
 """Types of model fields: how a value becomes JSON, and how JSON becomes a value.
 
 A type is registered for a field class and applies to its subclasses, unless these have a type of
-their own. A field without a type is a plain column: ``columns.KINDS`` has its JSON.
+their own. A field without a type is a plain column: ``columns.COLUMN_TYPES`` has its JSON.
 
 ``returned_schema`` makes the JSON Schema of a property from its return annotation. It describes the
 JSON that ``values.plain_value`` writes.
@@ -24,7 +24,7 @@ from django.db import models
 from django.utils.module_loading import import_string
 
 from ..attribute_checks import PublicClass, is_ours, unknown_names
-from .columns import JSON, KINDS, ColumnType, stored_field
+from .columns import COLUMN_TYPES, JSON, ColumnType, stored_field
 
 T = TypeVar("T", bound="type[FieldType]")
 
@@ -147,7 +147,7 @@ def conversion(field: Any) -> tuple[FieldType | None, Any, ColumnType | None]:
     stored = stored_field(field)
     if not isinstance(stored, models.Field):
         return _type_of(stored), stored, None
-    return _type_of(stored), stored, KINDS.get(stored.get_internal_type())
+    return _type_of(stored), stored, COLUMN_TYPES.get(stored.get_internal_type())
 
 
 def _type_of(field: Any) -> FieldType | None:

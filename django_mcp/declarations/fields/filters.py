@@ -15,12 +15,12 @@ from django.core.exceptions import FieldError
 from django.db.models import Q
 
 from .columns import (
+    COLUMN_TYPES,
     DECIMAL_ARGUMENT_PATTERN,
     JSON,
-    KINDS,
     ColumnType,
+    column_type,
     is_stable,
-    kind_of,
     unstable_message,
 )
 from .entries import Column, Related, entry_of
@@ -28,17 +28,17 @@ from .field_types import field_type
 from .keys import ModelClass, key_schema, parse_key
 from .values import choices_of
 
-_BOOLEAN = KINDS["BooleanField"]
+_BOOLEAN = COLUMN_TYPES["BooleanField"]
 MAX_FILTER_VALUES = 100
 MAX_FILTER_LENGTH = 1000
 # The limits are not in the schemas, to keep lists of tools short. Error messages name them.
 _ARGUMENT_SCHEMAS: Mapping[str, JSON] = {
-    KINDS["DecimalField"].word: {
+    COLUMN_TYPES["DecimalField"].label: {
         "type": ["string", "number"],
         "pattern": DECIMAL_ARGUMENT_PATTERN,
     },
     # Not the pattern of shown durations: more spellings are accepted than are written.
-    KINDS["DurationField"].word: {"type": "string", "format": "duration"},
+    COLUMN_TYPES["DurationField"].label: {"type": "string", "format": "duration"},
 }
 
 
@@ -73,7 +73,7 @@ def filters_of(model: ModelClass, name: str) -> list[Filter]:
         return list(_many_to_many_filters(model, entry))
     if not isinstance(entry, Column):
         raise FieldError(f"{name!r} is not a column, so rows cannot be filtered by it.")
-    kind = kind_of(entry.path.field)
+    kind = column_type(entry.path.field)
     if kind is None or field_type(entry.path.field) is not None:
         kind_name = type(entry.path.field).__name__
         raise FieldError(f"{name!r} is a {kind_name}, which has no filters.")
@@ -180,7 +180,7 @@ def _short_schema(schema: JSON) -> JSON:
 
 def _argument_schema(kind: ColumnType) -> JSON:
     """Return the schema of values that a filter accepts."""
-    return _ARGUMENT_SCHEMAS.get(kind.word, kind.schema)
+    return _ARGUMENT_SCHEMAS.get(kind.label, kind.schema)
 
 
 def _reader(kind: ColumnType) -> Callable[[Any], Any]:
@@ -192,7 +192,7 @@ def _reader(kind: ColumnType) -> Callable[[Any], Any]:
             raise ValueError(f"must have at most {MAX_FILTER_LENGTH} characters, without NUL.")
         found = kind.read(value)
         if isinstance(found, float) and not math.isfinite(found):
-            raise ValueError(f"{value!r} is not {kind.word}.")
+            raise ValueError(f"{value!r} is not {kind.label}.")
         return found
 
     return read

@@ -22,7 +22,7 @@ from django.core.exceptions import FieldDoesNotExist, FieldError, ImproperlyConf
 from django.db import models
 from django.db.models.constants import LOOKUP_SEP
 
-from .columns import JSON, AnyField, ColumnType, kind_of, stored_field
+from .columns import JSON, AnyField, ColumnType, column_type, stored_field
 
 ModelClass = type[models.Model]
 
@@ -142,7 +142,7 @@ def key_problems(model: ModelClass, lookup: str = "pk") -> list[str]:
         fields = key_fields(model, lookup)
     except FieldError as error:
         return [str(error)]
-    unsupported = [field for field in fields if kind_of(field) is None]
+    unsupported = [field for field in fields if column_type(field) is None]
     return [
         f"{model.__name__}.{field.name} has a type that cannot be a key in a URI."
         for field in unsupported
@@ -240,6 +240,6 @@ def _text(key: Any) -> str:
 
 
 def _kind(field: AnyField) -> ColumnType:
-    if (kind := kind_of(field)) is None:
+    if (kind := column_type(field)) is None:
         raise ImproperlyConfigured(f"{field} cannot be part of a key.")
     return kind

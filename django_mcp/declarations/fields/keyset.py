@@ -38,7 +38,15 @@ from django.db.models.lookups import (
 )
 from django.db.models.query import ModelIterable
 
-from .columns import KINDS, AnyField, ColumnType, is_stable, kind_of, stored_field, unstable_message
+from .columns import (
+    COLUMN_TYPES,
+    AnyField,
+    ColumnType,
+    column_type,
+    is_stable,
+    stored_field,
+    unstable_message,
+)
 from .keys import ModelClass, Path, follow
 
 if TYPE_CHECKING:
@@ -73,7 +81,7 @@ class Term:
             # SQLite stores decimals as floats. After an F() update a float may have more digits
             # than DecimalField returns, and the position would be wrong.
             return models.FloatField()
-        return KINDS[kind].make()
+        return COLUMN_TYPES[kind].make()
 
     def encode(self, value: Any, vendor: str) -> Any:
         """Return the JSON of a value of the column that was read as the ``plain`` field."""
@@ -88,7 +96,7 @@ class Term:
         return self._kind(vendor).read(value)
 
     def _kind(self, vendor: str) -> ColumnType:
-        return KINDS[self.plain(vendor).get_internal_type()]
+        return COLUMN_TYPES[self.plain(vendor).get_internal_type()]
 
     def value(self, value: Any, vendor: str) -> Value:
         return Value(value, output_field=self.plain(vendor))
@@ -382,7 +390,7 @@ def _problems(model: ModelClass, name: Any) -> list[str]:
 
 
 def _type_problem(name: str, path: Path) -> Iterator[str]:
-    if kind_of(path.field) is None:
+    if column_type(path.field) is None:
         kind = stored_field(path.field).get_internal_type()
         yield f"The ordering {name!r} cannot be paged: a {kind} has no reliable order."
     elif not is_stable(path.field):

@@ -18,7 +18,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils.text import smart_split, unescape_string_literal
 
-from .columns import JSON, is_stable, kind_of, unstable_message
+from .columns import JSON, column_type, is_stable, unstable_message
 from .filters import Filter, filters_of
 from .keys import ModelClass, Path, follow, parse_key
 from .keyset import MAX_CHUNK, Keyset
@@ -258,8 +258,8 @@ def _column(model: ModelClass, name: str) -> Path | None:
 def _is_text(path: Path | None) -> bool:
     if path is None or path.field.is_relation:
         return False
-    kind = kind_of(path.field)
-    return kind is not None and kind.word == "a string"
+    kind = column_type(path.field)
+    return kind is not None and kind.label == "a string"
 
 
 def _search_field_problems(model: ModelClass, name: str) -> Iterator[str]:

@@ -25,7 +25,7 @@ from django.utils.duration import duration_iso_string
 from django.utils.functional import Promise
 from django.utils.text import capfirst
 
-from .columns import JSON, AnyField, from_datetime, kind_of
+from .columns import JSON, AnyField, column_type, from_datetime
 from .field_types import FieldType, conversion, field_type, or_null, register_field_type
 
 FileURI = Callable[[str], str]
@@ -49,7 +49,7 @@ def is_known(field: AnyField) -> bool:
     found = field_type(field)
     if isinstance(found, ArrayType):
         return is_known(found.base)
-    return found is not None or kind_of(field) is not None
+    return found is not None or column_type(field) is not None
 
 
 def field_value(field: AnyField, value: Any) -> Any:
@@ -72,7 +72,7 @@ def field_value(field: AnyField, value: Any) -> Any:
 
 def field_schema(field: AnyField, nullable: bool) -> JSON:
     """Return the JSON Schema of ``field_value``, without title and description."""
-    found, kind = field_type(field), kind_of(field)
+    found, kind = field_type(field), column_type(field)
     if found is not None:
         return or_null(found.schema) if nullable else dict(found.schema)
     assert kind is not None
@@ -88,7 +88,7 @@ def read_value(field: AnyField, data: Any) -> Any:
         return None
     if (found := field_type(field)) is not None:
         return found.from_json(data)
-    kind = kind_of(field)
+    kind = column_type(field)
     assert kind is not None
     return kind.read(data)
 

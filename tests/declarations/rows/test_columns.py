@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from django_mcp.declarations.fields.columns import KINDS, kind_of, stored_field
+from django_mcp.declarations.fields.columns import COLUMN_TYPES, column_type, stored_field
 from tests.shop.models import Invoice, LedgerLine, Sample, Warehouse, Wearer
 
 zones = st.sampled_from(
@@ -34,7 +34,7 @@ VALUES = {
 @pytest.mark.parametrize("name", VALUES)
 @given(data=st.data())
 def test_a_value_is_read_as_it_was_written(name, data):
-    kind, value = KINDS[name], data.draw(VALUES[name])
+    kind, value = COLUMN_TYPES[name], data.draw(VALUES[name])
     encoded = json.loads(json.dumps(kind.encode(value), allow_nan=False))
     read = kind.read(encoded)
     assert read == value or (math.isnan(read) and math.isnan(value))
@@ -52,11 +52,11 @@ anything = st.recursive(
 @pytest.mark.parametrize("name", VALUES)
 @given(value=anything)
 def test_anything_else_is_a_value_error(name, value):
-    kind = KINDS[name]
+    kind = COLUMN_TYPES[name]
     try:
         read = kind.read(value)
     except ValueError as error:
-        assert kind.word in str(error) and len(str(error)) < 300
+        assert kind.label in str(error) and len(str(error)) < 300
     else:
         assert kind.read(json.loads(json.dumps(kind.encode(read)))) == read or math.isnan(read)
 
@@ -78,11 +78,11 @@ def test_anything_else_is_a_value_error(name, value):
 )
 def test_what_is_refused(name, value):
     with pytest.raises(ValueError, match="is not"):
-        KINDS[name].read(value)
+        COLUMN_TYPES[name].read(value)
 
 
 def test_datetimes_follow_the_settings():
-    kind = KINDS["DateTimeField"]
+    kind = COLUMN_TYPES["DateTimeField"]
     with override_settings(TIME_ZONE="Europe/Vienna"):
         assert kind.read("2024-07-01T12:00:00") == datetime(2024, 7, 1, 10, tzinfo=UTC)
         assert kind.read("2024-07-01") == datetime(2024, 6, 30, 22, tzinfo=UTC)
@@ -95,15 +95,15 @@ def test_datetimes_follow_the_settings():
 def test_the_ends_of_time_can_be_written(moment):
     with override_settings(TIME_ZONE="Asia/Tokyo"):
         for zone in (None, timezone(timedelta(hours=14)), timezone(-timedelta(hours=12))):
-            text = KINDS["DateTimeField"].encode(moment.replace(tzinfo=zone))
+            text = COLUMN_TYPES["DateTimeField"].encode(moment.replace(tzinfo=zone))
             assert datetime.fromisoformat(text).tzinfo is not None
 
 
 def test_which_row_of_the_table():
     field = Warehouse._meta.pk
     assert stored_field(field).model._meta.model_name == "place"
-    assert kind_of(field) is KINDS["BigAutoField"]
-    assert kind_of(Wearer._meta.get_field("badge")) is KINDS["CharField"]
-    assert kind_of(LedgerLine._meta.get_field("company")) is KINDS["BigAutoField"]
+    assert column_type(field) is COLUMN_TYPES["BigAutoField"]
+    assert column_type(Wearer._meta.get_field("badge")) is COLUMN_TYPES["CharField"]
+    assert column_type(LedgerLine._meta.get_field("company")) is COLUMN_TYPES["BigAutoField"]
     for model, name in ((Invoice, "metadata"), (Invoice, "attachment"), (Sample, "blob")):
-        assert kind_of(model._meta.get_field(name)) is None
+        assert column_type(model._meta.get_field(name)) is None
