@@ -202,8 +202,8 @@ def check_deployment(**kwargs: Any) -> Sequence[CheckMessage]:
 def _shared_file(alias: str) -> Iterator[CheckMessage]:
     if not _shares_its_file(alias):
         return
-    message = "Sessions and their log share a SQLite file with the project, and it has one writer."
-    hint = 'Give them their own: DATABASES["mcp"] = django_mcp.storage.sqlite("mcp.sqlite3").'
+    message = "Sessions share a SQLite file with the project. SQLite allows one writer at a time."
+    hint = 'Use a separate file: DATABASES["mcp"] = django_mcp.storage.sqlite("mcp.sqlite3").'
     yield Warning(message, hint=hint, id="django_mcp.W100")
 
 
@@ -216,8 +216,8 @@ def _shares_its_file(alias: str) -> bool:
 
 def _one_machine(alias: str) -> Iterator[CheckMessage]:
     if connections[alias].vendor == "sqlite":
-        message = "Sessions are kept in a SQLite file: all workers are on the machine that has it."
-        hint = "For several machines use PostgreSQL or MariaDB."
+        message = "Sessions are stored in a SQLite file, so all workers must run on one machine."
+        hint = "Use PostgreSQL or MariaDB for several machines."
         yield Info(message, hint=hint, id="django_mcp.I161")
 
 
@@ -225,12 +225,12 @@ def _no_line(alias: str) -> Iterator[CheckMessage]:
     """Warn if no channel layer or LISTEN/NOTIFY sends wake-ups between workers."""
     named = (getattr(django_settings, "CHANNEL_LAYERS", None) or {}).get("default") or {}
     if named.get("BACKEND") == IN_MEMORY:
-        message = "The channel layer is in memory, and reaches no other worker."
-        hint = "Use channels_redis; on PostgreSQL name none, and the database rings."
+        message = "The channel layer is in memory, so it reaches no other worker."
+        hint = "Use channels_redis; on PostgreSQL, configure no layer: LISTEN and NOTIFY are used."
         yield Warning(message, hint=hint, id="django_mcp.W160")
     elif not named and connections[alias].vendor != "postgresql":
-        message = "Nothing rings between workers: each looks six times a second."
-        hint = "For several workers a channel layer is quicker, and costs less: channels_redis."
+        message = "Workers do not notify each other: each polls the database six times a second."
+        hint = "Use channels_redis with several workers: events arrive sooner, with fewer queries."
         yield Info(message, hint=hint, id="django_mcp.I162")
 
 

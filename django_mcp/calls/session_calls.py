@@ -57,7 +57,7 @@ from ..storage.jobs import surely
 from ..storage.kill_switches import switches_known
 from ..storage.leases import lease
 from ..storage.poller import poller
-from ..storage.wakeups import StreamWakeup, doorbell, ring
+from ..storage.wakeups import StreamWakeup, stream_wakeups, wake_readers
 from . import listing
 from .call_state import ActiveCall, CallRun, Conclusion, SessionState
 from .callers import SessionCaller, covers, revocations, revoked
@@ -138,7 +138,7 @@ class SessionAsker:
         )  # fmt: skip
         if not parked:  # cancelled or taken over: this process may write nothing more
             raise Stopped()
-        ring(StreamWakeup(to.stream, changed=True))
+        wake_readers(StreamWakeup(to.stream, changed=True))
 
     def expect(self, *elicitations: str) -> None:
         self._session_call.pages.extend(elicitations)
@@ -458,7 +458,7 @@ class SessionCallManager:
         if not self.is_ending:
             return True
         comes_back = connection_of(session).revision.priming
-        reads = any(tail.session == session.pk for tail in doorbell())
+        reads = any(tail.session == session.pk for tail in stream_wakeups())
         return reads and not comes_back and poller().runner is self
 
     def _claimed_by(
@@ -499,7 +499,7 @@ class SessionCallManager:
         async with poller().claiming():
             row = await surely(calls.cancel, session, id, may, words=words)
         if row is not None and row.stream_id is not None:
-            ring(StreamWakeup(row.stream_id, changed=True))
+            wake_readers(StreamWakeup(row.stream_id, changed=True))
 
     def revoke(self, session_call: SessionCall) -> None:
         """Stop a call whose token was revoked or whose user is inactive, as a cancel does."""
@@ -516,8 +516,8 @@ class SessionCallManager:
         # As in ``_cancelled``: a recount before the commit would start the calls again.
         async with poller().claiming():
             await surely(sessions.end, session)
-        theirs = [tail.stream for tail in doorbell() if tail.session == session.pk]
-        ring(*(StreamWakeup(stream, changed=True) for stream in theirs))
+        theirs = [tail.stream for tail in stream_wakeups() if tail.session == session.pk]
+        wake_readers(*(StreamWakeup(stream, changed=True) for stream in theirs))
 
     # Shutdown.
 
@@ -577,7 +577,7 @@ class SessionCallManager:
 
     def expired(self, overdue: Overdue) -> None:
         if overdue.stream is not None:
-            ring(StreamWakeup(overdue.stream, changed=True))
+            wake_readers(StreamWakeup(overdue.stream, changed=True))
         if overdue.call is not None:
             self._claimed.add(overdue.call.pk)
             self.spawn(self._resume(overdue.call))

@@ -59,7 +59,7 @@ from ..storage.leases import lease
 from ..storage.poller import poller
 from ..storage.sessions import SessionEnded
 from ..storage.streams import DuplicateRequest, RequestRefused
-from ..storage.wakeups import StreamWakeup, ring
+from ..storage.wakeups import StreamWakeup, wake_readers
 from . import listing
 from .call_state import ActiveCall
 from .callers import SessionCaller
@@ -623,7 +623,7 @@ class PostResponse:
             # The client should receive what the call sent before, and not only after it reconnects.
             await writer().flush(session_call.address)
             await surely(streams.release, session_call.address.stream)
-            ring(StreamWakeup(session_call.address.stream, changed=True))
+            wake_readers(StreamWakeup(session_call.address.stream, changed=True))
 
     # Responses.
 
@@ -703,7 +703,7 @@ class PostResponse:
             mine = await surely(event_log.finish, to.call, to.fence, text, to.stream, again=False)
             if mine and session_call.rounds.has_steps:
                 await surely(stored_calls.forget, session_call.rounds.id)
-        ring(StreamWakeup(to.stream, changed=True))
+        wake_readers(StreamWakeup(to.stream, changed=True))
 
     def _settled(self) -> bool:
         """If all calls are done, resolve ``answered`` for plain JSON. Return whether they are."""

@@ -52,7 +52,7 @@ from ..storage.change_log import (
 from ..storage.databases import digest_of, one_transaction
 from ..storage.jobs import BROKEN, is_away, reconnecting, surely
 from ..storage.leases import lease
-from ..storage.wakeups import StreamWakeup, doorbell, ring
+from ..storage.wakeups import StreamWakeup, stream_wakeups, wake_readers
 from . import api, feed
 from .change_set import ChangeSet, change_set_for, everything, resolved
 from .feed import Tips, change_feed
@@ -424,7 +424,7 @@ class ChangeBroadcaster:
     @property
     def is_eager(self) -> bool:
         """Whether a client is connected that waits for notifications."""
-        return bool(doorbell())
+        return bool(stream_wakeups())
 
     async def broadcast(self, tips: Tips) -> None:
         """Start to deliver what is due, unless the last delivery is still running."""
@@ -595,7 +595,7 @@ def _chunks(found: SessionNotifications) -> Iterator[dict[int, list[str]]]:
 
 
 def _ring(streams: Iterable[int]) -> None:
-    ring(*(StreamWakeup(stream, changed=True) for stream in streams))
+    wake_readers(*(StreamWakeup(stream, changed=True) for stream in streams))
 
 
 async def _complete(found: SessionNotifications) -> None:

@@ -26,7 +26,7 @@ from ..protocol.jsonrpc import encode
 from ..runtime.environment import environment
 from ..storage import change_log
 from ..storage.change_log import ANYTHING, CREDENTIALS, ROW, ROWS, USER, NumberedChange, watched
-from ..storage.wakeups import ring_for_changes
+from ..storage.wakeups import wake_for_changes
 from .change_set import change_set_for
 from .feed import deliver_here, has_clients
 
@@ -140,7 +140,7 @@ def write(using: str, *found: tuple[str, Any], models: Iterable[str] = ()) -> No
         unit(connection).write(found, list(models))
     else:
         change_log.record(using, *found)
-        ring_for_changes()
+        wake_for_changes()
 
 
 def say(*found: tuple[str, Any], using: str | None = None) -> None:
@@ -194,7 +194,7 @@ def _beside_the_log(found: Iterable[tuple[str, Any]]) -> None:
         logger.exception("A change could not be recorded, so other processes miss it")
         tell_here(found)
     else:
-        ring_for_changes()
+        wake_for_changes()
 
 
 # Transactions.
@@ -248,7 +248,7 @@ class TransactionChanges:
         if wanted := sorted(one for one in self._passed if watched([one])):
             write(self._alias, (ROWS, wanted))
         if self._written:
-            ring_for_changes()
+            wake_for_changes()
 
 
 KEPT = "_django_mcp_changes"

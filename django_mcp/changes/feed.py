@@ -36,7 +36,7 @@ from ..storage.change_log import INTERESTS_RENEWAL_SECONDS, ChangeLogState, Page
 from ..storage.databases import LOCKS, codes
 from ..storage.jobs import BROKEN, reconnecting
 from ..storage.poller import COST_FACTOR
-from ..storage.wakeups import doorbell, line
+from ..storage.wakeups import line, stream_wakeups
 from .change_set import ChangeSet, change_set_for, everything
 
 logger = logging.getLogger("django_mcp")
@@ -194,7 +194,7 @@ class ChangeFeed:
         """Start to poll, if there is a follower or a broadcaster."""
         if self._task is None or self._task.done():
             self._task = self._loop.create_task(self._run())
-            doorbell().follow_changes(self.wake)
+            stream_wakeups().follow_changes(self.wake)
             poller.poller().wake()  # it receives the wake-ups from other processes
 
     async def _run(self) -> None:
@@ -204,7 +204,7 @@ class ChangeFeed:
                 await self._pause()
                 self._leave()
         finally:
-            doorbell().follow_changes(None)
+            stream_wakeups().follow_changes(None)
             poller.poller().rest()
 
     def _leave(self) -> None:

@@ -25,7 +25,7 @@ from ..runtime.runtime import Service
 from . import event_log
 from .event_log import FULL, EventAddress, Outcomes
 from .jobs import surely
-from .wakeups import StreamWakeup, ring
+from .wakeups import StreamWakeup, wake_readers
 
 Said = dict[EventAddress, list[str]]
 logger = logging.getLogger("django_mcp")
@@ -196,7 +196,7 @@ class EventWriter:
             # Two calls may append to one stream in a commit (a batch). Then their numbers are not
             # known here, and readers read the rows.
             new = list(enumerate(texts, end - len(texts) + 1)) if speakers[to.stream] == 1 else []
-            ring(StreamWakeup(to.stream, new, changed=not new))
+            wake_readers(StreamWakeup(to.stream, new, changed=not new))
 
     def _settle(self, to: EventAddress) -> None:
         """Remove the lane of a call if nothing is queued, which ends ``flush``."""

@@ -33,7 +33,7 @@ from .calls import CallManager, Overdue
 from .jobs import BROKEN
 from .leases import Observer, lease
 from .streams import StreamState
-from .wakeups import StreamWakeup, doorbell, line
+from .wakeups import StreamWakeup, line, stream_wakeups
 
 logger = logging.getLogger("django_mcp")
 POLL_INTERVAL_SECONDS = 0.2  # seconds between two looks
@@ -109,7 +109,7 @@ class Poller:
             lambda: random.uniform(PRUNE_INTERVAL_SECONDS / 2, PRUNE_INTERVAL_SECONDS),
             at_once=False,
         )
-        self._bell = doorbell()
+        self._wakeups = stream_wakeups()
         self._known: dict[int, tuple[int, ...]] = {}  # how streams were at the last look
         self._totals: Totals = ([], ())
         self.is_in_doubt = False  # whether a claim may be committed that this process missed
@@ -171,16 +171,16 @@ class Poller:
             self._timer.cancel()
         line().stop()
 
-    def heard(self, rung: Collection[int]) -> None:
+    def heard(self, streams: Collection[int]) -> None:
         """Handle the stream ids of a wake-up from another process: look at their rows now.
 
         Without ids, wake-ups may have been lost. Then look with at least one query.
         """
-        if not rung:
+        if not streams:
             self._timing_out.hasten()
             self._called.set()
-        self._bell.rung([StreamWakeup(stream, changed=True) for stream in rung])
-        if self._runner is not None and not set(rung).isdisjoint(self._runner.streams()):
+        self._wakeups.deliver([StreamWakeup(stream, changed=True) for stream in streams])
+        if self._runner is not None and not set(streams).isdisjoint(self._runner.streams()):
             self._called.set()
 
     @asynccontextmanager
@@ -206,13 +206,13 @@ class Poller:
 
     @property
     def _is_wanted(self) -> bool:
-        attends = self._runner is not None or self._bell.follows_changes
+        attends = self._runner is not None or self._wakeups.follows_changes
         return (attends and environment().has_background_services) or self._is_busy
 
     @property
     def _is_busy(self) -> bool:
         """Whether there is more to look for than what other processes leave behind."""
-        return bool(self._bell) or bool(self._runner and self._runner.held())
+        return bool(self._wakeups) or bool(self._runner and self._runner.held())
 
     async def _run(self) -> None:
         while self._is_wanted:
@@ -266,7 +266,7 @@ class Poller:
     def _show_life(self) -> None:
         """Have idle connections send a keep-alive. One timer serves all of them."""
         quiet = time.monotonic() - settings.KEEPALIVE
-        for tail in self._bell:
+        for tail in self._wakeups:
             if tail.since <= quiet:
                 tail.nudge()
 
@@ -299,7 +299,7 @@ class Poller:
     # Looking at the rows.
 
     async def _poll(self) -> None:
-        runner, seen = self._runner, self._bell.streams()
+        runner, seen = self._runner, self._wakeups.streams()
         held = list(runner.held()) if runner else []
         if self.is_in_doubt and not self._claims:
             self._may_claim.clear()  # as above
@@ -319,7 +319,7 @@ class Poller:
 
     def _show(self, stream: int, row: tuple[int, ...] | None) -> None:
         state = None if row is None else StreamState(*row)
-        for tail in self._bell.at(stream):
+        for tail in self._wakeups.at(stream):
             tail.see(state)
 
     async def _recount(self, runner: CallManager) -> None:
@@ -357,9 +357,9 @@ class Poller:
 
     def _connected(self) -> set[int]:
         """Return the connected sessions once in ``LAST_SEEN_INTERVAL_SECONDS``, else none."""
-        if not self._bell or not self._greeting.is_due:
+        if not self._wakeups or not self._greeting.is_due:
             return set()
-        return {tail.session for tail in self._bell}
+        return {tail.session for tail in self._wakeups}
 
     # Called in the thread of the pool ``polling``.
 

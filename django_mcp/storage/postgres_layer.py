@@ -26,7 +26,7 @@ from psycopg import AsyncConnection, AsyncCursor, sql
 Connection = AsyncConnection[Any]
 # Parameters of Django's connections that do not work for asyncio connections.
 NOT_OURS = frozenset(("cursor_factory", "context"))
-NAME = "django_mcp doorbell"  # in pg_stat_activity
+NAME = "django_mcp wakeups"  # in pg_stat_activity
 LISTEN = sql.SQL("LISTEN {}")
 POOLED = "There is a pool, such as PgBouncer, before PostgreSQL, and LISTEN does not go through it"
 

@@ -21,7 +21,7 @@ from . import event_log, streams
 from .jobs import surely
 from .poller import poller
 from .streams import StreamState
-from .wakeups import Event, StreamWakeup, StreamWakeups, doorbell
+from .wakeups import Event, StreamWakeup, StreamWakeups, stream_wakeups
 
 EVENTS_PER_PAGE = 200  # events
 # Limits of the events in memory for a slow reader, in events and characters. Beyond them the reader
@@ -54,7 +54,7 @@ class StreamReader:
     """
 
     __slots__ = (
-        "_bell", "_ending", "_fresh", "_last", "_nudged", "_waiter", "after", "may_return",
+        "_wakeups", "_ending", "_fresh", "_last", "_nudged", "_waiter", "after", "may_return",
         "number", "session", "since", "stream",
     )  # fmt: skip
 
@@ -69,11 +69,11 @@ class StreamReader:
         self._fresh: list[Event] | None = None
         self._nudged = False
         self._waiter: asyncio.Future[None] | None = None
-        self._bell: StreamWakeups
+        self._wakeups: StreamWakeups
 
     def __enter__(self) -> StreamReader:
-        self._bell = doorbell()
-        self._bell.register(self)
+        self._wakeups = stream_wakeups()
+        self._wakeups.register(self)
         poller().wake()
         return self
 
@@ -83,7 +83,7 @@ class StreamReader:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._bell.forget(self)
+        self._wakeups.forget(self)
         poller().rest()
 
     # Called by the connection.
@@ -128,7 +128,7 @@ class StreamReader:
 
     async def _looked(self) -> Sequence[Event] | StreamEnd | None:
         self._last = self.after if self._last is None else self._last
-        async with self._bell.looking:
+        async with self._wakeups.reads:
             state, found = await surely(_read_page, self.stream, self.after)
         self.see(state)
         if state is None or self._ending in AT_ONCE:
@@ -149,14 +149,14 @@ class StreamReader:
 
     # Called by wake-ups and by the poller.
 
-    def hear(self, ring: StreamWakeup) -> None:
-        if ring.events:
-            self._keep(ring.events)
+    def wake(self, wakeup: StreamWakeup) -> None:
+        if wakeup.events:
+            self._keep(wakeup.events)
             if self._last is not None:
-                self._last = max(self._last, ring.events[-1][0])
-        if ring.changed:
+                self._last = max(self._last, wakeup.events[-1][0])
+        if wakeup.changed:
             self._last = None
-        if ring.reader > self.number:
+        if wakeup.reader > self.number:
             self._ending = StreamEnd.TAKEN
         self._wake()
 

@@ -1,13 +1,13 @@
 """Wake-ups: tell stream readers, in this process and in others, that events were committed.
 
-``ring`` may be called from any thread. It wakes the readers of each event loop through that loop's
-``StreamWakeups``, and sends the ids of the streams to other processes through one
-``ChannelLayerConnection``. A line uses the project's channel layer, or LISTEN and NOTIFY
+``wake_readers`` may be called from any thread. It wakes the readers of each event loop through
+that loop's ``StreamWakeups``, and sends the ids of the streams to other processes through one
+``ChannelLayerConnection``. That uses the project's channel layer, or LISTEN and NOTIFY
 (``postgres_layer``) if the session database is PostgreSQL and no layer is configured.
 
 A wake-up is a hint and may be lost: the poller finds the same events in the database, only later.
-So nothing waits for the channel layer, and wake-ups are dropped while it is down. The line tests
-itself by messages to itself, and reconnects with new connections at the first failure.
+So nothing waits for the channel layer, and wake-ups are dropped while it is down. The connection
+tests itself by messages to itself, and reconnects with new connections at the first failure.
 """
 
 from __future__ import annotations
@@ -33,25 +33,17 @@ from ..runtime.runtime import Service
 from .streams import StreamState
 
 logger = logging.getLogger("django_mcp")
-LAYER, KIND = "default", "mcp.ring"
-MAX_STREAMS_PER_MESSAGE, MAX_WAITING_STREAMS = (
-    1_000,
-    10_000,
-)  # limits of streams: in one message, and waiting to be sent
-MESSAGE_INTERVAL_SECONDS = (
-    0.01  # seconds between two messages, so that wake-ups of that time share a message
-)
-PROBE_INTERVAL_SECONDS = 5.0  # seconds between two tests of the line
-OPERATION_TIMEOUT_SECONDS = 2.0  # seconds until an operation of the layer counts as failed
-RECONNECT_SECONDS = 1.0  # seconds between a failure and the next attempt to connect
-SECOND_LOSS_SECONDS = 10.0  # seconds after a failure in which another one is logged
-SILENT_CHANNEL_SECONDS = (
-    60.0  # seconds without a message after which a channel is removed from the group
-)
-MAX_CHANNELS, MAX_CHANNEL_NAME_LENGTH = (
-    1_000,
-    100,
-)  # limits: channels remembered, and characters of a channel name
+LAYER, KIND = "default", "mcp.wakeup"
+MAX_STREAMS_PER_MESSAGE = 1_000
+MAX_WAITING_STREAMS = 10_000  # that wait to be sent
+MESSAGE_INTERVAL_SECONDS = 0.01  # between two messages: wake-ups of that time share one
+PROBE_INTERVAL_SECONDS = 5.0  # between two tests of the connection
+OPERATION_TIMEOUT_SECONDS = 2.0  # until an operation of the layer counts as failed
+RECONNECT_SECONDS = 1.0  # between a failure and the next attempt to connect
+SECOND_LOSS_SECONDS = 10.0  # after a failure, in which another one is logged
+SILENT_CHANNEL_SECONDS = 60.0  # without a message, after which a channel leaves the group
+MAX_CHANNELS = 1_000  # that are remembered
+MAX_CHANNEL_NAME_LENGTH = 100  # characters
 # The method that closes the connections of each layer class. It is called for these classes only,
 # because ``flush`` of other layers deletes data in Redis.
 CLOSING = {
@@ -362,7 +354,7 @@ class WakeupListener(Protocol):
     since: float
     may_return: bool
 
-    def hear(self, ring: StreamWakeup) -> None: ...
+    def wake(self, wakeup: StreamWakeup) -> None: ...
 
     def see(self, state: StreamState | None) -> None: ...
 
@@ -378,7 +370,7 @@ class StreamWakeups:
         self._at: dict[int, tuple[WakeupListener, ...]] = {}
         self._on_change: Callable[[], None] | None = None
         # Of the four threads for the log at most three read, so that one is free to write.
-        self.looking = asyncio.Semaphore(3)
+        self.reads = asyncio.Semaphore(3)
 
     def __bool__(self) -> bool:
         return bool(self._at)
@@ -410,32 +402,32 @@ class StreamWakeups:
         """Call ``on_change`` in this loop when rows of the project changed. None ends that."""
         self._on_change = on_change
 
-    def rung(self, rings: Sequence[StreamWakeup]) -> None:
-        for ring in rings:
-            if ring.stream == CHANGES_STREAM_ID and self._on_change is not None:
+    def deliver(self, wakeups: Sequence[StreamWakeup]) -> None:
+        for wakeup in wakeups:
+            if wakeup.stream == CHANGES_STREAM_ID and self._on_change is not None:
                 self._on_change()
-            for one in self.at(ring.stream):
-                one.hear(ring)
+            for one in self.at(wakeup.stream):
+                one.wake(wakeup)
 
 
-doorbell = Service(StreamWakeups)
+stream_wakeups = Service(StreamWakeups)
 
 
-def ring(*rings: StreamWakeup) -> None:
+def wake_readers(*wakeups: StreamWakeup) -> None:
     """Wake the readers of these streams in all loops and processes. Call from any thread."""
     try:
         here: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
     except RuntimeError:
         here = None
-    for loop, bell in doorbell.instances():
+    for loop, readers in stream_wakeups.instances():
         if loop is here:
-            bell.rung(rings)
-        elif bell or bell.follows_changes:
+            readers.deliver(wakeups)
+        elif readers or readers.follows_changes:
             with suppress(RuntimeError):  # the loop has been closed
-                loop.call_soon_threadsafe(bell.rung, rings)
-    tell([ring.stream for ring in rings], here)
+                loop.call_soon_threadsafe(readers.deliver, wakeups)
+    tell([wakeup.stream for wakeup in wakeups], here)
 
 
-def ring_for_changes() -> None:
+def wake_for_changes() -> None:
     """Wake the tasks that poll the change logs, in all loops and processes. Call it anywhere."""
-    ring(StreamWakeup(CHANGES_STREAM_ID, changed=True))
+    wake_readers(StreamWakeup(CHANGES_STREAM_ID, changed=True))

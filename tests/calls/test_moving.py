@@ -50,7 +50,7 @@ class Model:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.saw = world.visible()
+        self.seen = world.visible()
 
     def told(self, changed: set[int]) -> set[tuple[int, int]]:
         """Who is to be told of which row: who saw it, or sees it."""
@@ -58,11 +58,11 @@ class Model:
         subscribed = self.world.subscribed
         expected = {
             (user, key) for user, key in subscribed if key in changed
-            and ((user, key) in self.saw or (user, key) in now)
+            and ((user, key) in self.seen or (user, key) in now)
         }  # fmt: skip
         for user, key in subscribed:
             if key in changed:
-                (self.saw.add if (user, key) in now else self.saw.discard)((user, key))
+                (self.seen.add if (user, key) in now else self.seen.discard)((user, key))
         return expected
 
 
@@ -175,7 +175,7 @@ class Moving(HypothesisTestCase):
             for session, marks in found.marks.items():
                 assert marks == [broadcaster.URI + world.uri(numbers[session][1])]
                 said.append(numbers[session])
-            await surely(sessions.store_visibility, found.saw)
+            await surely(sessions.store_visibility, found.visibility)
 
         self._run(world, model, steps, lambda loop, page: loop.run(tell(page)), said)
 

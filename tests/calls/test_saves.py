@@ -255,7 +255,7 @@ def test_a_transaction_is_one_batch_however_many_rows_it_writes(exposed):
 
 def test_the_bell_rings_after_the_commit_once(exposed, monkeypatch):
     rung = []
-    monkeypatch.setattr(capture, "ring_for_changes", lambda: rung.append(found()))
+    monkeypatch.setattr(capture, "wake_for_changes", lambda: rung.append(found()))
     exposed(Tag, wanted=[Tag])
     with transaction.atomic():
         Tag.objects.create(label="x")

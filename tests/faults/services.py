@@ -82,7 +82,7 @@ class Lines:
     """The lines of all workers through PostgreSQL, which goes on without them."""
 
     url = ""
-    OURS = "FROM pg_stat_activity WHERE application_name = 'django_mcp doorbell'"
+    OURS = "FROM pg_stat_activity WHERE application_name = 'django_mcp wakeups'"
 
     def __init__(self, port: int) -> None:
         self._place = {"host": "127.0.0.1", "port": port, "user": "postgres", "dbname": "faults"}

@@ -24,7 +24,7 @@ def _soon_lost(monkeypatch):
 def test_redis_that_is_there_and_one_that_is_not(tmp_path, settings, backend):
     with a_redis(tmp_path) as redis:
         settings.CHANNEL_LAYERS = redis.layers(backend)
-        rings = "Workers ring each other by the channel layer: a message came back."
+        rings = "Workers notify each other through the channel layer: a test message came back."
         assert rings in words(workers(), "ok")
     assert "The channel layer between workers does not work: " in only(list(workers())).words
 
@@ -39,7 +39,7 @@ def test_a_layer_in_memory_reaches_nobody(settings):
 def test_nothing_rings(settings, monkeypatch):
     monkeypatch.setattr(wakeups, "is_postgres", lambda: False)
     settings.CHANNEL_LAYERS = {}
-    assert "Nothing rings between workers." in words(workers(), "note")
+    assert "Workers do not notify each other." in words(workers(), "note")
 
 
 def test_a_database_there_is_not_is_told_elsewhere(settings):

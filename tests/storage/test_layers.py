@@ -1,4 +1,4 @@
-"""The doorbell's line to other processes, over a real Redis that comes and goes, and PostgreSQL."""
+"""Wake-ups in other processes, over a real Redis that comes and goes, and over PostgreSQL."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from channels.layers import ChannelLayerManager
 
 from django_mcp.storage import wakeups
-from django_mcp.storage.wakeups import ChannelLayerConnection, StreamWakeup, ring
+from django_mcp.storage.wakeups import ChannelLayerConnection, StreamWakeup, wake_readers
 
 from ..redis import BACKENDS, a_redis
 from .lines import SECONDS, Ear, given_up, told, until
@@ -57,8 +57,8 @@ async def test_who_rings_is_heard_by_all_others_and_not_by_itself(configured):
 
 async def test_the_doorbell_rings_it_from_any_thread(configured):
     async with Ear(wakeups.line()), Ear() as there:
-        ring(StreamWakeup(1, [(1, "a")]), StreamWakeup(2))
-        await asyncio.to_thread(ring, StreamWakeup(3))
+        wake_readers(StreamWakeup(1, [(1, "a")]), StreamWakeup(2))
+        await asyncio.to_thread(wake_readers, StreamWakeup(3))
         await until(lambda: len(there.heard) == 3)
         assert sorted(there.heard) == [1, 2, 3]
 

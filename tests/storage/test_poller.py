@@ -503,7 +503,7 @@ def test_queries_are_as_many_for_one_stream_as_for_many(loop, runner):
         loop.until(task.done)
         made._totals = ([], ())
         with queries() as done:
-            made._seen(made._bell.streams(), (), [one.pk])
+            made._seen(made._wakeups.streams(), (), [one.pk])
         return len(done())
 
     few = counted()

@@ -8,7 +8,7 @@ from django_mcp.models import Event, Stream
 from django_mcp.storage import event_log, streams
 from django_mcp.storage import stream_reader as module
 from django_mcp.storage.stream_reader import StreamEnd
-from django_mcp.storage.wakeups import StreamWakeup, doorbell, ring
+from django_mcp.storage.wakeups import StreamWakeup, stream_wakeups, wake_readers
 
 from .loops import Reader, a_loop
 from .rows import call, given, session
@@ -32,7 +32,7 @@ def said(loop, stream, *texts, told=True) -> None:
     last = event_log.append(stream.pk, texts)
     if told:
         numbered = list(enumerate(texts, last - len(texts) + 1))
-        loop.do(ring, StreamWakeup(stream.pk, numbered))
+        loop.do(wake_readers, StreamWakeup(stream.pk, numbered))
 
 
 def test_what_is_there_comes_first_and_then_what_follows(slow):
@@ -53,7 +53,7 @@ def test_what_this_process_wrote_needs_no_query(slow, django_assert_num_queries)
     reader = Reader(slow, stream)
     reader.until(1)
     with django_assert_num_queries(0, using=_alias()):
-        slow.do(ring, StreamWakeup(stream.pk, [(2, "b")]))
+        slow.do(wake_readers, StreamWakeup(stream.pk, [(2, "b")]))
         assert reader.until(2)[1] == (2, "b")
 
 
@@ -71,8 +71,8 @@ def test_what_was_told_twice_comes_once(slow):
     reader = Reader(slow, stream)
     reader.until(1)
     said(slow, stream, "b", "c")
-    slow.do(ring, StreamWakeup(stream.pk, [(2, "b"), (3, "c")]))
-    slow.do(ring, StreamWakeup(stream.pk, [(3, "c")]))
+    slow.do(wake_readers, StreamWakeup(stream.pk, [(2, "b"), (3, "c")]))
+    slow.do(wake_readers, StreamWakeup(stream.pk, [(3, "c")]))
     said(slow, stream, "d")
     assert [text for _, text in reader.until(4)] == ["a", "b", "c", "d"]
 
@@ -111,7 +111,7 @@ def test_a_reader_that_does_not_come_costs_no_memory(slow, monkeypatch):
     reader.open.clear()
     for n in range(20):
         said(slow, stream, str(n))
-    (tail,) = slow.do(lambda: list(doorbell()))
+    (tail,) = slow.do(lambda: list(stream_wakeups()))
     assert len(tail._fresh or ()) <= 3
     slow.do(reader.open.set)
     assert reader.until(21)[1:] == [(n + 2, str(n)) for n in range(20)]
@@ -123,7 +123,7 @@ def test_a_large_event_is_not_kept_in_memory(slow):
     reader.until(1)
     reader.open.clear()
     said(slow, stream, "x" * (module.MAX_BUFFERED_SIZE + 1))
-    (tail,) = slow.do(lambda: list(doorbell()))
+    (tail,) = slow.do(lambda: list(stream_wakeups()))
     assert tail._fresh is None
     slow.do(reader.open.set)
     assert reader.until(2)[1][0] == 2
@@ -138,7 +138,7 @@ def test_a_finished_stream_ends_after_its_last_event(slow):
     reader = Reader(slow, stream)
     reader.until(1)
     assert event_log.finish(one.pk, 0, "the end", stream.pk)
-    slow.do(ring, StreamWakeup(stream.pk, changed=True))
+    slow.do(wake_readers, StreamWakeup(stream.pk, changed=True))
     assert reader.ended() is StreamEnd.FINISHED and reader.events == [(1, "a"), (2, "the end")]
 
 
@@ -155,7 +155,7 @@ def test_a_stream_without_events_that_is_closed_ends(slow):
     stream = opened()
     reader = Reader(slow, stream)
     streams.close(stream.pk)
-    slow.do(ring, StreamWakeup(stream.pk, changed=True))
+    slow.do(wake_readers, StreamWakeup(stream.pk, changed=True))
     assert reader.ended() is StreamEnd.FINISHED and reader.events == []
 
 
@@ -165,7 +165,7 @@ def test_the_older_connection_ends_at_once(slow):
     reader.until(1)
     state = streams.take(stream.session, stream.pk)
     newer = Reader(slow, stream, state.reader, 1)
-    slow.do(ring, StreamWakeup(stream.pk, reader=state.reader))
+    slow.do(wake_readers, StreamWakeup(stream.pk, reader=state.reader))
     assert reader.ended() is StreamEnd.TAKEN
     said(slow, stream, "b")
     assert newer.until(1) == [(2, "b")] and newer.ending is None
@@ -184,7 +184,7 @@ def test_a_release_comes_after_what_was_said(slow):
     reader = Reader(slow, stream)
     event_log.append(stream.pk, ["a", "b"])
     streams.release(stream.pk)
-    slow.do(ring, StreamWakeup(stream.pk, changed=True))
+    slow.do(wake_readers, StreamWakeup(stream.pk, changed=True))
     assert reader.ended() is StreamEnd.RELEASED and reader.seqs == [1, 2]
 
 
@@ -200,7 +200,7 @@ def test_a_release_is_for_the_connections_there_were(slow):
 def test_a_process_may_let_a_connection_go(slow):
     reader = Reader(slow, opened(messages=["a"]))
     reader.until(1)
-    (tail,) = slow.do(lambda: list(doorbell()))
+    (tail,) = slow.do(lambda: list(stream_wakeups()))
     slow.do(tail.release)
     assert reader.ended() is StreamEnd.RELEASED
 
@@ -220,7 +220,7 @@ def test_a_stream_of_a_session_that_ended(slow):
     from django_mcp.storage import sessions
 
     sessions.end(stream.session)
-    slow.do(ring, StreamWakeup(stream.pk, changed=True))
+    slow.do(wake_readers, StreamWakeup(stream.pk, changed=True))
     assert reader.ended() is StreamEnd.GONE
 
 
@@ -252,10 +252,10 @@ def test_a_tail_is_small():
 
 def test_nobody_who_left_is_rung_for(slow):
     reader = Reader(slow, opened())
-    assert slow.do(lambda: bool(doorbell()))
+    assert slow.do(lambda: bool(stream_wakeups()))
     reader.task.cancel()
     slow.sleep(0)
-    assert not slow.do(lambda: bool(doorbell()))
+    assert not slow.do(lambda: bool(stream_wakeups()))
 
 
 def test_two_read_the_same_stream(slow):

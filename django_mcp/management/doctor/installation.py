@@ -60,7 +60,7 @@ from .findings import (
 )
 
 WAKEUP_TIMEOUT_SECONDS, POLL_INTERVAL_SECONDS = 5.0, 0.02
-FLOOR = "Each looks at the rows six times a second instead, and nothing is lost."
+FLOOR = "Each worker polls the database six times a second instead. Nothing is lost."
 
 
 def workers() -> Findings:
@@ -68,7 +68,7 @@ def workers() -> Findings:
     if wakeups.is_configured() or wakeups.is_postgres():
         yield asyncio.run(_tried())
     else:
-        yield note("Nothing rings between workers.", FLOOR)
+        yield note("Workers do not notify each other.", FLOOR)
     if settings.DATABASE in connections:
         yield from _pool(connections[settings.DATABASE])
 
@@ -91,7 +91,7 @@ def _unheard(streams: Collection[int]) -> None: ...
 
 def _told(line: ChannelLayerConnection) -> Finding:
     if line.is_prompt:
-        return ok(f"Workers ring each other by the {line.called}: a message came back.")
+        return ok(f"Workers notify each other through the {line.called}: a test message came back.")
     if line.trouble or line.is_open:
         words = line.trouble or f"nothing came back in {WAKEUP_TIMEOUT_SECONDS:g} seconds"
         return warning(f"The {line.called} between workers does not work: {words}.", FLOOR)

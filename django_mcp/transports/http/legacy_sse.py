@@ -32,7 +32,7 @@ from ...protocol.jsonrpc import JSON, InvalidRequest, encode
 from ...protocol.sse import MAX_NUMBER
 from ...storage import calls, sessions, streams
 from ...storage.jobs import surely
-from ...storage.wakeups import Event, StreamWakeup, ring
+from ...storage.wakeups import Event, StreamWakeup, wake_readers
 from .request import RequestRejected
 from .sessions import GONE, attend, greeted, heard
 from .shutdown import RETRY_AFTER, draining
@@ -180,7 +180,7 @@ async def _placed(exchange: Exchange, session: Session, after: int) -> StreamPos
         await call_manager().end(session)
         raise RequestRejected(404, GONE)
     # Wake the connection that has read this stream until now: it must end.
-    ring(StreamWakeup(at.stream, reader=at.number))
+    wake_readers(StreamWakeup(at.stream, reader=at.number))
     return at
 
 
@@ -256,7 +256,7 @@ async def _introduced(
     if "error" in response:
         await _say(session, [response])
     elif await surely(streams.introduce, session, encode(response), settled, nonce, again=False):
-        ring(StreamWakeup(session.current or 0, changed=True))
+        wake_readers(StreamWakeup(session.current or 0, changed=True))
     else:
         await _say(session, [connection.error(call, InvalidRequest(AGAIN))])
 
@@ -275,7 +275,7 @@ async def _answered(
         host=exchange.host, received=exchange.received,
     )  # fmt: skip
     if await reply.answered:
-        ring(StreamWakeup(session.current or 0, changed=True))
+        wake_readers(StreamWakeup(session.current or 0, changed=True))
     else:
         await _refuse(exchange, reply)
 
@@ -298,4 +298,4 @@ async def _say(session: Session, messages: Sequence[JSON]) -> None:
         stream = await surely(streams.enter_only_stream, session, (), texts, nonce, again=False)
     except sessions.SessionEnded:
         raise RequestRejected(404, GONE) from None
-    ring(StreamWakeup(stream, changed=True))
+    wake_readers(StreamWakeup(stream, changed=True))

@@ -28,7 +28,7 @@ from ...protocol.jsonrpc import JSON, UnsupportedVersion, encode, is_id
 from ...protocol.revisions import REVISIONS
 from ...storage import sessions
 from ...storage.jobs import surely
-from ...storage.wakeups import StreamWakeup, ring
+from ...storage.wakeups import StreamWakeup, wake_readers
 from .request import Pairs, RequestRejected
 from .security import check_names, check_scopes
 from .shutdown import RETRY_AFTER, draining, retry_after
@@ -131,7 +131,7 @@ async def _place(exchange: Exchange, session: Session) -> StreamPosition:
             405, "The stream has ended, and nothing follows.", ((b"allow", b"POST"),)
         )
     # Wake the connection that has read this stream until now: it must end.
-    ring(StreamWakeup(at.stream, reader=at.number))
+    wake_readers(StreamWakeup(at.stream, reader=at.number))
     return at
 
 

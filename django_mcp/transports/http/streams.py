@@ -50,7 +50,7 @@ from ...storage import calls, event_log, sessions, streams
 from ...storage.jobs import surely
 from ...storage.stream_reader import StreamEnd, StreamReader
 from ...storage.streams import StreamState
-from ...storage.wakeups import Event, StreamWakeup, doorbell
+from ...storage.wakeups import Event, StreamWakeup, stream_wakeups
 from .authentication import expiry_of, until
 from .request import ClientDisconnected
 from .shutdown import draining
@@ -311,9 +311,9 @@ def _release_soon(tail: StreamReader) -> None:
 
 async def _release_idle(tail: StreamReader) -> None:
     """Release the tail once no call of its stream runs and it has sent all their responses."""
-    while tail in doorbell().at(tail.stream):
+    while tail in stream_wakeups().at(tail.stream):
         if not await surely(calls.are_running, tail.stream):
-            tail.hear(StreamWakeup(tail.stream, changed=True))
+            tail.wake(StreamWakeup(tail.stream, changed=True))
             tail.release()
             return
         await asyncio.sleep(IDLE_CHECK_SECONDS)
