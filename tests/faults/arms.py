@@ -30,6 +30,7 @@ class Arms:
         tally: Tally,
         note: Callable[[str], None],
         struck: Callable[[str, str], None] = lambda id, worker: None,
+        paused: Callable[[str, float, float], None] = lambda worker, began, ended: None,
     ) -> None:
         self.workers: list[Worker] = []
         self.expected: set[str] = set()  # workers that have reason to end
@@ -37,6 +38,7 @@ class Arms:
         self.pids: dict[str, int] = {}  # of each worker, the process that told something last
         self.left: set[int] = set()  # processes that took their leave of the log
         self._tally, self._note, self._tell_struck = tally, note, struck
+        self._tell_paused = paused
         self._log, self._read = folder / "struck.log", 0
         self._arms: dict[str, dict[str, Any]] = {}
         self._acts: dict[str, str] = {}  # of every fault: one may strike as it is forgotten
@@ -131,6 +133,9 @@ class Arms:
             worker.spared = told["at"] + told["spared"]
         elif "counted" in told:
             self.settle(told["counted"], told["open"])
+        elif "paused" in told:
+            self._tally.pauses.append(told["ended"] - told["paused"])
+            self._tell_paused(told["worker"], told["paused"], told["ended"])
         else:
             self._has_seen(told["seen"], told)
 

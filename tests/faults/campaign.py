@@ -90,7 +90,7 @@ class Campaign:
         self.tally, self.clocks = Tally(), dict[str, float]()
         self.workers: list[Worker] = []
         self._chance = random.Random(f"workers {options.seed}")
-        self.arms = Arms(folder, self.tally, self.note, self._was_struck)
+        self.arms = Arms(folder, self.tally, self.note, self._was_struck, self._was_paused)
         self._striking: dict[str, Fault] = {}
         self._checker = Checker(folder)
         self._late = 0  # faults that were struck after their time
@@ -336,6 +336,12 @@ class Campaign:
         worker = next(one for one in self.workers if one.name == name)
         if fault := self._striking.get(id):
             self.has_struck(fault, worker)
+
+    def _was_paused(self, name: str, began: float, ended: float) -> None:
+        """A worker wrote no heartbeat for so long that it lost its lease, or gave it up."""
+        self.note(f"{name}: no heartbeat for {ended - began:.1f} s")
+        worker = next(one for one in self.workers if one.name == name)
+        self._checker.hear_of_pause(worker, began, ended)
 
     def has_struck(self, fault: Fault, worker: Worker | None = None, at: str = "struck") -> None:
         """``worker`` is whom; None: all."""

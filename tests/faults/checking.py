@@ -52,7 +52,11 @@ class Checker:
         """That a worker is down, or up again."""
         self._tell(what, "begin", worker)
 
-    def _tell(self, what: str, at: str, worker: Worker | None = None, **more: str) -> None:
+    def hear_of_pause(self, worker: Worker, began: float, ended: float) -> None:
+        """That a worker wrote no heartbeat for a while, which is over."""
+        self._tell("silence", "struck", worker, began=began, ended=ended)
+
+    def _tell(self, what: str, at: str, worker: Worker | None = None, **more: str | float) -> None:
         process = self._process
         if process is None or process.stdin is None or process.returncode is not None:
             return

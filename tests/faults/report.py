@@ -60,6 +60,7 @@ class Tally:
     seen: Counter[str] = field(default_factory=Counter)
     suspended: Counter[str] = field(default_factory=Counter)  # by where
     outlived: int = 0  # of these: others had taken its calls, and it saw that when it went on
+    pauses: list[float] = field(default_factory=list)  # seconds without heartbeats of a worker
     starts: list[float] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
 
@@ -206,6 +207,9 @@ def _points(tally: Tally) -> Iterator[str]:
     stood = ", ".join(f"{at or 'anywhere'} {n}" for at, n in sorted(tally.suspended.items()))
     yield f"suspended for longer than a lease: {tally.suspended.total()} ({stood})"
     yield f"  while others took their calls, which they then let go: {tally.outlived}"
+    if tally.pauses:
+        longest = f"at most {max(tally.pauses):.1f} s"
+        yield f"heartbeats of a worker paused: {len(tally.pauses)} times, {longest}"
     yield f"takeovers seen: {tally.seen['takeover']}"
     if starts := sorted(tally.starts):
         middle, most = starts[len(starts) // 2], starts[-1]
@@ -234,6 +238,9 @@ def _outcomes(checked: dict[str, Any]) -> Iterator[str]:
     if waits := checked.get("takeovers"):
         times = f"median {waits['median']} s, at most {waits['most']} s"
         yield f"from a death to the answer of another: {waits['count']} times, {times}"
+    if waits := checked.get("recoveries"):
+        times = f"median {waits['median']} s, at most {waits['most']} s"
+        yield f"from the end of an outage to the answer: {waits['count']} times, {times}"
 
 
 OUTCOMES = {"outcomes": "outcomes", "excused": "excused", "quiet": "while nothing strikes"}

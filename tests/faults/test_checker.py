@@ -363,7 +363,67 @@ def test_what_only_reads_is_lost_by_many_deaths_alone(session, ledger):
         for _ in range(deaths):
             strike(session, "kill")
         judge(session, issued, Ending.ANSWERED)
+        ledger.settle({})
         assert wrong(ledger) == told
+
+
+HERE, ELSEWHERE = "http://127.0.0.1:1/mcp", "http://127.0.0.1:2/mcp"
+SILENCES = {
+    "meanwhile": ([(HERE, -1.0, 1.0)], {}),
+    "since before it began": ([(HERE, -9.0, 0.1)], {}),
+    "never": ([], {"wrong": 1}),
+    "of another worker": ([(ELSEWHERE, -1.0, 1.0)], {"wrong": 1}),
+    "over before it began": ([(HERE, -9.0, -5.5)], {"wrong": 1}),
+    "begun after its end": ([(HERE, 1.0, 4.0)], {"wrong": 1}),
+}
+
+
+def silent(session: Session, worker: str, began: float, ended: float) -> None:
+    told = {"fault": "silence", "at": "struck", "worker": worker, "began": began, "ended": ended}
+    session.world.faults.take(json.dumps(told).encode())
+
+
+@pytest.mark.parametrize("name", SILENCES)
+@pytest.mark.parametrize("said", [ROLLED_BACK, "something else"])
+def test_a_lost_lease_is_excused_by_a_pause_of_heartbeats_in_that_call(session, ledger, name, said):
+    """The worker tells of the pause when it is over, which may be after the response."""
+    found, told = SILENCES[name]
+    session.world.workers = [Address.of(HERE), Address.of(ELSEWHERE)]
+    stream, now = Stream(ledger, "x"), time.monotonic()
+    read(stream, events(whole(said)))
+    place, wanted = Address.of(HERE), Wanted("act", "1-2-3", count=COUNT)
+    judge(session, Issued(wanted, 1, SEED, stream, now - 5.0, place=place), Ending.ANSWERED)
+    for worker, began, ended in found:
+        silent(session, worker, now + began, now + ended)
+    ledger.settle({})
+    assert wrong(ledger) == (told if said == ROLLED_BACK else {"wrong": 1})
+
+
+def test_a_pause_of_heartbeats_in_an_outage_is_no_second_death(session, ledger):
+    """A call that may run again is lost only by three deaths."""
+    now = time.monotonic()
+    strike(session, "database")
+    for _ in range(3):
+        silent(session, HERE, now - 1.0, now + 1.0)
+    assert len(session.world.faults.deaths(now - 5.0)) == 1
+    silent(session, HERE, now - 9.0, now - 6.0)
+    assert len(session.world.faults.deaths(now - 7.0)) == 2
+
+
+def test_a_pause_of_heartbeats_explains_no_other_error(session, ledger):
+    now = time.monotonic()
+    silent(session, HERE, now - 1.0, now)
+    assert not session.world.struck(now - 5.0) and not session.world.faults.concern(now - 5.0)
+
+
+def test_a_pause_of_heartbeats_excuses_nothing_where_nothing_strikes(session, ledger):
+    session.world.is_quiet = True
+    stream, now = Stream(ledger, "x"), time.monotonic()
+    silent(session, HERE, now - 1.0, now + 1.0)
+    read(stream, events(whole(ROLLED_BACK)))
+    judged(session, stream, tool="act")
+    ledger.settle({})
+    assert wrong(ledger) == {"wrong": 1}
 
 
 # The rest.

@@ -24,7 +24,7 @@ from django_mcp.storage import calls, event_log, leases, sessions, streams
 from django_mcp.storage import calls as steps
 from tests.storage.rows import ask, call, opened, session
 
-from .project import points
+from .project import points, sabotage
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -117,6 +117,33 @@ def test_a_step_that_happens_once():
         steps.begin("c1", "key")
         steps.keep("c1", "key", 1)
     assert told == ["step-entered", "step-kept"]
+
+
+@pytest.mark.django_db
+def test_the_time_between_two_heartbeats_under_whichever_id(monkeypatch):
+    found: list[tuple[float, float]] = []
+    connection = connections[settings.DJANGO_MCP["DATABASE"]]
+    monkeypatch.setattr(points.Watch, "beaten", None)
+    paused = lambda began, ended: found.append((began, ended))  # noqa: E731
+    with connection.execute_wrapper(points.Watch(connection, print, print, paused)):
+        leases.begin("mine")
+        assert not found
+        leases.beat("mine")
+        leases.beat("another")  # has no row
+        leases.begin("new")
+        leases.leave("mine")
+    (first, second), (third, fourth) = found
+    assert first < third < second < fourth
+
+
+@pytest.mark.django_db
+def test_a_long_pause_of_heartbeats_is_told(monkeypatch):
+    told: list[dict[str, float]] = []
+    monkeypatch.setattr(sabotage, "tell", lambda **what: told.append(what))
+    longest = sabotage.MAX_SILENCE_SECONDS
+    sabotage._paused(1.0, 1.0 + longest)
+    sabotage._paused(1.0, 1.5 + longest)
+    assert told == [{"paused": 1.0, "ended": 1.5 + longest}]
 
 
 @pytest.mark.django_db

@@ -14,7 +14,7 @@ from typing import Any
 
 from .client import Address, Answer, Broken
 from .expectation import JSON, Stream, Told, compare
-from .faults import COMMON
+from .faults import AFTER, COMMON, STRIKES
 from .ledger import Ledger
 from .reading import Ending, Plan, Reader
 from .sessions import Session
@@ -218,9 +218,16 @@ KNOWN = {  # the first that fits
 }  # fmt: skip
 
 
+def _note_recovery(world: World, issued: Issued) -> None:
+    """How long its client waited for a response after the database was back."""
+    if (seconds := world.faults.waited(issued.began)) is not None:
+        world.ledger.recoveries.append(seconds)
+
+
 def classified(session: Session, issued: Issued, response: JSON) -> str:
     """What a response means; what it may not be is told."""
     text, world, ledger = _text(response), session.world, session.world.ledger
+    _note_recovery(world, issued)
     if text == issued.wanted.answer(issued.seed) and issued.wanted.is_error == (
         "error" in response
     ):
@@ -234,25 +241,45 @@ def classified(session: Session, issued: Issued, response: JSON) -> str:
         _note_takeover(world, issued, kind)
     else:
         runs = issued.reader.runs if issued.reader else []
-        ledger.tell("wrong", f"{issued.label}: answered by {text[:200]!r}, runs {runs}")
+        what = f"{issued.label}: answered by {text[:200]!r}, runs {runs}"
+        _tell_unless_silent(world, issued, kind, what)
     return kind
 
 
-def is_excused(world: World, issued: Issued, kind: str) -> bool:
-    """Whether what struck this call explains that it ended so."""
+def _tell_unless_silent(world: World, issued: Issued, kind: str, what: str) -> None:
+    """It is wrong, unless its worker had no heartbeat meanwhile, which it tells only afterwards.
+
+    The worker lost its lease then, or gave it up, because the machine did not let it work.
+    """
+    ledger, now = world.ledger, time.monotonic()
+    if world.is_quiet or kind not in ENDED:
+        ledger.tell("wrong", what)
+        return
+
+    def is_silent() -> bool:
+        found = is_excused(world, issued, kind, now)
+        ledger.excused[f"{issued.wanted.tool}: {kind}, without heartbeats"] += found
+        return found
+
+    ledger.doubtful.append((what, is_silent))
+
+
+def is_excused(world: World, issued: Issued, kind: str, until: float | None = None) -> bool:
+    """Whether what struck this call explains that it ended so, at ``until`` or just now."""
     tool, since, place = issued.wanted.tool, issued.began, issued.worker
     if kind in ("wrong", "trimmed"):
         return False
     if kind == "away" and not world.is_strict:
         return True  # it has one writer, and who waits too long for another is told so
-    if world.is_quiet:
+    if world.is_quiet and until is None:
         return False
+    faults, place = world.faults, world.worker(place)
     if tool in AGAIN or (tool == "transact" and world.is_strict):
-        often = len(world.faults.deaths(since, world.worker(place))) > MOST_RUNS
-        return often if kind in ENDED else world.struck(since, kinds=COMMON)
+        often = len(faults.deaths(since, place, until)) > MOST_RUNS
+        return often if kind in ENDED else faults.concern(since, kinds=COMMON, until=until)
     if kind == "lost its process" and tool in HELD and world.is_strict:
         return False  # what is told as unknown is known
-    return world.struck(since, place)
+    return faults.concern(since, place, AFTER if kind in ENDED else STRIKES, until)
 
 
 def _note_takeover(world: World, issued: Issued, kind: str) -> None:

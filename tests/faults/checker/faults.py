@@ -22,7 +22,7 @@ from .client import Address
 COMMON = frozenset(("database", "commit"))  # strike all workers
 HOLDING = frozenset(("pause", "suspend"))
 DEADLY = frozenset(
-    ("kill", "stop", "suspend", "database", "late")
+    ("kill", "stop", "suspend", "database", "late", "silence")
 )  # a worker dies, or is thought dead
 # Seconds after its end in which it still has effects: until who was taken for dead is back, say.
 AFTER = {
@@ -33,7 +33,9 @@ AFTER = {
     "database": 8.0,
     "commit": 1.0,
     "late": 8.0,
+    "silence": 0.0,  # no heartbeat: the worker itself tells so afterwards
 }
+STRIKES = AFTER.keys() - {"silence"}  # a silence explains a lost lease, and nothing else
 # A machine that is late as told here, by a process of which nothing is wanted, is so for workers.
 LOOKING, LATE = 0.1, 0.7  # seconds between two looks, and beyond them
 CROWD = 2.5  # programs that wait for each core: how long something takes is then theirs to say
@@ -50,7 +52,7 @@ class Strike:
 
     def concerns(self, since: float, place: Address | None, now: float) -> bool:
         """Whether what began then at that worker may have felt it by now."""
-        if self.kind == "stop" and now - self.began < GRACE:
+        if self.began > now or (self.kind == "stop" and now - self.began < GRACE):
             return False
         here = place is None or self.worker is None or place == self.worker
         return here and (self.ended is None or self.ended + AFTER[self.kind] >= since)
@@ -80,26 +82,47 @@ class Faults:
         return bool(self._pruning) or self._pruned >= since
 
     def concern(
-        self, since: float, place: Address | None = None, kinds: Container[str] = AFTER
-    ) -> bool:
+        self, since: float, place: Address | None = None, kinds: Container[str] = STRIKES,
+        until: float | None = None,
+    ) -> bool:  # fmt: skip
         """Whether anything struck that worker, or all of them, since or shortly before."""
-        return any(one.kind in kinds for one in self._concerning(since, place))
+        return any(one.kind in kinds for one in self._concerning(since, place, until))
 
-    def deaths(self, since: float, place: Address | None = None) -> list[float]:
+    def deaths(
+        self, since: float, place: Address | None = None, until: float | None = None
+    ) -> list[float]:
         """When workers died, or were thought dead, from the first time that it was this one."""
-        mine = [one for one in self._concerning(since, place) if one.kind in DEADLY]
-        first = min((one.began for one in mine), default=None)
-        if first is None:
-            return []
-        return [one.began for one in self._strikes if one.kind in DEADLY and one.began >= first]
+        last = time.monotonic() if until is None else until
+        deadly = [o for o in self._strikes if o.kind in DEADLY and not self._is_explained(o)]
+        mine = [one.began for one in deadly if one.concerns(since, place, last)]
+        return [one.began for one in deadly if min(mine) <= one.began <= last] if mine else []
+
+    def _is_explained(self, silence: Strike) -> bool:
+        """Whether another fault caused a silence, which is no second death then."""
+        return silence.kind == "silence" and any(
+            one.kind in DEADLY - {"silence"}
+            and one.worker in (None, silence.worker)
+            and silence.ended is not None
+            and one.began <= silence.ended
+            and (one.ended is None or one.ended >= silence.began)
+            for one in self._strikes
+        )
 
     def killed(self, since: float, place: Address | None = None) -> float | None:
         """When its worker was killed, where that is all that concerned it."""
         mine = self._concerning(since, place)
         return mine[0].began if [one.kind for one in mine] == ["kill"] else None
 
-    def _concerning(self, since: float, place: Address | None) -> list[Strike]:
+    def waited(self, since: float) -> float | None:
+        """How long ago an outage of the database ended; None if there was none since."""
         now = time.monotonic()
+        ended = [one.ended or now for one in self._strikes if one.kind == "database"]
+        return now - ended[-1] if ended and ended[-1] >= since else None
+
+    def _concerning(
+        self, since: float, place: Address | None, until: float | None = None
+    ) -> list[Strike]:
+        now = time.monotonic() if until is None else until
         return [one for one in self._strikes if one.concerns(since, place, now)]
 
     # What is told.
@@ -118,6 +141,10 @@ class Faults:
         id = told.get("id")
         if kind == "prune":
             self._heard_of_prune(id, at)
+        elif kind == "silence":
+            whom = self._whom(kind, told)
+            self._strikes.append(Strike(kind, told["began"], whom, told["ended"]))
+            self.counts[kind] += 1
         elif at == "struck":
             self._strikes.append(strike := Strike(kind, self.last, self._whom(kind, told)))
             if kind == "kill" or id in self._over:

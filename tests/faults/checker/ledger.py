@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Container
+from collections.abc import Callable, Container
 from statistics import median
 from typing import Any
 
@@ -33,7 +33,11 @@ class Ledger:
         self.quiet: Counter[str] = Counter()  # outcomes where nothing struck
         self.shares: dict[str, Counter[str]] = defaultdict(Counter)  # of each tool
         self.takeovers: list[float] = []  # seconds from a death to what its client was told
+        self.recoveries: list[float] = []  # seconds from the end of an outage to a response
         self.effects: dict[str, tuple[int, int, str]] = {}  # how often each may have happened
+        # What is wrong unless a worker tells later that it had no heartbeat: why it is, and whether
+        # it was told meanwhile.
+        self.doubtful: list[tuple[str, Callable[[], bool]]] = []
         self.told: dict[str, tuple[str, int]] = {}  # by whom: what is done when it is, how often
         self._began = time.monotonic()
 
@@ -72,6 +76,10 @@ class Ledger:
 
     def settle(self, happened: dict[str, int]) -> None:
         """Compare what tools have done with what their clients were told."""
+        for what, is_excused in self.doubtful:
+            if not is_excused():
+                self.tell("wrong", what)
+        self.doubtful.clear()
         for who, (effect, times) in self.told.items():
             if times > (count := happened.get(effect, 0)):
                 self.tell(
@@ -115,6 +123,7 @@ class Ledger:
             "quiet": dict(self.quiet),
             "shares": {tool: [n["success"], n["of"]] for tool, n in sorted(self.shares.items())},
             "takeovers": timed(self.takeovers),
+            "recoveries": timed(self.recoveries),
             "counts": dict(self.counts),
         }
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from .client import Address
-from .faults import AFTER, Faults
+from .faults import STRIKES, Faults
 from .ledger import Ledger
 
 FRONT_SHARE = 0.4  # of requests that go through the front
@@ -55,7 +55,7 @@ class World:
         return CALM if self.is_quiet else 45.0 + 4 * self.lease
 
     def struck(
-        self, since: float, place: Address | None = None, kinds: Container[str] = AFTER
+        self, since: float, place: Address | None = None, kinds: Container[str] = STRIKES
     ) -> bool:
         """Whether a fault concerned what was begun then at that place."""
         return not self.is_quiet and self.faults.concern(since, self.worker(place), kinds)

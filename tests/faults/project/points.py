@@ -44,6 +44,7 @@ TOOLS = {
 }
 POINTS = STATEMENTS | PASSAGES | TOOLS
 
+Pause = Callable[[float, float], None]
 LEFT = -1  # where the counter of a process stands that leaves calls behind
 LOOKED_AT = 1000  # characters of a statement: there are some with thousands of rows
 QUOTES = str.maketrans("", "", '"`')
@@ -80,10 +81,19 @@ class Watch:
     # Calls that were claimed in this process: by what, and in which transaction.
     claims: dict[str, tuple[Any, Any]] = {}
     clock: float | None = None  # how far the time of day was from time itself, at the last event
+    beaten: float | None = None  # when this process began to write its last heartbeat
 
-    def __init__(self, connection: Any, reach: Reach, saw: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        connection: Any,
+        reach: Reach,
+        saw: Callable[[str], None],
+        paused: Pause = lambda began, ended: None,
+    ) -> None:
         self._connection, self._reach, self._saw = connection, reach, saw
+        self._paused = paused
         self._transaction: Any = None
+        self._began = 0.0  # when the statement began
         self._is_outcome = False
 
     def __call__(self, execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
@@ -94,6 +104,7 @@ class Watch:
             self._transaction, self._is_outcome = now, False
         if table == "session-of-stream":
             self._begin_claimed()
+        self._began = time.monotonic()
         result = execute(sql, params, many, context)
         if rule := RULES.get((verb, table)):
             rule(self, columns, tuple(params or ()), context["cursor"].rowcount)
@@ -156,6 +167,17 @@ class Watch:
     def process_updated(self, columns: frozenset[str], params: Any, count: int) -> None:
         if count and params[0] == LEFT:  # what is set comes first
             self._saw("left")
+        elif count:
+            self._beat()
+
+    def process_inserted(self, columns: frozenset[str], params: Any, count: int) -> None:
+        self._beat()
+
+    def _beat(self) -> None:
+        """Report the time since the last heartbeat, from before that one was sent."""
+        before, Watch.beaten = Watch.beaten, self._began
+        if before is not None:
+            self._paused(before, time.monotonic())
 
     def step_inserted(self, columns: frozenset[str], params: Any, count: int) -> None:
         self._reach("step-entered")
@@ -171,6 +193,7 @@ RULES: dict[tuple[str, str], Callable[..., None]] = {
     ("insert", "ask"): Watch.ask_inserted,
     ("update", "ask"): Watch.ask_updated,
     ("update", "call"): Watch.call_updated,
+    ("insert", "process"): Watch.process_inserted,
     ("delete", "process"): Watch.process_deleted,
     ("update", "process"): Watch.process_updated,
     ("insert", "step"): Watch.step_inserted,

@@ -23,6 +23,8 @@ from . import mutants, points
 
 FOLDER = Path(os.environ.get("FAULTS_FOLDER", "."))
 LOG = "struck.log"
+# A worker without a heartbeat for two thirds of a lease stops its calls.
+MAX_SILENCE_SECONDS = float(os.environ.get("FAULTS_LEASE", "15")) * 2 / 3
 
 
 @dataclass(frozen=True)
@@ -141,13 +143,19 @@ def tell(**what: Any) -> None:
 def watch(sender: Any, connection: Any, **kwargs: Any) -> None:
     """See the statements of a connection that was made."""
     if not any(isinstance(one, points.Watch) for one in connection.execute_wrappers):
-        connection.execute_wrappers.append(points.Watch(connection, reach, _saw))
+        connection.execute_wrappers.append(points.Watch(connection, reach, _saw, _paused))
         wrong = mutants.among_statements(os.environ.get("FAULTS_MUTANT", ""))
         connection.execute_wrappers.extend(wrong)
 
 
 def _saw(what: str) -> None:
     tell(seen=what)
+
+
+def _paused(began: float, ended: float) -> None:
+    """Report a pause of the heartbeat in which this worker lost its lease, or gave it up."""
+    if ended - began > MAX_SILENCE_SECONDS:
+        tell(paused=began, ended=ended)
 
 
 # Requests and answers.
