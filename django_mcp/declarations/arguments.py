@@ -249,21 +249,21 @@ def answers_validator(core_schema: Any) -> SchemaValidator:
 
 def _validator(core_schema: Any, changes: Mapping[str, Change]) -> SchemaValidator:
     # pydantic would otherwise use the existing validators of nested models, without the changes.
-    return SchemaValidator(_changed(core_schema, changes), _use_prebuilt=False)
+    return SchemaValidator(_with_changes(core_schema, changes), _use_prebuilt=False)
 
 
-def _changed(part: Any, changes: Mapping[str, Change], own_bytes: bool = False) -> Any:
+def _with_changes(part: Any, changes: Mapping[str, Change], own_bytes: bool = False) -> Any:
     """Return a copy of a core schema, or of a part of one, with its changes.
 
     ``own_bytes`` says that the configuration of an outer model decides how bytes are read.
     """
     if isinstance(part, list | tuple):
-        return type(part)(_changed(one, changes, own_bytes) for one in part)
+        return type(part)(_with_changes(one, changes, own_bytes) for one in part)
     if not isinstance(part, dict):
         return part
     kind = part.get("type")
     if not isinstance(kind, str):  # schemas by field name, and a field may be called "type"
-        return {key: _changed(value, changes, own_bytes) for key, value in part.items()}
+        return {key: _with_changes(value, changes, own_bytes) for key, value in part.items()}
     if decodes_itself(part):
         return part
     if kind == "union":
@@ -271,7 +271,7 @@ def _changed(part: Any, changes: Mapping[str, Change], own_bytes: bool = False) 
     if "config" in part:
         own_bytes = "val_json_bytes" in part["config"]
     copy = {
-        key: value if key in _NOT_WALKED else _changed(value, changes, own_bytes)
+        key: value if key in _NOT_WALKED else _with_changes(value, changes, own_bytes)
         for key, value in part.items()
     }
     change = None if kind == "bytes" and own_bytes else changes.get(kind)
@@ -303,12 +303,12 @@ def without_bytes_beside_text(union: dict[str, Any]) -> dict[str, Any]:
     ``str | bytes`` must read strings: "word" would also be valid base64.
     """
     choices = union["choices"]
-    if union.get("mode") == "left_to_right" or not any(_is(one, "str") for one in choices):
+    if union.get("mode") == "left_to_right" or not any(_is_type(one, "str") for one in choices):
         return union
-    return union | {"choices": [one for one in choices if not _is(one, "bytes")]}
+    return union | {"choices": [one for one in choices if not _is_type(one, "bytes")]}
 
 
-def _is(choice: Any, kind: str) -> bool:
+def _is_type(choice: Any, kind: str) -> bool:
     # A choice may have a label: (schema, label).
     return bool((choice[0] if isinstance(choice, tuple) else choice)["type"] == kind)
 

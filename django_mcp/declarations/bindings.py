@@ -47,10 +47,10 @@ class KeyBinding:
         if len(given) > MAX_KEYS:
             raise InvalidArguments(f"At most {MAX_KEYS} keys are allowed, not {len(given)}.")
         named = [self.key(one) for one in given]
-        found = self._found(named, request, write=write)
+        found = self._fetch_rows(named, request, write=write)
         return [found[one] for one in named] if self.many else found[named[0]]
 
-    def _found(
+    def _fetch_rows(
         self, named: list[tuple[str, Any]], request: Request, *, write: bool
     ) -> dict[tuple[str, Any], models.Model]:
         """Fetch the rows, with one query for each lookup.

@@ -91,7 +91,7 @@ def _check(part: Any) -> None:
         raise ValueError(wrong)
 
 
-def _given(**members: Any) -> dict[str, Any]:
+def _without_none(**members: Any) -> dict[str, Any]:
     return {name: value for name, value in members.items() if value is not None}
 
 
@@ -122,7 +122,7 @@ class Icon:
     theme: str | None = None
 
     def write(self) -> dict[str, Any]:
-        return _given(
+        return _without_none(
             src=self.src,
             mimeType=self.mime_type,
             sizes=self.sizes and list(self.sizes),
@@ -143,7 +143,9 @@ class Content:
     def block(self) -> dict[str, Any]:
         """Return the block in the form of the newest revision."""
         annotations = self.annotations and self.annotations.write()
-        return self._body() | _given(annotations=annotations, _meta=self.meta and dict(self.meta))
+        return self._body() | _without_none(
+            annotations=annotations, _meta=self.meta and dict(self.meta)
+        )
 
     def _body(self) -> dict[str, Any]:
         raise NotImplementedError
@@ -232,7 +234,7 @@ class Contents:
 
     def write(self, uri: str, mime_type: str | None) -> dict[str, Any]:
         body = written(self.uri or uri, self.data, self.mime_type or mime_type)
-        return body | _given(_meta=self.meta and dict(self.meta))
+        return body | _without_none(_meta=self.meta and dict(self.meta))
 
 
 @dataclass(frozen=True)

@@ -27,12 +27,12 @@ def read_file(directory: str | os.PathLike[str], path: str) -> Contents:
     ``DJANGO_MCP["RESULT_SIZE"]``.
     """
     try:
-        return _contents(_read(_below(Path(directory), path)), path)
+        return _contents(_read(_resolved_path(Path(directory), path)), path)
     except (OSError, ValueError):  # no such file, or a path that is not allowed
         raise Http404(f"There is no file {path[:200]!r}.") from None
 
 
-def _below(directory: Path, path: str) -> Path:
+def _resolved_path(directory: Path, path: str) -> Path:
     """Return the resolved path.
 
     Raise ``OSError`` or ``ValueError`` if it is not below ``directory``.

@@ -286,13 +286,13 @@ def _unusual(user: Any, names: Sequence[str]) -> str:
     """Return what is unusual about missing permissions: they are granted, or do not exist."""
     if given := dict.fromkeys(source for name in names for source in sources(user, name)):
         return f": has_perm() returned False, although {', '.join(given)}"
-    unknown = [name for name in names if _is_djangos() and not _exists(name)]
+    unknown = [name for name in names if _has_auth_app() and not _exists(name)]
     return f": no such permission exists: {', '.join(unknown)}" if unknown else ""
 
 
 def sources(user: Any, name: str) -> list[str]:
     """Return how ``user`` got a permission, as far as Django's tables and backends know."""
-    if not _is_djangos():
+    if not _has_auth_app():
         return []
     from django.contrib.auth.models import PermissionsMixin
 
@@ -326,7 +326,7 @@ def _of_backends(user: Any, name: str) -> Iterator[str]:
             return
 
 
-def _is_djangos() -> bool:
+def _has_auth_app() -> bool:
     """Whether Django's permission tables are installed."""
     return apps.is_installed("django.contrib.auth")
 

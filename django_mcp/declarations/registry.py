@@ -59,7 +59,7 @@ class Registration:
             problems += replaced
             return []
         try:
-            return self._made()
+            return self._make_declarations()
         except (TypeError, ImproperlyConfigured) as error:
             hint = "See the options of Server.tool, prompt, resource and register."
             problems.append(Error(str(error), hint=hint, obj=self, id="django_mcp.E003"))
@@ -70,7 +70,7 @@ class Registration:
             for message, hint in replaced_internals(self.thing):
                 yield Error(message, hint=hint, obj=self.thing, id="django_mcp.E065")
 
-    def _made(self) -> list[Declaration]:
+    def _make_declarations(self) -> list[Declaration]:
         """Return the declarations. Raise ``TypeError`` or ``ImproperlyConfigured``."""
         from .prompts import Prompt
         from .resources import Resource

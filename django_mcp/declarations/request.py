@@ -286,19 +286,19 @@ class Request:
         again with the answer.
         """
         schema = None if url is not None else schema
-        return self._one(Elicit(message, schema, key, default, url, timeout))
+        return self._ask_one(Elicit(message, schema, key, default, url, timeout))
 
     def sample(self, messages: Any, **options: Any) -> Sampled:
         """Let the client's model continue from ``messages``.
 
         Options are those of ``mcp.Sample``.
         """
-        sampled: Sampled = self._one(Sample(messages, **options))
+        sampled: Sampled = self._ask_one(Sample(messages, **options))
         return sampled
 
     def roots(self, *, key: str | None = None, timeout: float | None = None) -> list[Root]:
         """Return the folders the client works in. A call asks for them once."""
-        roots: list[Root] = self._one(Roots(key=key, timeout=timeout))
+        roots: list[Root] = self._ask_one(Roots(key=key, timeout=timeout))
         return roots
 
     def ask(self, /, **questions: Question) -> dict[str, Any]:
@@ -335,7 +335,7 @@ class Request:
         self._answers.used.add(key)
         return self._answers.remembered[key]
 
-    def _one(self, question: Question) -> Any:
+    def _ask_one(self, question: Question) -> Any:
         return self.ask(**{question.key or "": question})[question.key or ""]
 
     def _answer(self, name: str, question: Question) -> tuple[Any, Callable[[], Any]]:
@@ -389,10 +389,12 @@ class Request:
     async def aprogress(
         self, done: float, total: float | None = None, message: str | None = None
     ) -> None:
+        """Like ``progress``. If messages come faster than they are written, wait first."""
         await self._say.apause()
         self.progress(done, total, message)
 
     async def alog(self, level: str, data: Any, *, logger: str | None = None) -> None:
+        """Like ``log``. If messages come faster than they are written, wait first."""
         await self._say.apause()
         self.log(level, data, logger=logger)
 

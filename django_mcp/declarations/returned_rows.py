@@ -76,6 +76,7 @@ class ReturnedRows:
         self._rows: dict[tuple[ModelResource, str | None], list[Model]] = {}
 
     def add(self, resource: ModelResource, row: Model) -> None:
+        """Add a row to be checked."""
         self._rows.setdefault((resource, row._state.db), []).append(row)
 
     def check(self, request: Request) -> None:

@@ -114,13 +114,13 @@ def _check_results(written: Sequence[JSON], tools: Sequence[Mapping[str, Any]]) 
 
 def returned_blocks(answer: Mapping[str, Any]) -> list[JSON]:
     """Return the blocks that the model returned. Raise ``ValueError`` if they are invalid."""
-    found = [_known(block) for block in blocks(answer.get("content"))]
+    found = [_known_members(block) for block in blocks(answer.get("content"))]
     for block in found:
         _check(block, str(answer.get("role", "assistant")))
     return found
 
 
-def _known(block: Any) -> Any:
+def _known_members(block: Any) -> Any:
     """Return a block without members that the specification does not have."""
     kind = block.get("type") if isinstance(block, dict) else None
     if not isinstance(kind, str) or kind not in ROLES_OF_BLOCKS:

@@ -165,9 +165,9 @@ class _Reader:
     def phrase(self, schema: Any, level: int = 0) -> Phrase:
         if level > MAX_LEVELS:
             return ANYTHING
-        return _either([self._of(found, level) for found in self.branches(schema)])
+        return _either([self._alternative_phrase(found, level) for found in self.branches(schema)])
 
-    def _of(self, found: Schema, level: int) -> Phrase:
+    def _alternative_phrase(self, found: Schema, level: int) -> Phrase:
         """Return the phrase for one alternative."""
         key = KEY.match(str(found.get("description") or ""))
         if key is not None and found.get("type") != "object":
@@ -278,7 +278,10 @@ def _either(phrases: Sequence[Phrase]) -> Phrase:
     """Return all of ``phrases`` joined by "or", without duplicates."""
     ones = list(dict.fromkeys(phrase.one for phrase in phrases))
     manys = list(dict.fromkeys(phrase.many for phrase in phrases))
-    return Phrase(_or(_numbers(ones, "number", "text")), _or(_numbers(manys, "numbers", "texts")))
+    return Phrase(
+        _joined_by_or(_numbers(ones, "number", "text")),
+        _joined_by_or(_numbers(manys, "numbers", "texts")),
+    )
 
 
 def _numbers(words: list[str], number: str, text: str) -> list[str]:
@@ -295,7 +298,7 @@ def _numbers(words: list[str], number: str, text: str) -> list[str]:
     return [f"{word} (also as text)" if word.startswith(number) else word for word in kept]
 
 
-def _or(words: Sequence[str]) -> str:
+def _joined_by_or(words: Sequence[str]) -> str:
     *before, last = words or ["anything"]
     return f"{', '.join(before)} or {last}" if before else last
 

@@ -102,6 +102,6 @@ def threat_tests() -> dict[str, tuple[str, tuple[str, ...]]]:
 def functions_of_tests(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     """Iterate over the test functions of a module, as syntax trees."""
     for node in ast.parse(path.read_text("utf-8")).body:
-        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        if is_function and node.name.startswith("test_"):
-            yield node
+        function = node if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else None
+        if function is not None and function.name.startswith("test_"):
+            yield function

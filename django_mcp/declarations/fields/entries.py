@@ -212,7 +212,7 @@ class Related(Entry):
         return plain.order_by(*names).only(*names, *back)
 
     def value(self, instance: models.Model, file_uri: FileURI | None, request: Any = None) -> Any:
-        found = self._found(instance)
+        found = self._related_rows(instance)
         if self.single:
             return self._shown(found) if found is not None else None
         return [self._shown(row) for row in found]
@@ -222,7 +222,7 @@ class Related(Entry):
             return key_value(row)
         return field_value(self.path.field, self.path.of(row))
 
-    def _found(self, instance: models.Model) -> Any:
+    def _related_rows(self, instance: models.Model) -> Any:
         if self.stored_as in instance.__dict__:
             found = instance.__dict__[self.stored_as]
             return found if self.single else found[:MAX_RELATED_KEYS]
