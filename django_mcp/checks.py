@@ -229,7 +229,7 @@ def _no_line(alias: str) -> Iterator[CheckMessage]:
         hint = "Use channels_redis; on PostgreSQL, configure no layer: LISTEN and NOTIFY are used."
         yield Warning(message, hint=hint, id="django_mcp.W160")
     elif not named and connections[alias].vendor != "postgresql":
-        message = "Workers do not notify each other: each polls the database six times a second."
+        message = "Workers do not notify each other: each polls the database five times a second."
         hint = "Use channels_redis with several workers: events arrive sooner, with fewer queries."
         yield Info(message, hint=hint, id="django_mcp.I162")
 

@@ -31,7 +31,7 @@ GRACE, SLACK = 8, 6  # seconds: as documented, and of a busy machine
 LISTEN = request("subscriptions/listen", id="l", notifications={"toolsListChanged": True})
 OLD, NEW = "2025-06-18", "2025-11-25"
 PROGRESS = {"progressToken": "p"}
-OPTIONS = {"hypercorn": ("--graceful-timeout", "10")}  # it hears signals first, as documented
+OPTIONS = {"hypercorn": ("--graceful-timeout", "15")}  # it hears signals first, as documented
 
 
 @pytest.fixture(params=COMMANDS)

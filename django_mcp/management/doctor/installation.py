@@ -60,7 +60,7 @@ from .findings import (
 )
 
 WAKEUP_TIMEOUT_SECONDS, POLL_INTERVAL_SECONDS = 5.0, 0.02
-FLOOR = "Each worker polls the database six times a second instead. Nothing is lost."
+FLOOR = "Each worker polls the database five times a second instead. Nothing is lost."
 
 
 def workers() -> Findings:
