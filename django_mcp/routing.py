@@ -42,9 +42,9 @@ def mount(django: Application, *, health: str | None = None) -> Application:
         endpoints |= dict.fromkeys(server._paths, as_asgi(server))
 
     if health is not None:
-        from .web.health import addresses  # imported only if it is used
+        from .web.health import probes  # imported only if it is used
 
-        endpoints = addresses(health) | endpoints
+        endpoints = probes(health) | endpoints
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":

@@ -161,7 +161,7 @@ class SessionAdmin(LogAdmin):
     def capabilities_shown(self, session: Session) -> str:
         return shown(session.capabilities)
 
-    @admin.display(description=_("news that no stream has taken"))
+    @admin.display(description=_("changes that are not sent yet"))
     def news(self, session: Session) -> str:
         return shown(session.pending_changes)
 

@@ -65,7 +65,7 @@ class SwitchForm(forms.ModelForm):  # type: ignore[type-arg]
         what = str(self.cleaned_data["what"])
         self.instance.server, _bar, self.instance.thing = what.partition("|")
         if Switch.objects.filter(server=self.instance.server, thing=self.instance.thing).exists():
-            raise forms.ValidationError(_("That is switched off already."))
+            raise forms.ValidationError(_("This is already switched off."))
         return what
 
 
@@ -122,7 +122,7 @@ class SwitchAdmin(ModelAdmin):
         form = AccessReportForm(request.GET or None, by=request.user)
         found = form.access_report() if form.is_bound and form.is_valid() else None
         context = self.admin_site.each_context(request)
-        context |= {"title": _("Who may do what"), "opts": self.opts, "form": form}
+        context |= {"title": _("Permissions by user"), "opts": self.opts, "form": form}
         context["access_report"] = found
         return render(request, "django_mcp/admin/decisions.html", context)
 

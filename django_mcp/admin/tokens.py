@@ -45,7 +45,7 @@ class TokenForm(ModelForm):
 
     server = forms.ChoiceField(label=_("Server"), choices=server_choices, required=False)
     scopes = forms.CharField(
-        label=_("Scopes"), required=False, help_text=_("Separated by blanks."), max_length=10_000
+        label=_("Scopes"), required=False, help_text=_("Separated by spaces."), max_length=10_000
     )
 
     class Meta:
@@ -55,7 +55,7 @@ class TokenForm(ModelForm):
     def clean_user(self) -> Any:
         user = self.cleaned_data["user"]
         if not user.is_active:
-            raise ValidationError(_("This user is not active: a token would open nothing."))
+            raise ValidationError(_("This user is not active, so a token would not work."))
         return user
 
     def clean_scopes(self) -> list[str]:
@@ -66,7 +66,7 @@ class TokenForm(ModelForm):
     def clean_expires(self) -> datetime | None:
         expires: datetime | None = self.cleaned_data["expires"]
         if expires is not None and expires <= timezone.now():
-            raise ValidationError(_("This is past."))
+            raise ValidationError(_("This time is in the past."))
         return expires
 
 

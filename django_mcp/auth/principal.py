@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, runtime_checkable
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from django.utils.module_loading import import_string
 
@@ -52,12 +52,12 @@ class Principal:
     ``AnonymousUser``, also for the project's code. ``auth`` is None without a token, as over stdio.
     ``network`` is the digest of an anonymous client's network, for limits only.
 
-    ``key`` is a stable key for sessions and sealed state, and "" if anonymous. It differs between
-    users, and between the applications or tokens of one user.
+    ``key`` is a stable key for sessions and sealed state, and "" without a user, application and
+    token key. It differs between users, and between the applications or tokens of one user.
 
-    ``limit_keys`` are the keys by which limits count this caller, each within the one before.
-    Anonymous clients count together, and also by network. Otherwise one of them could use up the
-    limits of all others.
+    ``limit_keys`` are the names under which limits count this caller, from the widest to the
+    narrowest. For an anonymous client these are all anonymous clients, and its network: otherwise
+    one client could use up the limits of all others. For all others it is ``key``.
     """
 
     user: Any
@@ -72,12 +72,12 @@ class Principal:
         is_authenticated = bool(self.user.is_authenticated and self.user.is_active)
         if self.user.is_authenticated and not is_authenticated:
             object.__setattr__(self, "user", _nobody())
-        application = getattr(self.auth and self.auth.application, "pk", "")
-        grant = (application, self.auth.key if self.auth else "")
+        application = self.auth.application if self.auth else None
+        token_parts = (getattr(application, "pk", ""), self.auth.key if self.auth else "")
         if is_authenticated:
-            key = _name(self.user.pk, *grant)
+            key = _name(self.user.pk, *token_parts)
         else:
-            key = _name(*grant) if any(grant) else ""
+            key = _name(*token_parts) if any(token_parts) else ""
         object.__setattr__(self, "is_authenticated", is_authenticated)
         object.__setattr__(self, "key", key)
         object.__setattr__(self, "limit_keys", (key,) if key else (ANONYMOUS, self.network))
@@ -90,7 +90,7 @@ class TokenVerifier(Protocol):
     async def verify(self, token: str, server: Any) -> Principal | None:
         """Return the principal of ``token`` on ``server``, a ``Server``, or None if it is invalid.
 
-        Raise ``InsufficientScope`` if it is valid but too narrow for anything. The client gets a
+        Raise ``InsufficientScope`` if it is valid but has no scope of the server. The client gets a
         403 response that names the scopes.
         """
         ...
@@ -159,12 +159,12 @@ class NotYetKnown(Exception):
     """
 
     def __init__(self, find_out: Callable[[], Awaitable[None]]) -> None:
-        super().__init__("What this token is good for cannot be told just now.")
+        super().__init__("The token cannot be verified at the moment.")
         self.find_out = find_out
 
 
 class LookupVerifier:
-    """Base class of token verifiers that only query the database: subclasses define ``lookup``.
+    """Base class of token verifiers that query the database: subclasses define ``lookup``.
 
     The endpoint calls ``lookup`` in the thread job that also finds the session. If a subclass
     overrides ``verify``, only that is called.
@@ -182,7 +182,10 @@ class LookupVerifier:
 
 
 async def looked_up(look_up: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Return the result of a look-up, and repeat it once after ``NotYetKnown``. Raise ``Busy``."""
+    """Return the result of a look-up, and repeat it once after ``NotYetKnown``.
+
+    Raise ``Busy`` if the second attempt raises ``NotYetKnown`` too, or the queue is full.
+    """
     try:
         return await threads.lookups.run(look_up, *args, **kwargs)
     except NotYetKnown as unknown:
@@ -194,22 +197,25 @@ async def looked_up(look_up: Callable[P, T], *args: P.args, **kwargs: P.kwargs) 
 
 
 # The verifiers of the test client, which come before those of the project.
-acting: list[TokenVerifier] = []
+test_verifiers: list[TokenVerifier] = []
 
 
 def verifiers() -> tuple[TokenVerifier, ...]:
     """Return the token verifiers in the order in which they are asked."""
-    return (*acting, *_made(tuple(settings.VERIFIERS)))
+    return (*test_verifiers, *_instances(tuple(settings.VERIFIERS)))
 
 
 @lru_cache(maxsize=8)
-def _made(paths: tuple[str, ...]) -> tuple[TokenVerifier, ...]:
+def _instances(paths: tuple[str, ...]) -> tuple[TokenVerifier, ...]:
     found: list[Any] = [import_string(path) for path in paths]
     return tuple(cast(TokenVerifier, one() if inspect.isclass(one) else one) for one in found)
 
 
 def key_parts(key: str) -> tuple[str, str, str] | None:
-    """Return the user, application and token that a key names, or None if it names no user."""
+    """Return the user, application and token that a key names.
+
+    Return None if it names no user, or is a digest because it was too long.
+    """
     parts = [unquote(part) for part in key.split(":")]
     return (parts[0], parts[1], parts[2]) if len(parts) == 3 else None
 
@@ -228,8 +234,8 @@ def applications(keys: Collection[str]) -> dict[str, Any]:
 
 
 def _name(*parts: Any) -> str:
-    """Join parts by colons, which are quoted in the parts. Return a digest if it is too long."""
-    name = ":".join(quote(str(part), safe="") for part in parts)
+    """Join parts by colons, which are escaped in the parts. Return a digest if it is too long."""
+    name = ":".join(str(part).replace("%", "%25").replace(":", "%3A") for part in parts)
     if len(name) <= MAX_KEY_LENGTH:
         return name
     return hashlib.sha256(name.encode()).hexdigest()

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from django.conf import ENVIRONMENT_VARIABLE
 
-from ..web.clients import BRIDGED, ConfigFile, Entry, table
+from ..web.clients import AUTH_VARIABLE, ConfigFile, Entry, table
 
 if TYPE_CHECKING:
     from ..declarations.server import Server
@@ -126,7 +126,7 @@ def renewed(old: Entry, entry: Entry) -> Entry:
     new = {key: value for key, value in old.items() if key not in OURS} | entry
     env = old.get("env") if "command" in entry else None
     if isinstance(env, dict):
-        kept = {key: value for key, value in env.items() if key != BRIDGED}
+        kept = {key: value for key, value in env.items() if key != AUTH_VARIABLE}
         new |= {"env": kept | entry.get("env", {})} if kept else {}
     return new
 

@@ -108,7 +108,7 @@ class ClientProfileAdmin(_Admin):
     # Actions.
 
     @admin.action(
-        description=_("Block selected clients, and end all they may do"), permissions=["end"]
+        description=_("Block selected clients and revoke their tokens"), permissions=["end"]
     )
     def block(self, request: HttpRequest, queryset: QuerySet[ClientProfile]) -> None:
         """Block clients and revoke their tokens.
@@ -122,7 +122,7 @@ class ClientProfileAdmin(_Admin):
         told = ngettext("%d client was blocked.", "%d clients were blocked.", len(rows))
         self.done(request, rows, "Blocked.", told % len(rows))
 
-    @admin.action(description=_("Let selected clients in again"), permissions=["end"])
+    @admin.action(description=_("Unblock selected clients"), permissions=["end"])
     def let_in(self, request: HttpRequest, queryset: QuerySet[ClientProfile]) -> None:
         """Unblock clients, so that they may ask users again.
 
@@ -132,7 +132,7 @@ class ClientProfileAdmin(_Admin):
         for row in rows:
             revoke_client(row.client_id)
         _marked(rows, blocked=None)
-        told = ngettext("%d client may ask again.", "%d clients may ask again.", len(rows))
+        told = ngettext("%d client was unblocked.", "%d clients were unblocked.", len(rows))
         self.done(request, rows, "Let in again.", told % len(rows))
 
     @admin.action(description=_("Revoke all tokens of selected clients"), permissions=["end"])
@@ -140,14 +140,18 @@ class ClientProfileAdmin(_Admin):
         rows = list(queryset)
         for row in rows:
             revoke_client(row.client_id)
-        told = ngettext("%d client has no tokens.", "%d clients have no tokens.", len(rows))
+        told = ngettext(
+            "The tokens of %d client were revoked.",
+            "The tokens of %d clients were revoked.",
+            len(rows),
+        )
         self.done(request, rows, "All tokens revoked.", told % len(rows))
 
-    @admin.action(description=_("Forget those that nobody uses"), permissions=["forget"])
+    @admin.action(description=_("Delete selected clients that nobody uses"), permissions=["forget"])
     def forget(self, request: HttpRequest, queryset: QuerySet[ClientProfile]) -> None:
         rows = {row.client_id: row for row in queryset}
         gone = [rows[client_id] for client_id in forget(list(rows))]
-        told = ngettext("%d client was forgotten.", "%d clients were forgotten.", len(gone))
+        told = ngettext("%d client was deleted.", "%d clients were deleted.", len(gone))
         self.done(request, gone, "", told % len(gone))
 
     # Columns.
@@ -156,7 +160,7 @@ class ClientProfileAdmin(_Admin):
     def shown_name(self, row: ClientProfile) -> str:
         return plain(row.name) or row.client_id
 
-    @admin.display(description=_("who answers for it"))
+    @admin.display(description=_("metadata document"))
     def host(self, row: Any) -> str:
         if row.source == Source.MANUAL and row.owner:
             return str(row.owner)
@@ -228,9 +232,7 @@ class ConsentAdmin(_Admin):
         here = match is not None and getattr(match.func, "model_admin", None) is self
         return not here and self.has_end_permission(request)
 
-    @admin.action(
-        description=_("Revoke selected consents, and end their tokens"), permissions=["end"]
-    )
+    @admin.action(description=_("Revoke selected consents and their tokens"), permissions=["end"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[Consent]) -> None:
         """Revoke consents and their tokens.
 
@@ -242,7 +244,7 @@ class ConsentAdmin(_Admin):
         for (_user, client_id), user in pairs.items():
             revoke_consents(user, client_id)
         told = ngettext(
-            "%d client may do nothing for its user.", "%d clients may do nothing for their users.",
+            "%d consent was revoked.", "%d clients may do nothing for their users.",
             len(pairs),
         )  # fmt: skip
         self.done(request, rows, "Revoked.", told % len(pairs))

@@ -1,14 +1,16 @@
 """Validation of authorization requests, and the data that the consent page shows.
 
-``asked`` returns a request as ``AuthorizationRequest``, after django-oauth-toolkit's validation and
-further checks. ``question`` makes of it the ``ConsentQuestion`` that the template renders.
+``validate_request`` returns an ``AuthorizationRequest``, after django-oauth-toolkit's validation
+and further checks. ``question`` makes of it the ``ConsentQuestion`` that the template renders.
 
 A request consists of the parameters in its URL, both when it is shown and when it is confirmed. The
 form adds only the chosen server, if the URL names none. The browser is never redirected to a URI
-that was not verified. Other errors are sent to the client (RFC 6749, 4.1.2.1; RFC 8707, 2).
+that was not verified: errors in ``client_id`` and ``redirect_uri`` are shown to the user only. All
+other errors are sent to the client (RFC 6749, 4.1.2.1; RFC 8707, 2).
 
-Names that a client registered are shown as unverified, without control and invisible characters.
-Only verified data is presented as fact: the host of a metadata document, and the redirect target.
+Names that a client registered are shown as unverified, without control characters and invisible
+characters. Only verified data is presented as fact: the host of a metadata document, and the
+redirect target.
 """
 
 from __future__ import annotations
@@ -68,33 +70,36 @@ class ConsentClient:
 
 @dataclass(frozen=True, slots=True)
 class ConsentQuestion:
-    """The data of the consent page. If ``may`` is false, the user can only decline."""
+    """The data of the consent page. If ``may_allow`` is false, the user can only decline."""
 
     client: ConsentClient
     destination: Destination
     servers: Mapping[str, str]  # titles by URL
-    scopes: Sequence[str]  # descriptions of the new scopes
+    scopes: Sequence[str]  # descriptions of the requested scopes that the client does not hold
     held: Sequence[str]  # descriptions of the scopes that the client already holds
     shown: str  # names of all scopes, separated by spaces; the form sends them back
     user: Any
-    may: bool
+    may_allow: bool
     choices: Mapping[str, str]  # titles by URL: servers of which the user chooses one
 
 
-def question(asked: AuthorizationRequest, user: Any) -> ConsentQuestion:
-    """Return what to show ``user``. If the request asks for more, new scopes are separate."""
-    fresh = new(asked.scopes, asked.held) or asked.scopes
-    choices = {uri: one for uri, one in asked.choices.items() if may_authorize(user, [one])}
-    may = may_authorize(user, list(asked.servers.values())) and bool(asked.servers or choices)
+def question(request: AuthorizationRequest, user: Any) -> ConsentQuestion:
+    """Return what to show ``user``.
+
+    If the client already holds scopes and requests new ones, the new ones are listed separately.
+    """
+    fresh = new(request.scopes, request.held) or request.scopes
+    choices = {uri: one for uri, one in request.choices.items() if may_authorize(user, [one])}
+    may_allow = may_authorize(user, list(request.servers.values()))
     return ConsentQuestion(
-        client=client(asked.application),
-        destination=asked.destination,
-        servers=_titles(asked.servers),
+        client=client(request.application),
+        destination=request.destination,
+        servers=_titles(request.servers),
         scopes=in_words(fresh),
-        held=in_words(scope for scope in asked.scopes if scope not in fresh),
-        shown=" ".join(asked.scopes),
+        held=in_words(scope for scope in request.scopes if scope not in fresh),
+        shown=" ".join(request.scopes),
         user=user,
-        may=may,
+        may_allow=may_allow and bool(request.servers or choices),
         choices=_titles(choices),
     )
 
@@ -110,7 +115,7 @@ def in_words(scopes: Iterable[str]) -> list[str]:
 
 
 def client(application: Any) -> ConsentClient:
-    """Return how to show an application: as self-registered, unless the staff registered it."""
+    """Return how to show an application: as registered by the staff, by itself or by a document."""
     source = Source.MANUAL if is_vouched_for(application) else Source.DCR
     if application.registration_source == Source.CIMD:
         source = Source.CIMD
@@ -119,13 +124,17 @@ def client(application: Any) -> ConsentClient:
 
 
 def plain(text: str) -> str:
-    """Return a name on one line, without invisible characters and text direction marks."""
-    seen = (" " if unicodedata.category(c)[0] in "CZ" or c in BLANK else c for c in _joined(text))
+    """Return a name on one line, without invisible characters and text direction marks.
+
+    It is cut at ``MAX_SHOWN_NAME_LENGTH``.
+    """
+    text = _without_format_characters(text)
+    seen = (" " if unicodedata.category(c)[0] in "CZ" or c in BLANK else c for c in text)
     return " ".join("".join(seen).split())[:MAX_SHOWN_NAME_LENGTH].rstrip()
 
 
-def _joined(text: str) -> str:
-    """Remove format characters (Cf). They occur within words, so no space replaces them."""
+def _without_format_characters(text: str) -> str:
+    """Remove characters of the category Cf. They occur in words, so no space replaces them."""
     composed = unicodedata.normalize("NFC", text)
     return "".join(c for c in composed if unicodedata.category(c) != "Cf")
 
@@ -138,15 +147,16 @@ def destination(uri: str) -> Destination | None:
     except ValueError:
         return None
     if parts.scheme not in PORTS:
-        ours = parts.scheme in settings.REDIRECT_SCHEMES
-        return Destination(APP, plain(f"{parts.scheme}:{_below(host)}")) if ours else None
+        if parts.scheme not in settings.REDIRECT_SCHEMES:
+            return None
+        return Destination(APP, plain(f"{parts.scheme}:{_authority(host)}"))
     if not host or (parts.scheme == "http" and host not in LOOPBACK):
         return None
     at = "" if port in (None, PORTS[parts.scheme]) else f":{port}"
     return Destination(DEVICE if host in LOOPBACK else SITE, f"{in_ascii(host)}{at}")
 
 
-def _below(host: str) -> str:
+def _authority(host: str) -> str:
     return f"//{in_ascii(host)}" if host else ""
 
 
@@ -155,7 +165,7 @@ def _host(url: str) -> str:
 
 
 def in_ascii(host: str) -> str:
-    """Return a host in Punycode (RFC 3492), which shows letters that imitate other letters."""
+    """Return a host in Punycode (RFC 3492), so that look-alike letters are visible as "xn--"."""
     if ":" in host:
         return f"[{host}]"
     named = unicodedata.normalize("NFKC", host.translate(DOTS)).lower()
@@ -169,6 +179,7 @@ def _label(label: str) -> str:
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # not allowed in parameters (RFC 6749, Appendix A)
 CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")  # RFC 7636, 4.2: a SHA-256, in base64url
 MAX_NONCE_LENGTH = 255  # characters, the length of the column of a grant
+# The credentials that ``create_authorization_response`` of django-oauth-toolkit needs.
 KEPT = ("client_id", "redirect_uri", "response_type", "state", "code_challenge",
         "code_challenge_method", "nonce", "claims")  # fmt: skip
 
@@ -184,7 +195,8 @@ class AuthorizationRequest:
     scopes: tuple[str, ...]
     prompt: frozenset[str]
     held: tuple[str, ...] = ()  # scopes that the client already holds
-    # If the request names no server and there are several: all of them. Then ``servers`` is empty.
+    # The servers of which the user must choose one, if the request names none and several are
+    # possible. Then ``servers`` is empty.
     choices: Mapping[str, Server] = field(default_factory=dict)
 
     def for_server(self, uri: str) -> AuthorizationRequest:
@@ -206,7 +218,7 @@ class AuthorizationRequest:
         return _refused(self.credentials, error, description)
 
 
-class QueryAlone(OAuthLibCore):  # type: ignore[misc]
+class QueryOnlyCore(OAuthLibCore):  # type: ignore[misc]
     """Read parameters only from the URL: oauthlib would let those of the form override them."""
 
     def extract_body(self, request: Any) -> list[Any]:
@@ -215,11 +227,11 @@ class QueryAlone(OAuthLibCore):  # type: ignore[misc]
     def _get_escaped_full_path(self, request: Any) -> str:
         """Drop parameters without a value: they count as omitted (RFC 6749, 3.1)."""
         parts = urlsplit(str(super()._get_escaped_full_path(request)))
-        said = [pair for pair in parts.query.split("&") if pair.partition("=")[2]]
-        return parts._replace(query="&".join(said)).geturl()
+        pairs = [pair for pair in parts.query.split("&") if pair.partition("=")[2]]
+        return parts._replace(query="&".join(pairs)).geturl()
 
 
-def asked(
+def validate_request(
     query: QueryDict, validated: Callable[[], tuple[list[str], dict[str, Any]]]
 ) -> AuthorizationRequest:
     """Return the authorization request of a query.
@@ -229,18 +241,19 @@ def asked(
     """
     scopes, credentials = _validated(query, validated)
     application = _application(credentials["client_id"])
-    to = _destination(query, application, credentials["redirect_uri"])
+    target = _destination(query, application, credentials["redirect_uri"])
+    # The client may have been blocked since the request was validated.
     if ClientProfile.objects.filter(
         client_id=application.client_id, blocked__isnull=False
     ).exists():
         raise FatalClientError(errors.InvalidClientIdError())
-    _demand(query, credentials)
+    _check(query, credentials)
     servers, choices = _servers(query, credentials), {}
     if len(servers) > 1 and not _named(query):
         servers, choices = {}, servers
     kept = {name: credentials.get(name) for name in KEPT} | {"resource": list(servers)}
     return AuthorizationRequest(
-        application, kept, to, servers, tuple(dict.fromkeys(scopes)), prompt(query),
+        application, kept, target, servers, tuple(dict.fromkeys(scopes)), prompt(query),
         choices=choices,
     )  # fmt: skip
 
@@ -261,9 +274,9 @@ def _destination(query: QueryDict, application: Any, uri: str) -> Destination:
     """
     if application.registration_source == Source.CIMD and not query.get("redirect_uri"):
         raise FatalClientError(errors.MissingRedirectURIError())
-    if (to := destination(uri)) is None:
+    if (target := destination(uri)) is None:
         raise FatalClientError(errors.InvalidRedirectURIError())
-    return to
+    return target
 
 
 def prompt(query: QueryDict) -> frozenset[str]:
@@ -271,7 +284,10 @@ def prompt(query: QueryDict) -> frozenset[str]:
 
 
 def with_issuer(uri: str) -> str:
-    """Set ``iss`` in a redirect URI, exactly once (RFC 9207, 2). Nothing else changes."""
+    """Set ``iss`` in a redirect URI, exactly once (RFC 9207, 2).
+
+    The fragment is removed. Other parameters stay as they are.
+    """
     parts = urlsplit(uri)
     others = [pair for pair in parts.query.split("&") if pair and _name(pair) != "iss"]
     query = "&".join([*others, f"iss={quote(issuer(), safe='')}"])
@@ -295,8 +311,8 @@ def _validated(query: QueryDict, validated: Callable[[], Any]) -> Any:
 def _refused(
     credentials: Mapping[str, Any], error: str, description: str = ""
 ) -> OAuthToolkitError:
-    told = errors.CustomOAuth2Error(error, description, state=credentials.get("state"))
-    return OAuthToolkitError(told, redirect_uri=credentials["redirect_uri"])
+    found = errors.CustomOAuth2Error(error, description, state=credentials.get("state"))
+    return OAuthToolkitError(found, redirect_uri=credentials["redirect_uri"])
 
 
 def _servers(query: QueryDict, credentials: Mapping[str, Any]) -> dict[str, Server]:
@@ -314,20 +330,21 @@ def _named(query: QueryDict) -> list[str | None]:
     return [canonical(uri) for uri in query.getlist("resource") if uri]
 
 
-# Tests of a request, each with its error and description. The first that is true is raised.
+# Checks of a request in order: whether it is wrong, the error and the description. The first that
+# matches is raised.
 Credentials = Mapping[str, Any]
-WRONG: tuple[tuple[Callable[[QueryDict, Credentials], bool], str, str], ...] = (
+CHECKS: tuple[tuple[Callable[[QueryDict, Credentials], bool], str, str], ...] = (
     (
         lambda query, _: any(len(v) > 1 for name, v in query.lists() if name != "resource"),
-        "invalid_request", "A parameter is there twice.",
+        "invalid_request", "A parameter is repeated.",
     ),
     (
         lambda _, credentials: credentials["response_type"] != "code",
-        "unsupported_response_type", "Only response_type=code is there.",
+        "unsupported_response_type", "Only response_type=code is supported.",
     ),
     (
         lambda query, _: query.get("response_mode", "query") not in ("", "query"),
-        "invalid_request", "Only response_mode=query is there.",
+        "invalid_request", "Only response_mode=query is supported.",
     ),
     (
         lambda _, credentials: not _is_challenge(credentials),
@@ -339,22 +356,22 @@ WRONG: tuple[tuple[Callable[[QueryDict, Credentials], bool], str, str], ...] = (
     ),
     (
         lambda query, _: prompt(query) > {"none"},
-        "invalid_request", "prompt=none goes with no other.",
+        "invalid_request", "prompt=none cannot be combined with other values.",
     ),
 )  # fmt: skip
 
 
-def _demand(query: QueryDict, credentials: Credentials) -> None:
-    for is_wrong, error, description in WRONG:
+def _check(query: QueryDict, credentials: Credentials) -> None:
+    for is_wrong, error, description in CHECKS:
         if is_wrong(query, credentials):
             raise _refused(credentials, error, description)
 
 
 def _is_challenge(credentials: Credentials) -> bool:
-    by_hash = credentials.get("code_challenge_method") == "S256"
-    return by_hash and bool(CHALLENGE.fullmatch(credentials.get("code_challenge") or ""))
+    is_s256 = credentials.get("code_challenge_method") == "S256"
+    return is_s256 and bool(CHALLENGE.fullmatch(credentials.get("code_challenge") or ""))
 
 
-# Keys of request.META that mark requests at our authorization view and at our token view. Clients
-# cannot set them by a header, because headers have the prefix HTTP_ there.
+# Keys of request.META that mark requests at our authorization view and at our token view, for
+# ``validators``. Clients cannot set them by a header, because headers have the prefix HTTP_ there.
 OUR_VIEW, OUR_TOKEN_VIEW = "mcp.oauth.view", "mcp.oauth.token_view"

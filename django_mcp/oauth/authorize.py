@@ -37,11 +37,11 @@ from .authorization_request import (
     OUR_VIEW,
     SITE,
     AuthorizationRequest,
-    QueryAlone,
-    asked,
+    QueryOnlyCore,
     destination,
     prompt,
     question,
+    validate_request,
     with_issuer,
 )
 from .client_registry import is_vouched_for, list_used
@@ -106,8 +106,8 @@ class MCPAuthorizationView(AuthorizationView):  # type: ignore[misc]
 
     @classmethod
     def get_oauthlib_core(cls) -> Any:
-        """Return a new ``QueryAlone``: django-oauth-toolkit caches one core for all its views."""
-        return QueryAlone(cls.get_server())
+        """Return a new core: django-oauth-toolkit caches one for all its views."""
+        return QueryOnlyCore(cls.get_server())
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         try:
@@ -125,7 +125,7 @@ class MCPAuthorizationView(AuthorizationView):  # type: ignore[misc]
         displayed are, because the client may have got others since then.
         """
         validated = partial(self.validate_authorization_request, self.request)
-        found = asked(self.request.GET, validated).for_server(server)
+        found = validate_request(self.request.GET, validated).for_server(server)
         user = self.request.user
         if not user.is_authenticated:
             return found
@@ -169,7 +169,7 @@ class MCPAuthorizationView(AuthorizationView):  # type: ignore[misc]
     def shown(self, found: AuthorizationRequest) -> HttpResponse:
         told = question(found, self.request.user)
         response: HttpResponse = self.render_to_response(
-            self.get_context_data(question=told, site=site()), status=200 if told.may else 403
+            self.get_context_data(question=told, site=site()), status=200 if told.may_allow else 403
         )
         return response
 

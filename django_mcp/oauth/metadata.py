@@ -1,8 +1,8 @@
 """
 Authorization server metadata (RFC 8414).
 
-The document is made from settings only, and is the same for every client. There is one issuer, and
-no OpenID document.
+The document is made from settings only, and is the same for every client. There is one issuer.
+This app publishes no OpenID document; a project may have its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .conf import ASSERTION_ALGORITHMS, SECRETS, issuer, settings
 from .scope_grants import default_scopes
 
 PATH = ".well-known/oauth-authorization-server"
-# Paths below the issuer, by the member of the document.
+# URL paths, by the member of the metadata document.
 ENDPOINTS = {
     "authorization_endpoint": "oauth/authorize",
     "token_endpoint": "oauth/token",
@@ -51,7 +51,7 @@ def _endpoints() -> dict[str, str]:
 
 
 def _scopes() -> list[str]:
-    """Return the default scopes: some clients request all scopes that are listed."""
+    """Return only the default scopes, because some clients request every scope in this list."""
     return listed(default_scopes())
 
 
@@ -67,23 +67,26 @@ def _authentication(at: str) -> Document:
 
 @published
 def authorization_server(suffix: str) -> Document | None:
-    """Return the document for the issuer, which has no path; None for any other suffix."""
+    """Return the document. The issuer has no path, so only an empty suffix has a document."""
     return authorization_server_metadata() if suffix in ("", "/") else None
 
 
 @published
-def nothing(suffix: str) -> Document | None:
-    """Answer 404. Some clients look here first, and stop at an HTML page or a 500 error."""
+def not_found(suffix: str) -> Document | None:
+    """Return no document, so that the view answers 404 as JSON.
+
+    Some clients request these URLs first, and stop at an HTML page or a 500 error.
+    """
     return None
 
 
 OPENID = ".well-known/openid-configuration"
 
 
-class NoOpenID:
-    """Path converter: OpenID documents of the site and of MCP servers, unless the project has one.
+class MissingOpenID:
+    """Path converter: matches OpenID URLs of the site and of MCP servers if OIDC_ENABLED is off.
 
-    Documents below or of other paths do not match: they may be the project's own.
+    URLs that belong to other paths do not match: they may be the project's own.
     """
 
     regex = rf"(?:.+/)?{re.escape(OPENID)}(?:/.*)?"
@@ -92,10 +95,10 @@ class NoOpenID:
         """Raise ``ValueError`` if the project has OpenID, so that Django tries the next route."""
         if oauth2_settings.OIDC_ENABLED:
             raise ValueError("The project has an OpenID document of its own.")
-        above, _, below = value.partition(OPENID)
-        ends = (above.removesuffix("/"), below.removeprefix("/").removesuffix("/"))
-        if not all(path == "" or is_server_path(path) for path in ends):
-            raise ValueError("That is no server.")
+        prefix, _, suffix = value.partition(OPENID)
+        paths = (prefix.removesuffix("/"), suffix.removeprefix("/").removesuffix("/"))
+        if not all(path == "" or is_server_path(path) for path in paths):
+            raise ValueError("This is not the path of an MCP server.")
         return value
 
     def to_url(self, value: str) -> str:
@@ -103,16 +106,16 @@ class NoOpenID:
 
 
 class BelowServer:
-    """Path converter: metadata URLs below the path of an MCP server, where some clients look.
+    """Path converter: metadata URLs below the path of an MCP server. The answer is always 404.
 
-    Metadata URLs below other paths do not match.
+    Some clients request these URLs. Metadata URLs below other paths do not match.
     """
 
     regex = r".+/\.well-known/oauth-(?:authorization-server|protected-resource)(?:/.*)?"
 
     def to_python(self, value: str) -> str:
         if not is_server_path(value.partition("/.well-known/")[0]):
-            raise ValueError("That is below no server.")
+            raise ValueError("This is not the path of an MCP server.")
         return value
 
     def to_url(self, value: str) -> str:

@@ -185,7 +185,7 @@ ROWS_PER_DELETE = 100  # rows deleted at a time
 MIN_CHECKS_PER_ROUND = (
     20  # minimum of background checks that may start per round of revocation checks
 )
-UNKNOWN = "Whether the account stands by which the person signed in cannot be told just now."
+UNKNOWN = "The account with which the user signed in cannot be checked at the moment."
 
 
 # Codes.

@@ -20,7 +20,7 @@ from .register import RegistrationView
 from .token_endpoint import RevokeTokenView, TokenView
 
 app_name = "django_mcp_oauth"
-register_converter(metadata.NoOpenID, "no-openid")
+register_converter(metadata.MissingOpenID, "missing-openid")
 register_converter(metadata.BelowServer, "below-server")
 authorize, connections = (
     closes_connections(limits_body(view.as_view()))
@@ -33,8 +33,8 @@ register, revoke, token = (
 urlpatterns: list[Any] = [
     *well_known(metadata.PATH, metadata.authorization_server, "authorization-server"),
     *well_known(PATH, protected_resource, "protected-resource"),
-    path("<no-openid:suffix>", metadata.nothing, name="openid-configuration"),
-    path("<below-server:suffix>", metadata.nothing, name="metadata-below-a-server"),
+    path("<missing-openid:suffix>", metadata.not_found, name="openid-configuration"),
+    path("<below-server:suffix>", metadata.not_found, name="metadata-below-a-server"),
     re_path(r"^oauth/authorize/?$", authorize, name="authorize"),
     re_path(r"^oauth/token/?$", token, name="token"),
     re_path(r"^oauth/revoke/?$", revoke, name="revoke"),

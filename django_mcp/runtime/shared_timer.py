@@ -1,8 +1,9 @@
 """
-Periodic callbacks that share one timer per event loop: keep-alive comments, timeouts and pings.
+Periodic callbacks that share one timer per event loop, such as keep-alive comments and timeouts.
 
-Every request registers here, most of them only for milliseconds. So joining and leaving are one
-dict operation each, and no timer runs while nothing is registered.
+Every HTTP request joins two or three of these timers, usually for milliseconds. So joining and
+leaving are one dict operation each. A timer that fires with nothing registered does not start
+again.
 
 ``keep_alives``, ``body_timeouts`` and ``disconnect_checks`` are the timers of HTTP requests.
 """
@@ -26,14 +27,16 @@ class TimerTarget(Protocol):
 
 
 class SharedTimer:
-    """Calls ``tick`` of each registered object every ``period()`` seconds; never if that is 0.
+    """Calls ``tick`` of each registered object periodically.
 
-    The first call comes one to two periods after the object joined.
+    ``period`` returns the seconds between two calls; 0 turns the timer off. The first call comes
+    one to two periods after the object joined.
     """
 
     def __init__(self, period: Callable[[], float]) -> None:
         self._period = period
-        # The value says whether the timer has fired since the object joined.
+        # The value says whether the timer has fired since the object joined, so that the first call
+        # comes after at least one whole period.
         self._targets: dict[TimerTarget, bool] = {}
         self._handle: asyncio.TimerHandle | None = None
 
@@ -54,6 +57,8 @@ class SharedTimer:
     def _fire(self) -> None:
         self._handle = None
         for target, has_waited in list(self._targets.items()):
+            if target not in self._targets:  # it left during the ``tick`` of another object
+                continue
             if has_waited:
                 target.tick()
             else:
@@ -62,8 +67,9 @@ class SharedTimer:
             self._start()
 
 
-BODY_SECONDS = 15.0  # a request body may take one to two of these
-FIRST_CHECK_SECONDS = 0.02  # most requests end before a task has to watch for a disconnect
+BODY_SECONDS = 15.0  # a request body times out after one to two times this
+# A request that takes longer than this gets a task that waits for ``http.disconnect``.
+FIRST_CHECK_SECONDS = 0.02
 
 keep_alives = Service(lambda: SharedTimer(lambda: float(settings.KEEPALIVE or 0)))
 body_timeouts = Service(lambda: SharedTimer(lambda: BODY_SECONDS))

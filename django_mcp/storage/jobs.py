@@ -1,11 +1,13 @@
 """
 Run database jobs for the event loop, and retry them while the database is busy or down.
 
-``surely`` runs a job in a thread of the pool ``log`` and retries until it succeeds, unless the job
-itself is what the database rejects. After a broken connection it is unknown whether the job was
-committed. Then a job that has the keyword ``again`` is retried with ``again=True``.
+``surely`` runs a job in a thread of the pool ``log`` and retries it until it succeeds. It gives up
+if the database rejects the job's statement, or if the job fails 20 times while other jobs succeed.
+After a database error it may be unknown whether the job was committed. If the caller passes
+``again=False``, retries pass ``again=True``.
 
-``is_away``, ``is_break`` and ``break_behind`` tell an outage from other database errors.
+``is_away``, ``is_break`` and ``break_behind`` tell an outage from other database errors. A filter
+of the logger keeps the tracebacks of outages out of the log.
 """
 
 from __future__ import annotations
@@ -27,33 +29,36 @@ from .databases import COLLISIONS, LOCKS, codes
 
 T = TypeVar("T")
 logger = logging.getLogger("django_mcp")
-FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.02, 1.0  # seconds between two attempts
-MAX_ATTEMPTS = 20  # failures of one job while other jobs succeed, after which it is given up
-RETRY_SECONDS = 60.0  # seconds for which ``insistently`` retries
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.02, 1.0  # between two attempts
+MAX_FAILURES = 20  # of one job while other jobs succeed, after which it is given up
+RETRY_FOR_SECONDS = 60.0  # for which ``insistently`` retries
 BROKEN = (InterfaceError, InternalError, OperationalError)
-# Codes of temporary errors of PostgreSQL and MariaDB: a server that is read-only during a failover,
-# shuts down, or has too many connections.
+# Codes of temporary errors: lock timeouts and collisions of all databases, and those of PostgreSQL
+# (str) and MariaDB (int) for a server that is read-only during a failover, shuts down, or has too
+# many connections.
 TEMPORARY = LOCKS | COLLISIONS | {
     "25006", 1290, 1792, 1836, "57P01", "57P02", "57P03", 1053, 1927, "53300", 1040, 1203,
 }  # fmt: skip
-# Codes of permanent errors: no such table (SQLite), and limits of a statement or packet.
-WRONG = frozenset(("SQLITE_ERROR", "54000", "54001", 1153))
-# PostgreSQL's error classes of an outage: no connection, no resources, shutdown, system error. The
-# code 57014 is none: a statement was cancelled, for example by a timeout of the project.
-AWAY, CANCELED = ("08", "53", "57", "58"), "57014"
+# Codes of errors that a retry cannot mend: SQLite's error for wrong SQL and for missing tables, and
+# limits of a statement or packet.
+REJECTED_STATEMENT = frozenset(("SQLITE_ERROR", "54000", "54001", 1153))
+# PostgreSQL's error classes of an outage: no connection, no resources, shutdown, system error.
+OUTAGE_CLASSES = ("08", "53", "57", "58")
+# Of these classes, no outage: a statement was cancelled, for example by a timeout of the project.
+CANCELED = "57014"
 # Of these classes, errors that a statement causes: it exceeds a configured limit, or names a file.
 OF_STATEMENTS = frozenset(("53400", "58P01", "58P02"))
 
 
 class JobCounts:
-    """How many jobs of this process failed because of the database, and how many succeeded.
+    """How many attempts of ``surely`` failed and were retried, and how many jobs succeeded.
 
-    Only event loops count. With several loops an increment may be lost, which does no harm: a count
-    is only compared with an earlier one.
+    Only event loops change these counters, without a lock. With several loops an increment may be
+    lost, which does no harm: a count is only compared with an earlier one.
     """
 
     def __init__(self) -> None:
-        self.breaks = self.successes = 0
+        self.failures = self.successes = 0
 
 
 counts = JobCounts()
@@ -65,14 +70,14 @@ async def surely(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     Return what it returns. ``Busy`` raised by ``function`` is not retried. Raise the database error
     if this job keeps failing while others succeed.
     """
-    pause, hopes = FIRST_PAUSE_SECONDS, RetryBudget()
+    pause, budget = FIRST_PAUSE_SECONDS, RetryBudget()
     while True:
         try:
             outcome = await threads.log.run(_outcome, function, args, kwargs)
         except Busy:
             pass  # the queue of the pool is full: the job has not started
         except BROKEN as error:
-            if not hopes.left(error):
+            if not budget.allows_retry(error):
                 raise
             if is_break(error):
                 outages.note_break(error, settings.DATABASE)
@@ -80,7 +85,7 @@ async def surely(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
                 logger.debug("The lease is in doubt; a job of the session database is tried again")
             else:
                 logger.warning("The session database is busy; the job is retried: %s", error)
-            counts.breaks += 1
+            counts.failures += 1
             if "again" in kwargs:
                 kwargs["again"] = True
         else:
@@ -95,40 +100,42 @@ def insistently(function: Callable[..., T], *args: Any) -> T:
 
     Use it for idempotent functions only: a failed attempt may have been committed.
     """
-    pause, hopes, until = FIRST_PAUSE_SECONDS, RetryBudget(), time.monotonic() + RETRY_SECONDS
+    pause, budget = FIRST_PAUSE_SECONDS, RetryBudget()
+    until = time.monotonic() + RETRY_FOR_SECONDS
     while True:
         try:
             return reconnecting(function, *args)
         except BROKEN as error:
-            if not hopes.left(error) or time.monotonic() >= until:
+            if not budget.allows_retry(error) or time.monotonic() >= until:
                 raise
         time.sleep(pause)
         pause = min(2 * pause, MAX_PAUSE_SECONDS)
 
 
-def breaks() -> int:
-    """Return how many jobs failed so far. If it increases, it is unknown what was committed."""
-    return counts.breaks
+def failures() -> int:
+    """Return how many attempts failed so far. If it increases, it is unknown what was committed."""
+    return counts.failures
 
 
 class RetryBudget:
     """The retry budget of one job."""
 
     def __init__(self) -> None:
-        self._attempts, self._successes = MAX_ATTEMPTS, counts.successes
+        self._left, self._successes = MAX_FAILURES, counts.successes
 
-    def left(self, error: Exception) -> bool:
+    def allows_retry(self, error: Exception) -> bool:
+        """Count this failure, and return whether to retry."""
         found = codes(error)
         if found & TEMPORARY:
             return True
         others = counts.successes - self._successes
         self._successes = counts.successes
-        self._attempts -= others > 0
-        return self._attempts > 0 and not found & WRONG
+        self._left -= others > 0
+        return self._left > 0 and not found & REJECTED_STATEMENT
 
 
 def is_away(error: Exception) -> bool:
-    """Whether an error means that a database is unavailable, and not that the query was wrong.
+    """Whether an error means that a database is unavailable or busy, and not a wrong query.
 
     Error codes of the server decide. An error without one is raised by the driver. It may be a
     broken connection or a bug, such as the use of a closed cursor. Then the state of the connection
@@ -137,21 +144,21 @@ def is_away(error: Exception) -> bool:
     if not isinstance(error, BROKEN) or outages.alias_of(error) is None:
         return False  # not raised by a database connection of Django
     found = codes(error)
-    if found & WRONG:
-        return False  # MariaDB closes the connection too, but another one would not help
+    if found & REJECTED_STATEMENT:
+        return False  # for a packet that is too large MariaDB also closes the connection
     if found & TEMPORARY:
         return True
     state = getattr(error.__cause__, "sqlstate", None)
     # Drivers of MariaDB have this attribute too, with coarser classes: 08 is a statement that is
     # too long. Their errors have a number, which decides below.
     if state and not any(isinstance(one, int) for one in found):
-        return bool(state.startswith(AWAY) and state not in {CANCELED, *OF_STATEMENTS})
-    # SQLite opens some of its files with the first statement.
+        return bool(state.startswith(OUTAGE_CLASSES) and state not in {CANCELED, *OF_STATEMENTS})
+    # SQLite may report that it cannot open a file at the first statement, not while connecting.
     if any(isinstance(one, str) and one.startswith("SQLITE_CANTOPEN") for one in found):
         return True
-    # MariaDB: codes from 1000 on are errors of the server, codes from 2000 on of the client.
-    is_refused = any(isinstance(one, int) and 1000 <= one < 2000 for one in found)
-    return not is_refused and outages.is_lost(error)
+    # MariaDB: codes from 1000 to 1999 are errors of the server, the following ones of the client.
+    is_server_error = any(isinstance(one, int) and 1000 <= one < 2000 for one in found)
+    return not is_server_error and outages.is_lost(error)
 
 
 def is_break(error: object) -> TypeGuard[Exception]:
@@ -166,26 +173,26 @@ def is_break(error: object) -> TypeGuard[Exception]:
 
 def break_behind(error: object) -> Exception | None:
     """Return the outage that ``error`` is, or that is among its causes, or None."""
-    passed: list[object] = []  # ``raise error from error`` is its own cause
-    while isinstance(error, Exception) and error not in passed:
+    seen: list[object] = []  # guards against a cycle: ``raise error from error``
+    while isinstance(error, Exception) and error not in seen:
         if is_break(error):
             return error
-        passed.append(error)
+        seen.append(error)
         error = error.__cause__
     return None
 
 
-def _is_worth_a_line(record: logging.LogRecord) -> bool:
-    """Logging filter that drops tracebacks of outages. ``outages`` logs one message instead."""
-    told: list[object] = [record.exc_info[1]] if isinstance(record.exc_info, tuple) else []
-    told += record.args if isinstance(record.args, tuple) else ()
-    if (error := next(filter(None, map(break_behind, told)), None)) is None:
+def _is_no_outage(record: logging.LogRecord) -> bool:
+    """Logging filter that drops records about outages. ``outages`` logs one message instead."""
+    errors: list[object] = [record.exc_info[1]] if isinstance(record.exc_info, tuple) else []
+    errors += record.args if isinstance(record.args, tuple) else ()
+    if (error := next(filter(None, map(break_behind, errors)), None)) is None:
         return True
     outages.note_break(error)
     return False
 
 
-logger.addFilter(_is_worth_a_line)
+logger.addFilter(_is_no_outage)
 
 
 def _outcome(function: Callable[..., T], args: Any, kwargs: Any) -> Outcome[T]:

@@ -193,12 +193,12 @@ class Poller:
         while not self._may_claim.is_set():  # it may be cleared again before a waiter continues
             await self._may_claim.wait()
         self._claims, self._claimed = self._claims + 1, self._claimed + 1
-        before = jobs.breaks()
+        before = jobs.failures()
         try:
             yield
         finally:
             self._claims -= 1
-            self.is_in_doubt |= jobs.breaks() != before
+            self.is_in_doubt |= jobs.failures() != before
             if self.is_in_doubt and not self._claims and self._asleep:
                 # Without this, a busy process begins the next claim before it can recount.
                 self._may_claim.clear()

@@ -261,7 +261,7 @@ def _places(issuer: str) -> Iterator[str]:
 T = TypeVar("T")
 WAIT_SECONDS = 10.0  # seconds that a caller waits
 MAX_CONCURRENT_REQUESTS = 32  # concurrent requests of different names
-UNKNOWN = "What this token is good for cannot be told just now."
+UNKNOWN = "The token cannot be verified at the moment."
 Way = dict[str, "asyncio.Task[Outcome[T]]"]
 
 

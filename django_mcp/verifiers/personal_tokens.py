@@ -139,5 +139,8 @@ def check_scopes(scopes: Iterable[str]) -> None:
     """Raise ``ValidationError`` for texts that cannot be a scope."""
     for scope in scopes:
         if not NAME.fullmatch(scope):
-            message = _("%(scope)r is no scope: it has no blanks, quotes, backslashes or accents.")
+            message = _(
+                "%(scope)r is not a valid scope: "
+                "spaces, quotes, backslashes and accents are not allowed."
+            )
             raise ValidationError(message, params={"scope": scope})

@@ -27,14 +27,10 @@ if TYPE_CHECKING:
     from ..declarations.server import Server
 
 PLACEHOLDER = "YOUR_TOKEN"
-MAKE_TOKEN = "python manage.py mcp_token create --user NAME --name LABEL"
-HINT = f"Put an access token in the place of {PLACEHOLDER}. This makes one: {MAKE_TOKEN}"
-NAME = re.compile(
-    r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}"
-)  # every client here accepts such a name of a server
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")  # server names that every client accepts
 TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # token68 of RFC 9110, section 11.2
-PLAIN = re.compile(r"[\w@+=:,./-]+", re.ASCII)  # no shell interprets these characters
-SPACED = re.compile(r"[\w@+=:,./ -]+", re.ASCII)  # nor these, in double quotes
+PLAIN = re.compile(r"[\w@+=:,./-]+", re.ASCII)  # characters that need no quotes
+SPACED = re.compile(r"[\w@+=:,./ -]+", re.ASCII)  # characters that are safe in double quotes
 
 Language = Literal["json", "toml", "sh", "text"]
 Entry = dict[str, Any]
@@ -42,20 +38,19 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True)
 class Snippet:
-    """A text to paste, its language, and ``where`` it goes.
-
-    ``hint`` says what to change in it first. It is empty if nothing has to be changed.
-    """
+    """A text to paste, its language, and ``where`` to paste it, in words."""
 
     text: str
     language: Language
     where: str
-    hint: str = ""
 
 
 @dataclass(frozen=True)
 class ConfigPath:
-    """A path below the folder in an environment variable, or below ``folder`` if it is not set."""
+    """The path ``rest`` below a base folder.
+
+    The base folder is the value of an environment variable, or else ``folder``.
+    """
 
     rest: str
     folder: str = "~"
@@ -100,7 +95,7 @@ class ConfigFile:
 
 @dataclass(frozen=True)
 class ClientProgram:
-    """A program that speaks MCP, and how to add a server to it.
+    """A program that speaks MCP, and how to add a server to it. ``where`` tells where to paste it.
 
     ``add`` and ``add_stdio`` return the client's own command for that, ``file`` is its
     configuration file, and ``link`` returns a deep link. ``advice`` is text for clients that have
@@ -118,7 +113,7 @@ class ClientProgram:
     advice: str = ""
 
     def snippet(self, name: str, *, url: str, token: str | None = None) -> Snippet:
-        """Return what connects the client to ``url``.
+        """Return the snippet that connects the client to the server at ``url``.
 
         If ``token`` is None, the snippet has a placeholder. If it is empty, the client sends no
         token. Raise ``ValueError`` for an invalid name or token.
@@ -126,15 +121,15 @@ class ClientProgram:
         _check(name, token)
         if self.advice:
             return Snippet(self.advice.format(name=name, url=url), "text", self.where)
-        hint, shown = (HINT, PLACEHOLDER) if token is None else ("", token)
+        shown = PLACEHOLDER if token is None else token
         if self.add is not None:
-            return Snippet(shell(self.add(name, url, shown)), "sh", self.where, hint)
+            return Snippet(shell(self.add(name, url, shown)), "sh", self.where)
         assert self.file is not None
         text = self.file.text(name, self.file.http(url, shown))
-        return Snippet(text, self.file.language, self.where, hint)
+        return Snippet(text, self.file.language, self.where)
 
     def stdio_snippet(self, name: str, command: Sequence[str]) -> Snippet | None:
-        """Return what makes the client start ``command`` and connect over its stdio.
+        """Return the snippet for a server that the client starts with ``command``.
 
         None if the client cannot start programs. Raise ``ValueError`` for an invalid name.
         """
@@ -158,16 +153,19 @@ class ClientProgram:
 
 def client(key: str) -> ClientProgram:
     """Return the client with that key. Raise ``LookupError``, which lists the known keys."""
-    for one in CLIENTS:
-        if one.key == key:
-            return one
-    known = ", ".join(one.key for one in CLIENTS)
-    raise LookupError(f"There is no client {key!r} here; there are: {known}.")
+    for program in CLIENTS:
+        if program.key == key:
+            return program
+    known = ", ".join(program.key for program in CLIENTS)
+    raise LookupError(f"Unknown client {key!r}. Known clients: {known}.")
 
 
 def _check(name: str, token: str | None = None) -> None:
     if not NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name for a server: 1 to 64 letters, digits, _ and -.")
+        raise ValueError(
+            f"{name!r} is not a valid server name: use 1 to 64 letters, digits, _ and -, "
+            "and do not start with -."
+        )
     if token and not TOKEN.fullmatch(token):
         raise ValueError("An access token may contain only letters, digits and ._~+/-.")
 
@@ -175,7 +173,8 @@ def _check(name: str, token: str | None = None) -> None:
 def shell(command: Sequence[str]) -> str:
     """Return ``command`` as a line for a shell.
 
-    Without special characters the line works in every shell, else only in this platform's.
+    Without special characters the line works in every shell. Otherwise it is quoted for the shell
+    of the platform that this process runs on.
     """
     if all(PLAIN.fullmatch(part) or SPACED.fullmatch(part) for part in command):
         return " ".join(part if PLAIN.fullmatch(part) else f'"{part}"' for part in command)
@@ -183,7 +182,7 @@ def shell(command: Sequence[str]) -> str:
 
 
 def table(root: str, name: str, entry: Entry) -> str:
-    """Return a TOML table. A JSON string without surrogate pairs and DEL is a valid TOML string."""
+    """Return a TOML table. Its strings are JSON, which is valid TOML as ``_value`` writes it."""
     lines = (f"{key} = {_value(value)}" for key, value in entry.items())
     return "\n".join([f"[{root}.{name}]", *lines])
 
@@ -191,6 +190,7 @@ def table(root: str, name: str, entry: Entry) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {_value(one)}" for key, one in value.items()) + " }"
+    # TOML allows no surrogate pairs, so other characters are not escaped, and no unescaped DEL.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -222,10 +222,10 @@ def local(**more: str) -> Any:
     return entry
 
 
-BRIDGED = "AUTH_HEADER"
+AUTH_VARIABLE = "AUTH_HEADER"
 
 
-def bridged(url: str, token: str | None) -> Entry:
+def mcp_remote_entry(url: str, token: str | None) -> Entry:
     """Return an entry for a client that only starts programs: ``mcp-remote``, a stdio proxy.
 
     https://github.com/geelen/mcp-remote: the argument has no space, because some clients split
@@ -233,8 +233,8 @@ def bridged(url: str, token: str | None) -> Entry:
     """
     entry: Entry = {"command": "npx", "args": ["-y", "mcp-remote", url]}
     if token:
-        entry["args"] += ["--header", f"Authorization:${{{BRIDGED}}}"]
-        entry["env"] = {BRIDGED: bearer(token)["Authorization"]}
+        entry["args"] += ["--header", f"Authorization:${{{AUTH_VARIABLE}}}"]
+        entry["env"] = {AUTH_VARIABLE: bearer(token)["Authorization"]}
     return entry
 
 
@@ -268,30 +268,33 @@ def cursor_link(name: str, url: str, asks_token: bool) -> str:
     """https://cursor.com/docs/mcp/install-links: Cursor shows the entry before it adds it."""
     entry = remote()(url, PLACEHOLDER if asks_token else None)
     config = base64.b64encode(json.dumps(entry).encode()).decode()
-    asked = urlencode({"name": name, "config": config})
-    return f"cursor://anysphere.cursor-deeplink/mcp/install?{asked}"
+    query = urlencode({"name": name, "config": config})
+    return f"cursor://anysphere.cursor-deeplink/mcp/install?{query}"
 
 
 def vscode_link(name: str, url: str, asks_token: bool) -> str:
     """The "MCP URL handler" of VS Code's guide for developers; VS Code asks for the inputs."""
-    asked: Entry = {"name": name, "type": "http", "url": url}
+    config: Entry = {"name": name, "type": "http", "url": url}
     if asks_token:
-        secret = f"{name}-token"
-        told = {"type": "promptString", "description": f"Access token of {name}", "password": True}
-        asked |= {"inputs": [{"id": secret} | told], "headers": bearer(f"${{input:{secret}}}")}
-    return "vscode:mcp/install?" + quote(json.dumps(asked), safe="")
+        id = f"{name}-token"
+        token_input = {
+            "id": id, "type": "promptString", "description": f"Access token of {name}",
+            "password": True,
+        }  # fmt: skip
+        config |= {"inputs": [token_input], "headers": bearer(f"${{input:{id}}}")}
+    return "vscode:mcp/install?" + quote(json.dumps(config), safe="")
 
 
 CHATGPT = """\
 Settings, Apps, Advanced settings: switch on Developer mode. Then Apps, Create:
   Name            {name}
   MCP server URL  {url}
-  Authentication  OAuth where people sign in at the site, else None
-ChatGPT comes from the internet: it needs a public address, https://..., and cannot reach
-localhost. It sends no access token of this kind: without OAuth it sees what is for everybody."""
+  Authentication  OAuth if users sign in at the site, otherwise None
+ChatGPT connects from the internet, so the server needs a public https:// address. ChatGPT cannot
+send a personal access token. Without OAuth it can use only what is public."""
 
 
-def applications(folder: str, file: str) -> dict[str, ConfigPath]:
+def user_config_paths(folder: str, file: str) -> dict[str, ConfigPath]:
     """Return the usual place of a program's configuration file on each platform."""
     return {
         "darwin": ConfigPath(f"Library/Application Support/{folder}/{file}"),
@@ -318,9 +321,9 @@ CLIENTS: tuple[ClientProgram, ...] = (
         "claude_desktop_config.json (Settings, Developer, Edit Config); then start it again",
         ConfigFile(
             "mcpServers",
-            bridged,
+            mcp_remote_entry,
             local(),
-            applications("Claude", "claude_desktop_config.json"),
+            user_config_paths("Claude", "claude_desktop_config.json"),
         ),
     ),
     ClientProgram(
@@ -346,7 +349,7 @@ CLIENTS: tuple[ClientProgram, ...] = (
             "servers",
             remote(type="http"),
             local(type="stdio"),
-            applications("Code/User", "mcp.json"),
+            user_config_paths("Code/User", "mcp.json"),
             ".vscode/mcp.json",
         ),
         link=vscode_link,
@@ -386,7 +389,7 @@ CLIENTS: tuple[ClientProgram, ...] = (
             "context_servers",
             remote(),
             local(source="custom"),
-            applications("zed", "settings.json")
+            user_config_paths("zed", "settings.json")
             | {"darwin": ConfigPath(".config/zed/settings.json")},
             ".zed/settings.json",
         ),
@@ -413,7 +416,7 @@ CLIENTS: tuple[ClientProgram, ...] = (
 class ConnectionMethod:
     """How to connect one client: a snippet, and a deep link if the client has one.
 
-    ``words`` are the words of a command, so that the page breaks lines only between them.
+    ``words`` are the parts of a command between spaces. The page breaks lines only there.
     """
 
     key: str
@@ -426,18 +429,19 @@ class ConnectionMethod:
         return self.snippet.text.split(" ") if self.snippet.language == "sh" else []
 
 
-def ways(server: Server, url: str) -> list[ConnectionMethod]:
+def connection_methods(server: Server, url: str) -> list[ConnectionMethod]:
     """Return how to connect each client in ``CLIENTS`` to ``server`` at ``url``."""
-    name, asks = short_name(server), not (is_open(server) or signs_in(server))
-    token = None if asks else ""
+    name = short_name(server)
+    needs_token = not (is_open(server) or signs_in(server))
+    token = None if needs_token else ""
     return [
         ConnectionMethod(
-            one.key,
-            one.name,
-            one.snippet(name, url=url, token=token),
-            one.deep_link(name, url, asks_token=asks),
+            program.key,
+            program.name,
+            program.snippet(name, url=url, token=token),
+            program.deep_link(name, url, asks_token=needs_token),
         )
-        for one in CLIENTS
+        for program in CLIENTS
     ]
 
 
@@ -447,7 +451,7 @@ def is_open(server: Server) -> bool:
 
 
 def signs_in(server: Server) -> bool:
-    """Whether a client without a token gets a 401 that says where its user can sign in.
+    """Whether a client without a token gets a 401 with ``resource_metadata``, to start OAuth.
 
     A server with something public accepts anonymous clients, so they may never get a 401.
     """

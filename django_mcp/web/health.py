@@ -1,10 +1,14 @@
 """
 Liveness and readiness probes for load balancers and orchestrators.
 
-They are ASGI applications outside of Django, so that no middleware, ALLOWED_HOSTS check or redirect
-can fail them. Liveness queries nothing, because a restart does not help when a database is down.
-Readiness queries each database at most once per second, in a thread, and waits at most
-``TIMEOUT_SECONDS`` seconds for it. Responses are fixed words; the log has the details.
+They are ASGI applications outside Django's request handling, so that middleware, ALLOWED_HOSTS or
+redirects cannot make them fail. Liveness queries nothing, because a restart does not help when a
+database is down. Readiness checks the database of sessions and that of tokens in a thread, at most
+once per second and event loop, and waits at most ``TIMEOUT_SECONDS`` for it.
+
+The reasons for "not ready" are one word each; the log has the details. "ending": the process shuts
+down. "threads": too many threads are stuck. "heartbeat": the last heartbeat is too old. "database":
+a database cannot be queried. "migrations": a migration of this app is not applied.
 """
 
 from __future__ import annotations
@@ -35,25 +39,26 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_mcp")
 APP = "django_mcp"
-CACHE_SECONDS, TIMEOUT_SECONDS = 1.0, 3.0  # seconds: to cache a result, and to wait for one
+CACHE_SECONDS = 1.0  # for which the result of a check is used
+TIMEOUT_SECONDS = 3.0  # to wait for a check
 PLAIN = [(b"content-type", b"text/plain; charset=utf-8"), (b"cache-control", b"no-store")]
 
 
-def addresses(below: str) -> dict[str, Application]:
-    """Return the applications for liveness and readiness, by path below ``below``."""
-    place = below.strip("/")
-    return {f"{place}/live": live, f"{place}/ready": ready}
+def probes(prefix: str) -> dict[str, Application]:
+    """Return the applications for liveness and readiness, by path."""
+    path = prefix.strip("/")
+    return {f"{path}/live": live, f"{path}/ready": ready}
 
 
 async def live(scope: Any, receive: Any, send: Any) -> None:
-    """Answer 200 if the event loop runs."""
+    """Answer 200. This fails only if the event loop does not run."""
     await _answer(scope, send, 200, "alive")
 
 
 async def ready(scope: Any, receive: Any, send: Any) -> None:
     """Answer 200 if the process can serve clients, else 503 and the reasons."""
-    if lacking := await readiness().lacking():
-        await _answer(scope, send, 503, f"not ready: {', '.join(lacking)}")
+    if problems := await readiness().problems():
+        await _answer(scope, send, 503, f"not ready: {', '.join(problems)}")
     else:
         await _answer(scope, send, 200, "ready")
 
@@ -73,21 +78,24 @@ class Readiness:
 
     def __init__(self) -> None:
         self._checking: asyncio.Task[None] | None = None
-        self._at, self._found = -math.inf, ""
-        self._told: tuple[str, ...] = ()
+        self._checked_at, self._found = -math.inf, ""
+        self._logged: tuple[str, ...] = ()
 
-    async def lacking(self) -> tuple[str, ...]:
+    async def problems(self) -> tuple[str, ...]:
         """Return the reasons why the process is not ready, one word each; () if it is ready."""
-        found = tuple(_lacking_here()) or tuple(filter(None, [await self._databases()]))
-        if found != self._told:
-            logger.warning("Not ready: %s", ", ".join(found)) if found else logger.info("Ready")
-            self._told = found
+        found = tuple(_local_problems()) or tuple(filter(None, [await self._database_problem()]))
+        if found != self._logged:
+            if found:
+                logger.warning("Not ready: %s", ", ".join(found))
+            else:
+                logger.info("Ready")
+            self._logged = found
         return found
 
-    async def _databases(self) -> str:
-        """Return what the databases lack; "" if nothing. All callers share one check."""
+    async def _database_problem(self) -> str:
+        """Return why the check of the databases fails, or "". All callers share one check."""
         loop = asyncio.get_running_loop()
-        if self._checking is None and loop.time() - self._at >= CACHE_SECONDS:
+        if self._checking is None and loop.time() - self._checked_at >= CACHE_SECONDS:
             self._checking = loop.create_task(self._check_database())
         if self._checking is not None:
             done, _ = await asyncio.wait([self._checking], timeout=TIMEOUT_SECONDS)
@@ -104,14 +112,14 @@ class Readiness:
             logger.warning("A database cannot be queried: %s", error)
             self._found = "database"
         finally:
-            self._at, self._checking = asyncio.get_running_loop().time(), None
+            self._checked_at, self._checking = asyncio.get_running_loop().time(), None
 
 
 readiness = Service(Readiness)
 
 
-def _lacking_here() -> Iterator[str]:
-    """Yield the reasons that this process knows without a query."""
+def _local_problems() -> Iterator[str]:
+    """Yield the reasons that need no query."""
     if draining().ending:
         yield "ending"
     if not threads.is_ready():
@@ -124,9 +132,9 @@ def _lacking_here() -> Iterator[str]:
 
 
 def _unmigrated() -> str:
-    """Return "migrations" if a database lacks one, else "". Raise if a database is down."""
+    """Return "migrations" if one of this app is not applied, else "". Raise if a query fails."""
     aliases = {settings.DATABASE, router.db_for_write(Token)}
-    return "" if all(_known() <= _applied(alias) for alias in aliases) else "migrations"
+    return "" if all(_migration_names() <= _applied(alias) for alias in aliases) else "migrations"
 
 
 def _applied(alias: str) -> set[str]:
@@ -134,15 +142,15 @@ def _applied(alias: str) -> set[str]:
     try:
         return set(recorder.migration_qs.filter(app=APP).values_list("name", flat=True))
     except DatabaseError:
-        # Without the table no migration has run. With it, the database has another problem.
+        # Without the table no migration has run. If it exists, the error has another cause.
         if recorder.has_table():
             raise
         return set()
 
 
 @cache
-def _known() -> set[str]:
-    """Return the names of this app's migrations, also if MIGRATION_MODULES moves them."""
+def _migration_names() -> set[str]:
+    """Return the names of this app's migrations, as Django's ``MigrationLoader`` finds them."""
     package, _ = MigrationLoader.migrations_module(APP)
     if package is None:
         return set()

@@ -1,6 +1,6 @@
 """The HTML page that a browser gets at the URL of a server.
 
-``PageASGIHandler`` is Django's ASGI handler for a view that is in no URLconf. The project's
+``PageASGIHandler`` is Django's ASGI handler for one view, without a URLconf. The project's
 MIDDLEWARE runs as for any page of the site, so the visitor is the user of the site's session. The
 handler is created at the first visit.
 
@@ -8,9 +8,9 @@ The page lists the tools, resources and prompts that the visitor may use, from t
 that clients get. It shows links only to users who can open them. Links that return to the page
 contain a path and no host, so that they cannot lead to another site.
 
-The page loads no script and must not be cached. Its only cookie is Django's CSRF cookie, for the
-form that signs out. A template engine with fixed options escapes the project's text, whatever the
-setting TEMPLATES says.
+The page loads no script and must not be cached. The only cookie that it sets itself is Django's
+CSRF cookie, for the form that signs out. The page has its own template engine, which escapes all
+text. From the setting TEMPLATES it takes only DIRS.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from ..declarations.schema_summary import PropertyLine, lines
 from ..declarations.server import address, sse_address
 from ..declarations.tools import Tool
 from ..runtime.view_limits import closes_connections
-from .clients import is_open, signs_in, ways
+from .clients import connection_methods, is_open, signs_in
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -88,7 +88,7 @@ class PageASGIHandler(ASGIHandler):
         self.server = server
 
     def resolve_request(self, request: HttpRequest) -> ResolverMatch:
-
+        """Skip the project's URLconf."""
         view = closes_connections(page)
         match = ResolverMatch(view, (), {"server": self.server}, route=self.server.path)
         request.resolver_match = match
@@ -98,6 +98,7 @@ class PageASGIHandler(ASGIHandler):
 def principal(request: HttpRequest) -> Principal:
     """Return the visitor as a principal; anonymous if no middleware sets ``request.user``."""
     user: Any = getattr(request, "user", None)
+    # A principal must have a loaded user: permission checks may run outside this request.
     while isinstance(user, LazyObject):
         bool(user.is_authenticated)  # loads the user
         user = vars(user)["_wrapped"]
@@ -105,28 +106,31 @@ def principal(request: HttpRequest) -> Principal:
 
 
 def login_url(request: HttpRequest) -> str | None:
-    """Return the URL of the login page, which redirects back; None if there is none."""
-    way = _login_page()
-    return None if way is None else redirect_to_login(here(request), way).url
+    """Return the URL of the login page with ``next`` set to this page; None if there is none."""
+    login = _login_page()
+    return None if login is None else redirect_to_login(current_path(request), login).url
 
 
-def here(request: HttpRequest) -> str:
+def current_path(request: HttpRequest) -> str:
     """Return the path of the page, for redirects back to it."""
     return escape_uri_path(get_script_prefix() + request.path_info.lstrip("/"))
 
 
 def _login_page() -> str | None:
-    """Return LOGIN_URL if the project has set it or it resolves, else the admin's login page."""
+    """Return LOGIN_URL.
+
+    If LOGIN_URL is Django's default and no URL pattern matches it, return the admin's login page.
+    """
     try:
         chosen = resolve_url(django_settings.LOGIN_URL)
     except NoReverseMatch:
         return _reversed("admin:login")
-    if django_settings.LOGIN_URL != global_settings.LOGIN_URL or _is_there(chosen):
+    if django_settings.LOGIN_URL != global_settings.LOGIN_URL or _resolves(chosen):
         return chosen
     return _reversed("admin:login")
 
 
-def _is_there(url: str) -> bool:
+def _resolves(url: str) -> bool:
     try:
         resolve("/" + urlsplit(url).path.removeprefix(get_script_prefix()).lstrip("/"))
     except Resolver404:
@@ -151,7 +155,7 @@ def admin_url(user: Any) -> str | None:
 
 
 def token_url(user: Any) -> str | None:
-    """Return the admin's form for an access token; None for users without that permission."""
+    """Return the URL of the admin's form for a token; None for users who may not add tokens."""
     may = _is_staff(user) and user.has_perm("django_mcp.add_token")
     return _reversed("admin:django_mcp_token_add") if may else None
 
@@ -180,14 +184,17 @@ def _reversed(name: str) -> str | None:
 
 
 # A line break within a paragraph: not before a blank line, an indented line or a list item.
-WRAPPED = re.compile(r"(?<!\n)\n(?![\s*•-]|\d+[.)])")
-OWN = ("_uri", "_links")  # members that every row has in addition to its fields
+LINE_BREAK_IN_PARAGRAPH = re.compile(r"(?<!\n)\n(?![\s*•-]|\d+[.)])")
+ROW_METADATA = ("_uri", "_links")  # members that every row has in addition to its fields
 
-HINTS = {"idempotent": gettext_lazy("safe to repeat"), "open_world": gettext_lazy("reaches out")}
+HINTS = {
+    "idempotent": gettext_lazy("safe to repeat"),
+    "open_world": gettext_lazy("contacts other systems"),
+}
 NEEDS = {
     "elicitation": gettext_lazy("asks you"),
-    "sampling": gettext_lazy("borrows your model"),
-    "roots": gettext_lazy("looks at your folders"),
+    "sampling": gettext_lazy("uses your language model"),
+    "roots": gettext_lazy("reads your list of folders"),
 }
 
 
@@ -226,12 +233,12 @@ class Section:
 def sections(usable: Usable) -> list[Section]:
     """Return the entries for ``usable`` in sections by kind, without empty sections."""
     found = (
-        Section("tools", gettext("Tools"), gettext("What an assistant may do here."),
+        Section("tools", gettext("Tools"), gettext("What an assistant can do here."),
                 [_tool(one) for one in usable.tools]),
-        Section("resources", gettext("Resources"), gettext("What it may read."),
+        Section("resources", gettext("Resources"), gettext("What an assistant can read."),
                 [_resource(one) for one in (*usable.resources, *usable.templates)]),
-        Section("prompts", gettext("Prompts"), gettext("Conversations that you may begin."),
-                [_of(one, takes=lines(one._arguments.schema)) for one in usable.prompts]),
+        Section("prompts", gettext("Prompts"), gettext("Conversations that you can start."),
+                [_entry(one, takes=lines(one._arguments.schema)) for one in usable.prompts]),
     )  # fmt: skip
     return [section for section in found if section.entries]
 
@@ -239,7 +246,7 @@ def sections(usable: Usable) -> list[Section]:
 def _tool(tool: Tool) -> PageEntry:
     effect = "destroys" if tool.destructive else "reads" if tool.read_only else "writes"
     hints = [str(words) for name, words in HINTS.items() if getattr(tool, name)]
-    return _of(
+    return _entry(
         tool,
         effect=effect,
         notes=list(dict.fromkeys([*hints, *_needs(tool)])),
@@ -252,10 +259,10 @@ def _resource(resource: Resource) -> PageEntry:
     gives: list[PropertyLine] = []
     if isinstance(resource, ModelResource):
         shown = lines(resource._row_schema())
-        gives = [line for line in shown if line.name.split(".")[0] not in OWN]
+        gives = [line for line in shown if line.name.split(".")[0] not in ROW_METADATA]
     notes = [resource.mime_type] if resource.mime_type else []
     takes = lines(resource._arguments.schema)
-    return _of(resource, address=resource.uri, notes=notes, takes=takes, gives=gives)
+    return _entry(resource, address=resource.uri, notes=notes, takes=takes, gives=gives)
 
 
 def _needs(thing: Declaration) -> Iterator[str]:
@@ -263,7 +270,7 @@ def _needs(thing: Declaration) -> Iterator[str]:
         yield str(NEEDS.get(need.partition(".")[0], need))
 
 
-def _of(thing: Declaration, **more: Any) -> PageEntry:
+def _entry(thing: Declaration, **more: Any) -> PageEntry:
     summary, _, rest = paragraphs(thing.description).partition("\n\n")
     return PageEntry(
         anchor=f"{thing._kind.replace(' ', '-')}-{thing.name}",
@@ -278,7 +285,7 @@ def _of(thing: Declaration, **more: Any) -> PageEntry:
 
 def paragraphs(text: Any) -> str:
     """Return text with the line breaks within paragraphs replaced by spaces."""
-    return WRAPPED.sub(" ", str(text or "").strip())
+    return LINE_BREAK_IN_PARAGRAPH.sub(" ", str(text or "").strip())
 
 
 def icon(icons: Iterable[Icon], theme: str = "light") -> Icon | None:
@@ -287,8 +294,9 @@ def icon(icons: Iterable[Icon], theme: str = "light") -> Icon | None:
     return next(iter(fitting), None)
 
 
+CSP = "Content-Security-Policy"
 HEADERS = {
-    "Content-Security-Policy": "; ".join([
+    CSP: "; ".join([
         "default-src 'none'", "style-src 'sha256-{}'", "img-src 'self' data: https:",
         "base-uri 'none'", "form-action 'self'", "frame-ancestors 'none'",
     ]),
@@ -305,20 +313,19 @@ HEADERS = {
 def page(request: HttpRequest, server: Server) -> HttpResponse:
     """Return the page: a description, how to connect, and what the visitor may use.
 
-    Users without the permission ``Server.page`` are redirected to the login page if they are
-    anonymous and there is one. Otherwise raise ``PermissionDenied``.
+    Without the permission in ``Server.page``, an anonymous visitor is redirected to the login page.
+    Raise ``PermissionDenied`` if there is none, or if the visitor is signed in.
     """
     asked = Request(principal(request), server, host=request.get_host())
+    assert server.page is not None  # otherwise ``routing`` makes no page
     with surrounded(asked):
-        is_allowed = (
-            server.page is not None and permissions.decide_permission(server.page, asked).allowed
-        )
+        is_allowed = permissions.decide_permission(server.page, asked).allowed
     if not is_allowed:
-        return _sent_away(request, asked)
-    return _dressed(*_rendered(context(request, asked)))
+        return _login_or_403(request, asked)
+    return _response(*_render(context(request, asked)))
 
 
-def _sent_away(request: HttpRequest, asked: Request) -> HttpResponse:
+def _login_or_403(request: HttpRequest, asked: Request) -> HttpResponse:
     login = login_url(request)
     if login is None or asked.principal.is_authenticated:
         raise PermissionDenied
@@ -329,18 +336,18 @@ def context(request: HttpRequest, asked: Request) -> dict[str, Any]:
     """Return the template's context."""
     server, user = asked.server, asked.user
     found = sections(usable(asked))
-    # Instructions are for visitors who could connect as a client and get them there.
-    knows = bool(found) or asked.principal.is_authenticated
+    # Only visitors who could get the instructions as a client see them.
+    may_read_instructions = bool(found) or asked.principal.is_authenticated
     url = address(server)
     return {
         "server": server,
         "is_empty": server._is_empty,
         "title": str(server.title or server.public_name),
         "description": paragraphs(server.description),
-        "instructions": paragraphs(server.instructions) if knows else "",
+        "instructions": paragraphs(server.instructions) if may_read_instructions else "",
         "icon": icon(server.icons),
         "dark_icon": icon(server.icons, "dark"),
-        "website": _page_of_the_web(server.website),
+        "website": _web_url(server.website),
         "url": url,
         "sse_url": sse_address(server),
         "visitor": user if asked.principal.is_authenticated else None,
@@ -349,47 +356,47 @@ def context(request: HttpRequest, asked: Request) -> dict[str, Any]:
         "admin_url": admin_url(user),
         "connections_url": connections_url(user),
         "token_url": token_url(user),
-        "token_command": token_command(user) if _is_told(asked) else None,
-        "ways": ways(server, url),
+        "token_command": token_command(user) if _shows_commands(asked) else None,
+        "connection_methods": connection_methods(server, url),
         "is_open": is_open(server),
         "signs_in": signs_in(server),
         "sections": found,
-        "elsewhere": _elsewhere(request),
+        "other_origin": _other_origin(request),
     }
 
 
 def _signing_out(request: HttpRequest, user: Any) -> dict[str, str]:
-    """Return the context of the sign-out form; {} if there is none, so that no cookie is set."""
+    """Return the context of the sign-out form; {} if there is none."""
     url = logout_url(user)
-    if url is None:
+    if url is None:  # ``get_token`` sets a cookie, so it is called only if the form is shown
         return {}
-    return {"logout_url": url, "logout_token": get_token(request), "here": here(request)}
+    return {"logout_url": url, "logout_token": get_token(request), "here": current_path(request)}
 
 
-def _page_of_the_web(url: str | None) -> str | None:
+def _web_url(url: str | None) -> str | None:
     """Return ``url`` if it is http or https, else None: a ``javascript:`` link would run code."""
     return url if url and url.lower().startswith(("https://", "http://")) else None
 
 
-def _is_told(asked: Request) -> bool:
+def _shows_commands(asked: Request) -> bool:
     """Whether the page shows commands: only to signed-in users, or with DEBUG."""
     return asked.principal.is_authenticated or django_settings.DEBUG
 
 
-def _elsewhere(request: HttpRequest) -> str:
+def _other_origin(request: HttpRequest) -> str:
     """Return the request's origin if ``URL`` has its default value and differs from that origin.
 
     The page then suggests the setting to the developer. Return "" otherwise, or without DEBUG.
     """
-    here = f"{request.scheme}://{request.get_host()}"
-    is_new = django_settings.DEBUG and DEFAULTS["URL"] == settings.URL
-    return here if is_new and here != settings.URL else ""
+    origin = f"{request.scheme}://{request.get_host()}"
+    url_is_default = django_settings.DEBUG and DEFAULTS["URL"] == settings.URL
+    return origin if url_is_default and origin != settings.URL else ""
 
 
 # Rendering.
 
 
-def _rendered(shown: dict[str, Any]) -> tuple[str, str]:
+def _render(shown: dict[str, Any]) -> tuple[str, str]:
     """Return the HTML, and the digest of its style sheet for the Content-Security-Policy."""
     engine = _templates()
     style = str(engine.get_template("django_mcp/page.css").render({}))
@@ -400,20 +407,21 @@ def _rendered(shown: dict[str, Any]) -> tuple[str, str]:
 def _templates() -> DjangoTemplates:
     """Return a Django template engine; the DIRS in TEMPLATES let a project override templates."""
     engines: list[dict[str, Any]] = django_settings.TEMPLATES
-    dirs = tuple(place for engine in engines for place in engine.get("DIRS", ()))
-    return (_engine.__wrapped__ if django_settings.DEBUG else _engine)(dirs)
+    dirs = tuple(path for engine in engines for path in engine.get("DIRS", ()))
+    # With DEBUG, templates are read again for each request.
+    return _new_engine(dirs) if django_settings.DEBUG else _cached_engine(dirs)
 
 
-@lru_cache(maxsize=8)
-def _engine(dirs: tuple[Any, ...]) -> DjangoTemplates:
-    """Return the engine, cached with its parsed templates; with DEBUG the cache is bypassed."""
+def _new_engine(dirs: tuple[Any, ...]) -> DjangoTemplates:
     return DjangoTemplates({"NAME": "django_mcp", "DIRS": dirs, "APP_DIRS": True, "OPTIONS": {}})
 
 
-def _dressed(html: str, digest: str) -> HttpResponse:
-    response = HttpResponse(html)
-    for name, value in HEADERS.items():
-        response[name] = value.format(digest)
+_cached_engine = lru_cache(maxsize=8)(_new_engine)
+
+
+def _response(html: str, digest: str) -> HttpResponse:
+    response = HttpResponse(html, headers=HEADERS)
+    response[CSP] = HEADERS[CSP].format(digest)
     add_never_cache_headers(response)
     patch_vary_headers(response, ("Accept", "Cookie"))
     return response

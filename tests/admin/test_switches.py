@@ -67,7 +67,7 @@ def test_it_is_off_once(staff):
     client = staff("add_switch", "view_switch")
     client.post(ADD, REFUND)
     answer = client.post(ADD, REFUND)
-    assert "switched off already" in str(form(answer).errors)
+    assert "already switched off" in str(form(answer).errors)
     assert Switch.objects.count() == 1
 
 
@@ -89,7 +89,7 @@ def test_a_row_is_not_edited(root):
     assert root.post(page, {"thing": "tool:refund"}).status_code == 403
 
 
-# Who may do what.
+# Permissions by user.
 
 
 def test_every_decision_with_its_reason(staff, alice):

@@ -163,8 +163,8 @@ def test_an_address_fills_in_nothing(root, alice):
         ({"name": ""}, "This field is required"),
         ({"name": "x" * 101}, "at most 100 characters"),
         ({"server": "nonsense"}, "not one of the available choices"),
-        ({"scopes": 'a "b"'}, "is no scope"),
-        ({"expires_0": "2020-01-01"}, "This is past."),
+        ({"scopes": 'a "b"'}, "is not a valid scope"),
+        ({"expires_0": "2020-01-01"}, "This time is in the past."),
         ({"expires_0": "soon"}, "Enter a valid date"),
     ],
 )

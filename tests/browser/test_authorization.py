@@ -105,7 +105,7 @@ def test_a_person_signs_in_as_somebody_else_first(site, callback, page):
     client = Beside(site.endpoint, callback)
     page.goto(client.urls.get(timeout=SECONDS))
     sign_in(page, "alice")
-    page.get_by_role("button", name="Sign in as somebody else").click()
+    page.get_by_role("button", name="Sign in as another user").click()
     sign_in(page, "bob")
     page.get_by_role("button", name="Allow").click()
     page.wait_for_url(f"{callback.url}?*")

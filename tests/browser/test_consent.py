@@ -86,4 +86,4 @@ def test_the_keyboard_comes_to_the_answers_in_their_order(pages, chromium):
         for _ in range(3):
             page.keyboard.press("Tab")
             reached.append(page.evaluate("document.activeElement.textContent"))
-    assert reached == ["Sign in as somebody else", "Allow", "Cancel"]
+    assert reached == ["Sign in as another user", "Allow", "Cancel"]

@@ -140,7 +140,8 @@ def test_a_site_is_verified_by_its_document(site, home, page):  # noqa: F811
     marks, words = described(page)
     # A test before this one may have let the site read the document, which it keeps.
     assert marks == [HOST, "verified"] and home.read > 0
-    assert f"It calls itself “Agent Jones”. {HOST} answers for it." in words
+    assert "Its name for itself is “Agent Jones”." in words
+    assert f"It is described by a document at {HOST}." in words
     allow(page, home)
     assert client.said.result(SECONDS) == "alice" and is_known_by_its_document(client.agent)
     assert client.agent.answers("/mcp").count(401) == 1
@@ -151,7 +152,7 @@ def test_a_program_on_the_device_is_not_verified_by_it(site, callback, page):  #
     client = Beside(site.endpoint, callback, document=DOCUMENT)
     arrive(page, client)
     marks, words = described(page)
-    assert marks == [HOST] and f"{HOST} describes it, but another program" in words
+    assert marks == [HOST] and f"described by a document at {HOST}, but another program" in words
     allow(page, callback)
     assert client.said.result(SECONDS) == "alice" and is_known_by_its_document(client.agent)
 

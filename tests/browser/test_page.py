@@ -137,7 +137,9 @@ def test_a_key_opens_what_is_closed(visit, key):
 def test_one_client_is_open_at_a_time(visit):
     page = visit(java_script_enabled=False)
     code, cursor = (
-        page.locator(".ways details").filter(has=page.get_by_role("heading", name=name, exact=True))
+        page.locator(".connection-methods details").filter(
+            has=page.get_by_role("heading", name=name, exact=True)
+        )
         for name in ("Claude Code", "Cursor")
     )
     assert code.locator("pre").is_visible() and not cursor.locator("pre").is_visible()
@@ -194,8 +196,10 @@ def test_a_click_selects_what_is_to_be_copied(visit):
 
 def test_nobody_is_asked_to_copy_a_token_where_people_sign_in(visit):
     page = opened(visit("alice"))
-    assert page.get_by_text("sign in there, and agree").is_visible()
-    assert page.locator(".ways pre").count() > 5 and "YOUR_TOKEN" not in page.content()
+    assert page.get_by_text("where you sign in and allow access").is_visible()
+    assert (
+        page.locator(".connection-methods pre").count() > 5 and "YOUR_TOKEN" not in page.content()
+    )
 
 
 def test_links_of_the_page_lead_to_its_parts(visit):

@@ -44,9 +44,9 @@ def test_from_403_to_success(site, callback, page):
 
     page.goto(client.urls.get(timeout=SECONDS))  # the 403; nobody signs in again
     shown = [term.inner_text() for term in page.locator("dt").all()]
-    assert "New: it may" in shown and "It may already" in shown
-    new = page.locator("dl > div", has_text="New: it may")
-    old = page.locator("dl > div", has_text="It may already")
+    assert "New permissions" in shown and "Existing permissions" in shown
+    new = page.locator("dl > div", has_text="New permissions")
+    old = page.locator("dl > div", has_text="Existing permissions")
     assert "Change users" in new.inner_text() and "Know who you are" in old.inner_text()
     allow(page, callback)
 
@@ -65,11 +65,11 @@ def test_two_people_in_one_browser(site, callback, page):
     allow(page, callback)
     page.goto(client.urls.get(timeout=SECONDS))
     before = held_by(site, "alice")
-    assert "It may already" in page.get_by_role("main").inner_text()
-    page.get_by_role("button", name="Sign in as somebody else").click()
+    assert "Existing permissions" in page.get_by_role("main").inner_text()
+    page.get_by_role("button", name="Sign in as another user").click()
     sign_in(page, "bob")
     words = page.get_by_role("main").inner_text()
-    assert "bob" in words and "alice" not in words and "It may already" not in words
+    assert "bob" in words and "alice" not in words and "Existing permissions" not in words
     allow(page, callback)
     assert client.said.result(SECONDS) == "Unknown tool: rename"  # it is bob's client now
     assert held_by(site, "alice") == before and held_by(site, "bob") == "['basic write']"

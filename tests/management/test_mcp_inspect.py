@@ -143,7 +143,7 @@ def test_a_snapshot_is_the_same_as_long_as_nothing_changes(inspect, declared, tm
     declared()
     assert inspect(*on, "--check", file) == ""
     call_command("mcp_inspect", *on, "--check", str(file))
-    assert capsys.readouterr().err == f"As in {file}.\n"
+    assert capsys.readouterr().err == f"No differences from {file}.\n"
 
 
 @pytest.mark.parametrize(
@@ -184,8 +184,8 @@ def test_a_snapshot_of_a_user_is_the_kits(inspect, alice, tmp_path, monkeypatch)
         (("--user", "nobody"), "There is no user 'nobody'", 1),
         (("--server", "nonsense"), "there are: tests", 1),
         (("--format", "json", "nonsense"), "There is no 'nonsense'", 1),
-        (("--scope", "read"), "Add --user", 2),
-        (("refund", "--check", "x"), "leave NAME out", 2),
+        (("--scope", "read"), "--scope needs --user", 2),
+        (("refund", "--check", "x"), "NAME cannot be combined", 2),
         (("--check", "/no/such/file"), "'--output /no/such/file' writes it", 2),
         (("--output", "/no/such/file"), "/no/such/file: No such file", 1),
         (("--check", __file__), "is no snapshot", 2),

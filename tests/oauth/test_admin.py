@@ -181,7 +181,7 @@ def test_what_is_not_shown_cannot_be_guessed_by_filters(agent, column, how):
         assert web.get(CONSENTS, {lookup: ""}).status_code != 200
 
 
-# Who may do what.
+# Permissions by user.
 
 
 def test_nobody_adds_or_writes_one(alice, agent):

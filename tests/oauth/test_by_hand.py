@@ -124,8 +124,8 @@ def test_client_that_a_user_registered_at_the_toolkits_page_is_unverified(alice,
     made = get_application_model().objects.get(client_id="bobs")
     assert made.registration_source == "manual" and made.user == bob
     told = shown(alice, made)
-    assert "Your bank unverified" in told and "Let a program act for you?" in told
-    assert "Whoever runs this site" not in told
+    assert "Your bank unverified" in told and "Connect an application to your account?" in told
+    assert "the staff of this site" not in told
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ def test_it_is_there_with_a_slash_and_without(alice):
 
 def test_where_nothing_is_connected_it_says_how(alice):
     told = words(browser(alice).get(PAGE))
-    assert "Nothing is connected" in told and MCP in told and "Disconnect" not in told
+    assert "No applications are connected" in told and MCP in told and "Disconnect" not in told
 
 
 def test_a_client_is_shown_with_what_it_may_and_since_when(alice, agent):
@@ -151,7 +151,7 @@ def test_a_client_is_shown_with_what_it_may_and_since_when(alice, agent):
     told = words(browser(alice).get(PAGE))
     for said in (
         "Agent Smith unverified", "Use it with your permissions", MCP, "127.0.0.1:7777",
-        "Connected since", "Last used Not yet", "did nothing", "Signed in as alice",
+        "Connected since", "Last used Not yet", "none", "Signed in as alice",
     ):  # fmt: skip
         assert said in told, said
 
@@ -161,8 +161,11 @@ def test_who_answers_for_a_client_is_shown(alice, public_client):
     for client in (document, public_client):
         issued(alice, client)
     told = words(browser(alice).get(PAGE))
-    assert "xn--bcher-kva.example by its document" in told and "It calls itself “ Books ”" in told
-    assert "Agent Whoever runs this site has registered it." in told
+    assert (
+        "xn--bcher-kva.example described by a document" in told
+        and "Its name for itself is “ Books ”" in told
+    )
+    assert "Agent It was registered by the staff of this site." in told
 
 
 def test_what_it_did_is_shown_newest_first_and_nobody_elses(alice, bob, agent):
@@ -210,7 +213,7 @@ def test_an_expired_token_that_can_be_renewed_counts(alice, agent):
     assert connections(alice)[0].scopes
     get_refresh_token_model().objects.update(revoked=timezone.now())
     (one,) = connections(alice)
-    assert not one.scopes and "what it was given is over" in words(browser(alice).get(PAGE))
+    assert not one.scopes and "its access has expired" in words(browser(alice).get(PAGE))
 
 
 def test_clients_of_the_projects_other_apis_are_not_shown(alice, public_client):
@@ -228,7 +231,7 @@ def test_a_client_that_was_blocked_is_shown_as_that(alice, bob, agent):
     )
     revoke_client(agent.client_id)
     told = words(browser(alice).get(PAGE))
-    assert "Agent Smith blocked" in told and "can do nothing" in told
+    assert "Agent Smith blocked" in told and "has no access" in told
     assert "It may Nothing At" in told
     assert connections(bob) == []  # who had ended it before
 
@@ -239,7 +242,7 @@ def test_a_client_that_was_blocked_is_shown_as_that(alice, bob, agent):
         ("<script>alert(1)</script>", "&lt;script&gt;alert(1)&lt;/script&gt;"),
         ("\u202egnp.tnega", "gnp.tnega"),
         ("a\nb\u2066", "a b"),
-        ("", "A program without a name"),
+        ("", "An application without a name"),
         ('"><img src=x>', "&quot;&gt;&lt;img src=x&gt;"),
     ],
 )
@@ -308,8 +311,8 @@ def test_disconnecting_ends_all_that_the_client_may_do(alice, agent):
     assert opens(tokens)
     response = browser(alice).post(PAGE, {"client": agent.client_id})
     assert response.status_code == 200
-    assert "Agent Smith may do nothing for you any more." in words(response)
-    assert "Nothing is connected" in words(response)
+    assert "Agent Smith was disconnected." in words(response)
+    assert "No applications are connected" in words(response)
     assert not opens(tokens)
     assert error(refresh(tokens["refresh_token"], agent)) == (400, "invalid_grant")
     assert error(redeem(code, agent)) == (400, "invalid_grant")
@@ -351,10 +354,10 @@ def test_nothing_is_promised_of_a_machine_that_would_come_back_by_itself(alice, 
     tokens, web = by_itself(robot).json(), browser(alice)
     told = words(web.get(PAGE))
     assert "Robot It is registered to act as you by itself." in told
-    assert "Only whoever runs this site can end that." in told and "Disconnect" not in told
+    assert "Only the staff of this site can end this." in told and "Disconnect" not in told
     response = web.post(PAGE, {"client": robot.client_id})
     assert response.status_code == 404 and "Nothing was changed" in words(response)
-    assert "may do nothing for you" not in words(response) and opens(tokens)
+    assert "was disconnected" not in words(response) and opens(tokens)
 
 
 def test_whoever_runs_the_site_ends_a_machine_and_lets_it_in_again(alice, robot):
@@ -380,10 +383,10 @@ def test_who_comes_back_without_asking_is_told_as_that(alice, public_client, bac
     tokens = issued(alice, public_client)
     type(public_client).objects.update(skip_authorization=True, redirect_uris=back)
     web, may = browser(alice), back != REDIRECT
-    assert ("lets it in without asking you." in words(web.get(PAGE))) is may
+    assert ("without asking you" in words(web.get(PAGE))) is may
     told = words(web.post(PAGE, {"client": public_client.client_id}))
-    assert ("may do nothing for you now. It may come back" in told) is may
-    assert ("may do nothing for you any more." in told) is not may and not opens(tokens)
+    assert ("was disconnected. It can connect again" in told) is may
+    assert ("was disconnected." in told) is not may and not opens(tokens)
     assert asked(alice, public_client, redirect_uri=back).status_code == (302 if may else 200)
 
 
@@ -453,7 +456,7 @@ def test_personal_tokens_are_shown_and_revoked(alice, bob):
     assert "old" not in told.split() and "of bob" not in told
     assert secret not in response.text and row.digest not in response.text
     ended = browser(alice).post(PAGE, {"token": row.pk})
-    assert "laptop may do nothing for you any more." in words(ended)
+    assert "laptop was disconnected." in words(ended)
     assert PersonalAccessTokens().lookup(secret, default_server) is None
     assert own_tokens(alice) == []
 
@@ -470,7 +473,7 @@ def test_the_page_of_a_server_leads_to_it(alice, settings):
 
 def test_the_page_of_consent_says_that_it_can_be_taken_back(alice, agent):
     page = asked(alice, agent)
-    assert "You can take it back at any time" in page.text and f'href="{PAGE}"' in page.text
+    assert "You can disconnect it at any time" in page.text and f'href="{PAGE}"' in page.text
 
 
 @pytest.mark.slow

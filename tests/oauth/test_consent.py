@@ -198,24 +198,24 @@ def test_the_project_is_not_asked_of_who_may_not_sign_in(alice, server):
 
 def test_it_says_who_asks_for_what_and_where_the_answer_goes(web, alice, public_client):
     words = page(web, alice, public_client)
-    assert "Let Agent act for you?" in words and "Whoever runs this site has registered" in words
-    assert f"Wants to use The shop {URL}/mcp" in words
+    assert "Let Agent act for you?" in words and "was registered by the staff of this site" in words
+    assert f"Requests access to The shop {URL}/mcp" in words
     assert "It may Use it with your permissions" in words
     assert "a program on this device 127.0.0.1:7777" in words
-    assert "Signed in as alice Sign in as somebody else" in words
+    assert "Signed in as alice Sign in as another user" in words
     assert words.startswith("shop.example")
 
 
 def test_a_client_that_registered_itself_is_unverified(web, alice):
     words = page(web, alice, registered("dcr"), redirect_uri=CALLBACK)
-    assert "Agent unverified That is what it calls itself." in words
-    assert "Let a program act for you?" in words and "Let Agent" not in words
-    assert "The answer goes to agent.example" in words and "Go on only" not in words
+    assert "Agent unverified It chose this name itself." in words
+    assert "Connect an application to your account?" in words and "Let Agent" not in words
+    assert "Your answer is sent to agent.example" in words and "Continue only" not in words
 
 
 def test_a_client_of_a_document_is_known_by_its_host(web, alice):
     words = page(web, alice, registered("cimd", client_id=CIMD), redirect_uri=CALLBACK)
-    assert "The program agent.example verified It calls itself “ Agent ”." in words
+    assert "Application agent.example verified Its name for itself is “ Agent ”." in words
 
 
 def test_nothing_is_verified_of_a_client_that_is_answered_on_the_device(web, alice):
@@ -226,11 +226,11 @@ def test_nothing_is_verified_of_a_client_that_is_answered_on_the_device(web, ali
 @pytest.mark.parametrize("over", [{}, {"redirect_uri": CURSOR}], ids=["program", "app"])
 def test_what_any_program_could_take_has_a_warning(web, alice, over):
     made = registered("dcr", redirect_uris=f"http://127.0.0.1:7777/callback {CURSOR}")
-    assert "Go on only if you have just started this yourself" in page(web, alice, made, **over)
+    assert "Continue only if you have just started this yourself" in page(web, alice, made, **over)
 
 
 def test_a_client_without_a_name_is_called_something(web, alice):
-    assert "A program without a name unverified" in page(
+    assert "An application without a name unverified" in page(
         web, alice, registered("dcr", name="\u3164")
     )
 
@@ -253,7 +253,7 @@ def test_who_may_not_can_only_say_no(web, alice):
     with settings(MAY_AUTHORIZE="tests.oauth.test_consent.only_bob"):
         words = page(web, alice, made)
         response = web.get(url(made))
-    assert "You may not let programs act for you here." in words
+    assert "You are not allowed to connect applications here." in words
     assert response.status_code == 403
     assert b">Allow<" not in response.content and b">Cancel<" in response.content
 

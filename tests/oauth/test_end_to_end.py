@@ -84,8 +84,8 @@ async def test_a_client_that_knows_the_address_alone_acts_for_the_person(site, a
 async def test_the_page_says_who_asks_for_what_and_where_the_answer_goes(site, agent, person):
     await agent.whoami()
     (page,) = person.read
-    for words in ("Let a program act for you?", "Agent Smith unverified", site.endpoint,
-                  "Use it with your permissions", "a program on this device",
+    for words in ("Connect an application to your account?", "Agent Smith unverified",
+                  site.endpoint, "Use it with your permissions", "a program on this device",
                   "Signed in as alice"):  # fmt: skip
         assert words in page
 

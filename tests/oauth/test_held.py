@@ -143,7 +143,7 @@ def test_who_gave_something_up_is_asked_for_it_as_for_something_new(signed_in, a
     broad = redeemed(signed_in, agent, scope="read close")
     refreshed(signed_in, agent, broad, scope="read")
     words = read(signed_in, agent, scope="close")
-    assert "New: it may Close the month It may already Look at things The answer" in words
+    assert "New: it may Close the month Existing permissions Look at things The answer" in words
 
 
 def test_a_form_adds_nothing_to_what_is_held(signed_in, alice, agent):
@@ -274,26 +274,31 @@ def test_the_newest_are_looked_at_and_no_more(alice, agent, django_assert_num_qu
 def test_the_page_tells_what_is_new_and_what_is_not(signed_in, alice, agent):
     tokens.issued(alice, agent, default_server, scope="read")
     words = read(signed_in, agent, scope="close")
-    assert "New: it may Close the month It may already Look at things The answer" in words
+    assert "New: it may Close the month Existing permissions Look at things The answer" in words
 
 
 def test_a_broader_scope_is_new_though_part_of_it_is_not(signed_in, alice, agent):
     tokens.issued(alice, agent, default_server, scope="read")
     words = read(signed_in, agent, scope="write")
-    assert "New: it may Change things It may already Look at things The answer" in words
+    assert "New: it may Change things Existing permissions Look at things The answer" in words
 
 
 def test_a_scope_that_is_part_of_what_is_held_is_not_new(signed_in, alice, agent):
     tokens.issued(alice, agent, default_server, scope="write")
     words = read(signed_in, agent, scope="read close")
-    assert "New: it may Close the month It may already Change things Look at things The" in words
+    assert (
+        "New: it may Close the month Existing permissions Change things Look at things The" in words
+    )
 
 
 def test_a_scope_is_new_whose_name_alone_is_covered(signed_in, alice, agent):
     """Attack: "rest" covers what is called "close:all", but not what that covers."""
     tokens.issued(alice, agent, default_server, scope="rest")
     words = read(signed_in, agent, scope="close:all read")
-    assert "New: it may Close whatever there is Look at things It may already Do the rest" in words
+    assert (
+        "New: it may Close whatever there is Look at things Existing permissions Do the rest"
+        in words
+    )
 
 
 def test_where_nothing_is_new_all_that_is_asked_for_is_shown(signed_in, alice, agent):

@@ -125,7 +125,7 @@ def test_where_no_documents_of_clients_are_taken_it_is_said(web):
 
 
 def test_offline_access_is_not_asked_for_by_anybody(web, billing):
-    with given(SCOPES={"offline_access": "Go on", "mcp": "Use it"}):
+    with given(SCOPES={"offline_access": "Continue only", "mcp": "Use it"}):
         for where in (AS, PR):
             assert "offline_access" not in document(web, where).get("scopes_supported", [])
 

@@ -55,7 +55,7 @@ def test_from_403_to_success(site, mode):
     assert made.answers("/mcp").count(403) == 1 and len(made.asked) == 2
     first, second = alice.read
     assert "It may Know who you are" in first and "Change users" not in first
-    assert "New: it may Change users It may already Know who you are" in second
+    assert "New permissions Change users Existing permissions Know who you are" in second
 
 
 def test_who_may_not_is_not_asked(site):
@@ -131,4 +131,4 @@ def test_another_person_in_the_same_client_has_none_of_the_first_ones_scopes(sit
     assert asyncio.run(reads(agent(site, people[0], memory))) == "alice"
     memory.tokens = None
     assert asyncio.run(reads(agent(site, people[1], memory))) == "bob"
-    assert memory.tokens.scope == "basic" and "It may already" not in people[1].read[-1]
+    assert memory.tokens.scope == "basic" and "Existing permissions" not in people[1].read[-1]

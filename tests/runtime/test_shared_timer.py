@@ -138,3 +138,17 @@ async def test_a_thousand_targets_are_called_in_one_turn_of_the_loop():
     assert {one.calls for one in many} == {many[0].calls}
     for one in many:
         timer.leave(one)
+
+
+async def test_a_target_that_another_one_removes_is_not_called():
+    timer, other = SharedTimer(lambda: PERIOD), Counting()
+
+    class Removing(Counting):
+        def tick(self) -> None:
+            super().tick()
+            timer.leave(other)
+
+    one = Removing()
+    with joined(timer, one, other):
+        await called(one, 2)
+    assert other.calls == 0

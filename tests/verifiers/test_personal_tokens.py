@@ -407,7 +407,7 @@ def test_what_a_scope_may_be(scope):
 
 @pytest.mark.parametrize("scope", ["", "a b", 'a"b', "a\\b", "é", "a\n", "a\0", "\x7f"])
 def test_what_no_scope_is(scope):
-    with pytest.raises(ValidationError, match="is no scope"):
+    with pytest.raises(ValidationError, match="is not a valid scope"):
         check_scopes(["read", scope])
 
 

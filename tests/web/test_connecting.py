@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import django_mcp as mcp
-from django_mcp.web.clients import CLIENTS, is_open, short_name, signs_in, ways
+from django_mcp.web.clients import CLIENTS, connection_methods, is_open, short_name, signs_in
 
 URL = "https://books.example/mcp"
 
@@ -20,7 +20,7 @@ URL = "https://books.example/mcp"
 def test_a_name_that_every_client_takes(server, name, short):
     server.public_name = name
     assert short_name(server) == short
-    assert len(ways(server, URL)) == len(CLIENTS)
+    assert len(connection_methods(server, URL)) == len(CLIENTS)
 
 
 def test_where_nobody_needs_a_token_none_is_asked_for(server):
@@ -28,9 +28,9 @@ def test_where_nobody_needs_a_token_none_is_asked_for(server):
     def read(request: mcp.Request) -> None: ...
 
     assert is_open(server)
-    for way in ways(server, URL):
-        assert "TOKEN" not in way.snippet.text and "Bearer" not in way.snippet.text
-        assert "oken" not in (way.link or "")
+    for method in connection_methods(server, URL):
+        assert "TOKEN" not in method.snippet.text and "Bearer" not in method.snippet.text
+        assert "oken" not in (method.link or "")
 
 
 def test_where_there_is_nothing_nobody_is_let_in_without(server):
@@ -46,7 +46,11 @@ def test_where_somebody_needs_one_there_is_a_place_for_it(server):
         return ""
 
     assert not is_open(server)
-    placed = [way.key for way in ways(server, URL) if "YOUR_TOKEN" in way.snippet.text]
+    placed = [
+        method.key
+        for method in connection_methods(server, URL)
+        if "YOUR_TOKEN" in method.snippet.text
+    ]
     assert placed == [client.key for client in CLIENTS if client.key != "chatgpt"]
 
 
@@ -71,9 +75,9 @@ def test_where_clients_are_told_where_to_sign_in_there_is_no_place_for_a_token(s
     def read(request: mcp.Request) -> None: ...
 
     assert signs_in(server) and not is_open(server)
-    for way in ways(server, URL):
-        assert "TOKEN" not in way.snippet.text and "Bearer" not in way.snippet.text
-        assert "oken" not in (way.link or "")
+    for method in connection_methods(server, URL):
+        assert "TOKEN" not in method.snippet.text and "Bearer" not in method.snippet.text
+        assert "oken" not in (method.link or "")
 
 
 def test_who_is_let_in_as_nobody_is_not_told_where_to_sign_in(server, signing_in):
@@ -84,7 +88,7 @@ def test_who_is_let_in_as_nobody_is_not_told_where_to_sign_in(server, signing_in
     def write(request: mcp.Request) -> None: ...
 
     assert not signs_in(server)
-    assert any("YOUR_TOKEN" in way.snippet.text for way in ways(server, URL))
+    assert any("YOUR_TOKEN" in method.snippet.text for method in connection_methods(server, URL))
 
 
 def test_access_tokens_are_signed_in_for_nowhere(server):
@@ -95,6 +99,6 @@ def test_access_tokens_are_signed_in_for_nowhere(server):
 
 
 def test_a_command_is_read_word_by_word(server):
-    for way in ways(server, URL):
-        is_command = way.snippet.language == "sh"
-        assert " ".join(way.words) == (way.snippet.text if is_command else "")
+    for method in connection_methods(server, URL):
+        is_command = method.snippet.language == "sh"
+        assert " ".join(method.words) == (method.snippet.text if is_command else "")

@@ -197,7 +197,7 @@ def test_the_projects_code_runs_inside_its_surroundings(browse, alice, settings)
 
 def test_nothing_is_declared(server, browse):
     seen = browse().visit(server)
-    assert "Nothing is here yet" in seen.text and "mcp.py" in seen.text
+    assert "Nothing is declared yet" in seen.text and "mcp.py" in seen.text
 
 
 def test_nothing_is_public(server, browse, alice):
@@ -205,9 +205,9 @@ def test_nothing_is_public(server, browse, alice):
     def secret_tool(request: mcp.Request) -> None: ...
 
     seen = browse().visit(server)
-    assert "What is here is not for everybody" in seen.text and "secret_tool" not in seen.html
+    assert "Nothing here is public" in seen.text and "secret_tool" not in seen.html
     seen = browse(alice).visit(server)
-    assert "There is nothing here for you" in seen.text and "secret_tool" not in seen.html
+    assert "You have no access to anything here" in seen.text and "secret_tool" not in seen.html
 
 
 @pytest.mark.parametrize(

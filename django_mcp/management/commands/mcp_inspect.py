@@ -1,8 +1,8 @@
 """
 ``manage.py mcp_inspect``: show what a server exposes, for people, programs and CI.
 
-With ``--user`` it shows the protocol's own lists for that user. Without, it shows all declarations
-with the permission that each requires.
+With ``--user`` it shows what that user may use. Without it, it shows all declarations with the
+permission that each requires.
 """
 
 from __future__ import annotations
@@ -51,22 +51,26 @@ class Command(HelpfulCommand):
         arguments.add_server(parser)
         parser.add_argument(
             "--format", choices=["table", "json", "snapshot"],
-            help="json: the items of the protocol's list results (default: table)",
+            help="json: definitions as the protocol's lists show them; snapshot: the same, sorted "
+            "(default: table)",
         )  # fmt: skip
-        parser.add_argument(
+        snapshot = parser.add_mutually_exclusive_group()
+        snapshot.add_argument(
             "--output", metavar="FILE", type=Path, help="write a snapshot to this file"
         )
-        parser.add_argument("--check", metavar="FILE", type=Path, help="compare with a snapshot")
+        snapshot.add_argument("--check", metavar="FILE", type=Path, help="compare with a snapshot")
 
     def handle(self, *args: Any, name: str | None, user: str | None, **options: Any) -> None:
         principal = None if user is None else arguments.principal(user, options["scope"])
         if user is None and options["scope"]:
-            raise CommandError("--scope limits what a user may do. Add --user.", returncode=2)
+            raise CommandError("--scope needs --user.", returncode=2)
         server = arguments.served(options["server"])
         if options["output"] or options["check"]:
             if name is not None:
-                raise CommandError("A snapshot is of everything: leave NAME out.", returncode=2)
-            self._keep(_definitions(server, principal), options["output"], options["check"])
+                raise CommandError(
+                    "NAME cannot be combined with --output or --check.", returncode=2
+                )
+            self._snapshot(_definitions(server, principal), options["output"], options["check"])
         elif options["format"] in (None, "table"):
             self._tables(server, principal, user, name)
         else:
@@ -74,7 +78,7 @@ class Command(HelpfulCommand):
 
     # Snapshots.
 
-    def _keep(self, found: Things, output: Path | None, check: Path | None) -> None:
+    def _snapshot(self, found: Things, output: Path | None, check: Path | None) -> None:
         from ...testing.snapshots import canonical, text
 
         now = canonical(found)
@@ -94,18 +98,18 @@ class Command(HelpfulCommand):
         if found:
             for line in found:
                 self.show(line)
-            hint = f"If they should, run it again with --output {file} in place of --check."
-            raise CommandError(f"What is exposed and {file} differ. {hint}")
-        self.note(f"As in {file}.", self.style.SUCCESS)
+            hint = f"If this is intended, update the file with --output {file}."
+            raise CommandError(f"The server differs from {file}. {hint}")
+        self.note(f"No differences from {file}.", self.style.SUCCESS)
 
-    def _write(self, found: Things, name: str | None, form: str) -> None:
+    def _write(self, found: Things, name: str | None, format: str) -> None:
         from ...testing.snapshots import canonical, text
 
         if name is not None:
-            found = {kind: [one for one in found[kind] if _is(one, name)] for kind in KINDS}
+            found = {kind: [one for one in found[kind] if _has_name(one, name)] for kind in KINDS}
             if not any(found.values()):
                 raise CommandError(f"There is no {name!r}.")
-        if form == "snapshot":
+        if format == "snapshot":
             self.stdout.write(text(canonical(found)), ending="")
         else:
             self.show(json.dumps(found, indent=2, ensure_ascii=False))
@@ -120,9 +124,12 @@ class Command(HelpfulCommand):
             self._details([*_named(server, found, name, user)])
             return
         count = sum(map(len, found.values()))
-        who = f"{user} may use" if user else f"The server {server.public_name} has"
-        of = f" of the server {server.public_name}" if user else ""
-        self.stdout.write(f"{who} {count or 'no'} declaration{pluralize(count)}{of}.")
+        declarations = f"{count or 'no'} declaration{pluralize(count)}"
+        if user:
+            words = f"{user} may use {declarations} of the server {server.public_name}."
+        else:
+            words = f"The server {server.public_name} has {declarations}."
+        self.stdout.write(words)
         for kind in KINDS:
             if found[kind]:
                 self._heading(kind.capitalize())
@@ -147,10 +154,10 @@ class Command(HelpfulCommand):
 def _things(server: Server, principal: Principal | None) -> Things:
     from ...calls.listing import usable
 
-    where = (
-        server._catalog if principal is None else usable(arguments.local_request(principal, server))
-    )
-    found = {kind: getattr(where, kind) for kind in KINDS}
+    source: Any = server._catalog
+    if principal is not None:
+        source = usable(arguments.local_request(principal, server))
+    found = {kind: getattr(source, kind) for kind in KINDS}  # a catalog has dicts, not lists
     return {
         kind: list(things.values() if isinstance(things, dict) else things)
         for kind, things in found.items()
@@ -175,8 +182,8 @@ def _definitions(server: Server, principal: Principal | None) -> Things:
 
 def _declared(thing: Any) -> dict[str, Any]:
     shown: dict[str, Any] = thing._definition() | {"permission": thing._rule}
+    # Also of prompts, whose definitions do not contain the types of their arguments.
     if thing._arguments.schema.get("properties"):
-        # the protocol's lists have no types of a prompt's arguments
         shown["inputSchema"] = thing._arguments.schema
     return shown | ({"rowSchema": thing._row_schema()} if _has_rows(thing) else {})
 
@@ -203,7 +210,7 @@ def _read(file: Path) -> dict[str, Any]:
 # Details.
 
 
-def _is(definition: dict[str, Any], name: str) -> bool:
+def _has_name(definition: dict[str, Any], name: str) -> bool:
     return name in (definition.get(key) for key in ("name", "uri", "uriTemplate"))
 
 
@@ -213,7 +220,7 @@ def _named(server: Server, found: Things, name: str, user: str | None) -> Iterat
     if not named:
         hint = near(name, [one.name for one in things])
         if user is not None:
-            hint += f" 'manage.py mcp_explain {user}' tells what they may not use, and why."
+            hint += f" 'manage.py mcp_explain {user}' lists what {user} may not use, and why."
         raise CommandError(f"The server {server.public_name} has no {name!r} here.{hint}")
     yield from named
 

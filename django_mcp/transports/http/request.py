@@ -381,7 +381,7 @@ def read_headers(raw: Pairs) -> dict[str, str]:
             continue
         text = value.decode("latin-1").strip(" \t")
         if key in found and key not in _LISTS:
-            raise RequestRejected(400, f"The header {key} is there twice.")
+            raise RequestRejected(400, f"The header {key} is repeated.")
         found[key] = f"{found[key]}, {text}" if key in found else text
     if count > MAX_HEADERS or size > MAX_HEADERS_SIZE:
         raise RequestRejected(431, "There are too many headers, or they are too large.")

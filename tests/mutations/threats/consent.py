@@ -186,7 +186,7 @@ ROWS = (
     ),
     Mutation(
         "T17", "our page does not use what another has kept",
-        (Edit(AUTHORIZE, "        return QueryAlone(cls.get_server())",
+        (Edit(AUTHORIZE, "        return QueryOnlyCore(cls.get_server())",
               "        return super().get_oauthlib_core()"),),
         ("test_our_view_does_not_use_what_the_second_has_kept",),
         by="assert |.*Grant.DoesNotExist",
