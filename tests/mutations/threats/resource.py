@@ -132,8 +132,8 @@ ROWS = (
     Mutation(
         "T9", "a session is one client's",
         (Edit("auth/principal.py",
-              'application = getattr(self.auth and self.auth.application, "pk", "")',
-              'application = ""'),),
+              'application = self.auth.application if self.auth else None',
+              'application = None'),),
         SESSION,
         by=STREAMS,
     ),
