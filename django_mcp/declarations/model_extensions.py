@@ -1,10 +1,10 @@
 """The hook by which other packages add declarations to model resources.
 
-``derivations`` is a list of functions. Each returns the declarations, such as tools that write
-rows, that it adds to a model resource. The app fills the list at startup. ``declarations`` does not
-import the packages that are in it. The catalog calls the functions when it resolves a resource.
+``derivations`` is a list of functions. Each returns the declarations that it adds to a model
+resource, such as tools that write rows. The app fills the list at startup, and the catalog calls
+the functions when it adds a resource. So ``declarations`` does not import the packages that use it.
 
-The module is separate so that the packages can import it without the rest of ``declarations``.
+The module is separate so that those packages can import it without the rest of ``declarations``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A JSON Schema as English text for people: one line for each argument, with its type.
 
-The admin, the page of a server and the commands show it. The text is correct for every schema, also
-for one that the project wrote by hand. Anything without a description here is "anything" and never
-a guess. All functions depend on the schema only.
+The page of a server, management commands, snapshots and validation errors use it. The text is
+correct for every schema, also for one that the project wrote by hand. Anything without a
+description here is "anything" and never a guess. All functions depend on the schema only.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from .pages import ROOT, blocks, text
 
 PAGE = ROOT / "docs/how-to/testing.md"
 REFERENCE = ROOT / "docs/reference/testing.md"
+DECLARED = "# shop/mcp.py\n"
 
 
 def make_user(name: str, permission: str = "") -> User:
@@ -47,6 +48,8 @@ def shown() -> ModuleType:
     module.__package__ = "tests.shop"
     sys.modules[module.__name__] = module
     for code in blocks(PAGE, "python"):
+        if code.startswith(DECLARED):
+            continue
         exec(compile(code, str(PAGE), "exec", dont_inherit=True), module.__dict__)
     return module
 
@@ -60,6 +63,12 @@ globals().update(TESTS)
 def _the_files_of_this_test(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SHOWN, "__file__", str(tmp_path / "test_shown.py"), raising=False)
     monkeypatch.delenv("CI", raising=False)
+
+
+def test_the_page_shows_the_tools_that_its_tests_call():
+    shown = [code.removeprefix(DECLARED) for code in blocks(PAGE, "python") if DECLARED in code]
+    source = (ROOT / "tests/shop/mcp.py").read_text("utf-8")
+    assert len(shown) == 2 and all(code in source for code in shown)
 
 
 def test_the_page_shows_tests():

@@ -50,6 +50,20 @@ async def test_tokens_of_the_projects_own(shown, server, alice):
     assert await verifier.verify(token, server) is None
 
 
+@pytest.mark.django_db
+def test_the_verifier_of_the_reference_looks_tokens_up(server, alice):
+    namespace: dict[str, Any] = {"__name__": "tests.shop.shown"}
+    (code,) = blocks(ROOT / "docs/reference/authentication.md", "python")
+    exec(compile(code, "authentication.md", "exec", dont_inherit=True), namespace)
+    verifier = namespace["SignedTokens"]()
+    token = signing.dumps(alice.pk, salt=f"mcp {server.name}")
+    assert verifier.lookup(token, server).key == f"{alice.pk}::signed"
+    assert verifier.lookup(token, mcp.server) is None
+    alice.is_active = False
+    alice.save()
+    assert verifier.lookup(token, server) is None
+
+
 def test_the_commands_are_those_of_the_page(alice, capsys):
     call_command("mcp_token", "create", "--user", "alice", "--name", "my laptop")
     said = capsys.readouterr()

@@ -410,6 +410,17 @@ def test_a_pause_of_heartbeats_in_an_outage_is_no_second_death(session, ledger):
     assert len(session.world.faults.deaths(now - 7.0)) == 2
 
 
+def test_the_time_since_an_outage_is_told_where_nothing_else_struck(session):
+    faults, here, since = session.world.faults, Address.of(HERE), time.monotonic()
+    assert faults.waited(since, here) is None
+    faults.take(b'{"fault": "database", "at": "struck", "id": "f1"}')
+    assert faults.waited(since, here) == 0
+    faults.take(b'{"fault": "database", "at": "end", "id": "f1"}')
+    assert faults.waited(since, here) > 0 and faults.waited(time.monotonic(), here) is None
+    strike(session, "kill", ELSEWHERE)
+    assert faults.waited(since, here) > 0 and faults.waited(since) is None
+
+
 def test_a_pause_of_heartbeats_explains_no_other_error(session, ledger):
     now = time.monotonic()
     silent(session, HERE, now - 1.0, now)

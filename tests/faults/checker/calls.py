@@ -219,8 +219,9 @@ KNOWN = {  # the first that fits
 
 
 def _note_recovery(world: World, issued: Issued) -> None:
-    """How long its client waited for a response after the database was back."""
-    if (seconds := world.faults.waited(issued.began)) is not None:
+    """How long its client waited for a response after an outage, where nothing else struck."""
+    seconds = world.faults.waited(issued.began, world.worker(issued.worker))
+    if seconds is not None:
         world.ledger.recoveries.append(seconds)
 
 

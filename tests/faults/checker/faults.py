@@ -113,11 +113,12 @@ class Faults:
         mine = self._concerning(since, place)
         return mine[0].began if [one.kind for one in mine] == ["kill"] else None
 
-    def waited(self, since: float) -> float | None:
-        """How long ago an outage of the database ended; None if there was none since."""
-        now = time.monotonic()
-        ended = [one.ended or now for one in self._strikes if one.kind == "database"]
-        return now - ended[-1] if ended and ended[-1] >= since else None
+    def waited(self, since: float, place: Address | None = None) -> float | None:
+        """How long ago an outage of the database ended, where that is all that concerned it."""
+        now, mine = time.monotonic(), self._concerning(since, place)
+        ended = [one.ended or now for one in mine if one.kind == "database"]
+        is_alone = {one.kind for one in mine} <= {"database", "silence"}
+        return now - ended[-1] if ended and is_alone and ended[-1] >= since else None
 
     def _concerning(
         self, since: float, place: Address | None, until: float | None = None

@@ -132,8 +132,8 @@ ROWS = (
     Mutation(
         "T9", "a session is one client's",
         (Edit("auth/principal.py",
-              'application = getattr(self.auth and self.auth.application, "pk", "")',
-              'application = ""'),),
+              'application = self.auth.application if self.auth else None',
+              'application = None'),),
         SESSION,
         by=STREAMS,
     ),
@@ -149,8 +149,8 @@ ROWS = (
     Mutation(
         "T9", "a session is not one token's",
         (Edit("auth/principal.py",
-              "        grant = (application, self.auth.key if self.auth else \"\")",
-              "        grant = (application, str(self.auth and self.auth.expires))"),),
+              'self.auth.key if self.auth else "")',
+              "str(self.auth and self.auth.expires))"),),
         ("test_a_session_goes_on_with_a_refreshed_token",),
         by="assert |AssertionError|KeyError|tests.client.RpcError|TypeError",
     ),
