@@ -97,6 +97,15 @@ def test_the_settings_for_sessions_are_right():
     assert done.returncode == 0, done.stderr
 
 
+def test_the_reference_shows_the_settings_of_the_guide():
+    shown: list[dict[str, Any]] = []
+    for page in ("docs/how-to/sessions.md", "docs/reference/storage.md"):
+        shown.append({})
+        exec(blocks(ROOT / page, "python")[0], shown[-1])
+    for name in ("DATABASES", "DATABASE_ROUTERS", "DJANGO_MCP"):
+        assert shown[0][name] == shown[1][name]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_json_is_json(page):
     for code in blocks(page, "json"):
