@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, runtime_checkable
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from django.utils.module_loading import import_string
 
@@ -234,8 +234,8 @@ def applications(keys: Collection[str]) -> dict[str, Any]:
 
 
 def _name(*parts: Any) -> str:
-    """Join parts by colons, which are escaped in the parts. Return a digest if it is too long."""
-    name = ":".join(str(part).replace("%", "%25").replace(":", "%3A") for part in parts)
+    """Join parts by colons, which are quoted in the parts. Return a digest if it is too long."""
+    name = ":".join(quote(str(part), safe="") for part in parts)
     if len(name) <= MAX_KEY_LENGTH:
         return name
     return hashlib.sha256(name.encode()).hexdigest()

@@ -220,7 +220,7 @@ def test_no_token_goes_into_the_file_of_a_project(alice, run, secret):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("emacs",), "there are: claude-code"),
+        (("emacs",), "Known clients: claude-code"),
         (("cursor", "--server", "nonsense"), "there are: django"),
         (("cursor", "--name", "a b"), "1 to 64 letters"),
         (("cursor", "--token", "a b"), "letters, digits"),

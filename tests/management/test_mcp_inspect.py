@@ -180,7 +180,7 @@ def test_a_snapshot_of_a_user_is_the_kits(inspect, alice, tmp_path, monkeypatch)
     [
         (("nonsense",), "has no 'nonsense' here.", 1),
         (("refnd",), "Did you mean refund or reminder?", 1),
-        (("--user", "bob", "refund"), "'manage.py mcp_explain bob' tells", 1),
+        (("--user", "bob", "refund"), "'manage.py mcp_explain bob' lists", 1),
         (("--user", "nobody"), "There is no user 'nobody'", 1),
         (("--server", "nonsense"), "there are: tests", 1),
         (("--format", "json", "nonsense"), "There is no 'nonsense'", 1),

@@ -139,9 +139,9 @@ async def test_what_breaks_off_one_job_alone_is_not_tried_for_ever(monkeypatch):
     monkeypatch.setattr(jobs, "MAX_PAUSE_SECONDS", 0.001)
     lost = coded(2006)
     with pytest.raises(OperationalError):
-        await surely(while_others_succeed(lost, jobs.MAX_ATTEMPTS))
-    await surely(while_others_succeed(lost, jobs.MAX_ATTEMPTS - 1))
-    await surely(failing(*[lost] * 2 * jobs.MAX_ATTEMPTS))
+        await surely(while_others_succeed(lost, jobs.MAX_FAILURES))
+    await surely(while_others_succeed(lost, jobs.MAX_FAILURES - 1))
+    await surely(failing(*[lost] * 2 * jobs.MAX_FAILURES))
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ async def test_what_breaks_off_one_job_alone_is_not_tried_for_ever(monkeypatch):
 )
 async def test_what_time_mends_is_tried_as_long_as_it_takes(monkeypatch, error):
     monkeypatch.setattr(jobs, "MAX_PAUSE_SECONDS", 0.001)
-    await surely(while_others_succeed(error, 2 * jobs.MAX_ATTEMPTS))
+    await surely(while_others_succeed(error, 2 * jobs.MAX_FAILURES))
 
 
 @pytest.mark.parametrize(("code", "is_kept"), [("55P03", True), ("25006", False), (1290, False)])
@@ -193,7 +193,7 @@ def test_a_thread_insists_and_not_for_ever(monkeypatch):
     assert insistently(failing(error, error)) == ("done", {})
     with pytest.raises(IntegrityError):
         insistently(failing(IntegrityError("twice")))
-    monkeypatch.setattr(jobs, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(jobs, "RETRY_FOR_SECONDS", 0.0)
     with pytest.raises(OperationalError, match="gone"):
         insistently(failing(error))
 

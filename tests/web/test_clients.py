@@ -37,7 +37,7 @@ def test_the_token_of_these_tests_looks_like_one():
 def test_a_client_goes_by_its_key():
     assert [client(one.key) for one in CLIENTS] == list(CLIENTS)
     assert len({one.key for one in CLIENTS}) == len(CLIENTS)
-    with pytest.raises(LookupError, match="'emacs' here; there are: claude-code, claude-desktop"):
+    with pytest.raises(LookupError, match="'emacs'. Known clients: claude-code, claude-desktop"):
         client("emacs")
 
 
@@ -59,7 +59,7 @@ def test_a_snippet_holds_the_address_and_the_token(one):
 def test_without_a_token_there_is_a_place_for_one(one):
     told = one.snippet("shop", url=URL)
     if one.key == "chatgpt":
-        assert "no access token" in told.text
+        assert "cannot\nsend a personal access token" in told.text
     else:
         assert PLACEHOLDER in told.text
 
@@ -189,7 +189,7 @@ def test_a_name_that_some_client_does_not_take_is_refused(one, name):
         lambda: one.stdio_snippet(name, COMMAND),
         lambda: one.deep_link(name, URL),
     ):
-        with pytest.raises(ValueError, match="no name for a server"):
+        with pytest.raises(ValueError, match="not a valid server name"):
             call()
 
 

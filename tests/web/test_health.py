@@ -187,11 +187,11 @@ def test_a_process_that_may_be_taken_for_dead(site, monkeypatch):
 
 
 def test_where_the_tables_are_made_without_migrations_none_is_lacking(site, fresh, settings):
-    health._known.cache_clear()
+    health._migration_names.cache_clear()
     settings.MIGRATION_MODULES = {"django_mcp": None}
     for alias in ALIASES:
         MigrationRecorder(connections[alias]).migration_qs.filter(app="django_mcp").delete()
     try:
         assert asked(site, "ready") == (200, "ready")
     finally:
-        health._known.cache_clear()
+        health._migration_names.cache_clear()

@@ -1,8 +1,8 @@
 """
 Run a view through the project's ``MIDDLEWARE``, in the current process and thread.
 
-``visited`` sends a request for a named view and follows redirects to other listed views, at most
-``MAX_REDIRECTS``. A redirect to any other address is not followed: the result contains the address.
+``response_of`` sends a request for a named view and follows redirects to other listed views, at
+most ``MAX_REDIRECTS``. A redirect to any other address is not followed: the result contains it.
 No request reaches a view other than its target, whatever middleware does to the path.
 
 The signals ``request_started`` and ``request_finished`` are not sent. Django closes database
@@ -114,7 +114,7 @@ class ViewResponse:
 
 
 @contextmanager
-def visited(
+def response_of(
     request: Request, target: Target, body: Body | None = None, *, views: Collection[str] = ()
 ) -> Iterator[ViewResponse]:
     """Yield the response of ``target`` to the caller, after redirects to other ``views``.
@@ -147,7 +147,7 @@ def visited(
 
 
 @contextmanager
-def browsing() -> Iterator[None]:
+def request_environment() -> Iterator[None]:
     """Set URL prefix, language and time zone as in a request. Restore all of them afterwards."""
     urlconf, prefix = get_urlconf(), get_script_prefix()
     set_script_prefix(django_settings.FORCE_SCRIPT_NAME or "/")

@@ -111,12 +111,12 @@ TECHNICAL = (400, 413)  # Under DEBUG, Django answers these with a page that sho
 MAX_QUOTED_LENGTH = 2000  # characters of an error page that are quoted
 
 
-def tool_value(answer: ViewResponse, pages: str, doubted: BaseForm | None = None) -> Any:
+def tool_value(answer: ViewResponse, pages: str, rejected_form: BaseForm | None = None) -> Any:
     """Return the tool's result for ``answer``. Raise ``ToolError`` if the view refused.
 
-    ``doubted`` is a form that probably caused a refusal, if there was one.
+    ``rejected_form`` is a form that probably caused a refusal, if there was one.
     """
-    refusal(answer, pages, doubted)
+    refusal(answer, pages, rejected_form)
     told = list(answer.messages)
     if answer.leads_to is not None:
         return [*told, *_way(answer)]
@@ -154,11 +154,11 @@ def _way(answer: ViewResponse) -> list[Any]:
 # Refusals.
 
 
-def refusal(answer: ViewResponse, pages: str, doubted: BaseForm | None = None) -> None:
+def refusal(answer: ViewResponse, pages: str, rejected_form: BaseForm | None = None) -> None:
     """Raise ``ToolError`` if a form on the page is invalid or the status is 400 or above."""
     forms = _forms(answer.response)
-    if doubted is not None and _shows_errors(answer, doubted):
-        forms.append(doubted)
+    if rejected_form is not None and _shows_errors(answer, rejected_form):
+        forms.append(rejected_form)
     if wrong := [errors(form) for form in forms if form.errors]:
         raise ToolError("\n".join(wrong))
     if answer.status >= 400:

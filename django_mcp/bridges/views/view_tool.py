@@ -3,7 +3,8 @@ One view as a tool (``ViewTool``) or as a resource (``ViewResource``).
 
 The arguments of a tool are those of its URL path, its query string and its form. A name may occur
 in only one of the three. A caller who lacks a permission that ``ViewTools`` or the view's class
-states does not see the tool. Permissions that only the view's code checks apply when it runs.
+states does not see the tool. Permissions of decorators, and those that the view's code checks,
+apply when the view runs. ``check`` reports permissions of decorators that do not exist.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from ...declarations.resources import Resource
 from ...declarations.tools import Tool
 from ...protocol.jsonrpc import ResourceNotFound
 from ...protocol.uri_template import Template
-from .execution import browsing, visited
+from .execution import request_environment, response_of
 from .requests import Body, Fields, PageNumber, fields_of
 from .results import contents, tool_value
 from .urls import GROUP, Route, Target
@@ -46,12 +47,12 @@ if TYPE_CHECKING:
 JSON = dict[str, Any]
 
 # Default descriptions for Django's generic views, used where the view's class has no docstring.
-POSTED = (
+POST_DESCRIPTIONS = (
     (DeletionMixin, "Delete one {one}."),
-    (BaseUpdateView, "Change one {one}: what is given, and nothing else."),
+    (BaseUpdateView, "Change one {one}. Fields that are not given keep their value."),
     (BaseCreateView, "Add one {one}."),
 )
-SHOWN = ((MultipleObjectMixin, "List {many}."), (SingleObjectMixin, "Show one {one}."))
+GET_DESCRIPTIONS = ((MultipleObjectMixin, "List {many}."), (SingleObjectMixin, "Show one {one}."))
 
 
 class ViewDeclaration(Declaration):
@@ -68,7 +69,7 @@ class ViewDeclaration(Declaration):
         return self._views._origin()
 
     @property
-    def _wanted(self) -> list[str]:
+    def _class_permissions(self) -> list[str]:
         """The permissions that a ``PermissionRequiredMixin`` on the view's class requires."""
         view = self._route.view_class
         if view is None or not issubclass(view, PermissionRequiredMixin):
@@ -78,23 +79,24 @@ class ViewDeclaration(Declaration):
 
     def _common_problems(self) -> Iterator[CheckMessage]:
         yield from super()._common_problems()
-        for codename in dict.fromkeys([*self._wanted, *self._route.decorated_with]):
+        # One call for each, because all of them are required.
+        for codename in dict.fromkeys([*self._class_permissions, *self._route.decorated_with]):
             yield from self._codename_problems([codename])
 
     @property
     def _is_public(self) -> bool:
-        return self._views._is_public and not self._wanted
+        return self._views._is_public and not self._class_permissions
 
     @property
     def _is_free(self) -> bool:
-        return self._views._is_free and not self._wanted
+        return self._views._is_free and not self._class_permissions
 
     def _codenames(self) -> tuple[str, ...]:
-        return (*super()._codenames(), *self._wanted)
+        return (*super()._codenames(), *self._class_permissions)
 
     def _decide_permission(self, request: Request) -> Decision:
         decision = self._views._decide_permission(request)
-        for name in self._wanted:
+        for name in self._class_permissions:
             if not decision.allowed:
                 break
             decision = permissions.decide_codenames([name], request)
@@ -102,7 +104,7 @@ class ViewDeclaration(Declaration):
 
     @property
     def _rule(self) -> str:
-        return permissions.both(self._views._rule, *self._wanted)
+        return permissions.both(self._views._rule, *self._class_permissions)
 
 
 class ViewTool(ViewDeclaration, Tool):
@@ -113,14 +115,16 @@ class ViewTool(ViewDeclaration, Tool):
         self._posts = posts
         self.description = self.description or _sentence(route, posts)
         self.read_only = None if posts else True
-        self.destructive = posts and _is_kind(route, DeletionMixin) or None
+        self.destructive = True if posts and _is_kind(route, DeletionMixin) else None
         # As for an HTTP request: a view with ``non_atomic_requests`` runs without a transaction.
         self.atomic = DEFAULT_DB_ALIAS not in getattr(route.callback, "_non_atomic_requests", ())
 
     def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
         yield from self._common_problems()
         self._output = Output()
-        self._output.embeds = True  # a page may be a file
+        self._output.embeds = (
+            True  # a view may return a file, which is sent as an embedded resource
+        )
         try:
             self._queries, self._form = self._query_fields(), self._form_fields()
         except Exception as error:  # form classes run the project's code
@@ -129,8 +133,12 @@ class ViewTool(ViewDeclaration, Tool):
             return
         yield from (self._error(one.message, one.number, one.hint) for one in self._problems())
         for name in self._clashes():
-            hint = "Give the argument of the address, the query or the form another name."
-            yield self._error(f"{self._route.name!r} takes {name!r} in two places.", 110, hint)
+            hint = "Rename the argument in the URL path, the query or the form."
+            yield self._error(
+                f"{self._route.name!r} takes {name!r} from two of URL path, query and form.",
+                110,
+                hint,
+            )
         self._arguments = Arguments(schema=self._schema(), handwritten=True)
 
     def _query_fields(self) -> list[Fields]:
@@ -150,19 +158,19 @@ class ViewTool(ViewDeclaration, Tool):
             form = self._route.made().get_form_class()
         return fields_of(form, partial=_is_kind(self._route, BaseUpdateView))
 
-    def _parts(self) -> list[JSON]:
-        address = {"properties": self._route.properties, "required": self._route.required}
-        return [address, *(one.schema for one in (*self._queries, self._form))]
+    def _schemas(self) -> list[JSON]:
+        path = {"properties": self._route.properties, "required": self._route.required}
+        return [path, *(one.schema for one in (*self._queries, self._form))]
 
     def _problems(self) -> Iterator[Any]:
         yield from chain.from_iterable(one.problems for one in (*self._queries, self._form))
 
     def _clashes(self) -> list[str]:
-        names = [name for part in self._parts() for name in part.get("properties", {})]
+        names = [name for part in self._schemas() for name in part.get("properties", {})]
         return [name for name in dict.fromkeys(names) if names.count(name) > 1]
 
     def _schema(self) -> JSON:
-        parts = self._parts()
+        parts = self._schemas()
         schema: JSON = {"type": "object", "properties": {}, "additionalProperties": False}
         for part in parts:
             schema["properties"] |= part.get("properties", {})
@@ -172,21 +180,21 @@ class ViewTool(ViewDeclaration, Tool):
         return kept | ({"required": required} if required else {})
 
     def handle(self, request: Any, *args: Any, **arguments: Any) -> Any:
-        """Run the view and return its response. Raise ``ToolError`` if the view refuses."""
-        with browsing():
-            queries = (one.query(_of(one.schema, arguments)) for one in self._queries)
-            address = _of({"properties": self._route.properties}, arguments)
-            target = self._route.target(address, "&".join(filter(None, queries)))
+        """Run the view and return the tool's result. Raise ``ToolError`` if the view rejects it."""
+        with request_environment():
+            queries = (one.query(_arguments_in(one.schema, arguments)) for one in self._queries)
+            path = _arguments_in({"properties": self._route.properties}, arguments)
+            target = self._route.target(path, "&".join(filter(None, queries)))
             body = self._body(request, target, arguments) if self._posts else None
-            doubted = self._doubted(body) if body is not None else None
-            with visited(request, target, body, views=self._views._shown) as answer:
-                return tool_value(answer, self._views.pages, doubted)
+            rejected_form = self._rejected_form(body) if body is not None else None
+            with response_of(request, target, body, views=self._views._shown) as answer:
+                return tool_value(answer, self._views.pages, rejected_form)
 
     def _body(self, request: Request, target: Target, arguments: JSON) -> Body:
-        given = _of(self._form.schema, arguments)
+        given = _arguments_in(self._form.schema, arguments)
         return self._form.body(given, self._page_form(request, target))
 
-    def _doubted(self, body: Body) -> BaseForm | None:
+    def _rejected_form(self, body: Body) -> BaseForm | None:
         """Return the form of a function view if it rejects the posted data, else None.
 
         A function view does not expose its form, so the form is built here a second time.
@@ -200,10 +208,13 @@ class ViewTool(ViewDeclaration, Tool):
             return None
 
     def _page_form(self, request: Request, target: Target) -> BaseForm | None:
-        """Return the form as a ``FormMixin`` view shows it to this user by GET, or None."""
+        """Run a ``FormMixin`` view by GET and return the form in its context, or None.
+
+        It has the fields and initial values that this user gets.
+        """
         if not (self._form.schema["properties"] and _is_kind(self._route, FormMixin)):
             return None
-        with visited(request, target) as answer:
+        with response_of(request, target) as answer:
             form = (getattr(answer.response, "context_data", None) or {}).get("form")
             return form if isinstance(form, BaseForm) else None
 
@@ -213,9 +224,9 @@ class ViewResource(ViewDeclaration, Resource):
 
     def __init__(self, views: ViewTools, route: Route, *, name: str) -> None:
         super().__init__(views, route, name=name)
-        place = "/".join(quote(part, safe="") for part in route.name.split(":"))
+        path = "/".join(quote(part, safe="") for part in route.name.split(":"))
         self.description = self.description or _sentence(route, posts=False)
-        self.uri = "/".join([f"view://{place}", *map(_expression, route.converters.items())])
+        self.uri = "/".join([f"view://{path}", *map(_expression, route.converters.items())])
 
     def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
         yield from self._common_problems()
@@ -226,7 +237,7 @@ class ViewResource(ViewDeclaration, Resource):
 
     @property
     def _read_by(self) -> str:
-        return f"the view {self._route.name!r} decides when it is read"
+        return f"the view {self._route.name!r} checks permissions when it is read"
 
     def _values(self, variables: Mapping[str, str]) -> dict[str, Any]:
         return dict(variables)
@@ -236,10 +247,10 @@ class ViewResource(ViewDeclaration, Resource):
 
         Raise ``ResourceNotFound`` if the caller may not see the page.
         """
-        with browsing():
+        with request_environment():
             target = self._route.target(variables)
             try:
-                with visited(request, target, views=self._views._shown) as answer:
+                with response_of(request, target, views=self._views._shown) as answer:
                     return contents(answer, self._views.pages)
             except PermissionDenied:
                 raise ResourceNotFound(self.uri) from None
@@ -247,7 +258,7 @@ class ViewResource(ViewDeclaration, Resource):
 
 def _sentence(route: Route, posts: bool) -> str:
     model = _model(route)
-    for kind, sentence in POSTED if posts else SHOWN:
+    for kind, sentence in POST_DESCRIPTIONS if posts else GET_DESCRIPTIONS:
         if _is_kind(route, kind) and model is not None:
             about = model._meta
             return sentence.format(one=about.verbose_name, many=about.verbose_name_plural)
@@ -268,12 +279,12 @@ def _is_kind(route: Route, kind: type) -> bool:
     return route.view_class is not None and issubclass(route.view_class, kind)
 
 
-def _of(schema: JSON, arguments: JSON) -> JSON:
+def _arguments_in(schema: JSON, arguments: JSON) -> JSON:
     return {name: arguments[name] for name in schema.get("properties", {}) if name in arguments}
 
 
 def _expression(parameter: tuple[str, Any]) -> str:
-    """Return a URI template expression, which takes slashes where the path's converter does."""
+    """Return ``{+name}`` if the path converter matches slashes, else ``{name}``."""
     name, converter = parameter
     slashes = converter is not GROUP and re.fullmatch(converter.regex, "a/b")
     return f"{{+{name}}}" if slashes else f"{{{name}}}"

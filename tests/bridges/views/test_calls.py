@@ -48,16 +48,19 @@ def around(settings):
 
 def visit(name, user=None, body=None, views=(), **given):
     """The content of a page."""
-    with view_calls.browsing():
+    with view_calls.request_environment():
         target = routes()[name].target(given)
-        with view_calls.visited(asked(user), target, body, views=views) as answer:
+        with view_calls.response_of(asked(user), target, body, views=views) as answer:
             return answer.response.content.decode()
 
 
 def refusal_of(name, user, body=None):
     """What a page that answers by an error makes of it."""
     target = routes()[name].target({})
-    with view_calls.browsing(), view_calls.visited(asked(user), target, body) as answer:
+    with (
+        view_calls.request_environment(),
+        view_calls.response_of(asked(user), target, body) as answer,
+    ):
         refusal(answer, "text")
 
 
@@ -224,8 +227,8 @@ def test_a_target_is_of_one_view_and_its_arguments(alice):
         Target("seen", "/nowhere/", {}),
     ]
     for target in wrong:
-        with view_calls.browsing(), pytest.raises(view_calls.Http404):
-            view_calls.visited(asked(alice), target).__enter__()
+        with view_calls.request_environment(), pytest.raises(view_calls.Http404):
+            view_calls.response_of(asked(alice), target).__enter__()
 
 
 def test_what_answers_in_place_of_a_view_did_nothing(around, alice):
@@ -268,7 +271,7 @@ def test_the_end_of_a_request_is_not_told(alice):
 
 def test_what_a_response_opened_is_closed(alice):
     target = Target("answer", "/answer/file/", {"kind": "file"})
-    with view_calls.browsing(), view_calls.visited(asked(alice), target) as answer:
+    with view_calls.request_environment(), view_calls.response_of(asked(alice), target) as answer:
         file = answer.response.file_to_stream
         assert not file.closed
     assert file.closed
@@ -312,7 +315,7 @@ def test_middleware_is_loaded_once(around, alice, settings):
 
 def test_a_wire_request_has_nothing_of_a_browsers(alice):
     target = Target("seen", "/seen/", {})
-    with view_calls.browsing(), view_calls.visited(asked(alice), target) as answer:
+    with view_calls.request_environment(), view_calls.response_of(asked(alice), target) as answer:
         request = answer.request
     assert isinstance(request, HttpRequest)
     assert request.META["REMOTE_ADDR"] == ""

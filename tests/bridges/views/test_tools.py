@@ -110,7 +110,7 @@ def test_generic_views_say_what_they_are_for(views, server):
     catalog = right(server)
     assert [tool.description for tool in catalog.tools.values()] == [
         "Show one invoice.", "Show one invoice.",
-        "Change one invoice: what is given, and nothing else.", "Add one customer.",
+        "Change one invoice. Fields that are not given keep their value.", "Add one customer.",
         "What the view was given.",
     ]  # fmt: skip
     (page,) = catalog.templates.values()
@@ -809,7 +809,7 @@ def test_that_a_view_decides_is_told(views, server, alice):
     views(resources=["billing:detail"])
     (found,) = right(server).templates.values()
     told = conditions(found, dict.fromkeys(found._template.names, "1"), asked(alice, server))
-    assert told[-1].reason == "the view 'billing:detail' decides when it is read"
+    assert told[-1].reason == "the view 'billing:detail' checks permissions when it is read"
 
 
 class NumberForm(forms.ModelForm):

@@ -10,7 +10,7 @@ from django.test import override_settings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from django_mcp.bridges.views.execution import browsing
+from django_mcp.bridges.views.execution import request_environment
 from django_mcp.bridges.views.urls import path_info, routes
 from django_mcp.exceptions import InvalidArguments
 
@@ -20,7 +20,7 @@ KEY = str(uuid.UUID(int=7))
 
 @pytest.fixture
 def found():
-    with browsing():
+    with request_environment():
         yield routes()
 
 
@@ -125,7 +125,7 @@ def test_no_value_reaches_what_was_not_named(data):
         ["fixed", "..", ".", "%2F", "%2e%2e/fixed", "a/../fixed", "?", "#", "//x"]
     )
     value = data.draw(st.text(max_size=12) | odd | st.integers().map(str))
-    with override_settings(ROOT_URLCONF="tests.bridges.site"), browsing():
+    with override_settings(ROOT_URLCONF="tests.bridges.site"), request_environment():
         route = routes()["answer" if name == "answered" else name]
         variable = [one for one in route.converters if one != "tenant"][0]
         values = {variable: value} | ({"tenant": 3} if "tenant" in route.converters else {})
@@ -159,7 +159,7 @@ def test_each_set_of_arguments_is_a_way(found):
 
 @override_settings(FORCE_SCRIPT_NAME="/shop")
 def test_a_mount_point_is_no_part_of_the_path():
-    with browsing():
+    with request_environment():
         target = routes()["seen"].target({})
         assert (target.path, path_info("/shop/seen/"), path_info("/seen/")) == (
             "/seen/", "/seen/", None,
