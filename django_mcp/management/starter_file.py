@@ -302,15 +302,15 @@ def resource_text(
 
 
 def _explained(one: ResourceSketch) -> list[str]:
-    rows = f"filter({one.owner}=request.user)" if one.owner else "none()  # which may they see?"
+    rows = f"filter({one.owner}=request.user)" if one.owner else "none()  # which rows?"
     return [
-        "    # Whoever may not view or change these in the admin sees none of them. For others:",
+        "    # Users see the rows that they may see in the admin. To show rows to other users:",
         "    # permission = mcp.AUTHENTICATED",
         "    #",
         "    # def get_queryset(self, request):",
         f"    #     return super().get_queryset(request).{rows}",
         "    #",
-        "    # Whoever may add and change them there may do so here, with this:",
+        "    # To let users with the permissions of the admin add and change rows:",
     ]
 
 
