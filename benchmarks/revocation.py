@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 
-from benchmarks.doorbell import redis
+from benchmarks.wakeups import redis
 from tests.restarts.rights import Hand, Told, alone, answered, listen, names
 from tests.restarts.wire import ROOT, Client, Process, environment, migrate
 from tools.benchmark import UNMET

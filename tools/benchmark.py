@@ -26,7 +26,7 @@ BENCHMARKS = {
     "authenticated": Benchmark("benchmarks.authenticated", ("--short",)),
     "registration": Benchmark("benchmarks.registration", ("--short",)),
     "streams": Benchmark("benchmarks.streams", ("--short",), is_unasked=False),
-    "doorbell": Benchmark("benchmarks.doorbell", ("--short",), is_unasked=False),
+    "wakeups": Benchmark("benchmarks.wakeups", ("--short",), is_unasked=False),
     "burst": Benchmark("benchmarks.burst", ("--short", "--only", "sqlite")),
     "revocation": Benchmark("benchmarks.revocation", ("--short",), is_unasked=False),
     "saves": Benchmark("benchmarks.saves", ("--short",)),

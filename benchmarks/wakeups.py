@@ -1,12 +1,12 @@
 """
 How soon a client at one worker hears what a tool says at another, and what the waiting costs.
 
-    python -m tools benchmark doorbell [--short] [--only sqlite,postgres] [--layers none,redis]
+    python -m tools benchmark wakeups [--short] [--only sqlite,postgres] [--layers none,redis]
 
 Two workers of uvicorn share a database, and Redis where the layer is one. A tool of the first
 speaks now and then; its client reads at the second. In the same run each worker has 10 idle
 streams, and then 500: its share of a core and its queries a second are taken while nothing is
-said, and the doorbell is heard with both. Exits with 3 if a figure is not met.
+said, and wake-ups are measured with both. Exits with 3 if a figure is not met.
 """
 
 from __future__ import annotations
