@@ -132,7 +132,7 @@ def test_the_staff_makes_tokens_for_themselves_alone(staff):
 def test_a_superuser_makes_them_for_anybody(root, alice):
     assert 'name="user"' in root.get(ADD).text
     answer = root.post(ADD, form(user=alice.pk))
-    assert "acts for alice" in answer.text and Token.objects.get().user == alice
+    assert "acts as alice" in answer.text and Token.objects.get().user == alice
 
 
 def test_who_may_not_make_any(staff):

@@ -47,10 +47,10 @@ def project(issuer, monkeypatch):
     whole = {**settings.DJANGO_MCP, **run(SETTINGS).DJANGO_MCP}
     from django_mcp.auth import principal
 
-    principal._made.cache_clear()
+    principal._instances.cache_clear()
     with override_settings(DJANGO_MCP=whole, ROOT_URLCONF=run(URLS)):
         yield module
-    principal._made.cache_clear()
+    principal._instances.cache_clear()
 
 
 def test_nothing_is_wrong_with_the_project(project):

@@ -280,7 +280,7 @@ def test_a_client_that_is_let_in_again_asks_again(alice, agent):
     tokens = issued(alice, agent)
     web = staff("view_clientprofile", "change_clientprofile")
     act(web, CLIENTS, "block", profile(agent))
-    assert "1 client may ask again." in act(web, CLIENTS, "let_in", profile(agent)).text
+    assert "1 client was unblocked." in act(web, CLIENTS, "let_in", profile(agent)).text
     assert profile(agent).blocked is None
     assert not opens(tokens)
     assert error(refresh(tokens["refresh_token"], agent)) == (400, "invalid_grant")
@@ -302,7 +302,9 @@ def test_all_tokens_of_a_client_are_revoked(alice, bob_and_his_client, agent):
     mine, his, others = issued(alice, agent), issued(bob, agent), issued(bob, other)
     code = code_for(alice, agent)
     web = staff("view_clientprofile", "change_clientprofile")
-    assert "1 client has no tokens." in act(web, CLIENTS, "revoke", profile(agent)).text
+    assert (
+        "The tokens of 1 client were revoked." in act(web, CLIENTS, "revoke", profile(agent)).text
+    )
     assert [opens(tokens) for tokens in (mine, his, others)] == [False, False, True]
     assert error(redeem(code, agent)) == (400, "invalid_grant")
     assert opens(issued(alice, agent))  # it may come again
@@ -317,7 +319,7 @@ def test_one_consent_is_revoked(alice, bob_and_his_client, agent):
     code = code_for(alice, agent)
     web = staff("view_consent", "change_consent")
     row = Consent.objects.filter(user=alice, client_id=agent.client_id).first()
-    assert "1 client may do nothing for its user." in act(web, CONSENTS, "revoke", row).text
+    assert "1 consent was revoked." in act(web, CONSENTS, "revoke", row).text
     assert [opens(t) for t in (mine, again, his, elsewhere)] == [False, False, True, True]
     assert error(refresh(mine["refresh_token"], agent)) == (400, "invalid_grant")
     assert error(redeem(code, agent)) == (400, "invalid_grant")
@@ -352,7 +354,7 @@ def test_clients_that_nobody_authorized_are_forgotten(alice, agent):
     ClientProfile.objects.filter(client_id=barred.client_id).update(blocked=timezone.now())
     web = staff("view_clientprofile", "delete_clientprofile")
     rows = list(ClientProfile.objects.all())
-    assert "2 clients were forgotten." in act(web, CLIENTS, "forget", *rows).text
+    assert "2 clients were deleted." in act(web, CLIENTS, "forget", *rows).text
     left = {agent.client_id, barred.client_id}
     assert set(ClientProfile.objects.values_list("client_id", flat=True)) == left
     assert set(get_application_model().objects.values_list("client_id", flat=True)) == left
@@ -369,7 +371,7 @@ def test_clients_that_were_not_used_for_long_are_forgotten(alice, agent):
     Consent.objects.create(user=alice, client_id=old.client_id, resource="x", redirect_host="y")
     web = staff("view_clientprofile", "delete_clientprofile")
     rows = list(ClientProfile.objects.all())
-    assert "1 client was forgotten." in act(web, CLIENTS, "forget", *rows).text
+    assert "1 client was deleted." in act(web, CLIENTS, "forget", *rows).text
     assert ClientProfile.objects.get().client_id == agent.client_id
     assert Consent.objects.get().client_id == agent.client_id
 

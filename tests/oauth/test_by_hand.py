@@ -145,11 +145,13 @@ def test_site_vouches_for_clients_of_staff_with_the_permission(
     """T12: any user may register a client on django-oauth-toolkit's pages, by any name."""
     told = shown(alice, made_by(*permissions, **flags))
     assert ("unverified" in told) is not vouched
-    assert ("Let Your bank act for you?" in told) is vouched
+    assert ("Connect Your bank to your account?" in told) is vouched
 
 
 def test_site_vouches_for_clients_without_an_owner(alice):
-    assert "Let Agent act for you?" in shown(alice, registered("manual", redirect_uris=SITE))
+    assert "Connect Agent to your account?" in shown(
+        alice, registered("manual", redirect_uris=SITE)
+    )
 
 
 def test_client_of_a_user_asks_though_it_may_skip_the_page(alice, made_by):

@@ -151,7 +151,7 @@ def test_a_client_is_shown_with_what_it_may_and_since_when(alice, agent):
     told = words(browser(alice).get(PAGE))
     for said in (
         "Agent Smith unverified", "Use it with your permissions", MCP, "127.0.0.1:7777",
-        "Connected since", "Last used Not yet", "none", "Signed in as alice",
+        "Connected since", "Last used Never", "none", "Signed in as alice",
     ):  # fmt: skip
         assert said in told, said
 
@@ -181,8 +181,8 @@ def test_what_it_did_is_shown_newest_first_and_nobody_elses(alice, bob, agent):
     assert [doing.name for doing in one.lately] == ["policy://{name}", "first", "greet"]
     assert one.last_used == one.lately[0].at
     told = words(browser(alice).get(PAGE))
-    assert "read policy://{name}" in told and "40 times that day" in told
-    assert "used the tool first" in told and "took the prompt greet" in told
+    assert "read policy://{name}" in told and "40 times on that day" in told
+    assert "used the tool first" in told and "used the prompt greet" in told
     assert "of_bob" not in told
 
 
@@ -254,7 +254,7 @@ def test_no_name_speaks_for_the_page(alice, name, shown):
     assert f'<bdi class="name">{shown}</bdi>' in html and "<script" not in html
     assert not re.search("[\u202a-\u202e\u2066-\u2069]", html)
     ended = web.post(PAGE, {"client": client.client_id}).text
-    assert f'<bdi class="name">{shown}</bdi> may do nothing' in ended and "<script" not in ended
+    assert f'<bdi class="name">{shown}</bdi> was disconnected.' in ended and "<script" not in ended
     assert "&amp;" not in ended
 
 
@@ -353,7 +353,7 @@ def by_itself(machine):
 def test_nothing_is_promised_of_a_machine_that_would_come_back_by_itself(alice, robot):
     tokens, web = by_itself(robot).json(), browser(alice)
     told = words(web.get(PAGE))
-    assert "Robot It is registered to act as you by itself." in told
+    assert "Robot It is registered to act as you without your consent." in told
     assert "Only the staff of this site can end this." in told and "Disconnect" not in told
     response = web.post(PAGE, {"client": robot.client_id})
     assert response.status_code == 404 and "Nothing was changed" in words(response)
@@ -385,8 +385,8 @@ def test_who_comes_back_without_asking_is_told_as_that(alice, public_client, bac
     web, may = browser(alice), back != REDIRECT
     assert ("without asking you" in words(web.get(PAGE))) is may
     told = words(web.post(PAGE, {"client": public_client.client_id}))
-    assert ("was disconnected. It can connect again" in told) is may
-    assert ("was disconnected." in told) is not may and not opens(tokens)
+    assert "was disconnected." in told and not opens(tokens)
+    assert ("It can connect again" in told) is may
     assert asked(alice, public_client, redirect_uri=back).status_code == (302 if may else 200)
 
 

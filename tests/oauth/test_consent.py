@@ -198,7 +198,10 @@ def test_the_project_is_not_asked_of_who_may_not_sign_in(alice, server):
 
 def test_it_says_who_asks_for_what_and_where_the_answer_goes(web, alice, public_client):
     words = page(web, alice, public_client)
-    assert "Let Agent act for you?" in words and "was registered by the staff of this site" in words
+    assert (
+        "Connect Agent to your account?" in words
+        and "was registered by the staff of this site" in words
+    )
     assert f"Requests access to The shop {URL}/mcp" in words
     assert "It may Use it with your permissions" in words
     assert "a program on this device 127.0.0.1:7777" in words
@@ -220,7 +223,10 @@ def test_a_client_of_a_document_is_known_by_its_host(web, alice):
 
 def test_nothing_is_verified_of_a_client_that_is_answered_on_the_device(web, alice):
     words = page(web, alice, registered("cimd", client_id=CIMD))
-    assert "agent.example describes it, but another program" in words and "verified" not in words
+    assert (
+        "described by a document at agent.example, but another program" in words
+        and "verified" not in words
+    )
 
 
 @pytest.mark.parametrize("over", [{}, {"redirect_uri": CURSOR}], ids=["program", "app"])
@@ -244,7 +250,7 @@ def test_every_server_and_scope_is_shown(web, alice):
             web, alice, registered("dcr"), scope="mcp mcp:write mcp",
             resource=[f"{URL}/books/", "HTTPS://SHOP.example:443/mcp"],
         )  # fmt: skip
-    assert "It may Look Change things The answer" in words
+    assert "It may Look Change things Your answer" in words
     assert f"The books {URL}/books The shop {URL}/mcp" in words
 
 

@@ -85,7 +85,7 @@ async def test_a_person_sees_what_a_client_did_and_ends_it(site):
         headers, stream = await opened(agent, wire)
         assert stream.status_code == 200
         ended = await disconnect(web, agent)
-        assert "Agent Smith may do nothing for you any more." in words(ended)
+        assert "Agent Smith was disconnected." in words(ended)
         refused = await wire.post(site.endpoint, headers=headers, json=READY | {"method": "ping"})
         assert refused.status_code == 401
         async with asyncio.timeout(60):

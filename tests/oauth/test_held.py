@@ -143,7 +143,9 @@ def test_who_gave_something_up_is_asked_for_it_as_for_something_new(signed_in, a
     broad = redeemed(signed_in, agent, scope="read close")
     refreshed(signed_in, agent, broad, scope="read")
     words = read(signed_in, agent, scope="close")
-    assert "New: it may Close the month Existing permissions Look at things The answer" in words
+    assert (
+        "New permissions Close the month Existing permissions Look at things Your answer" in words
+    )
 
 
 def test_a_form_adds_nothing_to_what_is_held(signed_in, alice, agent):
@@ -235,7 +237,7 @@ def test_tokens_that_do_not_count(signed_in, alice, agent, whose):
     NOT_COUNTED[whose](alice, agent)
     assert held(alice, agent, HERE) == ()
     words = read(signed_in, agent, scope="close")
-    assert "It may Close the month The answer" in words
+    assert "It may Close the month Your answer" in words
     assert "already" not in words and "New" not in words
     assert granted(signed_in, agent, scope="close") == ["close"]
 
@@ -274,20 +276,23 @@ def test_the_newest_are_looked_at_and_no_more(alice, agent, django_assert_num_qu
 def test_the_page_tells_what_is_new_and_what_is_not(signed_in, alice, agent):
     tokens.issued(alice, agent, default_server, scope="read")
     words = read(signed_in, agent, scope="close")
-    assert "New: it may Close the month Existing permissions Look at things The answer" in words
+    assert (
+        "New permissions Close the month Existing permissions Look at things Your answer" in words
+    )
 
 
 def test_a_broader_scope_is_new_though_part_of_it_is_not(signed_in, alice, agent):
     tokens.issued(alice, agent, default_server, scope="read")
     words = read(signed_in, agent, scope="write")
-    assert "New: it may Change things Existing permissions Look at things The answer" in words
+    assert "New permissions Change things Existing permissions Look at things Your answer" in words
 
 
 def test_a_scope_that_is_part_of_what_is_held_is_not_new(signed_in, alice, agent):
     tokens.issued(alice, agent, default_server, scope="write")
     words = read(signed_in, agent, scope="read close")
     assert (
-        "New: it may Close the month Existing permissions Change things Look at things The" in words
+        "New permissions Close the month Existing permissions Change things Look at things The"
+        in words
     )
 
 
@@ -296,14 +301,14 @@ def test_a_scope_is_new_whose_name_alone_is_covered(signed_in, alice, agent):
     tokens.issued(alice, agent, default_server, scope="rest")
     words = read(signed_in, agent, scope="close:all read")
     assert (
-        "New: it may Close whatever there is Look at things Existing permissions Do the rest"
+        "New permissions Close whatever there is Look at things Existing permissions Do the rest"
         in words
     )
 
 
 def test_where_nothing_is_new_all_that_is_asked_for_is_shown(signed_in, alice, agent):
     tokens.issued(alice, agent, default_server, scope="read close")
-    assert "It may Look at things The answer" in read(signed_in, agent, scope="read")
+    assert "It may Look at things Your answer" in read(signed_in, agent, scope="read")
 
 
 def test_what_others_may_is_not_on_the_page(web, alice, agent):

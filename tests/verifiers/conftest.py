@@ -67,7 +67,7 @@ def asked(monkeypatch):
     """Puts verifiers at the endpoint, in this order."""
 
     def put(*made: Any) -> None:
-        monkeypatch.setattr(principal, "_made", lambda paths: made)
+        monkeypatch.setattr(principal, "_instances", lambda paths: made)
 
     with given(URL="https://shop.example"):
         yield put

@@ -80,7 +80,7 @@ def test_what_is_unsafe_is_told_by_its_words(monkeypatch):
         return JWTTokens("http://id.example", user=nobody)
 
     monkeypatch.setattr(f"{HERE}.SIGNED", type("Made", (), {"__new__": lambda cls: unsafe()}))
-    principal._made.cache_clear()
+    principal._instances.cache_clear()
     with given(VERIFIERS=[f"{HERE}.SIGNED"]):
         (message,) = check_settings()
     assert message.id == "django_mcp.E096" and "it is no https URL" in message.msg

@@ -54,7 +54,7 @@ def test_what_a_tool_does_and_needs(server):
         "reads", "writes", "destroys", "reads",
     ]  # fmt: skip
     assert found["tool-talk"].notes == [
-        "safe to repeat", "reaches out", "borrows your model", "asks you",
+        "safe to repeat", "contacts other systems", "uses your language model", "asks you",
         "extensions.com.example/ui",
     ]  # fmt: skip
     assert found["tool-look"].is_plain and found["tool-look"].summary == "Do it."

@@ -109,7 +109,7 @@ def test_links_that_open_a_client_hold_no_token(browse, alice):
 
 def test_a_tool_is_told_in_words(browse, alice):
     text = browse(alice).visit().text
-    assert "refund may destroy Refund a paid invoice, wholly or in part." in text
+    assert "refund may delete or overwrite Refund a paid invoice, wholly or in part." in text
     assert "amount optional number above 0" in text
     assert "reason text Why, in a few words." in text
     assert "search_invoice Search invoices only reads" in text
