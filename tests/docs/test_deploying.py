@@ -57,5 +57,5 @@ def test_the_numbers_are_numbers() -> None:
 def test_every_reason_is_told() -> None:
     source = Path(health.__file__).read_text("utf-8")
     given = set(re.findall(r'(?:yield|return|_found =|else) "(\w+)"', source))
-    rows = text(PAGE).partition("| why |")[2].partition("\n\n")[0]
+    rows = text(PAGE).partition("| reason |")[2].partition("\n\n")[0]
     assert given == set(re.findall(r"^\| `(\w+)` \|", rows, re.M)) and len(given) == 5
