@@ -142,7 +142,7 @@ def test_the_surroundings_are_those_of_a_call(explain, alice, server, settings):
         (("alice", "zzzz"), "Without a name: everything."),
         (("alice", "nothing://here"), "tests has no resource at nothing://here. There are: shop:"),
         (("alice", "--server", "nonsense"), "there are: tests"),
-        (("alice", "--scope", "a b"), "'a b' is no scope"),
+        (("alice", "--scope", "a b"), "'a b' is not a valid scope"),
     ],
 )
 def test_what_is_wrong_has_a_hint(alice, arguments, words):

@@ -75,7 +75,7 @@ def test_scopes_and_a_server(alice, run, server):
         (("--user", "alice", "--name", ""), "1 to 100 characters"),
         (("--user", "alice", "--name", "x" * 101), "1 to 100 characters"),
         (("--user", "alice", "--name", "a\x1b[31mb"), "1 to 100 characters"),
-        (("--user", "alice", "--name", "x", "--scope", "a b"), "'a b' is no scope"),
+        (("--user", "alice", "--name", "x", "--scope", "a b"), "'a b' is not a valid scope"),
         (("--user", "alice", "--name", "x", "--server", "nonsense"), "there are: tests"),
         (("--user", "alice", "--name", "x", "--days", "-1"), "--days"),
         (("--user", "alice", "--name", "x", "--days", "1000000"), "--days"),
