@@ -197,12 +197,12 @@ async def looked_up(look_up: Callable[P, T], *args: P.args, **kwargs: P.kwargs) 
 
 
 # The verifiers of the test client, which come before those of the project.
-test_verifiers: list[TokenVerifier] = []
+verifiers_of_tests: list[TokenVerifier] = []
 
 
 def verifiers() -> tuple[TokenVerifier, ...]:
     """Return the token verifiers in the order in which they are asked."""
-    return (*test_verifiers, *_instances(tuple(settings.VERIFIERS)))
+    return (*verifiers_of_tests, *_instances(tuple(settings.VERIFIERS)))
 
 
 @lru_cache(maxsize=8)

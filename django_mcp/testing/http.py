@@ -18,7 +18,7 @@ import secrets
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..auth.principal import test_verifiers
+from ..auth.principal import verifiers_of_tests
 from ..declarations.arguments import value_at
 from ..protocol import http_rules
 from ..protocol.http_rules import NAMED
@@ -67,7 +67,7 @@ class HttpWire(Wire):
     async def open(self) -> None:
         if (await self.ends.principal()).is_authenticated:
             self._acting = TestTokenVerifier(self.ends)
-            test_verifiers.append(self._acting)
+            verifiers_of_tests.append(self._acting)
 
     # Sending.
 
@@ -129,7 +129,7 @@ class HttpWire(Wire):
         if self.session is not None:
             await self._begin(HttpExchange(self, "DELETE", self._headers()))
         if self._acting is not None:
-            test_verifiers.remove(self._acting)
+            verifiers_of_tests.remove(self._acting)
 
     def _begin(self, trip: HttpExchange) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(trip.run())

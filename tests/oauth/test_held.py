@@ -291,7 +291,7 @@ def test_a_scope_that_is_part_of_what_is_held_is_not_new(signed_in, alice, agent
     tokens.issued(alice, agent, default_server, scope="write")
     words = read(signed_in, agent, scope="read close")
     assert (
-        "New permissions Close the month Existing permissions Change things Look at things The"
+        "New permissions Close the month Existing permissions Change things Look at things Your"
         in words
     )
 

@@ -13,7 +13,7 @@ from django.test import AsyncClient as HttpClient
 from django.test import TransactionTestCase
 
 import django_mcp as mcp
-from django_mcp.auth.principal import acting
+from django_mcp.auth.principal import verifiers_of_tests
 from django_mcp.conf import settings
 from django_mcp.models import Session
 from django_mcp.runtime.environment import Environment, environment
@@ -130,4 +130,4 @@ def test_a_path_is_relative_to_the_file_of_the_test(monkeypatch, db):
 
 
 def test_nothing_is_left_of_a_case():
-    assert acting == [] and type(environment()) is Environment
+    assert verifiers_of_tests == [] and type(environment()) is Environment

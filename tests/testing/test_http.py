@@ -11,7 +11,7 @@ import pytest
 from django.contrib.auth.models import User
 
 import django_mcp as mcp
-from django_mcp.auth.principal import acting
+from django_mcp.auth.principal import verifiers_of_tests
 from django_mcp.models import Event, Session
 from django_mcp.routing import mount
 from django_mcp.testing import Client, Dropped, RpcError
@@ -124,8 +124,8 @@ def test_each_user_has_a_way_in_for_as_long_as_the_client_is_open(alice, bob, re
         second = first.acting_as(bob)
         assert "reminder" in first.prompts() and "reminder" in second.prompts()
         assert "refund" in first.tools() and "refund" not in second.tools()
-        assert len(acting) == 2
-    assert acting == []
+        assert len(verifiers_of_tests) == 2
+    assert verifiers_of_tests == []
 
 
 def test_who_may_not_sign_in_is_nobody(alice, revision):
