@@ -74,7 +74,7 @@ def test_a_site_on_wsgi_and_mcp_beside_it_see_the_clients_address(site):
     told = {one["words"]: one["level"] for one in found}
     for endpoint in ("MCP", "registration"):
         assert told[f"The {endpoint} endpoint sees the client's address, {CLIENT}."] == "ok"
-    assert told["A session begins, answers and ends."] == "ok"
+    assert told["A session starts, answers and ends."] == "ok"
 
 
 FORGET = "from django_mcp.oauth.models import ClientProfile; ClientProfile.objects.all().delete()"

@@ -90,14 +90,14 @@ def test_all_is_well_with_a_server_that_is(served, token, shown):
     for told in (
         "An MCP server answers in ",
         f"tools {'with the token' if shown else ''}".strip(),
-        "A session begins, answers and ends.",
+        "A session starts, answers and ends.",
         "A stream begins in ",
         "A token that is none is refused",
-        "Who shows no token sees what is PUBLIC: ",
-        "Pages of other sites may not ask here.",
-        "It answers to its own names alone.",
+        "A request without a token gets what is PUBLIC: ",
+        "Pages of other sites are rejected.",
+        "Other host names are rejected.",
         "/mcp/ is the same server.",
-        "A browser is shown a page.",
+        "A browser gets a page.",
         "The MCP endpoint sees the client's address, 127.0.0.2.",
     ):
         assert told in good
@@ -153,8 +153,8 @@ def test_it_is_run_as_a_command_over_a_real_server(served, folder, token):
     assert done.returncode == 0 and told["ok"], done.stdout + done.stderr
     assert token not in done.stdout + done.stderr
     listed = "\n".join(one["words"] for one in told["findings"])
-    assert "with the token" in listed and "mcp_stdio starts, answers and ends." in listed
-    assert f"{', '.join(REVISIONS)} are spoken" in listed
+    assert "with the token" in listed and "mcp_stdio starts, answers and stops." in listed
+    assert f"Revisions {', '.join(REVISIONS)} work" in listed
 
 
 # Proxies that break something.
@@ -304,7 +304,7 @@ def test_without_a_token_it_looks_as_far_as_it_can(private):
     found = visit(url(private.port))
     assert words(found, "warning", "problem") == []
     assert "asks for a token" in found[0].words and "DJANGO_MCP_TOKEN" in found[0].hint
-    assert "Who shows no token is asked for one." in words(found, "ok")
+    assert "A request without a token is asked for one." in words(found, "ok")
 
 
 def test_with_a_token_it_is_let_in(private, token):
@@ -583,7 +583,7 @@ def test_what_breaks_a_look_is_a_finding():
 
     before, broken = survived(look, "It")
     assert before == ok("before") and broken.level == "problem"
-    assert broken.words == "It cannot be looked at: RuntimeError: broken"
+    assert broken.words == "It cannot be checked: RuntimeError: broken"
 
 
 # In this process.
@@ -595,9 +595,9 @@ def test_what_a_user_is_shown_in_every_revision(server, alice):
         return "mine"
 
     (found,) = inside.declared(server, alice)
-    assert found.words == f"{', '.join(REVISIONS)} are spoken; alice is shown 1 tool."
+    assert found.words == f"Revisions {', '.join(REVISIONS)} work; alice gets 1 tool."
     (found,) = inside.declared(server, None)
-    assert "whoever shows no token is shown 0 tools" in found.words
+    assert "a client without a token gets 0 tools" in found.words
 
 
 @pytest.mark.django_db
@@ -658,5 +658,5 @@ def test_the_text_is_for_people(served, folder):
     done = django(folder, "mcp_doctor", url(served.port))
     assert done.returncode == 0 and "\x1b" not in done.stdout
     assert "\nOver HTTP: the address\n" in done.stdout and "\nThe database\n" in done.stdout
-    assert "  ok       A session begins, answers and ends.\n" in done.stdout
+    assert "  ok       A session starts, answers and ends.\n" in done.stdout
     assert re.search(r"\n\n(All is well|\d+ warnings?)\.\n\Z", done.stdout)

@@ -302,4 +302,4 @@ def survived(look: Callable[[], Findings], what: str) -> Findings:
         yield from look()
     except Exception as error:  # checks run the project's code, which may raise anything
         told = f"{type(error).__name__}: {error}".rstrip(": ")
-        yield problem(f"{what} cannot be looked at: {told}", "Start with this error.")
+        yield problem(f"{what} cannot be checked: {told}", "Start with this error.")

@@ -143,7 +143,7 @@ def _database(alias: str, what: str) -> Findings:
     connection = connections[alias]
     named = f"The database {alias!r} ({connection.display_name}, {what})"
     if not is_there(alias):
-        yield problem(f"{named} is not there yet.", migrate(alias))
+        yield problem(f"{named} does not exist yet.", migrate(alias))
         return
     try:
         connection.ensure_connection()
@@ -188,7 +188,7 @@ def _sqlite(connection: Any, named: str) -> Findings:
     if mode == "wal":
         yield ok(f"{named}: readers do not wait for its writer (WAL).")
     elif mode == "memory":
-        yield note(f"{named} is in memory: it ends with the process.")
+        yield note(f"{named} is in memory, so its data is lost when the process ends.")
     else:
         yield warning(
             f"{named}: readers wait for its writer (journal_mode is {mode}).",
@@ -218,11 +218,11 @@ def declared(server: Server, user: Any) -> Findings:
     for revision in REVISIONS:
         with Client(user, server=server, revision=revision) as client:
             counts[revision] = len(client.tools())
-    who = user.get_username() if user is not None else "whoever shows no token"
+    who = user.get_username() if user is not None else "a client without a token"
     number = max(counts.values())
-    yield ok(f"{', '.join(counts)} are spoken; {who} is shown {counted(number)}.")
+    yield ok(f"Revisions {', '.join(counts)} work; {who} gets {counted(number)}.")
     if old := sse_address(server):
-        yield note(f"HTTP+SSE is on: clients that can do nothing else take {old}.")
+        yield note(f"HTTP+SSE is on: clients that support nothing newer use {old}.")
 
 
 def stdio(server: Server, user: str | None) -> Findings:
@@ -241,7 +241,7 @@ def stdio(server: Server, user: str | None) -> Findings:
         return
     answers = [message(line) for line in done.stdout.splitlines()]
     if [answer.get("id") for answer in answers] == [1, 2] and not done.returncode:
-        yield ok("mcp_stdio starts, answers and ends.")
+        yield ok("mcp_stdio starts, answers and stops.")
         return
     said = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
     strange = [line for line in done.stdout.splitlines() if not message(line)][:1]
@@ -264,7 +264,7 @@ def system_checks() -> Findings:
     if django_settings.DEBUG:
         found += check_deployment()  # this package's own deployment checks
     shown = list(of_checks(found))
-    yield from shown or [ok("The system checks find nothing.")]
+    yield from shown or [ok("The system checks found no problems.")]
 
 
 def versions() -> Findings:
@@ -337,7 +337,7 @@ async def _mounted(application: Any, server: Server, path: str) -> Finding:
         return problem(f"{where} breaks in {path}: {type(error).__name__}: {error}", MOUNT)
     if status in (200, 401) and is_answer(body):
         return ok(f"{where} is in {path}.")
-    return problem(f"{where} is not in {path}: something else answers there.", MOUNT)
+    return problem(f"{where} is not in {path}: another view answers there.", MOUNT)
 
 
 async def _asked(application: Any, scope: dict[str, Any]) -> tuple[int, bytes]:

@@ -73,13 +73,13 @@ def older(visit: LiveChecks) -> Findings:
 def _named(visit: LiveChecks, answer: ProbeResponse) -> Finding:
     named = ADDRESS.match(answer.body)
     if named is None:
-        return problem("A stream of HTTP+SSE does not begin with an address to post to.", ASTRAY)
+        return problem("A stream of HTTP+SSE does not begin with the URL for POST.", ASTRAY)
     address = named[1].decode("ascii")
     path = address.partition("?")[0]
     posted = visit.wire.ask("POST", visit.with_token(typed(), {}), request("ping"), path=address)
     visit.wire.ask("DELETE", visit.with_token({}, {}), path=address)
     if posted.status == 202:
-        return ok(f"HTTP+SSE is on, for clients that know nothing newer; they post to {path}.")
+        return ok(f"HTTP+SSE is on, for clients that support nothing newer. They post to {path}.")
     words = f"HTTP+SSE names {path} to post to, which is answered by {posted.status}."
     return problem(words, ASTRAY)
 
@@ -100,7 +100,7 @@ def client_addresses(visit: LiveChecks) -> Findings:
     """Check the MCP endpoint and, if clients may register themselves, the registration endpoint."""
     wire = _from_elsewhere(visit.wire)
     if wire is None:
-        yield note("Over the loopback device it cannot be told which address the server sees.")
+        yield note("The client address cannot be checked over the loopback device.")
         return
     yield _looked_at(wire, "The MCP endpoint", around(), DISCOVER, None)
     if path := _registration_path(wire):
@@ -294,7 +294,7 @@ def strange(visit: LiveChecks, answer: ProbeResponse) -> Finding:
         hint = PASSES.format(
             name=f"{http_rules.PROTOCOL_VERSION}, {http_rules.METHOD}, {http_rules.NAME}"
         )
-        return problem(f"Headers get lost on the way: {words}.", hint)
+        return problem(f"Headers are lost between client and server: {words}.", hint)
     if failed:
         hint = "Add the host to ALLOWED_HOSTS." if "ALLOWED_HOSTS" in words else "See its log."
         return problem(f"It answers {answer.status}: {words}", hint)
@@ -353,12 +353,12 @@ def tokens(visit: LiveChecks) -> Findings:
             PASSES.format(name="WWW-Authenticate"),
         )
     else:
-        yield ok("A token that is none is refused, and says so.")
+        yield ok("An invalid token is rejected with the right error.")
     nobody = visit.newest("tools/list", Authorization=None)
     if nobody.status == 401:
-        yield ok("Who shows no token is asked for one.")
+        yield ok("A request without a token is asked for one.")
     elif nobody.status == 200:
-        yield note(f"Who shows no token sees what is PUBLIC: {listed(nobody)}.")
+        yield note(f"A request without a token gets what is PUBLIC: {listed(nobody)}.")
 
 
 def lists(visit: LiveChecks) -> Findings:
@@ -398,7 +398,7 @@ def sessions(visit: LiveChecks) -> Findings:
         yield from found
     after = visit.post(request("ping"), session)
     if after.status == 404:
-        yield ok("A session begins, answers and ends.")
+        yield ok("A session starts, answers and ends.")
     elif all(one.level == "ok" for one in found):
         yield warning(
             f"A session goes on after its end (status {after.status}).",
@@ -447,12 +447,12 @@ def _stream(visit: LiveChecks, headers: Mapping[str, str]) -> Finding:
             "Does the proxy let GET with Accept: text/event-stream through?",
         )
     if answer.silent or not answer.body:
-        return problem("A stream says nothing, for all the time there was.", BUFFERED)
+        return problem("A stream sent nothing within the time limit.", BUFFERED)
     if answer.headers.get("content-encoding", "identity") != "identity":
-        return warning("A stream comes compressed: events may be kept back.", BUFFERED)
+        return warning("A stream is compressed, so events may be delayed.", BUFFERED)
     if answer.seconds > SLOW_SECONDS:
         return warning(f"A stream began after {answer.seconds:.1f} seconds.", BUFFERED)
-    return ok(f"A stream begins in {answer.seconds * 1000:.0f} ms, and is not kept back.")
+    return ok(f"A stream begins in {answer.seconds * 1000:.0f} ms, and is not buffered.")
 
 
 # Other URLs, origins and hosts.
@@ -479,11 +479,11 @@ def origins(visit: LiveChecks) -> Findings:
     """Check that other sites' pages are rejected: "Servers MUST validate the Origin header"."""
     if visit.newest(Origin=ELSEWHERE).status < 400:
         yield problem(
-            "A page of any other site may ask here.",
+            "Pages of other sites are accepted.",
             "The header Origin does not arrive, or CSRF_TRUSTED_ORIGINS has too much in it.",
         )
     else:
-        yield ok("Pages of other sites may not ask here.")
+        yield ok("Pages of other sites are rejected.")
     parts = visit.wire.parts
     own = f"{parts.scheme}://{parts.netloc}"
     if visit.newest(Origin=own).status == 403:
@@ -502,7 +502,7 @@ def hosts(visit: LiveChecks) -> Findings:
                 'ALLOWED_HOSTS has "*" in it, or the proxy puts in a name of its own.',
             )
             return
-    yield ok("It answers to its own names alone.")
+    yield ok("Other host names are rejected.")
 
 
 def is_answer_to(answer: ProbeResponse) -> bool:
@@ -543,18 +543,18 @@ def schemes(visit: LiveChecks) -> Findings:
                     "Let the proxy redirect http to https.",
                 )
     elif _is_in_the_clear(visit):
-        yield warning("It is not https.", "Access tokens go through the net in the clear.")
+        yield warning("The URL is not https.", "Access tokens are sent unencrypted.")
 
 
 def page(visit: LiveChecks) -> Findings:
     """Check what a browser receives at the URL."""
     answer = visit.wire.ask("GET", {"Accept": http_rules.HTML_TYPE})
     if answer.status == 200 and answer.kind == http_rules.HTML_TYPE:
-        yield ok("A browser is shown a page.")
+        yield ok("A browser gets a page.")
     elif answer.status >= 500:
-        yield warning(f"A browser is shown an error ({answer.status}).", "Its log says why.")
+        yield warning(f"A browser gets an error ({answer.status}).", "Its log says why.")
     else:
-        yield note(f"A browser is shown no page (status {answer.status}).")
+        yield note(f"A browser gets no page (status {answer.status}).")
 
 
 Look = tuple[str, Callable[[LiveChecks], Findings]]
