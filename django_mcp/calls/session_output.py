@@ -405,11 +405,6 @@ class PostResponse:
         return self.connection.revision.one_stream
 
     @property
-    def is_opening(self) -> bool:
-        """Whether the calls are stored as rows, or being stored."""
-        return self._opening is not None and not self._drops_messages
-
-    @property
     def is_overloaded(self) -> bool:
         """Whether the only response is an overload error, so that the client may retry."""
         data = [one.get("error", {}).get("data") for one in self.responses]

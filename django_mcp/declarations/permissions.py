@@ -90,7 +90,7 @@ def problem(permission: object) -> str | None:
     if isinstance(permission, type):
         return f"{permission.__name__} is a class. A permission is a function of the request."
     if inspect.iscoroutinefunction(permission):
-        return f"{permission.__name__} is asynchronous. A permission must be a plain function."
+        return f"{function(permission)} is asynchronous. A permission must be a plain function."
     if callable(permission):
         return None
     if isinstance(permission, str):
@@ -130,7 +130,7 @@ def _codenames(model: type[Model]) -> Iterator[str]:
 def _grants_others(path: str) -> bool:
     backend = import_string(path)
     methods = (getattr(backend, name, None) for name in BACKEND_METHODS)
-    modules = (getattr(method, "__module__", "") for method in methods)
+    modules = (method.__module__ for method in methods if method is not None)
     return any(not module.startswith("django.contrib.auth") for module in modules)
 
 

@@ -244,7 +244,7 @@ class ConsentAdmin(_Admin):
         for (_user, client_id), user in pairs.items():
             revoke_consents(user, client_id)
         told = ngettext(
-            "%d consent was revoked.", "%d clients may do nothing for their users.",
+            "%d consent was revoked.", "%d consents were revoked.",
             len(pairs),
         )  # fmt: skip
         self.done(request, rows, "Revoked.", told % len(pairs))

@@ -55,16 +55,18 @@ class SharedTimer:
             self._handle = asyncio.get_running_loop().call_later(period, self._fire)
 
     def _fire(self) -> None:
-        self._handle = None
-        for target, has_waited in list(self._targets.items()):
-            if target not in self._targets:  # it left during the ``tick`` of another object
-                continue
-            if has_waited:
-                target.tick()
-            else:
-                self._targets[target] = True
-        if self._targets:
-            self._start()
+        try:
+            for target in list(self._targets):
+                has_waited = self._targets.get(target)
+                if has_waited:
+                    target.tick()
+                elif has_waited is not None:  # None: it left during the ``tick`` of another object
+                    self._targets[target] = True
+        finally:
+            # Only now, so that a ``tick`` that registers an object starts no second timer.
+            self._handle = None
+            if self._targets:
+                self._start()
 
 
 BODY_SECONDS = 15.0  # a request body times out after one to two times this

@@ -137,7 +137,7 @@ class Poller:
             self._task = self._loop.create_task(self._run())
             self._watch()
             if environment().has_background_services:
-                line().open(self.heard)
+                line().open(self.heard, self.line_lost)
         elif not self._is_attentive:
             self._called.set()
         self._is_attentive = True
@@ -165,23 +165,22 @@ class Poller:
                 await threads.log.run(lease.end)
 
     def _stop(self) -> None:
-        self._task = None
-        self._may_claim.set()  # no look follows that would do it
+        self._task, self._asleep = None, False
+        self._may_claim.set()  # no further poll will set it
         if self._timer is not None:
             self._timer.cancel()
         line().stop()
 
     def heard(self, streams: Collection[int]) -> None:
-        """Handle the stream ids of a wake-up from another process: look at their rows now.
-
-        Without ids, wake-ups may have been lost. Then look with at least one query.
-        """
-        if not streams:
-            self._timing_out.hasten()
-            self._called.set()
+        """Handle the stream ids of a wake-up from another process: poll their rows now."""
         self._wakeups.deliver([StreamWakeup(stream, changed=True) for stream in streams])
         if self._runner is not None and not set(streams).isdisjoint(self._runner.streams()):
             self._called.set()
+
+    def line_lost(self) -> None:
+        """Poll now, with at least one query, because wake-ups may have been lost."""
+        self._timing_out.hasten()
+        self._called.set()
 
     @asynccontextmanager
     async def claiming(self) -> AsyncIterator[None]:
@@ -199,6 +198,7 @@ class Poller:
         finally:
             self._claims -= 1
             self.is_in_doubt |= jobs.failures() != before
+            # Only while it waits between two polls: a stopped poller would not set it again.
             if self.is_in_doubt and not self._claims and self._asleep:
                 # Without this, a busy process begins the next claim before it can recount.
                 self._may_claim.clear()
@@ -302,7 +302,7 @@ class Poller:
         runner, seen = self._runner, self._wakeups.streams()
         held = list(runner.held()) if runner else []
         if self.is_in_doubt and not self._claims:
-            self._may_claim.clear()  # as above
+            self._may_claim.clear()  # no new claims until the recount has run
         found = await threads.polling.run(
             jobs.reconnecting, self._seen, seen, self._connected(), held
         )
@@ -328,8 +328,8 @@ class Poller:
         A claim may be committed although the connection broke before its result arrived. If no
         connection broke, a call is resumed only when two counts in a row found it.
 
-        Calls of a former id were stopped here, and no other process runs them. They are resumed as
-        soon as they have ended here, and not only when others take the former id for dead.
+        No other process runs the calls of a former id. They are resumed as soon as they have ended
+        here, and not only when others take the former id for dead.
         """
         self._may_claim.clear()  # until the end of the look
         before = _claims()

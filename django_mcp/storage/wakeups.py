@@ -78,14 +78,15 @@ def group() -> str:
 class ChannelLayerConnection:
     """The connection of one event loop to other processes, through a channel layer.
 
-    ``hear``, given to ``open``, is called with the stream ids of each wake-up that is received, and
-    without ids when the line fails.
+    ``open`` takes two callbacks: ``on_wakeup`` is called with the stream ids of each wake-up that
+    is received, and ``on_loss`` when the connection fails, as wake-ups may have been lost.
     """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._name = uuid.uuid4().hex
-        self._hear: Callable[[Collection[int]], None] = lambda streams: None
+        self._on_wakeup: Callable[[Collection[int]], None] = lambda streams: None
+        self._on_loss: Callable[[], None] = lambda: None
         self._task: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None  # the task that ``stop`` cancelled
         self._waiting: set[int] = set()
@@ -102,8 +103,12 @@ class ChannelLayerConnection:
     def is_open(self) -> bool:
         return self._task is not None and not self._task.done()
 
-    def open(self, hear: Callable[[Collection[int]], None]) -> None:
-        self._hear = hear
+    def open(
+        self,
+        on_wakeup: Callable[[Collection[int]], None],
+        on_loss: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._on_wakeup, self._on_loss = on_wakeup, on_loss
         if not self.is_open and not self._is_hopeless and (is_configured() or is_postgres()):
             self._task = self._loop.create_task(self._run())
 
@@ -153,6 +158,7 @@ class ChannelLayerConnection:
     async def _serve(self, layer: Layer) -> None:
         """Send and receive until something fails. Raise what failed."""
         self._waiting.clear()
+        self._rung.clear()
         async with asyncio.timeout(OPERATION_TIMEOUT_SECONDS):
             channel = await layer.new_channel("mcp")
         try:
@@ -175,9 +181,11 @@ class ChannelLayerConnection:
             words = "The %s does not work; the database is polled more often instead: %s"
             logger.warning(words, self.called, self.trouble)
             self._is_lost = True
-        # Wake-ups may have been lost. If the whole database is away, this look notices it, and logs
-        # that, before the second failure.
-        self._hear(())
+        else:
+            logger.debug("The %s was lost and is opened again: %s", self.called, self.trouble)
+        # If the whole database is away, the poll that follows notices it, and logs that, before the
+        # second failure.
+        self._on_loss()
 
     def _is_worth_a_warning(self) -> bool:
         """Whether a failure says more than the log message about an outage of the database."""
@@ -243,7 +251,7 @@ class ChannelLayerConnection:
             self._take(await layer.receive(channel))
 
     def _take(self, message: object) -> None:
-        """Handle a message. It is not authenticated, so it can only cause a look at the rows."""
+        """Handle a message. It is not authenticated, so it can only cause a poll of rows."""
         if not isinstance(message, dict):
             return
         if message.get("by") == self._name:
@@ -254,7 +262,9 @@ class ChannelLayerConnection:
         if isinstance(channel, str) and len(channel) < MAX_CHANNEL_NAME_LENGTH:
             self._note(channel)
         if isinstance(streams, list | tuple):
-            self._hear([one for one in streams[:MAX_STREAMS_PER_MESSAGE] if type(one) is int])
+            ids = [one for one in streams[:MAX_STREAMS_PER_MESSAGE] if type(one) is int]
+            if ids:
+                self._on_wakeup(ids)
 
     def _note(self, channel: str) -> None:
         if channel in self._members or len(self._members) < MAX_CHANNELS:
@@ -269,6 +279,8 @@ def tell(streams: Collection[int], here: asyncio.AbstractEventLoop | None) -> No
 
     May be called from any thread; ``here`` is the running loop, if there is one.
     """
+    if not streams:  # each message makes all other processes poll
+        return
     for loop, one in line.instances():
         if one.is_open and loop is here:
             one.say(streams)

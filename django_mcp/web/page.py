@@ -317,9 +317,10 @@ def page(request: HttpRequest, server: Server) -> HttpResponse:
     Raise ``PermissionDenied`` if there is none, or if the visitor is signed in.
     """
     asked = Request(principal(request), server, host=request.get_host())
-    assert server.page is not None  # otherwise ``routing`` makes no page
     with surrounded(asked):
-        is_allowed = permissions.decide_permission(server.page, asked).allowed
+        is_allowed = (  # ``routing`` makes no page if the permission is None
+            server.page is not None and permissions.decide_permission(server.page, asked).allowed
+        )
     if not is_allowed:
         return _login_or_403(request, asked)
     return _response(*_render(context(request, asked)))

@@ -14,7 +14,7 @@ import pytest
 from channels.layers import ChannelLayerManager
 
 from django_mcp.storage import wakeups
-from django_mcp.storage.wakeups import ChannelLayerConnection, StreamWakeup, wake_readers
+from django_mcp.storage.wakeups import ChannelLayerConnection, StreamWakeup, tell, wake_readers
 
 from ..redis import BACKENDS, a_redis
 from .lines import SECONDS, Ear, given_up, told, until
@@ -157,9 +157,28 @@ async def test_what_a_stranger_sends_does_nothing(configured, monkeypatch, messa
 async def test_of_a_long_message_a_part_is_read(monkeypatch):
     monkeypatch.setattr(wakeups, "MAX_STREAMS_PER_MESSAGE", 3)
     line, heard = ChannelLayerConnection(), []
-    line._hear = heard.extend
+    line._on_wakeup = heard.extend
     line._take({"streams": list(range(10))})
     assert heard == [0, 1, 2]
+
+
+async def test_a_message_without_streams_causes_no_poll():
+    line, received = ChannelLayerConnection(), []
+    line._on_wakeup = received.append
+    for streams in ([], ["1", None]):
+        line._take({"streams": streams})
+    assert received == []
+
+
+async def test_nothing_is_sent_for_no_streams(configured):
+    async with Ear() as here, Ear() as there:
+        received = []
+        there.line._on_wakeup = received.append
+        tell((), asyncio.get_running_loop())
+        assert not here.line._rung.is_set()
+        here.line.say([3])
+        await until(lambda: received)
+        assert received == [[3]]
 
 
 async def test_the_members_that_are_remembered_are_bounded(monkeypatch):

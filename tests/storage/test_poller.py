@@ -375,6 +375,22 @@ def test_a_recount_follows_at_once_when_the_last_claim_ends(monkeypatch):
         loop.do(lambda: setattr(poller.poller(), "runner", None))
 
 
+def test_a_claim_does_not_wait_for_a_poller_that_was_stopped(loop, runner):
+    Reader(loop, opened())
+    made = loop.do(poller.poller)
+    loop.until(lambda: made._asleep)
+
+    async def stopped():
+        made._task.cancel()
+        made._stop()
+        made.is_in_doubt = True
+        for _ in range(2):
+            async with made.claiming():
+                pass
+
+    loop.run(asyncio.wait_for(stopped(), 20))
+
+
 def test_a_claim_on_which_the_log_broke_off_is_in_doubt(loop, runner):
     unknown = call(process=leases.lease.hold())
     Reader(loop, opened(unknown))

@@ -355,12 +355,13 @@ def _until_unique(model: ModelClass, terms: list[Term]) -> list[Term]:
 
 def _is_unique(model: ModelClass, terms: list[Term]) -> bool:
     """Whether no two rows can have the same values in these columns."""
-    own = {term.path.field.name for term in terms if not term.path.relations}
-    # A unique column may repeat NULL, so only columns that cannot be NULL make rows distinct.
-    not_null = {term.path.field.name for term in terms if not term.nullable} & own
-    if any(term.path.field.unique for term in terms if term.path.field.name in not_null):
+    # Only columns of the rows themselves: many rows may refer to one related row. And a unique
+    # column may repeat NULL, so only columns that cannot be NULL make rows distinct.
+    own = [term.path.field for term in terms if not (term.path.relations or term.nullable)]
+    names = {field.name for field in own}
+    if any(field.unique for field in own):
         return True
-    return any(set(names) <= not_null for names in _unique_together(model))
+    return any(set(together) <= names for together in _unique_together(model))
 
 
 def _unique_together(model: ModelClass) -> Iterator[Sequence[str]]:

@@ -322,6 +322,36 @@ def test_constraints_over_several_columns_are_unique_unless_something_can_be_nul
     assert terms("hall", "later") == ["hall", "later", "id"]
 
 
+@isolate_apps("tests.shop")
+def test_a_unique_column_of_a_related_model_with_the_same_name_makes_no_order_unique():
+    class Holder(models.Model):
+        code = models.IntegerField(unique=True)
+
+        class Meta:
+            app_label = "shop"
+
+        def __str__(self):
+            return ""
+
+    class Holding(models.Model):
+        holder = models.ForeignKey(Holder, models.CASCADE)
+        code = models.IntegerField()
+        label = models.IntegerField(null=True, unique=True)
+
+        class Meta:
+            app_label = "shop"
+
+        def __str__(self):
+            return ""
+
+    def terms(*names):
+        return [str(term) for term in Keyset(Holding, names).terms]
+
+    assert terms("code", "holder__code") == ["code", "holder__code", "id"]
+    assert terms("holder__code", "code") == ["holder__code", "code", "id"]
+    assert terms("holder__code", "label") == ["holder__code", "label", "id"]
+
+
 @pytest.mark.parametrize(
     ("model", "ordering", "words"),
     [
