@@ -67,7 +67,7 @@ class ReadOnlyAdmin(ModelAdmin):
         return [name for name in fields if name not in self.private]
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        """Allow only offered filters.
+        """Allow only filters of ``list_filter`` and ``linked``.
 
         A filter by another column would reveal its hidden value, one guess at a time.
         """

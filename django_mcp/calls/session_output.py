@@ -5,14 +5,14 @@ POST and their messages are stored when a call sends a message, asks a question,
 durable, and after ``JSON_GRACE`` seconds. Then the HTTP response is a stream read from the rows. If
 a tool has committed its outcome, that outcome is the response, whatever happens later.
 
-A cancel stops the call until ``SessionCall.decide``, just before the commit. From then on the
-outcome stands and the call sends nothing more.
+A cancel has an effect only before ``SessionCall.decide``, which runs just before the commit. From
+then on the outcome stands and the call sends nothing more.
 
 ``conclude`` stores the response in the tool's transaction, so that the tool's writes and the
 response are committed together or not at all. The call's earlier messages are committed first. The
-transaction of a call that was cancelled or taken over is rolled back. A call without a row stays
-without one. On SQLite the response is stored after the commit: a database file has one writer at a
-time, so the tool's transaction would block the log.
+transaction of a call that was cancelled or taken over is rolled back. A call that is still without
+a row is answered as plain JSON and gets none. On SQLite the response is stored after the commit: a
+database file has one writer at a time, so the tool's transaction would block the log.
 
 ``connection_of``, ``call_of`` and ``rounds_of`` load sessions and calls from their rows. The rows
 are the whole state, so any process can continue a call.
@@ -315,7 +315,7 @@ def withdrawals(session: Session, asks: Collection[str]) -> list[str]:
 
 
 class PostResponse:
-    """The response to one POST, whose calls ``call_manager`` runs.
+    """The response to one POST, or to one call that was loaded from its row.
 
     ``answered`` resolves to True if there is a ``stream`` to read, or to False if ``responses`` are
     the whole answer. Methods run in the event loop unless their docstring allows any thread.
@@ -350,7 +350,7 @@ class PostResponse:
         self._size = 0
         self._opening: asyncio.Future[None] | None = None
         self._is_releasing = False
-        self._drops_messages = False  # the session has no room for one more stream
+        self._drops_messages = False  # the calls cannot be stored, so messages are dropped
         self._grace: asyncio.TimerHandle | None = None
 
     @classmethod

@@ -3,7 +3,7 @@ Notify sessions of changes: one process claims a page of changes and writes the 
 
 A page is delivered once. The cursor moves in the transaction that writes the events
 (``storage.change_log.deliver``). If a session has no stream, its notification is stored as a mark,
-and sent when there is one. Several changes of one thing become one notification.
+and sent when there is one. Several changes of one resource or list become one notification.
 
 ``add_notifications`` finds the sessions that a change set concerns. A session is notified of what
 it can see now or could see before. Visibility is queried once for each principal and host, however

@@ -4,10 +4,13 @@ Permissions of declarations, and ``decide``, which answers every question about 
 A permission is a codename, a function of the request, ``AUTHENTICATED`` or ``PUBLIC``. Without one,
 a declaration requires an authenticated, active user.
 
-``decide`` returns a ``Decision``. Lists, calls, scope challenges, ``mcp_explain`` and the admin all
-use it, so an explanation cannot differ from what happens. A caller without a permission is not told
-that the declaration exists. A caller who lacks only a scope that the client can request is told
-which. The reason of a decision names groups and code, so it is never sent to a client.
+``decide`` returns a ``Decision``. Lists, calls, scope challenges, ``mcp_explain`` and the admin use
+it, so explanations agree with what happens. ``Declaration._is_allowed`` returns only the yes or no,
+with fewer calls.
+
+A caller without a permission is not told that the declaration exists. A caller who lacks only a
+scope that the client can request is told the scopes to request. The reason of a decision contains
+names of groups and functions, so it is never sent to a client.
 """
 
 from __future__ import annotations
@@ -283,7 +286,7 @@ def method_of(thing: Any, name: str) -> str:
 
 
 def _unusual(user: Any, names: Sequence[str]) -> str:
-    """Return what is unusual about missing permissions: they are granted, or do not exist."""
+    """Return why a denial is surprising: the tables grant the permission, or it does not exist."""
     if given := dict.fromkeys(source for name in names for source in sources(user, name)):
         return f": has_perm() returned False, although {', '.join(given)}"
     unknown = [name for name in names if _has_auth_app() and not _exists(name)]

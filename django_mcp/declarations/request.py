@@ -1,9 +1,9 @@
 """The first argument of the project's code: who calls, which server, and questions to the client.
 
-A ``Request`` never waits. A question looks for the client's answer. If there is none, it raises an
-exception that ends the run of the call, and the call runs again with the answer. Progress and log
-messages go to a ``CallNotifier``. So a request needs no event loop and no thread, and can be made
-again in another process from the principal, the server and the host.
+A ``Request`` never waits for the client. A question looks up the client's answer. If there is none,
+it raises an exception that ends the run of the call, and the call runs again with the answer.
+Progress and log messages go to a ``CallNotifier``. So a request needs no event loop and no thread,
+and can be made again in another process from the principal, the server and the host.
 
 ``ClientCapabilities`` is ``request.can``: what the client can be asked.
 
@@ -186,7 +186,7 @@ class Request:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the client has cancelled the call."""
+        """Whether the call must stop: the client cancelled it, or the server stopped it."""
         return self._stopped()
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Loading of OAuth clients and their profiles, and which clients the site's staff registered.
+"""Load OAuth clients and their profiles, and decide which clients the site's staff registered.
 
 ``KnownClients`` overrides the one method by which django-oauth-toolkit loads a client. Blocked
 clients are treated as unknown everywhere, and so are clients whose metadata document could not be
@@ -29,7 +29,7 @@ from .client_metadata_documents import fetching
 from .conf import settings
 from .models import ClientProfile, Source
 
-PLACE = "_mcp_profile"
+PROFILE_ATTRIBUTE = "_mcp_profile"
 
 if TYPE_CHECKING:
 
@@ -55,7 +55,7 @@ class KnownClients(Validator):
     def _load_known(self, client_id: Any, request: Any) -> Any:
         found = super()._load_application(client_id, request)
         if found is not None and found.registration_source == Source.CIMD and not profile(request):
-            vars(request).pop(PLACE)
+            vars(request).pop(PROFILE_ATTRIBUTE)
             found = request.client = resolve_cimd_application(client_id, request)
         # A collation that ignores case finds clients whose id differs in case.
         if found is None or found.client_id != client_id or _is_barred(profile(request)):
@@ -72,10 +72,10 @@ def profile(request: Any) -> ClientProfile | None:
     """
     if (client := vars(request).get("client")) is None:
         return None
-    kept, client_id = vars(request).get(PLACE), client.client_id
+    kept, client_id = vars(request).get(PROFILE_ATTRIBUTE), client.client_id
     if kept is None or kept[0] != client_id:
         found = ClientProfile.objects.filter(client_id=client_id).first()
-        kept = vars(request)[PLACE] = (client_id, found)
+        kept = vars(request)[PROFILE_ATTRIBUTE] = (client_id, found)
     return kept[1]  # type: ignore[no-any-return]
 
 

@@ -49,7 +49,7 @@ PRUNE_INTERVAL_SECONDS = 1200.0  # seconds, at most, between two deletions of ex
 
 
 class PeriodicTimer:
-    """A timer of a periodic task, asked by ``is_due``."""
+    """Tells when a periodic task is due. ``is_due`` starts the next interval when it is True."""
 
     def __init__(self, seconds: Callable[[], float], *, at_once: bool = True) -> None:
         self._seconds = seconds
@@ -112,7 +112,8 @@ class Poller:
         self._wakeups = stream_wakeups()
         self._known: dict[int, tuple[int, ...]] = {}  # how streams were at the last look
         self._totals: Totals = ([], ())
-        self.is_in_doubt = False  # whether a claim may be committed that this process missed
+        # Whether a claim was perhaps committed although its result was lost.
+        self.is_in_doubt = False
         # Ids and fences of calls that were claimed here and not running at the last count.
         self._unknown: set[tuple[int, int]] = set()
         self._claims = self._claimed = 0  # claims under way, and all that were begun
@@ -130,7 +131,7 @@ class Poller:
         self.rest()
 
     def wake(self) -> None:
-        """Start polling if there is something to look for, or look now."""
+        """Start polling if it is needed. Poll at once if the poller was idle."""
         if not self._is_wanted:
             return
         if self._task is None or self._task.done():
@@ -143,7 +144,7 @@ class Poller:
         self._is_attentive = True
 
     def rest(self) -> None:
-        """Stop polling if there is nothing left to look for."""
+        """Stop polling if it is not needed any more."""
         if self._task is not None and self._asleep and not self._is_wanted:
             self._task.cancel()
             self._stop()

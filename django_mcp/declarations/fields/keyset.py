@@ -316,7 +316,7 @@ class Keyset:
     def _stretches(
         self, queryset: models.QuerySet[M], values: list[Any] | None, vendor: str
     ) -> Iterator[models.QuerySet[M]]:
-        """Yield querysets. Their rows, one queryset after the other, follow ``values``."""
+        """Yield one queryset per stretch. Together they have the rows after ``values``."""
         terms, start = self._checked, _stretch_of(values)
         for nulls in range(start, _leading_nullable(terms) + 1):
             here, rest = queryset.order_by(*stretch_order(terms[nulls:])), terms[nulls:]

@@ -125,7 +125,7 @@ async def _place(exchange: Exchange, session: Session) -> StreamPosition:
     except sessions.SessionEnded:
         raise RequestRejected(404, GONE) from None
     if at is None:
-        raise RequestRejected(400, "This session never gave out that event id.")
+        raise RequestRejected(400, "This session has no such event id for this token.")
     if at.is_over:
         raise RequestRejected(
             405, "The stream has ended, and nothing follows.", ((b"allow", b"POST"),)
