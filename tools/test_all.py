@@ -42,7 +42,7 @@ ON_EVERY_DATABASE = (
     "tests/calls/test_revocations.py",
     "tests/calls/test_rounds.py",
     "tests/calls/test_saves.py",
-    "tests/calls/test_standing.py",
+    "tests/calls/test_credential_changes.py",
     "tests/calls/test_takeovers.py",
     "tests/calls/test_telling.py",
     "tests/calls/test_visibility.py",

@@ -56,8 +56,8 @@ class Principal:
     token key. It differs between users, and between the applications or tokens of one user.
 
     ``limit_keys`` are the names under which limits count this caller, from the widest to the
-    narrowest. For an anonymous client these are all anonymous clients, and its network: otherwise
-    one client could use up the limits of all others. For all others it is ``key``.
+    narrowest. For an anonymous client these are all anonymous clients, and its network if it has
+    one: otherwise one client could use up the limits of all others. For all others it is ``key``.
     """
 
     user: Any
@@ -80,7 +80,9 @@ class Principal:
             key = _name(*token_parts) if any(token_parts) else ""
         object.__setattr__(self, "is_authenticated", is_authenticated)
         object.__setattr__(self, "key", key)
-        object.__setattr__(self, "limit_keys", (key,) if key else (ANONYMOUS, self.network))
+        # Without a network, as over stdio, there is one client.
+        anonymous = (ANONYMOUS, self.network) if self.network else (ANONYMOUS,)
+        object.__setattr__(self, "limit_keys", (key,) if key else anonymous)
 
 
 @runtime_checkable

@@ -132,7 +132,7 @@ GATES: dict[str, list[Patch]] = {
     "the project's queryset": [(Ours, "get_queryset", everything)],
     "object permission": [(ModelResource, "_permitted", lambda self, request, rows: iter(rows))],
     "binding through the resource": [(ModelResource, "_fetch", bound_from_everything)],
-    "the same words for hidden and missing": [(KeyBinding, "_found", said_to_be_forbidden)],
+    "the same words for hidden and missing": [(KeyBinding, "_fetch_rows", said_to_be_forbidden)],
     "the whitelist of fields": [(FieldSet, "values", whole_row)],
     "the whitelist of filters": [(Search, "apply", any_lookup), ANY_SCHEMA],
     "the whitelist of orders": [(Search, "keyset", any_column), ANY_SCHEMA],
