@@ -34,7 +34,7 @@ POOLED = "There is a pool, such as PgBouncer, before PostgreSQL, and LISTEN does
 class PostgresLayer:
     """Send to one group and receive from it. The method names are those of Channels."""
 
-    called = "line through PostgreSQL"
+    called = "LISTEN connection to PostgreSQL"
     is_in_database = True  # the server is that of the session database
     most = 350  # streams in a message: it has less than 8,000 bytes, and a number up to 20
 

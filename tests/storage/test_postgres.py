@@ -1,4 +1,4 @@
-"""The line through PostgreSQL: what it says, whom it costs, and how it notices that it is none."""
+"""LISTEN and NOTIFY: what is sent, what it costs, and how a lost connection is noticed."""
 
 from __future__ import annotations
 
@@ -175,14 +175,14 @@ async def test_the_server_goes_and_comes_back(wire, caplog):
         await until(lambda: not here.line.is_prompt and not there.line.is_prompt)
         for number in range(50):
             here.line.say([number])
-        await until(lambda: told(caplog, "The line through PostgreSQL does not work") == 2)
+        await until(lambda: told(caplog, "The LISTEN connection to PostgreSQL does not work") == 2)
         await asyncio.sleep(0.5)
-        assert told(caplog, "The line through PostgreSQL does not work") == 2  # each, once
+        assert told(caplog, "The LISTEN connection to PostgreSQL does not work") == 2  # each, once
         await wire.mend()
         await until(lambda: here.line.is_prompt and there.line.is_prompt)
         there.heard.clear()
         await until(lambda: here.line.say([77]) or 77 in there.heard)
-        assert told(caplog, "The line through PostgreSQL works again") == 2
+        assert told(caplog, "The LISTEN connection to PostgreSQL works again") == 2
 
 
 @pytest.fixture
@@ -213,7 +213,7 @@ async def test_an_outage_of_the_database_is_one_message(wire, worker, caplog):
     await until(lambda: line.is_prompt)
     await until(lambda: poller.poller()._called.set() or told(caplog, "can be reached again"))
     assert told(caplog, "The database 'default' cannot be reached") == 1
-    assert not told(caplog, "line through PostgreSQL")
+    assert not told(caplog, "LISTEN connection to PostgreSQL")
 
 
 async def test_a_line_that_fails_alone_is_told_once(wire, worker, caplog, monkeypatch):
@@ -224,9 +224,9 @@ async def test_a_line_that_fails_alone_is_told_once(wire, worker, caplog, monkey
         patch.setattr(wakeups, "_by_postgres", lambda: PostgresLayer(nowhere, wakeups.group()))
         await asyncio.to_thread(ask, END_LISTENERS)
         await until(lambda: len(losses) > 3)
-    assert told(caplog, "The line through PostgreSQL does not work") == 1
+    assert told(caplog, "The LISTEN connection to PostgreSQL does not work") == 1
     await until(lambda: line.is_prompt)
-    assert told(caplog, "The line through PostgreSQL works again") == 1
+    assert told(caplog, "The LISTEN connection to PostgreSQL works again") == 1
     assert not told(caplog, "cannot be reached")
 
 
@@ -235,7 +235,7 @@ async def test_a_line_that_is_back_at_once_is_not_told(worker, caplog):
     line, losses = worker
     await asyncio.to_thread(ask, END_LISTENERS)
     await until(lambda: losses and line.is_prompt)
-    assert len(losses) == 1 and not told(caplog, "line through PostgreSQL")
+    assert len(losses) == 1 and not told(caplog, "LISTEN connection to PostgreSQL")
 
 
 async def test_a_server_that_is_silent_is_given_up(wire, monkeypatch, caplog):
@@ -246,7 +246,7 @@ async def test_a_server_that_is_silent_is_given_up(wire, monkeypatch, caplog):
         began = time.monotonic()
         await until(lambda: not here.line.is_prompt)
         assert time.monotonic() - began < 3
-        await until(lambda: told(caplog, "The line through PostgreSQL does not work") == 1)
+        await until(lambda: told(caplog, "The LISTEN connection to PostgreSQL does not work") == 1)
         wire.flows.set()
         await until(lambda: here.line.is_prompt)
 
@@ -290,7 +290,7 @@ def test_the_wait_of_two_savers_is_not_ours():
 
 def test_the_doctor_hears_it():
     (found,) = workers()
-    assert found.level == "ok" and "by the line through PostgreSQL" in found.words
+    assert found.level == "ok" and "through the LISTEN connection to PostgreSQL" in found.words
 
 
 @pytest.mark.usefixtures("pgbouncer")
