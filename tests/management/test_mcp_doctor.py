@@ -163,13 +163,13 @@ def test_it_is_run_as_a_command_over_a_real_server(served, folder, token):
 @pytest.mark.parametrize(
     ("broken", "told", "hint"),
     [
-        ({"drops": ["mcp-method"]}, "Headers get lost.*Mcp-Method", "pass the header"),
-        ({"drops": ["mcp-protocol-version"]}, "Headers get lost.*MCP-Protocol-Version", "pass"),
+        ({"drops": ["mcp-method"]}, "Headers are lost.*Mcp-Method", "pass the header"),
+        ({"drops": ["mcp-protocol-version"]}, "Headers are lost.*MCP-Protocol-Version", "pass"),
         ({"drops": ["authorization"]}, "header Authorization does not arrive", "Authorization"),
         ({"loses": ["www-authenticate"]}, "without the header WWW-Authenticate", "pass"),
         ({"loses": ["mcp-session-id"]}, "begins without the header Mcp-Session-Id", "pass"),
         ({"drops": ["mcp-session-id"]}, "Mcp-Session-Id does not arrive", "pass"),
-        ({"drops": ["origin"]}, "A page of any other site may ask", "Origin does not arrive"),
+        ({"drops": ["origin"]}, "Pages of other sites are accepted", "Origin does not arrive"),
         ({"refuses": ["DELETE"]}, "goes on after its end", "DELETE"),
         ({"refuses": ["GET"]}, "A stream is answered by 405", "GET with Accept"),
         ({"moves": {"/mcp/": "/mcp"}}, "/mcp/ is answered by 301", "without a redirect"),
@@ -484,7 +484,7 @@ def test_one_thing_that_breaks_hides_no_other(tmp_path):
     ("path", "told"),
     [
         ("tests.management.test_mcp_doctor.mounted", "is in tests.management"),
-        ("tests.management.test_mcp_doctor.forgot_to_mount", "something else answers there"),
+        ("tests.management.test_mcp_doctor.forgot_to_mount", "another view answers there"),
         ("tests.management.test_mcp_doctor.breaks", "breaks in .*RuntimeError: broken"),
         ("tests.management.test_mcp_doctor.nothing", "cannot be imported: ImportError"),
         (None, "ASGI_APPLICATION is not set"),
