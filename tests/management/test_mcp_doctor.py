@@ -92,7 +92,7 @@ def test_all_is_well_with_a_server_that_is(served, token, shown):
         f"tools {'with the token' if shown else ''}".strip(),
         "A session starts, answers and ends.",
         "A stream begins in ",
-        "A token that is none is refused",
+        "An invalid token is rejected",
         "A request without a token gets what is PUBLIC: ",
         "Pages of other sites are rejected.",
         "Other host names are rejected.",
@@ -467,7 +467,7 @@ def test_an_old_state_of_migrations_is_told(tmp_path):
 @pytest.mark.slow
 def test_a_database_that_is_not_there_is_told_and_not_made(tmp_path):
     found = found_by(tmp_path)
-    told = [one[1] for one in found if "not there yet" in one[1]]
+    told = [one[1] for one in found if "not exist yet" in one[1]]
     assert len(told) == 2 and not list(tmp_path.iterdir())
 
 
