@@ -80,9 +80,9 @@ class Principal:
             key = _name(*token_parts) if any(token_parts) else ""
         object.__setattr__(self, "is_authenticated", is_authenticated)
         object.__setattr__(self, "key", key)
-        # Without a network, as over stdio, there is one client.
-        anonymous = (ANONYMOUS, self.network) if self.network else (ANONYMOUS,)
-        object.__setattr__(self, "limit_keys", (key,) if key else anonymous)
+        # Over stdio an anonymous client has no network: it is the only one.
+        limit_keys = (key,) if key else tuple(filter(None, (ANONYMOUS, self.network)))
+        object.__setattr__(self, "limit_keys", limit_keys)
 
 
 @runtime_checkable

@@ -41,13 +41,7 @@ def patterns(name: str) -> Patterns:
 
 
 def _known() -> Known:
-    given: Mapping[str, Any] = settings.SCOPES
-    return tuple(
-        [
-            (name, tuple(scope.covers) if isinstance(scope, Scope) else ())
-            for name, scope in given.items()
-        ]
-    )
+    return tuple((name, tuple(scope.covers)) for name, scope in offered().items())
 
 
 @lru_cache(maxsize=512)

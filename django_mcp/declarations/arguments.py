@@ -158,9 +158,10 @@ def takes_anything(function: Callable[..., Any]) -> bool:
 def parameters_of(
     function: Callable[..., Any], find: Find, *, handwritten: bool
 ) -> dict[str, Parameter]:
-    """Return the parameters after the request, by name. Raise ``ImproperlyConfigured``.
+    """Return the parameters of the project's function, without ``request``, by name.
 
-    ``handwritten`` says that the schema is written by hand. Annotations are then optional.
+    Raise ``ImproperlyConfigured`` if the signature cannot be used. ``handwritten`` says that the
+    schema is written by hand. Annotations are then optional.
     """
     listed = list(signature_of(function).parameters.values())
     if not listed or listed[0].kind not in (listed[0].POSITIONAL_ONLY, POSITIONAL):

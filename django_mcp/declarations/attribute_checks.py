@@ -227,7 +227,7 @@ def _is_read(base: PublicClass, name: str, value: Any) -> bool:
 
 
 def _hint_for_method(base: PublicClass, name: str, value: Any, in_mixin: bool) -> str:
-    """Return what to do about an unknown method, property or class; "" if it is allowed."""
+    """Return the hint for an unknown method, property or inner class, or "" if it is allowed."""
     if name == "Meta":
         return "Write options as attributes of the class itself, such as fields = [...]."
     option = name.removeprefix("get_")
@@ -259,7 +259,7 @@ def _hook_meant(name: str, hooks: Iterable[str]) -> str:
 
 
 def _hint_for_value(base: PublicClass, name: str, in_mixin: bool) -> str:
-    """Return what to do about an unknown attribute with a value; "" if it is allowed."""
+    """Return the hint for an unknown attribute that is no method, or "" if it is allowed."""
     if name in base.hooks:
         return f"Write {name!r} as a method."
     if name == "model" and hasattr(base.cls, "get_queryset"):

@@ -192,8 +192,8 @@ def replay_problems(thing: Declaration) -> Iterator[CheckMessage]:
     source = FunctionSource(thing._implementation)
     if thing._is_async and source.does(ASKING) and not source.does(REMEMBERING):
         yield Warning(
-            "It is asynchronous and asks the client. What it writes before a question is not "
-            "rolled back, and happens again after the answer.",
+            "It is asynchronous and asks the client. Database writes before a question are not "
+            "rolled back, and are repeated after the answer.",
             hint="Ask first, or write in request.aonce(). Set read_only = True if it only reads.",
             obj=thing,
             id="django_mcp.W028",

@@ -58,7 +58,7 @@ def _mismatch(message: str) -> Mismatch:
 
 
 class Output:
-    """The return values of one function without a schema. Subclasses have one."""
+    """Converts the return values of one function that has no output schema."""
 
     schema: dict[str, Any] | None = None
     embeds = False  # whether the annotation contains embedded resources

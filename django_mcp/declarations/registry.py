@@ -21,9 +21,11 @@ PENDING, REGISTER = "pending", "register"
 
 
 class Registration:
-    """One declaration: ``thing`` is what the decorator ``kind`` was applied to.
+    """The use of one decorator on the project's code.
 
-    A pending one is a decorator that was called and not applied yet. Its ``thing`` is the kind.
+    ``kind`` is the decorator, and ``thing`` the function or class that it decorates. A registration
+    is pending if the decorator was called but has not decorated anything yet. Then ``kind`` is
+    ``PENDING``, and ``thing`` is the decorator.
     """
 
     def __init__(

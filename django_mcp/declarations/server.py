@@ -214,7 +214,10 @@ class Server:
         return self._applied(Registration(PENDING, REGISTER, {}, things))
 
     def _applied(self, pending: Registration) -> Callable[[F], F]:
-        """Return a decorator that records what it is applied to. Never applying it is a mistake."""
+        """Return a decorator that registers the decorated function or class.
+
+        A check reports a decorator that never decorates anything.
+        """
         self._record(pending)
 
         def apply(thing: F) -> F:

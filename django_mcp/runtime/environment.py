@@ -113,7 +113,7 @@ def close_unusable_connections(*, is_after_job: bool = False) -> None:
                 continue
             if are_doubtful:
                 connection.errors_occurred = True  # makes Django test the connection
-            elif is_after_job and outages.outage_log.has_outages:
+            elif is_after_job and outages.outage_log.failed:
                 outages.note_success(connection)
             connection.close_if_unusable_or_obsolete()
         except Exception:

@@ -107,10 +107,9 @@ class OutageLog:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._failed: dict[str, float] = {}  # last failure of each unreachable database, by alias
+        # Last failure of each unreachable database, by alias. Every job reads it, without the lock.
+        self.failed: dict[str, float] = {}
         self._since: dict[str, float] = {}  # first failure of each
-        # Whether ``_failed`` has any. Every job reads it, without the lock.
-        self.has_outages = False
         self._breaks = 0
         self._tested = threading.local()  # ``_breaks`` when a thread last tested its connections
 
@@ -122,8 +121,7 @@ class OutageLog:
         name, now = alias_of(error) or alias or DEFAULT_DB_ALIAS, time.monotonic()
         with self._lock:
             self._breaks += 1
-            is_known, self._failed[name] = name in self._failed, now
-            self.has_outages = True
+            is_known, self.failed[name] = name in self.failed, now
             self._since.setdefault(name, now)
         if not is_known:
             first = str(error).strip().partition("\n")[0] or type(error).__name__
@@ -132,13 +130,8 @@ class OutageLog:
     def forget(self) -> None:
         """Forget all outages, as in a new process."""
         with self._lock:
-            self._failed.clear()
+            self.failed.clear()
             self._since.clear()
-            self.has_outages = False
-
-    def is_known(self, alias: str) -> bool:
-        """Whether the log says that this database cannot be reached."""
-        return alias in self._failed
 
     def are_doubtful(self) -> bool:
         """Whether this thread must test its connections. True once per thread after a break."""
@@ -149,14 +142,13 @@ class OutageLog:
     def note_success(self, connection: Any) -> None:
         """Record that a job ended. If its connection works, the database is back; log that."""
         alias = connection.alias
-        if alias not in self._failed or connection.connection is None or connection.errors_occurred:
+        if alias not in self.failed or connection.connection is None or connection.errors_occurred:
             return
         with self._lock:
             now = time.monotonic()
-            if alias not in self._failed or now - self._failed[alias] < SETTLED_SECONDS:
+            if alias not in self.failed or now - self.failed[alias] < SETTLED_SECONDS:
                 return
-            del self._failed[alias]
-            self.has_outages = bool(self._failed)
+            del self.failed[alias]
             seconds = now - self._since.pop(alias)
         logger.warning("The database %r can be reached again, after %.1f seconds", alias, seconds)
 

@@ -193,7 +193,7 @@ class ChannelLayerConnection:
         if not self._is_in_database:
             return True
         is_second = self._lost_at - before < SECOND_LOSS_SECONDS
-        return is_second and not outages.outage_log.is_known(settings.DATABASE)
+        return is_second and settings.DATABASE not in outages.outage_log.failed
 
     def _find(self) -> None:
         if self._is_lost:

@@ -394,7 +394,7 @@ def _get(model: ModelClass, name: str) -> Any:
 
 
 def _column(model: ModelClass, name: str) -> Column:
-    """Return the entry of a path to a column. For a foreign key, its value is the row's key."""
+    """Return the column of the field or path ``name``; for a foreign key its row's primary key."""
     path = follow(model, name)
     if not isinstance(path.field, models.ForeignKey):
         return Column(name, path)

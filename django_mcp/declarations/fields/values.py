@@ -279,7 +279,7 @@ class TagsType(FieldType):
 
 @register_field_type("django.contrib.postgres.fields.array.ArrayField")
 class ArrayType(FieldType):
-    """A list of values of another field."""
+    """PostgreSQL's ``ArrayField``: a JSON array of values of its base field."""
 
     def __init__(self, field: Any) -> None:
         super().__init__(field)
