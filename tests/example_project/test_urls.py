@@ -3,7 +3,7 @@
 import pytest
 
 import django_mcp as mcp
-from django_mcp.web.clients import ways
+from django_mcp.web.clients import connection_methods
 from example_project.atlas.people import PEOPLE, make_person
 
 
@@ -32,5 +32,6 @@ def test_nobody_is_led_elsewhere(client, traveller):
 
 def test_clients_are_given_the_address_alone():
     """For they sign in: nothing of the atlas is for everybody."""
-    lines = [way.snippet.text for way in ways(mcp.server, "http://127.0.0.1:8000/mcp")]
+    methods = connection_methods(mcp.server, "http://127.0.0.1:8000/mcp")
+    lines = [method.snippet.text for method in methods]
     assert len(lines) > 5 and not any("TOKEN" in line for line in lines)
