@@ -26,7 +26,7 @@ from django.db.models import F
 
 from ..exceptions import LeaseDoubtful
 from ..models import Process
-from ..runtime.environment import environment
+from ..runtime.runtime import environment
 from .databases import erase, rows
 
 LEFT = -1  # the counter of a process that shut down and left calls

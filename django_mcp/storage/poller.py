@@ -27,8 +27,7 @@ from ..conf import settings
 from ..exceptions import Busy
 from ..models import Call
 from ..runtime import threads
-from ..runtime.environment import environment
-from ..runtime.runtime import Service
+from ..runtime.runtime import Service, environment
 from . import calls, databases, jobs, leases, retention, sessions, streams
 from .calls import CallManager, Overdue
 from .jobs import BROKEN

@@ -11,7 +11,7 @@ from django.db.backends.signals import connection_created
 
 from django_mcp.conf import settings
 from django_mcp.models import Process
-from django_mcp.runtime.environment import environment
+from django_mcp.runtime.runtime import environment
 from django_mcp.storage import leases
 from django_mcp.storage import leases as processes
 from django_mcp.storage.leases import HeartbeatObserver, Lease

@@ -168,7 +168,7 @@ def test_a_process_that_ends(site):
 def test_a_pool_full_of_what_is_stuck(site, monkeypatch):
     monkeypatch.setattr(thread_pools, "STUCK_SECONDS", 0.0)
     released = threading.Event()
-    pool = ThreadPool("stuck", lambda: 1)
+    pool = ThreadPool("stuck", 1)
     monkeypatch.setattr(threads, "serving", lambda: (pool,))
     pool._submit(lambda: released.wait(20))
     try:
