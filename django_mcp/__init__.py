@@ -30,15 +30,6 @@ if TYPE_CHECKING:
     from .declarations.content import Message as Message
     from .declarations.content import ResourceLink as ResourceLink
     from .declarations.content import Text as Text
-    from .declarations.decorators import prompt as prompt
-    from .declarations.decorators import register as register
-    from .declarations.decorators import resource as resource
-    from .declarations.decorators import tool as tool
-    from .declarations.elicitation import Elicit as Elicit
-    from .declarations.elicitation import Root as Root
-    from .declarations.elicitation import Roots as Roots
-    from .declarations.elicitation import Sample as Sample
-    from .declarations.elicitation import Sampled as Sampled
     from .declarations.fields.field_types import FieldType as FieldType
     from .declarations.fields.field_types import register_field_type as register_field_type
     from .declarations.files import read_file as read_file
@@ -46,10 +37,19 @@ if TYPE_CHECKING:
     from .declarations.permissions import AUTHENTICATED as AUTHENTICATED
     from .declarations.permissions import PUBLIC as PUBLIC
     from .declarations.prompts import Prompt as Prompt
+    from .declarations.questions import Elicit as Elicit
+    from .declarations.questions import Root as Root
+    from .declarations.questions import Roots as Roots
+    from .declarations.questions import Sample as Sample
+    from .declarations.questions import Sampled as Sampled
     from .declarations.request import Request as Request
     from .declarations.resources import Resource as Resource
     from .declarations.returned_rows import trusted as trusted
     from .declarations.server import Server as Server
+    from .declarations.server import prompt as prompt
+    from .declarations.server import register as register
+    from .declarations.server import resource as resource
+    from .declarations.server import tool as tool
     from .declarations.tools import Tool as Tool
     from .exceptions import ClientError as ClientError
     from .exceptions import Declined as Declined
@@ -70,18 +70,17 @@ _PUBLIC = {
         "Annotations", "Audio", "Contents", "EmbeddedResource", "Icon", "Image", "Message",
         "ResourceLink", "Text",
     ],
-    "declarations.decorators": ["prompt", "register", "resource", "tool"],
     "declarations.files": ["read_file"],
     "declarations.arguments": ["Header"],
     "declarations.model_resources": ["ModelResource"],
     "declarations.permissions": ["AUTHENTICATED", "PUBLIC"],
     "declarations.prompts": ["Prompt"],
-    "declarations.elicitation": ["Elicit", "Root", "Roots", "Sample", "Sampled"],
+    "declarations.questions": ["Elicit", "Root", "Roots", "Sample", "Sampled"],
     "declarations.request": ["Request"],
     "declarations.resources": ["Resource"],
     "declarations.returned_rows": ["trusted"],
     "declarations.fields.field_types": ["FieldType", "register_field_type"],
-    "declarations.server": ["Server"],
+    "declarations.server": ["Server", "prompt", "register", "resource", "tool"],
     "declarations.tools": ["Tool"],
     "changes.api": [
         "notify_changed", "notify_elicitation_complete", "notify_list_changed",

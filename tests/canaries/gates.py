@@ -19,7 +19,7 @@ from django_mcp.bridges.views import ViewTools
 from django_mcp.bridges.views.requests import ViewRequest
 from django_mcp.calls.listing import Usable
 from django_mcp.changes.subscriptions import SubscriptionFilter
-from django_mcp.declarations.bindings import KeyBinding, row_not_found
+from django_mcp.declarations.arguments import KeyBinding, row_not_found
 from django_mcp.declarations.declaration import Declaration
 from django_mcp.declarations.fields.entries import Column
 from django_mcp.declarations.fields.keyset import Keyset

@@ -25,7 +25,7 @@ from django.db.models import Model
 from django.utils import timezone
 from django.utils.datastructures import MultiValueDict
 
-from ...declarations.bindings import MAX_KEYS, Find
+from ...declarations.arguments import MAX_KEYS, Find
 from ...declarations.elicitation_checks import asks_secret
 from ...declarations.fields.keys import key_text
 from ...declarations.form_values import (

@@ -34,8 +34,7 @@ from django.db import models, router
 from django.db.models import NOT_PROVIDED
 from django.db.models.constants import LOOKUP_SEP
 
-from ...declarations.arguments import Parameter
-from ...declarations.bindings import KeyBinding
+from ...declarations.arguments import KeyBinding, Parameter
 from ...declarations.fields.columns import DECIMAL_ARGUMENT_PATTERN, JSON, as_number, column_type
 from ...declarations.fields.entries import MAX_RELATED_KEYS, Column, Entry, Related, Typed
 from ...declarations.fields.field_types import FieldType, field_type, is_managed, or_null
@@ -52,7 +51,7 @@ from ...declarations.form_values import FILE_SCHEMA, upload
 from ...exceptions import InvalidArguments
 
 if TYPE_CHECKING:
-    from ...declarations.bindings import Find
+    from ...declarations.arguments import Find
     from ...declarations.model_resources import ModelResource
     from ...declarations.request import Request
 

@@ -26,7 +26,7 @@ from django.db.models.deletion import Collector, ProtectedError, RestrictedError
 from django.utils.text import capfirst
 from django.utils.translation import override
 
-from ...declarations.bindings import row_not_found
+from ...declarations.arguments import row_not_found
 from ...exceptions import ToolError
 
 if TYPE_CHECKING:
