@@ -14,7 +14,7 @@ from unittest import mock
 
 from django.contrib.auth.models import User
 
-from django_mcp.bridges.forms.input import FormInput
+from django_mcp.bridges.form_input import FormInput
 from django_mcp.bridges.views import ViewTools
 from django_mcp.bridges.views.requests import ViewRequest
 from django_mcp.calls.listing import Usable
@@ -149,8 +149,8 @@ GATES: dict[str, list[Patch]] = {
     ],
     "permission": [(Declaration, "_decide", lambda self, request: FOR_EVERYBODY)],
     "rows to write through the resource": [
-        ("django_mcp.bridges.model_operations.tools", "held", held_from_everything),
-        ("django_mcp.bridges.forms.tools", "held", held_from_everything),
+        ("django_mcp.bridges.model_operations", "held", held_from_everything),
+        ("django_mcp.bridges.forms", "held", held_from_everything),
     ],
     "rows of forms through the resource": [(FormInput, "_found", named_from_everything)],
     "rows of questions through the resource": [

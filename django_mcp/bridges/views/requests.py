@@ -40,7 +40,7 @@ from ...declarations.request import environ
 from ...declarations.schemas import all_of
 from ...declarations.type_schemas import TerseSchema
 from ...exceptions import InvalidArguments
-from ..forms.input import FormInput, Problem, posted
+from ..form_input import FormInput, Problem, posted
 from .urls import Target
 
 if TYPE_CHECKING:
