@@ -63,7 +63,7 @@ ON_EVERY_DATABASE = (
     "tests/verifiers/test_personal_tokens.py",
     "tests/transports/http/test_resuming.py",
     "tests/transports/http/test_sessions.py",
-    "--ignore=tests/storage/test_layers.py",
+    "--ignore=tests/storage/test_channel_layer_wakeups.py",
 )
 
 
