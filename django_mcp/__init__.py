@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from .declarations.content import Message as Message
     from .declarations.content import ResourceLink as ResourceLink
     from .declarations.content import Text as Text
+    from .declarations.decorators import prompt as prompt
+    from .declarations.decorators import register as register
+    from .declarations.decorators import resource as resource
+    from .declarations.decorators import tool as tool
     from .declarations.fields.field_types import FieldType as FieldType
     from .declarations.fields.field_types import register_field_type as register_field_type
     from .declarations.files import read_file as read_file
@@ -46,10 +50,6 @@ if TYPE_CHECKING:
     from .declarations.resources import Resource as Resource
     from .declarations.returned_rows import trusted as trusted
     from .declarations.server import Server as Server
-    from .declarations.server import prompt as prompt
-    from .declarations.server import register as register
-    from .declarations.server import resource as resource
-    from .declarations.server import tool as tool
     from .declarations.tools import Tool as Tool
     from .exceptions import ClientError as ClientError
     from .exceptions import Declined as Declined
@@ -70,6 +70,7 @@ _PUBLIC = {
         "Annotations", "Audio", "Contents", "EmbeddedResource", "Icon", "Image", "Message",
         "ResourceLink", "Text",
     ],
+    "declarations.decorators": ["prompt", "register", "resource", "tool"],
     "declarations.files": ["read_file"],
     "declarations.arguments": ["Header"],
     "declarations.model_resources": ["ModelResource"],
@@ -80,7 +81,7 @@ _PUBLIC = {
     "declarations.resources": ["Resource"],
     "declarations.returned_rows": ["trusted"],
     "declarations.fields.field_types": ["FieldType", "register_field_type"],
-    "declarations.server": ["Server", "prompt", "register", "resource", "tool"],
+    "declarations.server": ["Server"],
     "declarations.tools": ["Tool"],
     "changes.api": [
         "notify_changed", "notify_elicitation_complete", "notify_list_changed",
