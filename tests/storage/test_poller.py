@@ -170,7 +170,7 @@ def test_it_goes_on_when_the_log_comes_back(loop, monkeypatch, caplog):
 
 def test_who_is_connected_is_not_idle(loop):
     stream = opened()
-    long_ago = timezone.now() - sessions.TOUCHED * 10
+    long_ago = timezone.now() - sessions.LAST_SEEN_PRECISION * 10
     Session.objects.update(last_seen=long_ago)
     Reader(loop, stream)
     loop.sleep(0.1)

@@ -117,12 +117,12 @@ def test_what_changes_about_a_session():
     assert found.log_level == made.log_level == "error"
 
 
-def test_living_sessions_have_shaken_hands():
+def test_initialized_sessions_leave_out_expired_ones_and_those_without_handshake():
     ready, _, old, other = session(), session(), session(), session(server="other")
     for one in (ready, old, other):
         sessions.initialize(one)
     aged(old, last_seen=2 * DAY)
-    assert sessions.living("default") == [ready.pk]
+    assert [one.session for one in sessions.initialized_sessions("default")] == [ready.pk]
 
 
 # Bounds.
@@ -262,12 +262,13 @@ def test_subscriptions():
         sessions.subscribe(made, uri)
         sessions.subscribe(made, uri)
     sessions.subscribe(other, "a://b")
-    assert sessions.uris(made) == uris
-    assert sessions.subscribers("default", "a://b") == [made.pk]
-    assert sessions.subscribers("default", "A://B") == []
+    assert sessions.subscribed_uris(made) == uris
+    assert sessions.subscriber_ids("default", "a://b") == [made.pk]
+    assert sessions.subscriber_ids("default", "A://B") == []
     sessions.unsubscribe(made, "a://b")
     sessions.unsubscribe(made, "a://b")
-    assert sessions.uris(made) == uris[1:] and sessions.subscribers("other", "a://b") == [other.pk]
+    assert sessions.subscribed_uris(made) == uris[1:]
+    assert sessions.subscriber_ids("other", "a://b") == [other.pk]
     made.refresh_from_db()
     assert made.subscriptions == len(uris) - 1
 
@@ -275,7 +276,7 @@ def test_subscriptions():
 def test_who_is_gone_subscribes_to_nothing():
     sessions.subscribe(made := session(), "a://b")
     aged(made, last_seen=2 * DAY)
-    assert sessions.subscribers("default", "a://b") == []
+    assert sessions.subscriber_ids("default", "a://b") == []
 
 
 def test_subscriptions_are_bounded(monkeypatch):
@@ -287,7 +288,7 @@ def test_subscriptions_are_bounded(monkeypatch):
         sessions.subscribe(made, "a://3")
     sessions.unsubscribe(made, "a://1")
     sessions.subscribe(made, "a://3")
-    assert sessions.uris(made) == ["a://2", "a://3"]
+    assert sessions.subscribed_uris(made) == ["a://2", "a://3"]
 
 
 # At once.
@@ -314,4 +315,4 @@ def test_two_subscribe_at_once():
     made = session()
     together(*[lambda: sessions.subscribe(made, "a://b")] * 4)
     made.refresh_from_db()
-    assert sessions.uris(made) == ["a://b"] and made.subscriptions == 1
+    assert sessions.subscribed_uris(made) == ["a://b"] and made.subscriptions == 1

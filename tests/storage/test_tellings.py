@@ -50,6 +50,14 @@ def test_a_page_is_told_by_one():
     assert taken("b", 9) == (NAME, 3, 0, 5, 0)
 
 
+def test_a_process_continues_the_page_of_its_former_id():
+    leases.begin("former")
+    taken("former")
+    assert taken("new") is None
+    found = change_log.claim(standing(), 9, "new", ("older", "former"))
+    assert found == (NAME, 2, 0, 5, 0) and standing().holder == "new"
+
+
 def test_how_far_it_came_is_written_with_what_was_told(told):
     ids, said = told
     turn = taken()
