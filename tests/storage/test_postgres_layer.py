@@ -1,4 +1,4 @@
-"""LISTEN and NOTIFY: what is sent, what it costs, and how a lost connection is noticed."""
+"""Wake-ups by LISTEN and NOTIFY: connections, messages, and recovery of lost connections."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from django_mcp.storage.postgres_layer import NAME, PostgresLayer
 from django_mcp.storage.wakeups import ChannelLayerConnection
 from tools.database_servers import free_port
 
-from .lines import Ear, given_up, told, until
-from .test_poller import Runner
+from .layer_connections import Receiver, logged, until, unusable_connection
+from .test_poller import FakeCallRunner
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
-    pytest.mark.usefixtures("by_postgres", "quick_lines"),
+    pytest.mark.usefixtures("by_postgres", "short_reconnect_intervals"),
 ]
 
 END_LISTENERS = (
@@ -35,14 +35,14 @@ END_LISTENERS = (
 
 
 def ask(statement, *params):
-    """Of a connection that has nothing to do with the line."""
+    """Execute a statement on a separate connection and return its rows."""
     given = postgres_layer.params_of("default") | {"application_name": "a test"}
     with psycopg.connect(**given, autocommit=True) as asking:
         return asking.execute(statement, params).fetchall()
 
 
-def lines() -> int:
-    """How many connections lines have to the tests' database."""
+def count_connections() -> int:
+    """Return how many connections of the layer the tests' database has."""
     found = ask(
         "SELECT count(*) FROM pg_stat_activity"
         " WHERE application_name = %s AND datname = current_database()",
@@ -51,16 +51,16 @@ def lines() -> int:
     return found[0][0]
 
 
-# What it takes.
+# Connections.
 
 
-async def test_a_line_is_two_connections_and_leaves_none():
-    async with Ear(), Ear():
-        assert await asyncio.to_thread(lines) == 4
-    await until(lambda: not lines())
+async def test_layer_uses_two_connections_and_closes_them():
+    async with Receiver(), Receiver():
+        assert await asyncio.to_thread(count_connections) == 4
+    await until(lambda: not count_connections())
 
 
-async def test_a_worker_opens_it_only_where_the_log_is_kept_by_postgres(settings, monkeypatch):
+async def test_layer_is_used_only_if_the_session_database_is_postgres(settings, monkeypatch):
     monkeypatch.setattr(wakeups.settings, "DATABASE", "elsewhere")
     assert not wakeups.is_postgres()
     line = ChannelLayerConnection()
@@ -68,15 +68,15 @@ async def test_a_worker_opens_it_only_where_the_log_is_kept_by_postgres(settings
     assert not line.is_open
 
 
-async def test_a_configured_layer_goes_before_it_even_if_it_reaches_nobody(settings):
+async def test_configured_channel_layer_takes_precedence(settings):
     settings.CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
-    await given_up()
-    assert not lines()
+    await unusable_connection()
+    assert not count_connections()
 
 
-async def test_nothing_of_it_is_in_a_transaction():
-    """Transactions that notify wait for each other when they commit: ours holds up nobody."""
-    async with Ear() as here, Ear() as there:
+async def test_layer_keeps_no_transaction_open():
+    """Transactions that notify wait for each other when they commit."""
+    async with Receiver() as here, Receiver() as there:
         here.line.send([1])
         await until(lambda: there.heard)
         assert not ask(
@@ -86,17 +86,17 @@ async def test_nothing_of_it_is_in_a_transaction():
         )
 
 
-# What it says.
+# Messages.
 
 
-async def test_a_message_names_streams_and_is_bounded(monkeypatch):
+async def test_messages_contain_only_stream_ids_and_stay_below_the_size_limit(monkeypatch):
     messages = []
     take = ChannelLayerConnection._handle
     monkeypatch.setattr(
         ChannelLayerConnection, "_handle", lambda self, one: messages.append(one) or take(self, one)
     )
-    streams = range(10**18, 10**18 + 1000)  # as long as a number can be
-    async with Ear() as here, Ear() as there:
+    streams = range(10**18, 10**18 + 1000)  # as many digits as possible
+    async with Receiver() as here, Receiver() as there:
         here.line.send(streams)
         await until(lambda: len(there.heard) == len(streams))
         assert sorted(there.heard) == list(streams)
@@ -106,19 +106,19 @@ async def test_a_message_names_streams_and_is_bounded(monkeypatch):
 
 
 @pytest.mark.parametrize("payload", ["", "no JSON", "[" * 4000, "7", "\N{SNOWMAN}"])
-async def test_what_a_stranger_notifies_does_nothing(payload, caplog):
-    async with Ear() as here, Ear() as there:
+async def test_malformed_notifications_are_ignored(payload, caplog):
+    async with Receiver() as here, Receiver() as there:
         await asyncio.to_thread(ask, "SELECT pg_notify(%s, %s)", wakeups.group(), payload)
         here.line.send([2])
         await until(lambda: there.heard)
         assert there.heard == [2] and not caplog.records
 
 
-# The server goes and comes back.
+# Outages.
 
 
-class Wire:
-    """What stands between a line and its server, and may be cut, or swallow everything."""
+class CuttableProxy:
+    """A TCP proxy in front of PostgreSQL that can cut connections or stop forwarding."""
 
     def __init__(self) -> None:
         self.port, self._open, self.flows = free_port(), [], asyncio.Event()
@@ -126,7 +126,7 @@ class Wire:
         self._to = {"host": connection.settings_dict["HOST"] or "127.0.0.1",
                     "port": int(connection.settings_dict["PORT"] or 5432)}  # fmt: skip
 
-    async def __aenter__(self) -> Wire:
+    async def __aenter__(self) -> CuttableProxy:
         await self.mend()
         return self
 
@@ -160,7 +160,7 @@ class Wire:
 
 @pytest.fixture
 async def wire(monkeypatch):
-    async with Wire() as made:
+    async with CuttableProxy() as made:
         place = connections["default"].settings_dict  # one dict, of all threads
         for name, value in (("HOST", "127.0.0.1"), ("PORT", str(made.port))):
             monkeypatch.setitem(place, name, value)
@@ -168,29 +168,31 @@ async def wire(monkeypatch):
         await asyncio.sleep(0)
 
 
-async def test_the_server_goes_and_comes_back(wire, caplog):
+async def test_connections_recover_after_an_outage_of_postgres(wire, caplog):
     caplog.set_level("INFO", "django_mcp")
-    async with Ear() as here, Ear() as there:
+    async with Receiver() as here, Receiver() as there:
         await wire.cut()
         await until(lambda: not here.line.is_working and not there.line.is_working)
         for number in range(50):
             here.line.send([number])
-        await until(lambda: told(caplog, "The LISTEN connection to PostgreSQL does not work") == 2)
+        await until(
+            lambda: logged(caplog, "The LISTEN connection to PostgreSQL does not work") == 2
+        )
         await asyncio.sleep(0.5)
-        assert told(caplog, "The LISTEN connection to PostgreSQL does not work") == 2  # each, once
+        assert logged(caplog, "The LISTEN connection to PostgreSQL does not work") == 2  # one each
         await wire.mend()
         await until(lambda: here.line.is_working and there.line.is_working)
         there.heard.clear()
         await until(lambda: here.line.send([77]) or 77 in there.heard)
-        assert told(caplog, "The LISTEN connection to PostgreSQL works again") == 2
+        assert logged(caplog, "The LISTEN connection to PostgreSQL works again") == 2
 
 
 @pytest.fixture
 async def worker(wire, monkeypatch):
-    """What polls in a worker without work, whose connections all pass the wire."""
+    """Run the poller of an idle worker whose connections all pass the proxy."""
     for pool in (threads.polling, threads.log):
         await pool.run(connections.close_all)
-    poller.poller().runner = Runner()
+    poller.poller().runner = FakeCallRunner()
     line = wakeups.channel_layer()
     losses, lose = [], ChannelLayerConnection._note_failure
     monkeypatch.setattr(
@@ -205,20 +207,22 @@ async def worker(wire, monkeypatch):
     leases.lease.end()
 
 
-async def test_an_outage_of_the_database_is_one_message(wire, worker, caplog):
-    """The worker's own message names the database. One about the line would tell nothing new."""
+async def test_outage_of_the_database_is_logged_once(wire, worker, caplog):
+    """The message about the database is enough; a second one would add nothing."""
     caplog.set_level("INFO", "django_mcp")
     line, losses = worker
     await wire.cut()
     await until(lambda: len(losses) > 3)
     await wire.mend()
     await until(lambda: line.is_working)
-    await until(lambda: poller.poller()._poll_now.set() or told(caplog, "can be reached again"))
-    assert told(caplog, "The database 'default' cannot be reached") == 1
-    assert not told(caplog, "LISTEN connection to PostgreSQL")
+    await until(lambda: poller.poller()._poll_now.set() or logged(caplog, "can be reached again"))
+    assert logged(caplog, "The database 'default' cannot be reached") == 1
+    assert not logged(caplog, "LISTEN connection to PostgreSQL")
 
 
-async def test_a_line_that_fails_alone_is_told_once(wire, worker, caplog, monkeypatch):
+async def test_failure_of_the_listen_connection_alone_is_logged_once(
+    wire, worker, caplog, monkeypatch
+):
     caplog.set_level("INFO", "django_mcp")
     line, losses = worker
     nowhere = postgres_layer.params_of("default") | {"port": free_port()}
@@ -228,77 +232,79 @@ async def test_a_line_that_fails_alone_is_told_once(wire, worker, caplog, monkey
         )
         await asyncio.to_thread(ask, END_LISTENERS)
         await until(lambda: len(losses) > 3)
-    assert told(caplog, "The LISTEN connection to PostgreSQL does not work") == 1
+    assert logged(caplog, "The LISTEN connection to PostgreSQL does not work") == 1
     await until(lambda: line.is_working)
-    assert told(caplog, "The LISTEN connection to PostgreSQL works again") == 1
-    assert not told(caplog, "cannot be reached")
+    assert logged(caplog, "The LISTEN connection to PostgreSQL works again") == 1
+    assert not logged(caplog, "cannot be reached")
 
 
-async def test_a_line_that_is_back_at_once_is_not_told(worker, caplog):
+async def test_immediate_reconnect_is_not_logged(worker, caplog):
     caplog.set_level("INFO", "django_mcp")
     line, losses = worker
     await asyncio.to_thread(ask, END_LISTENERS)
     await until(lambda: losses and line.is_working)
-    assert len(losses) == 1 and not told(caplog, "LISTEN connection to PostgreSQL")
+    assert len(losses) == 1 and not logged(caplog, "LISTEN connection to PostgreSQL")
 
 
-async def test_a_server_that_is_silent_is_given_up(wire, monkeypatch, caplog):
-    """The driver would ask it to cancel, and wait for that; a line that waits rings nobody."""
+async def test_silent_server_is_given_up_after_the_timeout(wire, monkeypatch, caplog):
+    """The driver would send a cancel request and wait for it; nothing is sent meanwhile."""
     monkeypatch.setattr(wakeups, "OPERATION_TIMEOUT_SECONDS", 0.3)
-    async with Ear() as here:
+    async with Receiver() as here:
         wire.flows.clear()
         began = time.monotonic()
         await until(lambda: not here.line.is_working)
         assert time.monotonic() - began < 3
-        await until(lambda: told(caplog, "The LISTEN connection to PostgreSQL does not work") == 1)
+        await until(
+            lambda: logged(caplog, "The LISTEN connection to PostgreSQL does not work") == 1
+        )
         wire.flows.set()
         await until(lambda: here.line.is_working)
 
 
-async def test_a_listener_that_is_ended_alone_is_noticed():
-    async with Ear() as here, Ear() as there:
+async def test_terminated_listener_reconnects():
+    async with Receiver() as here, Receiver() as there:
         assert len(await asyncio.to_thread(ask, END_LISTENERS)) == 2
         await until(lambda: not there.line.is_working)
         await until(lambda: there.line.is_working and here.line.is_working)
         await until(lambda: here.line.send([1]) or there.heard)
 
 
-# A pool in between.
+# Connection pools.
 
 
 @pytest.mark.usefixtures("pgbouncer")
-async def test_through_a_pool_it_is_not_tried(caplog):
-    line = await given_up()
-    assert told(caplog, "There is a pool, such as PgBouncer, before PostgreSQL") == 1
+async def test_layer_is_not_used_through_a_connection_pool(caplog):
+    line = await unusable_connection()
+    assert logged(caplog, "There is a pool, such as PgBouncer, before PostgreSQL") == 1
     line.open(print)
-    assert not line.is_open  # nor asked again
+    assert not line.is_open  # and not tried again
 
 
-async def test_without_psycopg_3_there_is_none(monkeypatch, caplog):
+async def test_layer_is_not_used_without_psycopg_3(monkeypatch, caplog):
     caplog.set_level("INFO", "django_mcp")
     monkeypatch.setitem(sys.modules, "django_mcp.storage.postgres_layer", None)
     monkeypatch.delattr("django_mcp.storage.postgres_layer")
     assert await threads.log.run(wakeups._create_layer) is None
-    assert told(caplog, "they need psycopg 3") == 1
+    assert logged(caplog, "they need psycopg 3") == 1
 
 
-def test_the_wait_of_two_savers_is_not_ours():
-    """No statement of the package notifies but those of this line."""
+def test_no_other_module_executes_notify():
+    """Only the PostgreSQL layer executes ``NOTIFY``."""
     command = ["grep", "-rlE", 'pg_notify|"NOTIFY ', str(Path(postgres_layer.__file__).parents[1])]
     found = subprocess.run(command, capture_output=True, text=True).stdout.split()
     assert [Path(one).name for one in found if one.endswith(".py")] == ["postgres_layer.py"]
 
 
-# What ``mcp_doctor`` says of it.
+# Output of ``mcp_doctor``.
 
 
-def test_the_doctor_hears_it():
+def test_doctor_reports_the_listen_connection():
     (found,) = workers()
     assert found.level == "ok" and "through the LISTEN connection to PostgreSQL" in found.words
 
 
 @pytest.mark.usefixtures("pgbouncer")
-def test_the_doctor_notices_a_pool():
+def test_doctor_warns_about_a_connection_pool():
     connection.close()
     line, pool = workers()
     assert "There is a pool, such as PgBouncer" in line.words and line.level == "warning"

@@ -1,4 +1,4 @@
-"""Interest: how long it takes until nothing is passed over."""
+"""Interests: for how long after a declaration of interest changes may be missed."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.django_db
 LONGEST = INTERESTS_CACHE_SECONDS + CACHE_MARGIN_SECONDS
 
 
-class Clock:
-    """Stands still, but while a statement waits for a lock."""
+class FrozenClock:
+    """A clock that advances only while a statement waits for a lock."""
 
     def __init__(self) -> None:
         self.now, self.waits = datetime(2026, 1, 1, tzinfo=UTC), timedelta()
@@ -30,8 +30,8 @@ class Clock:
 
 
 @pytest.fixture
-def at(monkeypatch) -> Clock:
-    made = Clock()
+def at(monkeypatch) -> FrozenClock:
+    made = FrozenClock()
     monkeypatch.setattr(databases, "now", made)
     insert = change_log.rows(Interest).__class__.bulk_create
 
@@ -43,7 +43,7 @@ def at(monkeypatch) -> Clock:
     return made
 
 
-def test_who_is_first_waits_and_who_comes_later_need_not(at):
+def test_first_interest_waits_for_caches_and_later_ones_wait_less(at):
     assert declare("one", ["shop.tag"]) == LONGEST
     at.now += timedelta(seconds=LONGEST / 2)
     assert declare("two", ["shop.tag"]) == pytest.approx(LONGEST / 2)
@@ -52,15 +52,15 @@ def test_who_is_first_waits_and_who_comes_later_need_not(at):
     assert declare("three", ["shop.tag", "shop.note"]) == 0
 
 
-def test_it_counts_from_when_it_could_be_seen(at):
-    """Until an insertion that waited for a lock is committed, whoever saves finds nothing."""
+def test_wait_counts_from_the_commit_of_the_interest(at):
+    """A process that saves a row does not see the interest before its insertion commits."""
     at.waits = timedelta(seconds=5)
     assert declare("one", ["shop.tag"]) == LONGEST
     at.waits = timedelta()
     assert declare("two", ["shop.tag"]) == LONGEST
 
 
-def test_one_that_died_before_it_knew_keeps_nobody_waiting_longer(at):
+def test_interest_with_a_future_start_prolongs_no_wait(at):
     declare("one", ["shop.tag"])
     Interest.objects.update(since=at.now + timedelta(days=1))
     assert declare("two", ["shop.tag"]) == LONGEST

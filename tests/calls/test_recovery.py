@@ -19,7 +19,7 @@ from django_mcp.storage import calls as steps
 from django_mcp.storage.poller import poller
 
 from ..storage.rows import call
-from .desk import Desk, dead, left_behind, reading, text
+from .session_client import Desk, dead, left_behind, reading, text
 
 pytestmark = pytest.mark.usefixtures("real_threads", "short_grace")
 PUBLIC = {"permission": mcp.PUBLIC}

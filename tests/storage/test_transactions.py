@@ -1,4 +1,4 @@
-"""The way to the rows: who is chosen to give way begins again."""
+"""Transactions on the session database: repetition after deadlocks, deletion and digests of ids."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from django_mcp.storage.databases import MAX_ATTEMPTS, digest_of, erase, one_tra
 from .rows import together
 
 
-class DriversError(Exception):
+class DriverError(Exception):
     def __init__(self, sqlstate: str) -> None:
         super().__init__()
         self.sqlstate = sqlstate
 
 
-def collision(*args: object, sqlstate: str | None = None) -> OperationalError:
+def db_error(*args: object, sqlstate: str | None = None) -> OperationalError:
     error = OperationalError(*args)
-    error.__cause__ = DriversError(sqlstate) if sqlstate else None
+    error.__cause__ = DriverError(sqlstate) if sqlstate else None
     return error
 
 
@@ -33,12 +33,12 @@ COLLISIONS = [
 
 
 def raised(args: tuple[object, ...], sqlstate: str | None = None) -> OperationalError:
-    return collision(*args, sqlstate=sqlstate)
+    return db_error(*args, sqlstate=sqlstate)
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("how", COLLISIONS)
-def test_who_gives_way_begins_again(how):
+def test_transaction_is_repeated_after_a_deadlock(how):
     attempts = []
 
     @one_transaction
@@ -53,13 +53,13 @@ def test_who_gives_way_begins_again(how):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_not_for_ever():
+def test_deadlocked_transaction_is_repeated_a_limited_number_of_times():
     attempts = []
 
     @one_transaction
     def work() -> None:
         attempts.append(1)
-        raise collision(1213, "Deadlock found")
+        raise db_error(1213, "Deadlock found")
 
     with pytest.raises(OperationalError):
         work()
@@ -69,9 +69,9 @@ def test_not_for_ever():
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     "error",
-    [collision("server closed the connection"), collision(2013, "Lost"), collision(), KeyError()],
+    [db_error("server closed the connection"), db_error(2013, "Lost"), db_error(), KeyError()],
 )
-def test_what_is_no_collision_is_not_repeated(error):
+def test_transaction_is_not_repeated_after_other_errors(error):
     attempts = []
 
     @one_transaction
@@ -86,13 +86,13 @@ def test_what_is_no_collision_is_not_repeated(error):
 
 
 @pytest.mark.django_db
-def test_within_another_transaction_the_outer_one_decides():
+def test_inner_transaction_is_not_repeated():
     attempts = []
 
     @one_transaction
     def inner() -> None:
         attempts.append(1)
-        raise collision(1213, "Deadlock found")
+        raise db_error(1213, "Deadlock found")
 
     with pytest.raises(OperationalError):
         one_transaction(inner)()
@@ -100,10 +100,10 @@ def test_within_another_transaction_the_outer_one_decides():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_who_wait_for_each_other_both_come_through():
+def test_deadlocked_transactions_both_succeed():
     for id in "ab":
         leases.begin(id)
-    held = threading.Barrier(2)  # each holds one lock, and then wants the other's
+    held = threading.Barrier(2)  # each holds one lock, and then requests the other's
     attempts = []
 
     @one_transaction
@@ -130,7 +130,7 @@ def test_rows_are_erased_without_being_fetched():
     assert erase(rows(Process).exclude(pk="b")) == 2 and erase(rows(Process).filter(pk="z")) == 0
 
 
-def test_every_text_has_a_digest_of_its_own():
+def test_different_texts_have_different_digests():
     texts = ["a", "A", "a ", "", "\0", "\ud800", "é", "e\u0301"]
     assert len({digest_of(text) for text in texts}) == len(texts)
     assert all(len(digest_of(text)) == 64 for text in texts)

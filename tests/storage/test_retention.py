@@ -1,4 +1,4 @@
-"""Pruning: what is over goes, little by little; what is open, asked or answered stays."""
+"""Pruning deletes what has ended in small transactions, and keeps open streams and responses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def stream_of(made: Session, count: int = 3, **options) -> tuple[Stream, Call]:
     return stream, one
 
 
-def test_there_is_nothing_to_forget():
+def test_open_streams_are_not_pruned():
     made = session()
     stream_of(made)
     streams.open(made, standalone=True)
@@ -40,7 +40,7 @@ def test_there_is_nothing_to_forget():
     assert Event.objects.count() == 3
 
 
-def test_a_stream_that_ended_keeps_its_response():
+def test_ended_stream_keeps_its_response():
     stream, one = stream_of(session())
     event_log.finish(one.pk, 0, "response", stream.pk)
     assert retention.prune() == NOTHING
@@ -51,7 +51,7 @@ def test_a_stream_that_ended_keeps_its_response():
     assert retention.prune(now=later(TWO_HOURS)) == NOTHING
 
 
-def test_a_batch_keeps_all_its_responses():
+def test_ended_batch_keeps_all_responses():
     made = session()
     stream = streams.open(made, calls=[one := call(1), two := call(2)], messages=["x"])
     event_log.finish(one.pk, 0, "1", stream.pk)
@@ -62,7 +62,7 @@ def test_a_batch_keeps_all_its_responses():
     assert streams.states([stream.pk])[stream.pk].first == 5
 
 
-def test_a_stream_that_was_cancelled_keeps_nothing_but_its_row():
+def test_cancelled_stream_keeps_only_its_row():
     stream, _ = stream_of(made := session())
     calls.cancel(made, "1")
     assert retention.prune(now=later(TWO_HOURS))["events"] == 3
@@ -71,7 +71,7 @@ def test_a_stream_that_was_cancelled_keeps_nothing_but_its_row():
     assert streams.take(made, stream.pk) and calls.requests(stream.pk) == []
 
 
-def test_an_idle_session_goes_with_all_it_has():
+def test_idle_session_is_deleted_with_its_rows():
     idle, busy, asking, seen = (session() for _ in range(4))
     stream, one = stream_of(idle)
     event_log.finish(one.pk, 0, "r", stream.pk)
@@ -87,14 +87,14 @@ def test_an_idle_session_goes_with_all_it_has():
     assert Stream.objects.count() == 2 and Event.objects.count() == 7
 
 
-def test_a_session_that_comes_back_in_time_stays():
+def test_session_that_was_used_in_time_is_not_deleted():
     made = session()
     before = timezone.now() - timedelta(days=1)
     assert not sessions.retire(made.pk, before)
     assert sessions.retire(made.pk, later(TWO_DAYS)) and not sessions.retire(made.pk, before)
 
 
-def test_cancels_and_steps_go_by_age():
+def test_cancels_and_steps_are_pruned_by_age():
     made = session()
     calls.cancel(made, "1")
     steps.begin("c1", "x")
@@ -105,7 +105,7 @@ def test_cancels_and_steps_go_by_age():
     assert retention.prune() == NOTHING | {"steps": 1}
 
 
-def test_it_goes_in_little_steps(monkeypatch):
+def test_pruning_deletes_in_small_transactions(monkeypatch):
     monkeypatch.setattr(retention, "ROWS_PER_TRANSACTION", 10)
     made = session()
     for id in range(3):

@@ -1,4 +1,4 @@
-"""Sights: what somebody could see in lists is known until it is gone."""
+"""Visibility snapshots: which rows of a list a principal could see, kept while sessions exist."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .rows import queries, session
         (("b",), (), False, ("b",)),
     ],
 )
-def test_what_is_seen_or_was(before, seen, changed, kept):
+def test_comparison_reports_rows_that_are_or_were_visible(before, seen, changed, kept):
     _, digests = change_log.compare_visible((), before, before)
     assert change_log.compare_visible(digests, ["a", "c"], seen) == (
         changed,
@@ -29,7 +29,7 @@ def test_what_is_seen_or_was(before, seen, changed, kept):
     )
 
 
-def test_the_oldest_is_forgotten(monkeypatch):
+def test_oldest_uris_of_a_snapshot_are_dropped(monkeypatch):
     monkeypatch.setattr(change_log, "MAX_URIS_PER_PRINCIPAL", 2)
     _, kept = change_log.compare_visible((), "abc", "abc")
     assert change_log.compare_visible((), "bc", "bc")[1] == kept
@@ -37,7 +37,7 @@ def test_the_oldest_is_forgotten(monkeypatch):
 
 
 @pytest.mark.django_db
-def test_they_are_kept_by_name():
+def test_snapshots_are_stored_by_name():
     change_log.store_snapshots({"x": VisibleUris("1::", ["a"]), "y": VisibleUris("2::", ["b"])})
     change_log.store_snapshots(
         {
@@ -50,7 +50,7 @@ def test_they_are_kept_by_name():
 
 
 @pytest.mark.django_db
-def test_a_thousand_are_few_statements():
+def test_thousand_snapshots_take_few_statements():
     names = [str(number) for number in range(1_000)]
     with queries() as found:
         change_log.store_snapshots(dict.fromkeys(names, VisibleUris("1::", ["a"])))
@@ -59,7 +59,7 @@ def test_a_thousand_are_few_statements():
 
 
 @pytest.mark.django_db
-def test_what_nobody_with_a_session_saw_is_forgotten():
+def test_snapshots_without_a_session_are_pruned():
     made = session()
     change_log.store_snapshots(
         {"x": VisibleUris(made.owner, ["a"]), "y": VisibleUris("nobody", ["a"])}

@@ -1,4 +1,4 @@
-"""Waiting for the one lock of a SQLite file that is the log's own."""
+"""The session database in its own SQLite file: its options, and waiting for its one lock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOG = "log"
 
 @pytest.fixture
 def opened(tmp_path, django_db_blocker):
-    """Opens connections to one file, by the options that differ from those of ``sqlite()``."""
+    """Open connections to one file, with ``options`` that override those of ``sqlite()``."""
     made = []
 
     def open(alias=LOG, **options):
@@ -38,8 +38,8 @@ def opened(tmp_path, django_db_blocker):
 
 
 @contextmanager
-def beginning(connection):
-    """As ``atomic`` begins, for a connection that has no name."""
+def transaction_on(connection):
+    """Begin a transaction as ``atomic`` does, on a connection without an alias."""
     connection.set_autocommit(False, force_begin_transaction_with_broken_autocommit=True)
     try:
         yield
@@ -48,8 +48,8 @@ def beginning(connection):
         connection.set_autocommit(True)
 
 
-def counted(connection):
-    """The statements that this connection has tried to execute."""
+def recorded_statements(connection):
+    """Return the list of statements that this connection tries to execute."""
     tried = []
 
     def wrapper(execute, sql, *others):
@@ -61,10 +61,10 @@ def counted(connection):
     return tried
 
 
-def test_the_lock_is_asked_for_often_and_had_once_it_is_free(opened):
+def test_waiting_connection_retries_until_the_lock_is_free(opened):
     holding, waiting = opened(), opened()
-    tried = counted(waiting)
-    with beginning(holding):
+    tried = recorded_statements(waiting)
+    with transaction_on(holding):
         begun = Thread(target=lambda: waiting.set_autocommit(False, True))
         begun.start()
         while len(tried) < 10:
@@ -76,7 +76,7 @@ def test_the_lock_is_asked_for_often_and_had_once_it_is_free(opened):
     assert set(tried) == {"BEGIN IMMEDIATE"}
 
 
-def test_who_has_waited_longer_asks_more_often():
+def test_pause_between_retries_shrinks_with_the_waiting_time():
     first, later, last = (databases._pause(waited) for waited in (0, 0.5, 20))
     assert (
         first == databases.FIRST_PAUSE_SECONDS and databases.MIN_PAUSE_SECONDS < later < first / 5
@@ -84,12 +84,12 @@ def test_who_has_waited_longer_asks_more_often():
     assert last == databases.MIN_PAUSE_SECONDS
 
 
-def test_a_statement_of_its_own_waits_too(opened):
+def test_statement_outside_a_transaction_waits_for_the_lock(opened):
     holding, waiting = opened(), opened()
     with waiting.cursor() as cursor:
         cursor.execute("CREATE TABLE a (b)")
-    tried = counted(waiting)
-    with beginning(holding):
+    tried = recorded_statements(waiting)
+    with transaction_on(holding):
         writing = Thread(target=lambda: waiting.cursor().execute("INSERT INTO a VALUES (1)"))
         writing.start()
         while len(tried) < 10:
@@ -98,23 +98,23 @@ def test_a_statement_of_its_own_waits_too(opened):
     assert waiting.cursor().execute("SELECT count(*) FROM a").fetchone() == (1,)
 
 
-def test_nobody_waits_longer_than_the_project_says(opened):
+def test_waiting_ends_after_the_timeout_of_the_project(opened):
     holding, waiting = opened(), opened(timeout=0.1)
-    tried = counted(waiting)
-    with beginning(holding), pytest.raises(OperationalError) as caught:
+    tried = recorded_statements(waiting)
+    with transaction_on(holding), pytest.raises(OperationalError) as caught:
         waiting.set_autocommit(False, True)
     assert "SQLITE_BUSY" in codes(caught.value) and len(tried) > 1
 
 
 @pytest.mark.parametrize("options", [{"transaction_mode": None}, {"init_command": ""}])
-def test_what_may_wait_within_a_transaction_is_left_to_sqlite(opened, options):
+def test_other_transaction_modes_use_the_busy_timeout_of_sqlite(opened, options):
     connection = opened(**options)
-    tried = counted(connection)
+    tried = recorded_statements(connection)
     assert connection.cursor().execute("PRAGMA busy_timeout").fetchone() == (20_000,)
     assert databases._in_turn not in connection.execute_wrappers and tried
 
 
-def test_a_connection_that_is_made_anew_waits_once(opened):
+def test_reconnecting_installs_the_wrapper_once(opened):
     connection = opened()
     for _ in range(3):
         connection.connect()
@@ -125,7 +125,7 @@ def test_a_connection_that_is_made_anew_waits_once(opened):
 
 
 @pytest.mark.parametrize("log", ["default", LOG])
-def test_the_projects_own_files_are_left_alone(opened, log):
+def test_sqlite_files_of_the_project_are_left_alone(opened, log):
     with given(DATABASE=log):
         connection = opened("default")
         connection.connect()
@@ -133,15 +133,15 @@ def test_the_projects_own_files_are_left_alone(opened, log):
     assert connection.cursor().execute("PRAGMA busy_timeout").fetchone() == (20_000,)
 
 
-def test_a_wrapper_of_the_projects_own_goes_when_it_is_over(opened):
+def test_wrapper_of_the_project_is_removed_after_its_block(opened):
     connection = opened()
     with connection.execute_wrapper(lambda execute, *statement: execute(*statement)):
         connection.connect()
     assert connection.execute_wrappers == [databases._in_turn]
 
 
-def test_of_several_statements_none_is_done_twice(opened):
-    """Each is committed by itself, and another has the lock between two of them."""
+def test_executemany_executes_no_row_twice(opened):
+    """Each row is committed by itself, and another connection locks between two of them."""
     holding, writing = opened(), opened()
     with writing.cursor() as cursor:
         cursor.execute("CREATE TABLE a (b)")
@@ -158,16 +158,16 @@ def test_of_several_statements_none_is_done_twice(opened):
     assert [number for (number,) in found] == list(range(6))
 
 
-def test_other_errors_come_at_once(opened):
+def test_other_errors_are_raised_at_once(opened):
     connection = opened()
-    tried = counted(connection)
+    tried = recorded_statements(connection)
     with pytest.raises(OperationalError, match="no such table"):
         connection.cursor().execute("SELECT * FROM nowhere")
     assert len(tried) == 1
 
 
-def test_a_thread_insists_where_the_lock_is_held_for_longer(opened):
-    """With the patience that the file's options give to one statement it would have failed."""
+def test_insistently_retries_after_the_busy_timeout(opened):
+    """A single statement would have failed with the timeout of the file's options."""
     holding, waiting = opened(), opened(timeout=0.05)
     waiting.cursor().execute("CREATE TABLE kept (value)")
     tried = []
@@ -176,10 +176,26 @@ def test_a_thread_insists_where_the_lock_is_held_for_longer(opened):
         tried.append(time.monotonic())
         waiting.cursor().execute("INSERT INTO kept VALUES (1)")
 
-    with beginning(holding):
+    with transaction_on(holding):
         writing = Thread(target=lambda: insistently(keep))
         writing.start()
         while len(tried) < 3:
             time.sleep(0.01)
     writing.join(30)
     assert waiting.cursor().execute("SELECT value FROM kept").fetchall() == [(1,)]
+
+
+def test_sqlite_options_set_wal_mode_and_immediate_transactions(tmp_path, django_db_blocker):
+    alias = "a test's own"
+    connections.settings[alias] = connections.settings["default"] | sqlite(tmp_path / "a.sqlite3")
+    connection = connections.create_connection(alias)
+    try:
+        with django_db_blocker.unblock(), connection.cursor() as cursor:
+            found = [
+                cursor.execute(f"PRAGMA {name}").fetchone()[0]
+                for name in ("journal_mode", "synchronous", "busy_timeout")
+            ]
+        assert found == ["wal", 1, 20_000] and connection.transaction_mode == "IMMEDIATE"
+    finally:
+        connection.close()
+        del connections.settings[alias]

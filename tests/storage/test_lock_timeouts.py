@@ -1,4 +1,4 @@
-"""A process that stands still in a transaction, and the others that go on."""
+"""Lock and idle timeouts: a process that hangs in a transaction does not stop the others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from django_mcp.storage.jobs import BROKEN, surely
 
 from .loops import a_loop
 from .rows import call, session
-from .test_poller import Runner
+from .test_poller import FakeCallRunner
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -30,12 +30,12 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture(autouse=True)
 def _many_writers():
     if connections[settings.DATABASE].vendor == "sqlite":
-        pytest.skip("has one lock, and who holds it has it")
+        pytest.skip("SQLite has one lock for all rows")
 
 
 @contextmanager
-def locked(found):
-    """Another process stands still in a transaction in which it has changed these rows."""
+def locked_rows(found):
+    """Simulate another process that hangs in a transaction that has changed these rows."""
     with ThreadPoolExecutor(1) as pool:
 
         def begin():
@@ -43,7 +43,7 @@ def locked(found):
             found.update(id=F("id"))
 
         def end():
-            """A server that is left learns of it later; a rollback is done when it is answered."""
+            """Roll back explicitly: a server notices a closed connection only later."""
             transaction.rollback(using=settings.DATABASE)
             connections.close_all()
 
@@ -54,26 +54,26 @@ def locked(found):
             pool.submit(end).result()
 
 
-def in_the_log(function, *args) -> Future:
+def in_log_thread(function, *args) -> Future:
     return threads.log.submit(lambda: function(*args))
 
 
 @pytest.mark.parametrize("model", [Call, Stream])
-def test_a_call_that_is_locked_keeps_no_other_from_being_taken_over(model):
+def test_locked_call_does_not_prevent_takeover_of_others(model):
     processes.begin("mine")
     made = session()
     held, free = (
         streams.open(made, calls=[call(id, process="dead")]).call_set.get() for id in (1, 2)
     )
     pk = held.pk if model is Call else held.stream_id
-    with locked(rows(model).filter(pk=pk)):
+    with locked_rows(rows(model).filter(pk=pk)):
         began = time.monotonic()
         assert [one.pk for one in calls.orphans("mine")] == [free.pk]
         assert time.monotonic() - began < databases.LOCK_TIMEOUT_SECONDS
     assert [one.pk for one in calls.orphans("mine")] == [held.pk]
 
 
-def test_the_poller_goes_on_and_comes_back_for_what_was_locked(monkeypatch):
+def test_poller_skips_locked_calls_and_takes_them_over_later(monkeypatch):
     monkeypatch.setattr(leases, "LEASE_SECONDS", 1.5)
     processes.begin("dead")
     made = session()
@@ -81,25 +81,25 @@ def test_the_poller_goes_on_and_comes_back_for_what_was_locked(monkeypatch):
         streams.open(made, calls=[call(id, process="dead")]).call_set.get() for id in (1, 2)
     )
     with a_loop(monkeypatch) as loop:
-        runner = Runner()
-        with locked(rows(Stream).filter(pk=held.stream_id)):
+        runner = FakeCallRunner()
+        with locked_rows(rows(Stream).filter(pk=held.stream_id)):
             loop.do(lambda: setattr(poller.poller(), "runner", runner))
             loop.until(lambda: [one.pk for one in runner.taken] == [free.pk])
         loop.until(lambda: [one.pk for one in runner.taken] == [free.pk, held.pk])
         loop.do(lambda: setattr(poller.poller(), "runner", None))
 
 
-def test_the_log_waits_for_a_lock_but_not_for_ever():
+def test_waiting_for_a_lock_times_out():
     made = session()
-    with locked(rows(Session).filter(pk=made.pk)):
+    with locked_rows(rows(Session).filter(pk=made.pk)):
         with pytest.raises(BROKEN) as caught:
-            in_the_log(sessions.lock, made.pk).result(timeout=databases.LOCK_TIMEOUT_SECONDS + 5)
+            in_log_thread(sessions.lock, made.pk).result(timeout=databases.LOCK_TIMEOUT_SECONDS + 5)
         assert codes(caught.value) & LOCKS
         sessions.touch_connected([made.pk])
-    in_the_log(sessions.lock, made.pk).result()
+    in_log_thread(sessions.lock, made.pk).result()
 
 
-def test_who_stands_still_in_a_transaction_of_the_log_is_ended(monkeypatch):
+def test_idle_transaction_is_ended_by_the_database(monkeypatch):
     monkeypatch.setattr(databases, "IDLE_TIMEOUT_SECONDS", 1)
     threads.log.shutdown()
     made, stands = session(), 3
@@ -110,25 +110,25 @@ def test_who_stands_still_in_a_transaction_of_the_log_is_ended(monkeypatch):
         time.sleep(stands)
         sessions.lock(made.pk)
 
-    standing = in_the_log(stand_still)
+    standing = in_log_thread(stand_still)
     time.sleep(stands / 2)
     began = time.monotonic()
     sessions.lock(made.pk)
     assert time.monotonic() - began < 1.4
     with pytest.raises(BROKEN):
         standing.result()
-    in_the_log(sessions.lock, made.pk).result()
+    in_log_thread(sessions.lock, made.pk).result()
     threads.log.shutdown()
 
 
-def test_the_projects_own_connections_are_left_alone():
+def test_connections_of_the_project_keep_their_timeouts():
     assert _limits() == _limits(threads.tools) != _limits(threads.log)
 
 
-def test_what_is_shared_is_limited_for_a_transaction_at_a_time(monkeypatch):
+def test_pooled_connection_is_limited_for_one_transaction(monkeypatch):
     connection = connections[settings.DATABASE]
     if connection.vendor != "postgresql":
-        pytest.skip("sets this for a connection")
+        pytest.skip("only PostgreSQL sets this for one transaction")
     before = _limits()
     monkeypatch.setitem(connection.settings_dict, "DISABLE_SERVER_SIDE_CURSORS", True)
     assert _limits() == before != one_transaction(_limits)() and _limits() == before
@@ -148,10 +148,10 @@ def _limits(pool=None):
         return cursor.fetchone()
 
 
-def test_what_is_more_than_mariadb_takes_at_once_is_not_tried_for_ever():
+def test_response_above_the_packet_limit_of_mariadb_is_not_retried():
     connection = connections[settings.DATABASE]
     if connection.vendor != "mysql":
-        pytest.skip("takes a gigabyte")
+        pytest.skip("accepts a gigabyte")
     with connection.cursor() as cursor:
         cursor.execute("SELECT @@max_allowed_packet")
         (most,) = cursor.fetchone()
@@ -164,6 +164,6 @@ def test_what_is_more_than_mariadb_takes_at_once_is_not_tried_for_ever():
     assert event_log.finish(one.pk, 0, "{}", stream.pk)
 
 
-def test_what_a_lock_is_called_is_known():
+def test_error_code_of_a_lock_timeout_is_recognized():
     error = OperationalError(1205, "Lock wait timeout exceeded")
     assert codes(error) == {1205} and codes(DatabaseError()) == set()

@@ -1,4 +1,4 @@
-"""Entries: what is inserted by hand is what the model would have stored, on every database."""
+"""Events that are inserted by SQL have the values that the model would have stored."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def stored(stream):
     return list(Event.objects.filter(stream=stream).order_by("seq"))
 
 
-def test_each_column_of_the_model_is_written():
+def test_insert_writes_each_column_of_the_model():
     assert set(COLUMNS) == {f.column for f in Event._meta.concrete_fields if not f.primary_key}
 
 
-def test_what_is_stored_is_what_the_model_stores(stream):
+def test_inserted_events_equal_those_of_the_model(stream):
     before = timezone.now()
     insert([entry(stream.pk, 1, '{"a": 1}'), entry(stream.pk, 2, "ä€😀", final=True)], NONCE)
     first, second = stored(stream)
@@ -57,24 +57,24 @@ def test_what_is_stored_is_what_the_model_stores(stream):
 @pytest.mark.parametrize(
     "text", ["", "%", "%s %(a)s %%", "'; DROP TABLE x; --", '"`\\', "\\'", "?", ":1 $1", "a\tb\\n"]
 )
-def test_a_message_is_never_part_of_the_statement(stream, text):
+def test_message_is_passed_as_a_parameter(stream, text):
     insert([entry(stream.pk, 1, text), entry(stream.pk, 2, text)])
     assert [one.data for one in stored(stream)] == [text, text]
 
 
 @pytest.mark.parametrize("nonce", ["'", "a b", "a'||'b", "%s", "a-b"])
-def test_nor_is_what_is_no_nonce(stream, nonce):
+def test_invalid_nonce_is_rejected(stream, nonce):
     with pytest.raises(ValueError, match="no nonce"):
         insert([entry(stream.pk, 1, "a")], nonce)
     assert not stored(stream)
 
 
-def test_nothing_is_no_statement(statements):
+def test_inserting_no_events_executes_no_statement(statements):
     insert([])
     assert not statements.captured_queries
 
 
-def test_many_go_into_few_statements(stream, statements):
+def test_many_events_are_inserted_by_few_statements(stream, statements):
     insert(entry(stream.pk, n, str(n)) for n in range(1, 2 * event_log.MAX_EVENTS_PER_APPEND + 2))
     assert len(statements) == 3
     assert [one.data for one in stored(stream)] == [
@@ -82,20 +82,20 @@ def test_many_go_into_few_statements(stream, statements):
     ]
 
 
-def test_a_statement_is_not_too_long(stream, statements, monkeypatch):
+def test_size_of_an_insert_statement_is_limited(stream, statements, monkeypatch):
     monkeypatch.setattr(event_log, "MAX_BYTES_PER_APPEND", 10)
     insert(entry(stream.pk, n, text) for n, text in enumerate(["x" * 20, "y" * 5, "z" * 5, "!"], 1))
     assert len(statements) == 3
     assert [one.size for one in stored(stream)] == [20, 5, 5, 1]
 
 
-# What MariaDB takes at once.
+# The packet limit of MariaDB.
 
-mariadb = pytest.mark.skipif(connection.vendor != "mysql", reason="of MariaDB alone")
+mariadb = pytest.mark.skipif(connection.vendor != "mysql", reason="only MariaDB has this limit")
 
 
 @mariadb
-def test_answer_as_large_as_mariadb_takes_is_written(monkeypatch, stream):
+def test_response_up_to_the_packet_limit_of_mariadb_is_written(monkeypatch, stream):
     monkeypatch.setitem(event_log._packets, settings.DATABASE, 10_000)
     event_log.insert([event_log.entry(stream.pk, 1, "x" * 9_000)])
     event_log.insert([event_log.entry(stream.pk, 2, '"' * 4_500)])
@@ -105,7 +105,7 @@ def test_answer_as_large_as_mariadb_takes_is_written(monkeypatch, stream):
 
 
 @mariadb
-def test_messages_that_are_too_much_together_are_several_statements(monkeypatch, stream):
+def test_messages_above_the_packet_limit_use_several_statements(monkeypatch, stream):
     monkeypatch.setitem(event_log._packets, settings.DATABASE, 10_000)
     with queries() as done:
         event_log.insert([event_log.entry(stream.pk, seq, "x" * 4_000) for seq in (1, 2, 3)])

@@ -1,4 +1,4 @@
-"""Wake-ups in other processes, over a real Redis that comes and goes, and over PostgreSQL."""
+"""Wake-ups between processes over a channel layer: a real Redis, and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from django_mcp.storage.wakeups import (
 )
 
 from ..redis import BACKENDS, a_redis
-from .lines import SECONDS, Ear, given_up, told, until
+from .layer_connections import SECONDS, Receiver, logged, until, unusable_connection
 
 ROOT = Path(__file__).parent.parent.parent
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_lines")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("short_reconnect_intervals")]
 
 
 @pytest.fixture(scope="module")
@@ -45,36 +45,36 @@ def configured(request, settings):
         settings.CHANNEL_LAYERS = request.getfixturevalue("redis").layers(request.param)
 
 
-async def a_stranger():
-    """What speaks to the same group, and is no line of ours."""
+async def foreign_layer():
+    """Return a layer that can send to the group without being a connection of the package."""
     made = wakeups._create_layer()
     await made.new_channel("stranger")
     return made
 
 
-async def test_who_rings_is_heard_by_all_others_and_not_by_itself(configured):
-    async with Ear() as here, Ear() as there, Ear() as elsewhere:
+async def test_wakeup_reaches_all_other_connections_and_not_its_sender(configured):
+    async with Receiver() as here, Receiver() as there, Receiver() as elsewhere:
         here.line.send([1, 2])
         await until(lambda: there.heard and elsewhere.heard)
         await asyncio.sleep(0.1)
         assert sorted(there.heard) == sorted(elsewhere.heard) == [1, 2] and here.heard == []
 
 
-async def test_the_doorbell_rings_it_from_any_thread(configured):
-    async with Ear(wakeups.channel_layer()), Ear() as there:
+async def test_wake_readers_sends_to_other_processes_from_any_thread(configured):
+    async with Receiver(wakeups.channel_layer()), Receiver() as there:
         wake_readers(StreamWakeup(1, [(1, "a")]), StreamWakeup(2))
         await asyncio.to_thread(wake_readers, StreamWakeup(3))
         await until(lambda: len(there.heard) == 3)
         assert sorted(there.heard) == [1, 2, 3]
 
 
-async def test_what_is_rung_at_once_goes_together(configured, monkeypatch):
+async def test_wakeups_are_combined_into_few_messages(configured, monkeypatch):
     messages = []
     take = ChannelLayerConnection._handle
     monkeypatch.setattr(
         ChannelLayerConnection, "_handle", lambda self, one: messages.append(one) or take(self, one)
     )
-    async with Ear() as here, Ear() as there:
+    async with Receiver() as here, Receiver() as there:
         for number in range(500):
             here.line.send([number % 7, 8])
             await asyncio.sleep(0)
@@ -84,10 +84,10 @@ async def test_what_is_rung_at_once_goes_together(configured, monkeypatch):
     assert len(rings) < 100  # to both
 
 
-async def test_what_waits_is_bounded(configured, monkeypatch):
+async def test_number_of_queued_wakeups_is_limited(configured, monkeypatch):
     monkeypatch.setattr(wakeups, "MAX_STREAMS_PER_MESSAGE", 3)
     monkeypatch.setattr(wakeups, "MAX_WAITING_STREAMS", 9)
-    async with Ear() as here, Ear() as there:
+    async with Receiver() as here, Receiver() as there:
         for number in range(100):
             here.line.send([number])
         await until(lambda: len(there.heard) == 9)
@@ -95,15 +95,15 @@ async def test_what_waits_is_bounded(configured, monkeypatch):
         assert sorted(there.heard) == list(range(9))
 
 
-async def test_what_was_closed_is_opened_again(configured):
-    async with Ear() as here, Ear() as there:
+async def test_closed_connection_can_be_opened_again(configured):
+    async with Receiver() as here, Receiver() as there:
         there.line.stop()
         there.line.open(there.heard.extend)
         assert there.line.is_open
         await until(lambda: here.line.send([1]) or there.heard)
 
 
-async def test_trouble_that_comes_with_the_end_does_not_keep_it_open(configured, monkeypatch):
+async def test_error_while_closing_does_not_reopen_the_connection(configured, monkeypatch):
     began = asyncio.Event()
 
     async def broken(self, layer):
@@ -123,12 +123,12 @@ async def test_trouble_that_comes_with_the_end_does_not_keep_it_open(configured,
     assert not began.is_set()
 
 
-# What is no ring of ours.
+# Messages that are no wake-ups of this project.
 
 
-async def test_another_project_is_not_heard(configured, settings):
-    async with Ear() as here, Ear() as there:
-        theirs = await a_stranger()
+async def test_wakeups_of_another_project_are_not_received(configured, settings):
+    async with Receiver() as here, Receiver() as there:
+        theirs = await foreign_layer()
         settings.SECRET_KEY = "another"
         other = wakeups.group()
         settings.SECRET_KEY = "only for the tests"
@@ -147,11 +147,11 @@ async def test_another_project_is_not_heard(configured, settings):
         {"streams": ["1", None, True, 1.5, [1]]}, {"channel": 7, "probe": 1}, {"by": [1]},
     ],
 )  # fmt: skip
-async def test_what_a_stranger_sends_does_nothing(configured, monkeypatch, message, caplog):
+async def test_malformed_messages_are_ignored(configured, monkeypatch, message, caplog):
     monkeypatch.setattr(wakeups, "SILENT_CHANNEL_SECONDS", 1.5)
     monkeypatch.setattr(wakeups, "OPERATION_TIMEOUT_SECONDS", SECONDS)
-    async with Ear() as here, Ear() as there:
-        stranger = await a_stranger()
+    async with Receiver() as here, Receiver() as there:
+        stranger = await foreign_layer()
         await stranger.group_send(wakeups.group(), {"type": wakeups.KIND, **message})
         await asyncio.sleep(2.5)
         await until(lambda: here.line.send([2]) or there.heard)
@@ -159,7 +159,7 @@ async def test_what_a_stranger_sends_does_nothing(configured, monkeypatch, messa
         await wakeups._close_layer(stranger)
 
 
-async def test_of_a_long_message_a_part_is_read(monkeypatch):
+async def test_number_of_streams_read_from_a_message_is_limited(monkeypatch):
     monkeypatch.setattr(wakeups, "MAX_STREAMS_PER_MESSAGE", 3)
     line, heard = ChannelLayerConnection(), []
     line._on_wakeup = heard.extend
@@ -167,7 +167,7 @@ async def test_of_a_long_message_a_part_is_read(monkeypatch):
     assert heard == [0, 1, 2]
 
 
-async def test_a_message_without_streams_causes_no_poll():
+async def test_message_without_streams_causes_no_poll():
     line, received = ChannelLayerConnection(), []
     line._on_wakeup = received.append
     for streams in ([], ["1", None]):
@@ -175,8 +175,8 @@ async def test_a_message_without_streams_causes_no_poll():
     assert received == []
 
 
-async def test_nothing_is_sent_for_no_streams(configured):
-    async with Ear() as here, Ear() as there:
+async def test_wakeup_for_no_streams_sends_no_message(configured):
+    async with Receiver() as here, Receiver() as there:
         received = []
         there.line._on_wakeup = received.append
         send_wakeups((), asyncio.get_running_loop())
@@ -186,7 +186,7 @@ async def test_nothing_is_sent_for_no_streams(configured):
         assert received == [[3]]
 
 
-async def test_the_members_that_are_remembered_are_bounded(monkeypatch):
+async def test_number_of_remembered_channels_is_limited(monkeypatch):
     monkeypatch.setattr(wakeups, "MAX_CHANNELS", 2)
     line = ChannelLayerConnection()
     for name in ("a" * 100, *"abcab"):
@@ -194,20 +194,22 @@ async def test_the_members_that_are_remembered_are_bounded(monkeypatch):
     assert list(line._channels) == ["a", "b"]
 
 
-async def test_who_died_is_taken_off_the_group(redis, settings, monkeypatch):
+async def test_channel_of_a_dead_process_is_removed_from_the_group(redis, settings, monkeypatch):
     settings.CHANNEL_LAYERS = redis.layers("core")
-    async with Ear() as here:
+    async with Receiver() as here:
         layer = ChannelLayerManager().make_backend("default")
         counted = layer.connection(0).zcard
         key = layer._group_key(wakeups.group())
-        there = Ear()
+        there = Receiver()
         async with there:
             await until(lambda: here.line._channels)
             assert await counted(key) == 2
             there.line.stop()
             await asyncio.sleep(0.1)
-            assert await counted(key) == 1  # who ends in order leaves
-            await layer.group_add(wakeups.group(), next(iter(here.line._channels)))  # as the dead
+            assert await counted(key) == 1  # an orderly end leaves the group
+            await layer.group_add(
+                wakeups.group(), next(iter(here.line._channels))
+            )  # as a dead process
             monkeypatch.setattr(wakeups, "SILENT_CHANNEL_SECONDS", 0.2)
             await until(lambda: not here.line._channels)
             await asyncio.sleep(0.1)
@@ -215,10 +217,10 @@ async def test_who_died_is_taken_off_the_group(redis, settings, monkeypatch):
         await wakeups._close_layer(layer)
 
 
-# Where there is none.
+# Without a channel layer.
 
 
-async def test_without_a_layer_there_is_no_line(settings, monkeypatch):
+async def test_connection_stays_closed_without_a_channel_layer(settings, monkeypatch):
     monkeypatch.setattr(wakeups, "is_postgres", lambda: False)
     del settings.CHANNEL_LAYERS
     line = ChannelLayerConnection()
@@ -230,18 +232,18 @@ async def test_without_a_layer_there_is_no_line(settings, monkeypatch):
     assert not line.is_open
 
 
-async def test_a_layer_of_one_process_is_none(settings):
+async def test_in_memory_layer_is_not_used(settings):
     settings.CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
-    await given_up()
+    await unusable_connection()
 
 
-async def test_a_layer_that_cannot_be_made_is_told(settings, caplog):
+async def test_layer_that_cannot_be_created_is_logged(settings, caplog):
     settings.CHANNEL_LAYERS = {"default": {"BACKEND": "no.such.Layer"}}
-    await given_up()
+    await unusable_connection()
     assert "cannot be created" in caplog.text
 
 
-def test_nothing_is_imported_for_it():
+def test_channels_and_redis_are_not_imported_without_a_layer():
     code = """
 import sys, django
 from django.conf import settings
@@ -260,42 +262,42 @@ sys.exit(any(name.startswith(unwanted) for name in sys.modules))
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=60)
 
 
-# Redis comes and goes.
+# Outages of Redis.
 
 
 @pytest.fixture
-def fleeting(tmp_path):
+def own_redis(tmp_path):
     """A Redis that the test kills."""
     with a_redis(tmp_path) as made:
         yield made
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-async def test_redis_goes_and_comes_back(fleeting, backend, settings, caplog):
+async def test_connections_recover_after_a_restart_of_redis(own_redis, backend, settings, caplog):
     caplog.set_level("INFO", "django_mcp")
-    settings.CHANNEL_LAYERS = fleeting.layers(backend)
-    async with Ear() as here, Ear() as there:
-        await asyncio.to_thread(fleeting.kill)
+    settings.CHANNEL_LAYERS = own_redis.layers(backend)
+    async with Receiver() as here, Receiver() as there:
+        await asyncio.to_thread(own_redis.kill)
         await until(lambda: not here.line.is_working and not there.line.is_working)
-        for number in range(50):  # nothing of it waits, and nothing is kept for long
+        for number in range(50):  # sending never waits, and messages are not kept for long
             began = time.monotonic()
             here.line.send([number])
             assert time.monotonic() - began < 1
             await asyncio.sleep(0.01)
-        assert told(caplog, "The channel layer does not work") == 2  # each line, once
-        await asyncio.to_thread(fleeting.start)
+        assert logged(caplog, "The channel layer does not work") == 2  # one each
+        await asyncio.to_thread(own_redis.start)
         await until(lambda: here.line.is_working and there.line.is_working)
         there.heard.clear()
         assert here.line.is_open
         here.line.send([77])
         await until(lambda: 77 in there.heard)
-        assert told(caplog, "The channel layer works again") == 2
-        assert told(caplog, "The channel layer does not work") == 2
+        assert logged(caplog, "The channel layer works again") == 2
+        assert logged(caplog, "The channel layer does not work") == 2
 
 
-async def test_a_layer_that_forgets_is_joined_again(fleeting, settings, monkeypatch):
-    settings.CHANNEL_LAYERS = fleeting.layers("core")
-    async with Ear() as here, Ear() as there:
+async def test_group_is_joined_again_after_redis_lost_its_data(own_redis, settings, monkeypatch):
+    settings.CHANNEL_LAYERS = own_redis.layers("core")
+    async with Receiver() as here, Receiver() as there:
         layer = ChannelLayerManager().make_backend("default")
         await layer.flush()
         await asyncio.sleep(0.5)
@@ -303,22 +305,22 @@ async def test_a_layer_that_forgets_is_joined_again(fleeting, settings, monkeypa
         await until(lambda: there.heard == [5])
 
 
-async def test_a_layer_that_hangs_is_given_up(fleeting, settings, monkeypatch, caplog):
+async def test_hanging_layer_is_reported_and_recovers(own_redis, settings, monkeypatch, caplog):
     monkeypatch.setattr(wakeups, "OPERATION_TIMEOUT_SECONDS", 1.5)
-    settings.CHANNEL_LAYERS = fleeting.layers("core")
-    async with Ear() as here:
-        fleeting._process.send_signal(19)  # SIGSTOP
+    settings.CHANNEL_LAYERS = own_redis.layers("core")
+    async with Receiver() as here:
+        own_redis._process.send_signal(19)  # SIGSTOP
         try:
             await until(lambda: not here.line.is_working)
-            assert told(caplog, "The channel layer does not work") == 1
+            assert logged(caplog, "The channel layer does not work") == 1
         finally:
-            fleeting._process.send_signal(18)
+            own_redis._process.send_signal(18)
         await until(lambda: here.line.is_working)
 
 
 # Two processes.
 
-ELSEWHERE = """
+OTHER_PROCESS = """
 import asyncio, json, os, sys, time, django
 django.setup()
 from django.test import override_settings
@@ -338,12 +340,12 @@ with override_settings(CHANNEL_LAYERS=json.loads(os.environ["LAYERS"])):
 """
 
 
-class Elsewhere:
-    """Another process, which tells what it hears."""
+class OtherProcess:
+    """Another process, which prints the wake-ups it receives."""
 
     def __init__(self, given: dict[str, object]) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-X", "dev", "-W", "error", "-c", ELSEWHERE], cwd=ROOT,
+            [sys.executable, "-X", "dev", "-W", "error", "-c", OTHER_PROCESS], cwd=ROOT,
             env=os.environ | {"LAYERS": json.dumps(given),
                               "DJANGO_SETTINGS_MODULE": "tests.settings"},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -357,18 +359,18 @@ class Elsewhere:
         return at, streams
 
     def end(self) -> str:
-        """What it complained of, besides of a busy machine."""
+        """Return its warnings, except those about a slow machine."""
         _, complaints = self._process.communicate(timeout=SECONDS)
         return "".join(one for one in complaints.splitlines(True) if " took " not in one)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
-async def test_another_process_hears_within_a_tenth_of_a_second(redis, backend, settings):
+async def test_another_process_is_woken_within_a_tenth_of_a_second(redis, backend, settings):
     settings.CHANNEL_LAYERS = given = redis.layers(backend)
-    there = await asyncio.to_thread(Elsewhere, given)
+    there = await asyncio.to_thread(OtherProcess, given)
     took = []
-    async with Ear() as here:
+    async with Receiver() as here:
         for number in range(11):
             began = time.monotonic()
             here.line.send([number])

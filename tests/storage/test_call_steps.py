@@ -1,4 +1,4 @@
-"""Steps as rows: entered before they are done, remembered, bounded, never done twice."""
+"""Steps of calls: claimed before they run, stored with their value, limited and never run twice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .rows import given, session, together
 pytestmark = pytest.mark.django_db
 
 
-def test_a_step_is_done_once():
+def test_step_is_claimed_once_and_its_value_stored():
     assert calls.of("c1") == {}
     assert calls.begin("c1", "pay")
     assert calls.of("c1") == {}
@@ -24,19 +24,19 @@ def test_a_step_is_done_once():
     assert calls.of("c1") == {"pay": {"receipt": "\0"}} and not calls.begin("c1", "pay")
 
 
-def test_nothing_is_a_value_too():
+def test_none_is_a_stored_value():
     calls.begin("c1", "pay")
     calls.keep("c1", "pay", None)
     assert calls.of("c1") == {"pay": None} and not calls.begin("c1", "pay")
 
 
-def test_what_is_being_done_is_not_begun():
+def test_running_step_cannot_be_begun_again():
     calls.begin("c1", "pay")
     with pytest.raises(ToolError, match="being done already"):
         calls.begin("c1", "pay")
 
 
-def test_what_failed_may_be_tried_again():
+def test_failed_step_can_be_begun_again():
     calls.begin("c1", "pay")
     calls.fail("c1", "pay")
     assert calls.begin("c1", "pay")
@@ -46,7 +46,7 @@ def test_what_failed_may_be_tried_again():
 
 
 @pytest.mark.parametrize("other", ["Pay", "pay ", "päy", "pay\0", ""])
-def test_keys_that_look_alike_are_different(other):
+def test_similar_keys_are_distinct(other):
     assert calls.begin("c1", "pay") and calls.begin("c1", other)
     calls.keep("c1", other, 2)
     calls.keep("c1", "pay", 1)
@@ -61,7 +61,7 @@ def test_calls_do_not_share_steps():
     assert Step.objects.filter(call="c1").count() == 1
 
 
-def test_a_call_remembers_so_many(monkeypatch):
+def test_number_of_steps_of_a_call_is_limited(monkeypatch):
     monkeypatch.setattr(calls, "MAX_KEYS", 2)
     assert calls.begin("c1", "a") and calls.begin("c1", "b")
     with pytest.raises(ToolError, match="at most 2"):
@@ -69,7 +69,7 @@ def test_a_call_remembers_so_many(monkeypatch):
     assert Step.objects.count() == 2
 
 
-def test_so_many_are_remembered_of_all(monkeypatch):
+def test_total_number_of_steps_is_limited(monkeypatch):
     monkeypatch.setattr(calls, "MAX_STEPS", 2)
     for call in "abc":
         calls.begin(call, "x")
@@ -80,7 +80,7 @@ def test_so_many_are_remembered_of_all(monkeypatch):
     assert calls.begin("d", "x") and not Step.objects.filter(call="c").exists()
 
 
-def test_what_cannot_come_back_is_forgotten():
+def test_steps_expire_after_the_longest_lifetime():
     for call, hours in (("old", 5), ("young", 3)):
         calls.begin(call, "x")
         Step.objects.filter(call=call).update(at=timezone.now() - timedelta(hours=hours))
@@ -91,8 +91,8 @@ def test_what_cannot_come_back_is_forgotten():
         assert calls.expire() == 1
 
 
-def test_the_steps_of_a_call_that_waits_are_kept():
-    """A question may wait for longer than anything else is remembered."""
+def test_steps_of_a_parked_call_are_kept():
+    """A question may stay open for longer than any other lifetime."""
     said = {"session": session(), "request_id": "1", "method": "tools/call"}
     waiting, over = (Call.objects.create(state=state, **said) for state in (PARKED, DONE))
     for name in (f"c{waiting.pk}", f"c{over.pk}", "c" + 30 * "1", "of a state"):
@@ -102,7 +102,7 @@ def test_the_steps_of_a_call_that_waits_are_kept():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_many_who_begin_one_does_it():
+def test_step_is_begun_by_one_of_several_threads():
     def begin() -> bool:
         try:
             return calls.begin("c1", "pay")

@@ -1,4 +1,4 @@
-"""What the tests of lines between workers share: who hears, and how long that is waited for."""
+"""Helpers for the tests of wake-ups between workers: connections that record what they receive."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from django_mcp.storage.wakeups import ChannelLayerConnection
 SECONDS = 30
 
 
-class Ear:
-    """A line, and what it heard."""
+class Receiver:
+    """A connection to the channel layer, and the streams that it was woken for."""
 
     def __init__(self, line: ChannelLayerConnection | None = None) -> None:
         self.heard: list[int] = []
         self.line = line or ChannelLayerConnection()
         self.line.open(self.heard.extend)
 
-    async def __aenter__(self) -> Ear:
+    async def __aenter__(self) -> Receiver:
         await until(lambda: self.line.is_working)
         return self
 
@@ -31,13 +31,13 @@ class Ear:
 
 async def until(condition: Callable[[], Any]) -> Any:
     async with asyncio.timeout(SECONDS):
-        while not (found := condition()):  # noqa: ASYNC110 - nobody tells
+        while not (found := condition()):  # noqa: ASYNC110 - there is no event to await
             await asyncio.sleep(0.005)
     return found
 
 
-async def given_up() -> ChannelLayerConnection:
-    """A line that was opened, and is none after all."""
+async def unusable_connection() -> ChannelLayerConnection:
+    """Return a connection that was opened and found that no layer is usable."""
     line = ChannelLayerConnection()
     line.open(print)
     await until(lambda: not line.is_open)
@@ -45,5 +45,5 @@ async def given_up() -> ChannelLayerConnection:
     return line
 
 
-def told(caplog: pytest.LogCaptureFixture, words: str) -> int:
+def logged(caplog: pytest.LogCaptureFixture, words: str) -> int:
     return sum(words in one.getMessage() for one in caplog.records if one.name == "django_mcp")

@@ -1,4 +1,4 @@
-"""The writer: what many say is committed together, in order, within bounds, and then made known."""
+"""The event writer: messages are committed in groups, in order and within limits; readers wake."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def loop(monkeypatch):
 
 @pytest.fixture
 def flushes(monkeypatch):
-    """How many streams each commit was for."""
+    """Record how many streams each commit is for."""
     found = []
     append_many = event_log.append_many
 
@@ -47,8 +47,8 @@ def texts(stream: Stream) -> list[str]:
     return list(Event.objects.filter(stream=stream).order_by("seq").values_list("data", flat=True))
 
 
-class Speaker:
-    """One call, as it speaks to the writer of a loop."""
+class CallOutput:
+    """The messages of one call, given to the writer of a loop."""
 
     def __init__(self, loop, stream: Stream, made: Call | None = None) -> None:
         fenced = (made.pk, made.fence) if made is not None else ()
@@ -64,36 +64,36 @@ class Speaker:
         self.loop.run(self.writer.flush(self.to))
 
 
-def test_what_is_said_is_written_in_order(loop):
-    speaker = Speaker(loop, stream := opened())
-    speaker.say("a", "b", "c")
-    assert texts(stream) == []  # nobody waited
-    speaker.flush()
-    assert texts(stream) == ["a", "b", "c"] and not speaker.refused
+def test_messages_are_written_in_order_by_a_flush(loop):
+    output = CallOutput(loop, stream := opened())
+    output.say("a", "b", "c")
+    assert texts(stream) == []  # nothing has waited for the commit
+    output.flush()
+    assert texts(stream) == ["a", "b", "c"] and not output.refused
 
 
-def test_it_is_made_known_once_it_is_written(loop):
+def test_readers_are_woken_after_the_commit(loop):
     stream = opened()
-    reader, speaker = Reader(loop, stream), Speaker(loop, stream)
+    reader, output = Reader(loop, stream), CallOutput(loop, stream)
     loop.sleep(0.02)
-    speaker.say("a", "b")
+    output.say("a", "b")
     assert reader.until(2) == [(1, "a"), (2, "b")]
 
 
-def test_all_that_waits_is_one_commit(loop, flushes):
-    speakers = [Speaker(loop, opened()) for _ in range(5)]
-    for speaker in speakers:
-        speaker.say("a", "b")
-    for speaker in speakers:
-        speaker.flush()
+def test_queued_messages_of_all_streams_are_one_commit(loop, flushes):
+    outputs = [CallOutput(loop, opened()) for _ in range(5)]
+    for output in outputs:
+        output.say("a", "b")
+    for output in outputs:
+        output.flush()
     assert flushes == [5]
 
 
-def test_two_calls_of_one_stream(loop):
+def test_two_calls_can_write_to_one_stream(loop):
     one, other = call(1), call(2)
     stream = opened(one, other)
     reader = Reader(loop, stream)
-    first, second = Speaker(loop, stream, one), Speaker(loop, stream, other)
+    first, second = CallOutput(loop, stream, one), CallOutput(loop, stream, other)
     first.say("a", "b")
     second.say("c")
     first.flush()
@@ -102,20 +102,20 @@ def test_two_calls_of_one_stream(loop):
     assert [text for _, text in reader.until(3)] == texts(stream)
 
 
-def test_it_is_said_from_any_thread(loop):
-    speaker = Speaker(loop, stream := opened())
-    threads = [threading.Thread(target=speaker.say, args=[str(n)]) for n in range(20)]
+def test_messages_can_be_added_from_any_thread(loop):
+    output = CallOutput(loop, stream := opened())
+    threads = [threading.Thread(target=output.say, args=[str(n)]) for n in range(20)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    speaker.flush()
+    output.flush()
     assert sorted(texts(stream), key=int) == [str(n) for n in range(20)]
 
 
-def test_a_flush_waits_for_nobody_else(loop, monkeypatch):
+def test_flush_does_not_wait_for_other_streams(loop, monkeypatch):
     monkeypatch.setattr(module, "MESSAGES_PER_COMMIT", 1)
-    talkative, quiet = Speaker(loop, opened()), Speaker(loop, stream := opened())
+    talkative, quiet = CallOutput(loop, opened()), CallOutput(loop, stream := opened())
     talkative.say(*map(str, range(200)))
     quiet.say("a")
     quiet.flush()
@@ -123,74 +123,74 @@ def test_a_flush_waits_for_nobody_else(loop, monkeypatch):
     talkative.flush()
 
 
-def test_a_burst_goes_into_several_commits(loop, flushes, monkeypatch):
+def test_many_messages_are_written_in_several_commits(loop, flushes, monkeypatch):
     monkeypatch.setattr(module, "MESSAGES_PER_COMMIT", 100)
-    speaker = Speaker(loop, stream := opened())
-    speaker.say(*map(str, range(1000)))
-    speaker.flush()
+    output = CallOutput(loop, stream := opened())
+    output.say(*map(str, range(1000)))
+    output.flush()
     assert texts(stream) == [str(n) for n in range(1000)] and len(flushes) == 10
 
 
-def test_one_commit_is_of_bounded_size(loop, flushes, monkeypatch):
+def test_size_of_a_commit_is_limited(loop, flushes, monkeypatch):
     monkeypatch.setattr(module, "SIZE_PER_COMMIT", 10)
-    speaker = Speaker(loop, stream := opened())
-    speaker.say("x" * 8, "y" * 8, "z" * 8)
-    speaker.flush()
+    output = CallOutput(loop, stream := opened())
+    output.say("x" * 8, "y" * 8, "z" * 8)
+    output.flush()
     assert len(texts(stream)) == 3 and len(flushes) == 3
 
 
 # Bounds.
 
 
-def test_who_says_too_much_is_told(loop, monkeypatch):
+def test_queue_limit_raises_output_too_large(loop, monkeypatch):
     monkeypatch.setattr(module, "MAX_QUEUED_MESSAGES", 3)
-    speaker = Speaker(loop, stream := opened())
-    speaker.say("a", "b", "c")
+    output = CallOutput(loop, stream := opened())
+    output.say("a", "b", "c")
     with pytest.raises(OutputTooLarge):
-        speaker.say("d")
-    speaker.flush()
-    speaker.say("e")
-    speaker.flush()
+        output.say("d")
+    output.flush()
+    output.say("e")
+    output.flush()
     assert texts(stream) == ["a", "b", "c", "e"]
 
 
 @pytest.mark.parametrize("bound", ["MAX_QUEUED_SIZE", "MAX_TOTAL_QUEUED_SIZE"])
-def test_what_waits_is_bounded_in_size(loop, monkeypatch, bound):
+def test_size_of_queued_messages_is_limited(loop, monkeypatch, bound):
     monkeypatch.setattr(module, bound, 10)
-    speaker = Speaker(loop, stream := opened())
-    speaker.say("x" * 6)
+    output = CallOutput(loop, stream := opened())
+    output.say("x" * 6)
     with pytest.raises(OutputTooLarge):
-        speaker.say("y" * 6)
-    speaker.flush()
-    speaker.say("z" * 6)
-    speaker.flush()
-    assert len(texts(stream)) == 2 and speaker.writer._size == 0
+        output.say("y" * 6)
+    output.flush()
+    output.say("z" * 6)
+    output.flush()
+    assert len(texts(stream)) == 2 and output.writer._size == 0
 
 
-def test_a_full_stream_says_so(loop):
-    speaker = Speaker(loop, stream := opened())
+def test_full_stream_is_reported_to_the_call(loop):
+    output = CallOutput(loop, stream := opened())
     with given(EVENTS=2):
-        speaker.say("a", "b", "c")
-        speaker.flush()
-    assert texts(stream) == [] and speaker.refused == [FULL]
-    assert speaker.writer._size == 0
+        output.say("a", "b", "c")
+        output.flush()
+    assert texts(stream) == [] and output.refused == [FULL]
+    assert output.writer._size == 0
 
 
-# Calls that are no longer one's own.
+# Calls that have ended or were taken over.
 
 
-def test_a_call_that_was_taken_over_says_nothing_more(loop):
+def test_call_that_was_taken_over_writes_nothing(loop):
     one = call()
     stream = opened(one)
-    speaker = Speaker(loop, stream, one)
+    output = CallOutput(loop, stream, one)
     Call.objects.filter(pk=one.pk).update(fence=1)
-    speaker.say("a")
-    speaker.flush()
-    assert texts(stream) == [] and speaker.refused == [None]
+    output.say("a")
+    output.flush()
+    assert texts(stream) == [] and output.refused == [None]
 
 
-def test_others_are_written_all_the_same(loop):
-    gone, here = Speaker(loop, ended := opened()), Speaker(loop, stream := opened())
+def test_ended_session_does_not_affect_other_streams(loop):
+    gone, here = CallOutput(loop, ended := opened()), CallOutput(loop, stream := opened())
     sessions.end(ended.session)
     gone.say("a")
     here.say("b")
@@ -199,10 +199,10 @@ def test_others_are_written_all_the_same(loop):
     assert gone.refused == [None] and texts(stream) == ["b"]
 
 
-# When the log is away.
+# Outages.
 
 
-def test_a_log_that_comes_back_has_all_of_it_once(loop, monkeypatch):
+def test_messages_are_written_once_after_an_outage(loop, monkeypatch):
     append_many, broken = event_log.append_many, [True, True, True]
 
     def away(said, nonce, *, again):
@@ -210,20 +210,20 @@ def test_a_log_that_comes_back_has_all_of_it_once(loop, monkeypatch):
             broken.pop()
             raise OperationalError("gone away")
         outcomes = append_many(said, nonce, again=again)
-        if broken:  # it was committed, and nobody learnt of it
+        if broken:  # it was committed, but the caller gets an error
             broken.pop()
             raise OperationalError("lost in the middle of the commit")
         return outcomes
 
     monkeypatch.setattr(event_log, "append_many", away)
     monkeypatch.setattr(jobs, "FIRST_PAUSE_SECONDS", 0.001)
-    speaker = Speaker(loop, stream := opened())
-    speaker.say("a", "b")
-    speaker.flush()
-    assert texts(stream) == ["a", "b"] and not broken and not speaker.refused
+    output = CallOutput(loop, stream := opened())
+    output.say("a", "b")
+    output.flush()
+    assert texts(stream) == ["a", "b"] and not broken and not output.refused
 
 
-def test_what_cannot_be_written_spoils_nothing_for_others(loop, monkeypatch):
+def test_message_that_cannot_be_written_does_not_affect_other_streams(loop, monkeypatch):
     append_many = event_log.append_many
 
     def picky(said, *args, **options):
@@ -232,7 +232,7 @@ def test_what_cannot_be_written_spoils_nothing_for_others(loop, monkeypatch):
         return append_many(said, *args, **options)
 
     monkeypatch.setattr(event_log, "append_many", picky)
-    bad, good = Speaker(loop, opened()), Speaker(loop, stream := opened())
+    bad, good = CallOutput(loop, opened()), CallOutput(loop, stream := opened())
     bad.say("poison")
     good.say("a")
     good.flush()

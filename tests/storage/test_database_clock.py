@@ -1,4 +1,4 @@
-"""The log's clock: the database's, whatever a process believes."""
+"""The clock of the session database, which processes use instead of their own."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from .rows import ask, call, opened, queries
 ROOT = Path(__file__).parent.parent.parent
 HOUR = timedelta(hours=1)
 LOG = project.DJANGO_MCP["DATABASE"]
-of_a_server = pytest.mark.skipif(
+needs_database_clock = pytest.mark.skipif(
     connections[LOG].vendor not in databases.STATEMENTS, reason="this database has no clock"
 )
 
 
 @pytest.fixture(autouse=True)
-def _unread(monkeypatch):
+def _clock_is_read_anew(monkeypatch):
     monkeypatch.setattr(databases.clock, "_read_again_at", 0.0)
 
 
@@ -38,18 +38,18 @@ def an_hour_ahead(monkeypatch):
     monkeypatch.setattr(timezone, "now", lambda now=timezone.now: now() + HOUR)
 
 
-@of_a_server
+@needs_database_clock
 @pytest.mark.django_db(transaction=True)
-def test_it_is_the_databases(monkeypatch):
+def test_time_is_that_of_the_database(monkeypatch):
     true = timezone.now()
     monkeypatch.setattr(timezone, "now", lambda: true + HOUR)
     monkeypatch.setattr(time, "time", lambda: true.timestamp() + 3600)
     assert abs(databases.now() - true) < timedelta(minutes=1)
 
 
-@of_a_server
+@needs_database_clock
 @pytest.mark.django_db(transaction=True)
-def test_it_is_read_once_a_minute(monkeypatch):
+def test_database_clock_is_read_once_a_minute(monkeypatch):
     databases.now()
     with queries() as done:
         first = databases.now()
@@ -62,16 +62,16 @@ def test_it_is_read_once_a_minute(monkeypatch):
     assert len(done()) == 1
 
 
-@of_a_server
+@needs_database_clock
 @pytest.mark.django_db(transaction=True)
-def test_where_times_have_no_zone_neither_has_it(settings):
+def test_time_is_naive_without_use_tz(settings):
     settings.USE_TZ = False
     assert databases.now().tzinfo is None
     assert abs(databases.now() - datetime.now()) < timedelta(minutes=1)
 
 
 @pytest.mark.django_db
-def test_in_a_tests_transaction_it_is_the_tests(an_hour_ahead):
+def test_time_in_a_transaction_of_a_test_is_that_of_the_process(an_hour_ahead):
     with queries() as done:
         assert abs(databases.now() - timezone.now()) < timedelta(minutes=1)
     assert not done()
@@ -80,9 +80,9 @@ def test_in_a_tests_transaction_it_is_the_tests(an_hour_ahead):
 # A process whose clock is wrong.
 
 
-@of_a_server
+@needs_database_clock
 @pytest.mark.django_db(transaction=True)
-def test_a_session_is_as_old_as_the_database_says(settings, an_hour_ahead):
+def test_session_age_is_measured_by_the_database_clock(settings, an_hour_ahead):
     settings.DJANGO_MCP = settings.DJANGO_MCP | {"SESSION_LIFETIME": 600}
     id, made = opened()
     assert abs(made.last_seen + HOUR - timezone.now()) < timedelta(minutes=1)
@@ -101,11 +101,11 @@ print(len(calls.overdue(databases.now(), "another")), retention.prune())
 """
 
 
-@of_a_server
+@needs_database_clock
 @pytest.mark.skipif(shutil.which("faketime") is None, reason="There is no faketime.")
 @pytest.mark.django_db(transaction=True)
-def test_a_process_an_hour_ahead_ends_nothing_early(settings):
-    """A question of ten minutes, a stream that has ended, and a session, all of just now."""
+def test_process_with_a_fast_clock_expires_nothing_early(settings):
+    """A process one hour ahead finds a new question, a closed stream and a session."""
     _, made = opened()
     stream = streams.open(made, calls=[one := call()])
     calls.park(one.pk, 0, [ask()], ["?"], known={}, high_water=None, rounds=1)

@@ -1,4 +1,4 @@
-"""The log: no gap, no double, no room beyond the bounds but for responses; also all at once."""
+"""The event log: events have consecutive numbers and bounded size, also under concurrency."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def opened(*made: Call, **options) -> Stream:
     return streams.open(session(), calls=made or [call()], **options)
 
 
-def said(stream: Stream) -> list[tuple[int, str]]:
+def stored(stream: Stream) -> list[tuple[int, str]]:
     return list(Event.objects.filter(stream=stream).order_by("seq").values_list("seq", "data"))
 
 
 def seqs(stream: Stream) -> list[int]:
-    return [seq for seq, _ in said(stream)]
+    return [seq for seq, _ in stored(stream)]
 
 
 # Appending.
@@ -40,7 +40,7 @@ def test_events_are_numbered_from_one():
     stream = opened()
     assert event_log.append(stream.pk, ["a", "b"]) == 2
     assert event_log.append(stream.pk, ["c"]) == 3
-    assert said(stream) == [(1, "a"), (2, "b"), (3, "c")]
+    assert stored(stream) == [(1, "a"), (2, "b"), (3, "c")]
     stream.refresh_from_db()
     assert (stream.last, stream.size) == (3, 3)
 
@@ -50,7 +50,7 @@ def verb(logged: str) -> str:
     return logged.rpartition(" times: ")[2].split()[0]
 
 
-def test_an_append_is_three_statements():
+def test_append_is_three_statements():
     stream = opened(one := call())
     with queries() as done:
         event_log.append(stream.pk, ["a"] * 100)
@@ -60,7 +60,7 @@ def test_an_append_is_three_statements():
     assert list(map(verb, done())) == ["UPDATE", "SELECT", "INSERT"]
 
 
-def test_size_is_counted_in_bytes():
+def test_event_size_is_counted_in_bytes():
     stream = opened()
     event_log.append(stream.pk, ["é", "€"])
     assert list(Event.objects.order_by("seq").values_list("size", flat=True)) == [2, 3]
@@ -68,7 +68,7 @@ def test_size_is_counted_in_bytes():
     assert stream.size == 5
 
 
-def test_many_streams_in_one_transaction():
+def test_append_many_writes_several_streams_and_skips_closed_ones():
     first, second, third = opened(one := call()), opened(), opened()
     streams.close(third.pk)
     own, plain = EventAddress(first.pk, one.pk, 0), EventAddress(first.pk)
@@ -83,24 +83,24 @@ def test_many_streams_in_one_transaction():
     assert outcomes == {
         own: 3, plain: 3, EventAddress(second.pk): 1, EventAddress(third.pk): None
     }  # fmt: skip
-    assert said(first) == [(1, "a"), (2, "b"), (3, "c")] and said(second) == [(1, "x")]
-    assert said(third) == []
+    assert stored(first) == [(1, "a"), (2, "b"), (3, "c")] and stored(second) == [(1, "x")]
+    assert stored(third) == []
 
 
-def test_nothing_to_say():
+def test_appending_no_messages_changes_nothing():
     stream = opened()
     assert event_log.append(stream.pk, []) == 0 and event_log.append_many({}) == {}
-    assert said(stream) == []
+    assert stored(stream) == []
 
 
-def test_a_stream_there_is_not():
+def test_append_to_a_missing_stream_returns_none():
     assert event_log.append(10**9, ["a"]) is None
 
 
 # Fences.
 
 
-def test_who_was_fenced_says_nothing_and_leaves_no_gap():
+def test_append_with_an_old_fencing_token_is_rejected_without_a_gap():
     stream = opened(one := call(1), two := call(2))
     (taken, _) = calls.orphans("other")
     assert taken.fence == 1
@@ -110,26 +110,26 @@ def test_who_was_fenced_says_nothing_and_leaves_no_gap():
     )  # fmt: skip
     outcomes = event_log.append_many({old: ["no"], new: ["a"], other: ["b"]})
     assert outcomes == {old: None, new: 2, other: 2}
-    assert said(stream) == [(1, "a"), (2, "b")]
+    assert stored(stream) == [(1, "a"), (2, "b")]
     stream.refresh_from_db()
     assert (stream.last, stream.size) == (2, 2)
 
 
-def test_no_call_speaks_on_the_stream_of_another():
+def test_call_cannot_append_to_another_stream():
     stream, foreign = opened(one := call()), opened()
     assert event_log.append(foreign.pk, ["a"], call=(one.pk, 0)) is None
     assert event_log.append(stream.pk, ["a"], call=(one.pk, 0)) == 1
-    assert said(foreign) == []
+    assert stored(foreign) == []
 
 
 @pytest.mark.parametrize("change", [{"cancelled": True}, {"state": DONE}, {"fence": 1}])
-def test_who_may_not_speak_may_not_end_either(change):
+def test_ended_or_fenced_call_can_neither_append_nor_finish(change):
     stream = opened(one := call())
     Call.objects.filter(pk=one.pk).update(**change)
     assert event_log.append(stream.pk, ["a"], call=(one.pk, 0)) is None
     assert event_log.finish(one.pk, 0, "{}", stream.pk) is False
     stream.refresh_from_db()
-    assert said(stream) == [] and (stream.last, stream.pending_responses, stream.closed) == (
+    assert stored(stream) == [] and (stream.last, stream.pending_responses, stream.closed) == (
         0,
         1,
         False,
@@ -139,7 +139,7 @@ def test_who_may_not_speak_may_not_end_either(change):
 # Bounds.
 
 
-def test_a_stream_holds_so_many_events_and_the_response():
+def test_stream_is_limited_in_events_but_accepts_the_response():
     with given(EVENTS=3):
         stream = opened(one := call())
         assert event_log.append(stream.pk, ["a", "b"]) == 2
@@ -150,7 +150,7 @@ def test_a_stream_holds_so_many_events_and_the_response():
     assert seqs(stream) == [1, 2, 3, 4]
 
 
-def test_a_stream_holds_so_many_bytes_and_the_response():
+def test_stream_is_limited_in_bytes_but_accepts_the_response():
     with given(RESULT_SIZE=10):
         stream = opened(one := call())
         assert event_log.append(stream.pk, ["0123456789"] * 9) == 9
@@ -160,15 +160,15 @@ def test_a_stream_holds_so_many_bytes_and_the_response():
         assert event_log.finish(one.pk, 0, "0123456789", stream.pk)
 
 
-def test_an_event_is_no_larger_than_a_result():
+def test_event_is_limited_to_the_result_size():
     with given(RESULT_SIZE=10):
         stream = opened()
         large, small = EventAddress(stream.pk), EventAddress(opened().pk)
         outcomes = event_log.append_many({large: ["0123456789x"], small: ["0123456789"]})
-    assert outcomes == {large: FULL, small: 1} and said(stream) == []
+    assert outcomes == {large: FULL, small: 1} and stored(stream) == []
 
 
-def test_what_is_refused_costs_the_others_nothing():
+def test_full_stream_does_not_affect_other_streams_of_the_append():
     with given(EVENTS=1):
         full, free = opened(), opened()
         event_log.append(full.pk, ["a"])
@@ -178,7 +178,7 @@ def test_what_is_refused_costs_the_others_nothing():
     assert outcomes == {EventAddress(full.pk): FULL, EventAddress(free.pk): 1}
 
 
-def test_no_statement_is_larger_than_servers_take():
+def test_large_messages_are_split_over_several_inserts():
     stream = opened()
     messages = ["x" * 1_500_000] * 7
     with queries() as done:
@@ -190,7 +190,7 @@ def test_no_statement_is_larger_than_servers_take():
 # Unknown commits.
 
 
-def test_a_flush_that_came_through_is_not_written_again():
+def test_retry_of_a_committed_append_writes_nothing():
     stream, other = opened(), opened()
     flush = {EventAddress(stream.pk): ["a", "b"], EventAddress(other.pk): ["c"]}
     event_log.append(stream.pk, ["before"])
@@ -200,16 +200,16 @@ def test_a_flush_that_came_through_is_not_written_again():
     assert seqs(stream) == [1, 2, 3, 4] and seqs(other) == [1]
 
 
-def test_a_flush_that_did_not_is():
+def test_retry_of_an_uncommitted_append_writes_its_events():
     stream = opened()
     assert event_log.append_many({EventAddress(stream.pk): ["a"]}, "n1", again=True)
     assert event_log.append_many({EventAddress(stream.pk): ["a"]}, "n2") == {
         EventAddress(stream.pk): 2
     }
-    assert said(stream) == [(1, "a"), (2, "a")]
+    assert stored(stream) == [(1, "a"), (2, "a")]
 
 
-def test_an_outcome_that_came_through_is_not_written_again():
+def test_retry_of_a_committed_response_writes_nothing():
     stream = opened(one := call())
     assert event_log.finish(one.pk, 0, "{}", stream.pk)
     assert not event_log.finish(one.pk, 0, "{}", stream.pk)
@@ -218,17 +218,17 @@ def test_an_outcome_that_came_through_is_not_written_again():
     assert seqs(stream) == [1]
 
 
-def test_a_cancel_is_no_outcome_that_came_through():
+def test_retried_response_of_a_cancelled_call_is_rejected():
     made = session()
     stream = streams.open(made, calls=[one := call()])
     calls.cancel(made, "1")
     assert not event_log.finish(one.pk, 0, "{}", stream.pk, again=True)
 
 
-# Outcomes.
+# Responses.
 
 
-def test_a_stream_closes_with_the_last_response_it_owes():
+def test_stream_closes_with_its_last_pending_response():
     stream = opened(one := call(1), two := call(2))
     event_log.append(stream.pk, ["a"])
     assert event_log.finish(one.pk, 0, "1", stream.pk)
@@ -242,7 +242,7 @@ def test_a_stream_closes_with_the_last_response_it_owes():
     assert event_log.finals(stream.pk, 2) == [(3, "2")]
 
 
-def test_a_call_that_is_over_keeps_nothing_that_was_said_to_it():
+def test_finished_call_keeps_no_params_or_answers():
     made = session()
     stream = streams.open(made, calls=[one := call(params={"password": "x"})])
     question = ask()
@@ -254,18 +254,18 @@ def test_a_call_that_is_over_keeps_nothing_that_was_said_to_it():
     assert not Ask.objects.exists()
 
 
-def test_an_outcome_for_a_stream_that_was_closed():
+def test_response_to_a_closed_stream_is_dropped_and_ends_the_call():
     stream = opened(one := call())
     streams.close(stream.pk)
     assert not event_log.finish(one.pk, 0, "{}", stream.pk)
     one.refresh_from_db()
-    assert one.state == DONE and said(stream) == []
+    assert one.state == DONE and stored(stream) == []
 
 
 # Reading.
 
 
-def test_reading_after_a_cursor():
+def test_read_returns_events_after_the_cursor():
     stream = opened()
     event_log.append(stream.pk, list("abcde"))
     assert event_log.read(stream.pk, 0) == list(enumerate("abcde", 1))
@@ -273,20 +273,20 @@ def test_reading_after_a_cursor():
     assert event_log.read(stream.pk, 5) == [] and event_log.read(10**9, 0) == []
 
 
-def test_a_page_is_one_event_and_a_bound_of_bytes_more(monkeypatch):
+def test_page_is_limited_in_bytes_beyond_its_first_event(monkeypatch):
     monkeypatch.setattr(event_log, "BYTES_PER_PAGE", 3 * event_log.SMALL_EVENT_BYTES)
     large, huge = "x" * (event_log.SMALL_EVENT_BYTES + 1), "é" * 2 * event_log.SMALL_EVENT_BYTES
     stream = opened()
     event_log.append(stream.pk, ["a", "b", large, large, "c", huge, huge, large, "d"])
     pages, after = [], 0
     while page := event_log.read(stream.pk, after):
-        assert page == said(stream)[after : page[-1][0]]
+        assert page == stored(stream)[after : page[-1][0]]
         after = page[-1][0]
         pages.append(after)
     assert pages == [5, 6, 9]
 
 
-def test_a_page_of_what_is_large_takes_one_query_more():
+def test_page_of_large_events_takes_two_queries():
     stream = opened()
     event_log.append(stream.pk, ["x" * (event_log.SMALL_EVENT_BYTES + 1)] * 400)
     with queries() as done:
@@ -297,11 +297,11 @@ def test_a_page_of_what_is_large_takes_one_query_more():
     assert len(done()) == 1
 
 
-# At once.
+# Concurrency.
 
 
 @pytest.mark.django_db(transaction=True)
-def test_eight_append_at_once_and_no_number_is_missing():
+def test_concurrent_appends_leave_no_gap():
     stream, others = opened(), [opened(), opened()]
     ends: list[list[int]] = [[] for _ in range(8)]
 
@@ -320,7 +320,7 @@ def test_eight_append_at_once_and_no_number_is_missing():
 
 @pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
-def test_a_reader_never_sees_a_later_event_before_an_earlier_one():
+def test_reader_sees_events_in_order_during_concurrent_appends():
     stream, seen = opened(), []
 
     def read() -> None:
@@ -333,7 +333,7 @@ def test_a_reader_never_sees_a_later_event_before_an_earlier_one():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_many_streams_in_any_order_do_not_lock_each_other_out():
+def test_appends_to_streams_in_different_orders_do_not_deadlock():
     made = [opened() for _ in range(6)]
 
     def append(order: list[Stream]) -> None:
@@ -347,7 +347,7 @@ def test_many_streams_in_any_order_do_not_lock_each_other_out():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_outcome_and_a_cancel_one_wins():
+def test_either_response_or_cancel_wins_when_concurrent():
     for _ in range(12):
         made = session()
         stream = streams.open(made, calls=[one := call()])
@@ -358,13 +358,13 @@ def test_an_outcome_and_a_cancel_one_wins():
         assert finished is (cancelled is None)
         stream.refresh_from_db()
         assert (
-            stream.closed and stream.pending_responses == 0 and len(said(stream)) == int(finished)
+            stream.closed and stream.pending_responses == 0 and len(stored(stream)) == int(finished)
         )
     assert Call.objects.filter(state=RUNNING).count() == 0
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_outcome_is_committed_once():
+def test_response_is_committed_once_by_concurrent_finishes():
     for _ in range(5):
         stream = opened(one := call())
         done = together(*[lambda pk=one.pk, to=stream.pk: event_log.finish(pk, 0, "{}", to)] * 4)
@@ -372,10 +372,10 @@ def test_an_outcome_is_committed_once():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_who_is_taken_over_while_speaking_leaves_no_gap():
+def test_takeover_during_appends_leaves_no_gap():
     def swept():
         while not (taken := calls.orphans("other")):
-            pass  # it held the lock just then: the next sweep finds it
+            pass  # the append held the lock: the next sweep finds the call
         return taken
 
     for _ in range(8):
@@ -395,7 +395,7 @@ def test_who_is_taken_over_while_speaking_leaves_no_gap():
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("shared_db")
-def test_pruning_while_others_append():
+def test_pruning_during_appends_deletes_only_events_of_ended_streams():
     ended = [opened() for _ in range(3)]
     for stream in ended:
         event_log.append(stream.pk, ["x"] * 30)
@@ -410,7 +410,7 @@ def test_pruning_while_others_append():
     assert counts["events"] == 90 and seqs(live) == list(range(1, 61))
 
 
-def test_two_events_never_have_one_number():
+def test_duplicate_event_number_violates_a_constraint():
     stream = opened()
     event_log.append(stream.pk, ["a"])
     Stream.objects.filter(pk=stream.pk).update(last=0)
@@ -418,7 +418,7 @@ def test_two_events_never_have_one_number():
         event_log.append(stream.pk, ["b"])
 
 
-def test_an_outcome_of_a_session_that_has_ended():
+def test_response_in_an_ended_session_is_dropped():
     made = session()
     stream = streams.open(made, calls=[one := call()])
     sessions.end(made)
@@ -427,20 +427,20 @@ def test_an_outcome_of_a_session_that_has_ended():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_flush_that_is_still_at_its_commit_is_waited_for():
+def test_retry_waits_for_the_commit_of_the_first_append():
     stream = streams.open(session(), pending_responses=1)
-    said, begun = {EventAddress(stream.pk): ["a", "b"]}, threading.Event()
+    stored, begun = {EventAddress(stream.pk): ["a", "b"]}, threading.Event()
 
     def first():
         with transaction.atomic(using=settings.DJANGO_MCP["DATABASE"]):
-            outcome = event_log.append_many(said, "n")
+            outcome = event_log.append_many(stored, "n")
             begun.set()
             time.sleep(0.3)
             return outcome
 
     def again():
         begun.wait(10)
-        return event_log.append_many(said, "n", again=True)
+        return event_log.append_many(stored, "n", again=True)
 
     assert together(first, again) == [{EventAddress(stream.pk): 2}] * 2
     assert [data for _, data in event_log.read(stream.pk, 0)] == ["a", "b"]
