@@ -532,7 +532,7 @@ def test_background_checks_leave_threads_for_requests(accounts):
     alice = get_user_model().objects.create_user("alice")
     accounts.gate.clear()
     with override_settings(DJANGO_MCP={**settings.DJANGO_MCP, "THREADS": 4, "QUEUE": 100}):
-        pool, before = ThreadPool("verify", lambda: 4), threads.verifiers
+        pool, before = ThreadPool("verify", 4), threads.verifiers
         threads.verifiers = pool
         try:
             found = [
