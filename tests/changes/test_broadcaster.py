@@ -257,11 +257,11 @@ def test_list_notifications_are_throttled_across_processes(
     row.save()
     other = loop.do(ChangeBroadcaster)
     loop.do(lambda: setattr(change_feed(), "broadcaster", other))
-    loop.until(lambda: other._tried and other._task.done())
+    loop.until(lambda: other._tried_at and other._task.done())
     loop.until(lambda: elsewhere(lambda: one.notifications.count(uri_of(row)) == 2))
     assert one.notifications.count("resources/list_changed") == 1
     monkeypatch.setattr(feed, "LISTING_INTERVAL_SECONDS", 0.0)
-    other._lists_at = 0.0
+    other._lists_due_at = 0.0
     wait_for_broadcast(loop)
     assert one.notifications.count("resources/list_changed") == 2
 

@@ -284,10 +284,10 @@ def test_notification_is_retried_while_the_server_is_busy(client, monkeypatch):
 
 
 def test_failed_notification_is_logged_and_the_next_is_sent(client, monkeypatch, caplog):
-    stream, owners = open_stream(client), sessions.owners
-    monkeypatch.setattr(sessions, "owners", lambda name: 1 / 0)
+    stream, owners = open_stream(client), sessions.initialized_sessions
+    monkeypatch.setattr(sessions, "initialized_sessions", lambda name: 1 / 0)
     change(client, "list_changed", "tools")
-    monkeypatch.setattr(sessions, "owners", owners)
+    monkeypatch.setattr(sessions, "initialized_sessions", owners)
     change(client, "list_changed", "resources")
     assert (
         notifications(stream) == ["resources/list_changed"] and "were not notified" in caplog.text
@@ -321,7 +321,7 @@ def test_completed_elicitation_of_an_error_notifies_the_session(loop, server, cl
 
 def test_elicitations_are_not_reported_as_resources(client, monkeypatch):
     listing.expect(client.session, ["x"])
-    assert listing.is_page(*sessions.uris(client.session))
+    assert listing.is_page(*sessions.subscribed_uris(client.session))
     assert broadcaster.all_notifications(client.server, client.load_session()) == [
         json.dumps(
             {"jsonrpc": "2.0", "method": f"notifications/{name}/list_changed"},
