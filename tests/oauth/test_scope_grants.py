@@ -1,4 +1,4 @@
-"""What a client has when it asks for more: it keeps that, and nobody else's counts."""
+"""Scopes of a client that asks again: which it keeps, which are new, which tokens count."""
 
 from __future__ import annotations
 
@@ -51,33 +51,33 @@ def signed_in(web, alice):
     return web
 
 
-def read(web, client, **over):
-    """The words of the page."""
+def page_text(web, client, **over):
+    """Return the visible text of the consent page."""
     html = web.get(url(client, **over)).content.decode()
     return " ".join(unescape(re.sub(r"(?s)<head>.*</head>|<[^>]*>", " ", html)).split())
 
 
-def allowing(web, client, **over):
-    """What the form of the page sends."""
+def consent_form(web, client, **over):
+    """Return what the form of the page sends when the user allows."""
     html = web.get(url(client, **over)).content.decode()
     (shown,) = re.findall(r'<input type="hidden" name="shown" value="([^"]*)">', html)
     return {**ALLOW, "shown": unescape(shown)}
 
 
 def granted(web, client, **over):
-    """The scopes of the code that the client is given."""
-    assert told(web.post(url(client, **over), allowing(web, client, **over)))["code"]
+    """Return the scopes of the code that the client gets."""
+    assert told(web.post(url(client, **over), consent_form(web, client, **over)))["code"]
     return Grant.objects.latest("pk").scope.split()
 
 
-def redeemed(web, client, **over):
-    """Tokens, by the whole flow."""
-    code = told(web.post(url(client, **over), allowing(web, client, **over)))["code"]
+def issue_tokens(web, client, **over):
+    """Return tokens, by the whole flow."""
+    code = told(web.post(url(client, **over), consent_form(web, client, **over)))["code"]
     return token(web, client, grant_type="authorization_code", code=code, redirect_uri=REDIRECT,
                  code_verifier=VERIFIER)  # fmt: skip
 
 
-def refreshed(web, client, given, **over):
+def refresh_tokens(web, client, given, **over):
     return token(web, client, grant_type="refresh_token", refresh_token=given["refresh_token"],
                  **over)  # fmt: skip
 
@@ -88,7 +88,7 @@ def token(web, client, **given):
     return response.json()
 
 
-# What it is given.
+# Granted scopes.
 
 
 @pytest.mark.parametrize(
@@ -96,94 +96,94 @@ def token(web, client, **given):
     [
         ("read", "close", "read close"), ("read", "read close", "read close"),
         ("close", "read", "close read"), ("read close", "write", "read close write"),
-        # Nothing new: what is named, which may be less.
+        # Nothing new: only what the request names.
         ("read close", "read", "read"), ("read close", "close", "close"),
         ("write", "read", "read"), ("read", "read", "read"),
-        # Broader, by what it covers.
+        # Broader scopes, which cover others.
         ("read", "write", "read write"), ("write", "close", "write close"),
         ("rest", "close:all", "rest close:all"),
     ],
 )  # fmt: skip
-def test_who_asks_for_more_keeps_what_it_has(signed_in, alice, agent, has, asks, gets):
+def test_request_for_a_new_scope_keeps_the_granted_ones(signed_in, alice, agent, has, asks, gets):
     tokens.issued(alice, agent, default_server, scope=has)
     assert granted(signed_in, agent, scope=asks) == gets.split()
 
 
-def test_who_has_nothing_gets_what_it_asks_for(signed_in, agent):
+def test_first_request_gets_the_requested_scopes(signed_in, agent):
     assert granted(signed_in, agent, scope="close read") == ["close", "read"]
 
 
-def test_by_the_whole_flow(signed_in, agent):
-    first = redeemed(signed_in, agent, scope="read")
+def test_new_and_kept_scopes_survive_code_and_refresh(signed_in, agent):
+    first = issue_tokens(signed_in, agent, scope="read")
     assert first["scope"] == "read"
-    second = redeemed(signed_in, agent, scope="close")
+    second = issue_tokens(signed_in, agent, scope="close")
     assert second["scope"].split() == ["read", "close"]
-    again = refreshed(signed_in, agent, second)
+    again = refresh_tokens(signed_in, agent, second)
     assert again["scope"].split() == ["read", "close"]
 
 
-def test_a_token_of_before_stays_as_it_was(signed_in, agent):
-    """What a session was opened with is not widened behind its back."""
-    first = redeemed(signed_in, agent, scope="read")
-    redeemed(signed_in, agent, scope="close")
+def test_older_token_is_not_widened(signed_in, agent):
+    """A session keeps the scopes that it was opened with."""
+    first = issue_tokens(signed_in, agent, scope="read")
+    issue_tokens(signed_in, agent, scope="close")
     assert AccessToken.objects.order_by("pk").first().scope == "read"
-    assert refreshed(signed_in, agent, first)["scope"] == "read"
+    assert refresh_tokens(signed_in, agent, first)["scope"] == "read"
 
 
-def test_what_was_narrowed_stays_narrow(signed_in, agent):
-    """By a refresh, by asking for less, and by the two together."""
-    broad = redeemed(signed_in, agent, scope="read close")
-    narrow = refreshed(signed_in, agent, broad, scope="read")
+def test_narrowed_scopes_stay_narrow(signed_in, agent):
+    """By a refresh, by a narrower request, and by both."""
+    broad = issue_tokens(signed_in, agent, scope="read close")
+    narrow = refresh_tokens(signed_in, agent, broad, scope="read")
     assert narrow["scope"] == "read"
-    assert refreshed(signed_in, agent, narrow)["scope"] == "read"
+    assert refresh_tokens(signed_in, agent, narrow)["scope"] == "read"
     assert granted(signed_in, agent, scope="read") == ["read"]
 
 
-def test_who_gave_something_up_is_asked_for_it_as_for_something_new(signed_in, agent):
-    broad = redeemed(signed_in, agent, scope="read close")
-    refreshed(signed_in, agent, broad, scope="read")
-    words = read(signed_in, agent, scope="close")
+def test_scope_that_was_given_up_counts_as_new(signed_in, agent):
+    broad = issue_tokens(signed_in, agent, scope="read close")
+    refresh_tokens(signed_in, agent, broad, scope="read")
+    words = page_text(signed_in, agent, scope="close")
     assert (
         "New permissions Close the month Existing permissions Look at things Your answer" in words
     )
 
 
-def test_a_form_adds_nothing_to_what_is_held(signed_in, alice, agent):
-    """Attack: the scopes are of the address, and what is held of the rows."""
+def test_posted_form_cannot_add_scopes(signed_in, alice, agent):
+    """Attack: the scopes come from the URL and the stored tokens, not from the form."""
     tokens.issued(alice, agent, default_server, scope="read")
     forged = {"scope": "write", "held": "write", "shown": "read write close:all"}
     assert told(signed_in.post(url(agent, scope="close"), {**ALLOW, **forged}))
     assert Grant.objects.get().scope.split() == ["read", "close"]
 
 
-def test_what_came_after_the_page_is_not_granted_by_it(signed_in, alice, agent):
-    """T16: two pages at once. One was read, the other is agreed to."""
+def test_scope_granted_elsewhere_after_the_page_was_shown_is_not_included(signed_in, alice, agent):
+    """T16: two pages at once. The user reads one, and agrees to the other."""
     tokens.issued(alice, agent, default_server, scope="read")
-    form = allowing(signed_in, agent, scope="close")
+    form = consent_form(signed_in, agent, scope="close")
     tokens.issued(alice, agent, default_server, scope="rest")
     assert told(signed_in.post(url(agent, scope="close"), form))
     assert Grant.objects.get().scope.split() == ["read", "close"]
 
 
-def test_what_goes_after_the_page_makes_nothing_new_of_what_was_not(signed_in, alice, agent):
-    """T16: nothing was new, so one scope was shown; by the answer all would be granted."""
+def test_token_deleted_after_the_page_was_shown_does_not_widen_the_grant(signed_in, alice, agent):
+    """T16: only one scope was shown, because the others were not new."""
     broad, _ = tokens.issued(alice, agent, default_server, scope="write")
     tokens.issued(alice, agent, default_server, scope="close")
-    form = allowing(signed_in, agent, scope="read")
-    assert form["shown"] == "read" and "Close" not in read(signed_in, agent, scope="read")
+    form = consent_form(signed_in, agent, scope="read")
+    assert form["shown"] == "read" and "Close" not in page_text(signed_in, agent, scope="read")
     broad.delete()
     assert told(signed_in.post(url(agent, scope="read"), form))
     assert Grant.objects.get().scope == "read"
 
 
-def test_a_form_that_does_not_say_what_was_shown_grants_what_was_asked(signed_in, alice, agent):
-    """T16: as of a page that a project has made of its own."""
+def test_form_without_the_shown_scopes_grants_the_requested_ones(signed_in, alice, agent):
+    """T16: a project's own template may omit the field."""
     tokens.issued(alice, agent, default_server, scope="read")
     assert told(signed_in.post(url(agent, scope="close"), ALLOW))
     assert Grant.objects.get().scope == "close"
 
 
-def test_who_says_no_changes_nothing(signed_in, alice, agent):
+def test_cancelling_changes_nothing(signed_in, alice, agent):
     row, _ = tokens.issued(alice, agent, default_server, scope="read")
     assert told(signed_in.post(url(agent, scope="close"), CANCEL))["error"] == "access_denied"
     row.refresh_from_db()
@@ -191,14 +191,14 @@ def test_who_says_no_changes_nothing(signed_in, alice, agent):
     assert held(alice, agent, HERE) == ("read",)
 
 
-# Whose tokens count.
+# Which tokens count.
 
 
-def another(**fields):
+def other_user(**fields):
     return get_user_model().objects.create_user("bob", **fields)
 
 
-def billing():
+def billing_server():
     made = Server("billing")
     made.tool(lambda: 1)
     return made
@@ -206,12 +206,13 @@ def billing():
 
 NOT_COUNTED = {
     "another user's": lambda alice, agent: tokens.issued(
-        another(), agent, default_server, scope="read"),
+        other_user(), agent, default_server, scope="read"),
     "another client's": lambda alice, agent: tokens.issued(
         alice, registered("dcr"), default_server, scope="read"),
-    "another server's": lambda alice, agent: tokens.issued(alice, agent, billing(), scope="read"),
+    "another server's": lambda alice, agent: tokens.issued(
+        alice, agent, billing_server(), scope="read"),
     "this and another server's": lambda alice, agent: tokens.issued(
-        alice, agent, default_server, billing(), scope="read"),
+        alice, agent, default_server, billing_server(), scope="read"),
     "no server's": lambda alice, agent: tokens.issued(alice, agent, scope="read"),
     "expired": lambda alice, agent: tokens.issued(
         alice, agent, default_server, scope="read", expires=timezone.now() + YESTERDAY),
@@ -223,7 +224,7 @@ NOT_COUNTED = {
         alice, agent, tokens.issued(
             alice, agent, default_server, scope="read", expires=timezone.now() - 31 * DAY)[0]),
     "expired, the refresh token another's": lambda alice, agent: tokens.refresh(
-        another(), agent, tokens.issued(
+        other_user(), agent, tokens.issued(
             alice, agent, default_server, scope="read", expires=timezone.now() + YESTERDAY)[0]),
     "revoked": lambda alice, agent: tokens.issued(
         alice, agent, default_server, scope="read")[0].revoke(),
@@ -232,37 +233,37 @@ NOT_COUNTED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("whose", NOT_COUNTED)
-def test_tokens_that_do_not_count(signed_in, alice, agent, whose):
-    NOT_COUNTED[whose](alice, agent)
+@pytest.mark.parametrize("token_kind", NOT_COUNTED)
+def test_tokens_that_do_not_count(signed_in, alice, agent, token_kind):
+    NOT_COUNTED[token_kind](alice, agent)
     assert held(alice, agent, HERE) == ()
-    words = read(signed_in, agent, scope="close")
+    words = page_text(signed_in, agent, scope="close")
     assert "It may Close the month Your answer" in words
     assert "already" not in words and "New" not in words
     assert granted(signed_in, agent, scope="close") == ["close"]
 
 
-def test_an_expired_one_counts_that_can_be_refreshed(signed_in, alice, agent):
+def test_expired_token_counts_while_it_can_be_refreshed(signed_in, alice, agent):
     past = timezone.now() + YESTERDAY
     row, _ = tokens.issued(alice, agent, default_server, scope="read", expires=past)
     tokens.refresh(alice, agent, row)
     assert granted(signed_in, agent, scope="close") == ["read", "close"]
 
 
-def test_of_several_servers_those_of_just_these(signed_in, alice, agent):
-    both = [resource(default_server), resource(server := billing())]
+def test_tokens_for_exactly_the_requested_servers_count(signed_in, alice, agent):
+    both = [resource(default_server), resource(server := billing_server())]
     tokens.issued(alice, agent, server, default_server, scope="read")
     assert held(alice, agent, both) == held(alice, agent, both[::-1]) == ("read",)
     assert granted(signed_in, agent, scope="close", resource=both) == ["read", "close"]
 
 
-def test_scopes_of_all_living_tokens_count_in_the_order_of_the_offer(alice, agent):
+def test_scopes_of_all_valid_tokens_count_in_the_order_of_the_setting(alice, agent):
     for scope in ("close", "write read", "close"):
         tokens.issued(alice, agent, default_server, scope=scope)
     assert held(alice, agent, HERE) == ("read", "write", "close")
 
 
-def test_the_newest_are_looked_at_and_no_more(alice, agent, django_assert_num_queries):
+def test_number_of_read_tokens_is_limited(alice, agent, django_assert_num_queries):
     tokens.issued(alice, agent, default_server, scope="read")
     for _ in range(MAX_READ_TOKENS):
         tokens.issued(alice, agent, default_server, scope="close")
@@ -270,58 +271,58 @@ def test_the_newest_are_looked_at_and_no_more(alice, agent, django_assert_num_qu
         assert held(alice, agent, HERE) == ("close",)
 
 
-# What the page says.
+# What the page shows.
 
 
-def test_the_page_tells_what_is_new_and_what_is_not(signed_in, alice, agent):
+def test_page_separates_new_and_existing_permissions(signed_in, alice, agent):
     tokens.issued(alice, agent, default_server, scope="read")
-    words = read(signed_in, agent, scope="close")
+    words = page_text(signed_in, agent, scope="close")
     assert (
         "New permissions Close the month Existing permissions Look at things Your answer" in words
     )
 
 
-def test_a_broader_scope_is_new_though_part_of_it_is_not(signed_in, alice, agent):
+def test_broader_scope_is_new_though_it_covers_an_existing_one(signed_in, alice, agent):
     tokens.issued(alice, agent, default_server, scope="read")
-    words = read(signed_in, agent, scope="write")
+    words = page_text(signed_in, agent, scope="write")
     assert "New permissions Change things Existing permissions Look at things Your answer" in words
 
 
-def test_a_scope_that_is_part_of_what_is_held_is_not_new(signed_in, alice, agent):
+def test_scope_covered_by_an_existing_one_is_not_new(signed_in, alice, agent):
     tokens.issued(alice, agent, default_server, scope="write")
-    words = read(signed_in, agent, scope="read close")
+    words = page_text(signed_in, agent, scope="read close")
     assert (
         "New permissions Close the month Existing permissions Change things Look at things Your"
         in words
     )
 
 
-def test_a_scope_is_new_whose_name_alone_is_covered(signed_in, alice, agent):
-    """Attack: "rest" covers what is called "close:all", but not what that covers."""
+def test_scope_whose_name_matches_a_pattern_is_new(signed_in, alice, agent):
+    """Attack: "rest" covers the name "close:all", but not what "close:all" covers."""
     tokens.issued(alice, agent, default_server, scope="rest")
-    words = read(signed_in, agent, scope="close:all read")
+    words = page_text(signed_in, agent, scope="close:all read")
     assert (
         "New permissions Close whatever there is Look at things Existing permissions Do the rest"
         in words
     )
 
 
-def test_where_nothing_is_new_all_that_is_asked_for_is_shown(signed_in, alice, agent):
+def test_page_shows_all_requested_scopes_if_none_is_new(signed_in, alice, agent):
     tokens.issued(alice, agent, default_server, scope="read close")
-    assert "It may Look at things Your answer" in read(signed_in, agent, scope="read")
+    assert "It may Look at things Your answer" in page_text(signed_in, agent, scope="read")
 
 
-def test_what_others_may_is_not_on_the_page(web, alice, agent):
-    """Two users in one browser: the second sees nothing of what the first agreed to."""
+def test_page_does_not_show_permissions_of_other_users(web, alice, agent):
+    """Two users share a browser."""
     web.force_login(alice)
-    redeemed(web, agent, scope="read")
-    web.force_login(another())
-    words = read(web, agent, scope="close")
+    issue_tokens(web, agent, scope="read")
+    web.force_login(other_user())
+    words = page_text(web, agent, scope="close")
     assert "It may Close the month" in words and "Look at things" not in words
     assert granted(web, agent, scope="close") == ["close"]
 
 
-# In themselves.
+# Unit tests.
 
 
 @pytest.mark.parametrize(
@@ -332,6 +333,6 @@ def test_what_others_may_is_not_on_the_page(web, alice, agent):
         ("read close", "write", "write read close", "close"),
     ],
 )  # fmt: skip
-def test_what_is_new_and_what_becomes_of_both(asked, has, together, fresh):
+def test_new_and_joined_scopes(asked, has, together, fresh):
     assert joined(asked.split(), has.split()) == tuple(together.split())
     assert new(asked.split(), has.split()) == tuple(fresh.split())

@@ -1,4 +1,4 @@
-"""What ends when a user or a client goes, and what does not."""
+"""Revocation when a user or a client changes or is deleted, and what must not revoke."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ def _endpoints(in_public):
 def agent(alice):
     client = registered("dcr")
     issued(alice, client)
-    consented(alice, client)
+    make_consent(alice, client)
     return client
 
 
-def consented(user, client):
+def make_consent(user, client):
     return Consent.objects.create(
         user=user, client_id=client.client_id, resource="r", redirect_host="127.0.0.1"
     )
 
 
-def stands() -> bool:
+def tokens_are_valid() -> bool:
     return AccessToken.objects.exists() and RefreshToken.objects.filter(revoked=None).exists()
 
 
-def fresh():
+def alice_from_database():
     return get_user_model().objects.get(username="alice")
 
 
@@ -51,44 +51,44 @@ def fresh():
 
 
 @pytest.mark.usefixtures("agent")
-def test_what_is_written_otherwise_ends_nothing():
-    user = fresh()
+def test_saving_other_fields_of_a_user_revokes_nothing():
+    user = alice_from_database()
     user.first_name = "Alice"
     user.save()
     user.save(update_fields=["first_name"])
     user.last_login = timezone.now()
     user.save(update_fields=["last_login"])
-    assert stands()
+    assert tokens_are_valid()
 
 
 @pytest.mark.usefixtures("agent")
-def test_signing_in_ends_nothing(client):
-    client.force_login(fresh())
-    assert client.login(username="alice", password="secret") and stands()
+def test_signing_in_revokes_nothing(client):
+    client.force_login(alice_from_database())
+    assert client.login(username="alice", password="secret") and tokens_are_valid()
 
 
 @pytest.mark.usefixtures("agent")
-def test_the_same_password_in_another_hash_ends_nothing(client):
+def test_rehashing_the_password_revokes_nothing(client):
     get_user_model().objects.update(password=make_password("secret", hasher="default"))
     hashers = ["django.contrib.auth.hashers.PBKDF2PasswordHasher",
                "django.contrib.auth.hashers.MD5PasswordHasher"]  # fmt: skip
-    before = fresh().password
+    before = alice_from_database().password
     with override_settings(PASSWORD_HASHERS=hashers):
         assert client.login(username="alice", password="secret")
-    assert fresh().password != before and stands()
+    assert alice_from_database().password != before and tokens_are_valid()
 
 
 @pytest.mark.usefixtures("agent")
-def test_fixtures_end_nothing():
+def test_loading_fixtures_revokes_nothing():
     row = serializers.serialize("json", get_user_model().objects.all())
     for one in serializers.deserialize("json", row):
         one.object.password = "another"
         one.save()
-    assert fresh().password == "another" and stands()
+    assert alice_from_database().password == "another" and tokens_are_valid()
 
 
 @pytest.mark.usefixtures("agent")
-def test_a_user_that_is_saved_by_a_proxy_is_seen():
+def test_password_change_by_a_proxy_model_revokes_tokens():
     class Member(get_user_model()):
         class Meta:
             proxy = True
@@ -97,42 +97,40 @@ def test_a_user_that_is_saved_by_a_proxy_is_seen():
     member = Member.objects.get(username="alice")
     member.set_password("another")
     member.save()
-    assert not stands()
+    assert not tokens_are_valid()
 
 
 @pytest.mark.usefixtures("agent")
-def test_of_a_user_whose_password_is_not_loaded_it_is_asked():
+def test_deferred_password_is_read_to_compare():
     user = get_user_model().objects.defer("password").get(username="alice")
     user.first_name = "Alice"
     user.save()
-    assert stands()
+    assert tokens_are_valid()
     user = get_user_model()(pk=user.pk, username="alice", password="another")
     user.save()
-    assert not stands()
+    assert not tokens_are_valid()
 
 
-def test_comparing_costs_no_query_where_nothing_is_to_compare(
-    alice, django_assert_num_queries, monkeypatch
-):
+def test_user_without_clients_costs_no_extra_query(alice, django_assert_num_queries, monkeypatch):
     monkeypatch.setattr(capture, "has_clients", lambda: False)  # no client of another test's
-    user = fresh()
+    user = alice_from_database()
     with django_assert_num_queries(1):
         user.save(update_fields=["last_login"])
     with django_assert_num_queries(2):
         user.save()
 
 
-def test_a_new_user_ends_nothing(agent):
+def test_new_user_revokes_nothing(agent):
     get_user_model().objects.create_user("bob", password="x", is_active=False)
-    assert stands()
+    assert tokens_are_valid()
 
 
 # Clients.
 
 
-def test_a_client_that_is_deleted_takes_along_what_is_known_of_it(alice, agent):
+def test_deleting_a_client_deletes_profile_consents_and_tokens(alice, agent):
     other = registered("dcr")
-    consented(alice, other)
+    make_consent(alice, other)
     for client in (agent, other):
         ClientProfile.objects.create(client_id=client.client_id, source="dcr")
     agent.delete()
@@ -141,16 +139,16 @@ def test_a_client_that_is_deleted_takes_along_what_is_known_of_it(alice, agent):
     assert not AccessToken.objects.exists()
 
 
-def test_that_a_client_was_blocked_outlives_it(agent):
+def test_profile_of_a_deleted_client_stays_if_it_was_blocked(agent):
     ClientProfile.objects.create(client_id=agent.client_id, source="cimd", blocked=timezone.now())
     agent.delete()
     assert ClientProfile.objects.get().blocked and not Consent.objects.exists()
 
 
-# Ending things.
+# Functions that revoke.
 
 
-def test_a_client_loses_everything_and_others_nothing(alice, agent):
+def test_revoke_client_ends_everything_of_one_client(alice, agent):
     other = registered("dcr")
     issued(alice, other)
     code_for(alice, agent)
@@ -160,11 +158,11 @@ def test_a_client_loses_everything_and_others_nothing(alice, agent):
     assert not get_grant_model().objects.exists() and Consent.objects.get().revoked
 
 
-def test_of_an_unknown_client_nothing_is_ended(agent):
-    assert revoke_client("nobody") == 0 and stands()
+def test_revoke_client_of_an_unknown_client_revokes_nothing(agent):
+    assert revoke_client("nobody") == 0 and tokens_are_valid()
 
 
-def test_a_user_loses_what_is_for_mcp_servers_and_keeps_the_rest(alice, agent):
+def test_revoke_user_keeps_tokens_of_other_apis(alice, agent):
     manual, other = registered("manual"), registered("manual")
     issued(alice, manual)
     kept = issued(alice, other, scope="read", resource=None)
@@ -177,7 +175,7 @@ def test_a_user_loses_what_is_for_mcp_servers_and_keeps_the_rest(alice, agent):
     assert Consent.objects.get().revoked
 
 
-def test_a_token_without_a_family_ends_no_other(agent):
+def test_end_family_of_none_revokes_nothing(agent):
     RefreshToken.objects.update(token_family=None)
     end_family(None)
-    assert stands()
+    assert tokens_are_valid()

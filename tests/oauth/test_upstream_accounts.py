@@ -1,4 +1,4 @@
-"""Accounts elsewhere: what tokens are bound to, when that is asked for, and what is believed."""
+"""Accounts at other providers: binding of tokens, checks, outages and revocation."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Accounts(Upstream):
 
 @pytest.fixture(autouse=True)
 def accounts(monkeypatch):
-    """They all stand, and are asked for anew."""
+    """Accounts that exist, with all recorded calls reset."""
     fresh: dict[str, Any] = {"by": None, "local": False, "refusing": False, "gone": set(),
                              "asked": [], "wrong": None}  # fmt: skip
     for name, value in fresh.items():
@@ -83,8 +83,8 @@ def accounts(monkeypatch):
 
 
 @pytest.fixture
-def begun(monkeypatch):
-    """The questions that nobody waits for, to be asked by the test."""
+def background_checks(monkeypatch):
+    """Collect the checks that run in the background, to be run by the test."""
     found: list[Any] = []
 
     def note(function: Any, owner: str) -> None:
@@ -99,70 +99,70 @@ def agent(db):
     return registered("dcr")
 
 
-def opens(tokens: Any) -> bool:
+def is_accepted(tokens: Any) -> bool:
     return VERIFIER.lookup(tokens["access_token"], default_server) is not None
 
 
-def age(seconds: float) -> None:
+def make_bindings_older(seconds: float) -> None:
     assert TokenBinding.objects.update(checked=timezone.now() - timedelta(seconds=seconds))
 
 
-# What is bound.
+# Binding.
 
 
-def test_tokens_are_bound_to_the_account_that_the_person_signed_in_by(alice, agent, accounts):
+def test_tokens_are_bound_to_the_account_of_the_sign_in(alice, agent, accounts):
     tokens = issued(alice, agent)
     (row,) = TokenBinding.objects.all()
     family = get_refresh_token_model().objects.get().token_family
     assert (row.account, row.user, row.family) == ("id:alice", alice, family)
-    assert opens(tokens) and accounts.asked == ["id:alice"]
+    assert is_accepted(tokens) and accounts.asked == ["id:alice"]
     again = refresh(tokens["refresh_token"], agent).json()
-    assert opens(again) and accounts.asked == ["id:alice"] * 2
+    assert is_accepted(again) and accounts.asked == ["id:alice"] * 2
     assert TokenBinding.objects.count() == 1
 
 
-def test_what_is_known_comes_with_the_row_of_a_token(alice, agent, accounts):
+def test_binding_is_read_in_the_query_of_the_token(alice, agent, accounts):
     tokens = issued(alice, agent)
-    opens(tokens)
+    is_accepted(tokens)
     with CaptureQueriesContext(
         connection,
     ) as asked:
-        assert opens(tokens)
+        assert is_accepted(tokens)
     assert len(asked) == 1
 
 
-def test_who_signed_in_here_is_bound_to_nothing_elsewhere(alice, agent, accounts):
+def test_local_sign_in_is_bound_to_no_account(alice, agent, accounts):
     accounts.local = True
     tokens = issued(alice, agent)
-    assert opens(tokens) and refresh(tokens["refresh_token"], agent).status_code == 200
+    assert is_accepted(tokens) and refresh(tokens["refresh_token"], agent).status_code == 200
     assert accounts.asked == [] and end_account("") == 0
     assert [row.account for row in TokenBinding.objects.all()] == [""]
 
 
-def test_whom_the_project_does_not_let_in_so_gets_no_code(alice, agent, accounts):
+def test_account_that_the_project_rejects_gets_no_code(alice, agent, accounts):
     accounts.refusing = True
     answered = browser(alice).post(f"/oauth/authorize?{query(agent)}", {"allow": "on"})
     assert answered.status_code == 403
     assert not get_grant_model().objects.exists() and not Consent.objects.exists()
 
 
-def test_a_token_of_which_nobody_knows_how_its_user_signed_in_is_refused(alice, agent):
-    """T22: as one from before there was an upstream."""
+def test_token_without_a_binding_is_rejected(alice, agent):
+    """T22: such as one from before UPSTREAM was set."""
     tokens = issued(alice, agent)
     TokenBinding.objects.all().delete()
-    assert not opens(tokens)
+    assert not is_accepted(tokens)
     assert error(refresh(tokens["refresh_token"], agent)) == REFUSED
 
 
-def test_a_code_of_which_nobody_knows_how_its_user_signed_in_gives_no_token(alice, agent):
-    """T22: as one of another door."""
+def test_code_without_a_binding_is_rejected(alice, agent):
+    """T22: such as one of another authorization view."""
     code = code_for(alice, agent)
     TokenBinding.objects.all().delete()
     assert error(redeem(code, agent)) == REFUSED
     assert not get_access_token_model().objects.exists()
 
 
-def test_a_machine_has_signed_in_nowhere(alice, accounts):
+def test_machine_client_needs_no_account(alice, accounts):
     client = registered(
         "manual", client_type="confidential", authorization_grant_type="client-credentials",
         user=alice, client_secret="secret", hash_client_secret=True,
@@ -172,56 +172,54 @@ def test_a_machine_has_signed_in_nowhere(alice, accounts):
         {"grant_type": "client_credentials", "client_id": client.client_id,
          "client_secret": "secret", "scope": "mcp"},
     )  # fmt: skip
-    assert opens(answered.json()) and accounts.asked == []
+    assert is_accepted(answered.json()) and accounts.asked == []
 
 
-def test_without_an_upstream_nothing_is_kept(alice, agent):
+def test_no_binding_is_stored_without_upstream(alice, agent):
     with override_settings(DJANGO_MCP={**settings.DJANGO_MCP, "OAUTH": {}}):
         tokens = issued(alice, agent)
-        assert opens(tokens) and refresh(tokens["refresh_token"], agent).status_code == 200
+        assert is_accepted(tokens) and refresh(tokens["refresh_token"], agent).status_code == 200
     assert not TokenBinding.objects.exists()
 
 
-# When it is gone.
+# Removed accounts.
 
 
-def test_an_account_that_is_gone_has_no_code_and_no_refresh(alice, agent, accounts):
-    """T22: whoever has left elsewhere."""
+def test_removed_account_cannot_refresh_or_redeem(alice, agent, accounts):
+    """T22: an account that was removed at the provider."""
     tokens, code = issued(alice, agent), code_for(alice, agent)
     accounts.gone.add("id:alice")
     assert error(refresh(tokens["refresh_token"], agent)) == REFUSED
-    assert not opens(tokens) and error(redeem(code, agent)) == REFUSED
-    accounts.gone.clear()  # what was ended does not begin again
+    assert not is_accepted(tokens) and error(redeem(code, agent)) == REFUSED
+    accounts.gone.clear()  # revoked tokens stay revoked
     assert error(refresh(tokens["refresh_token"], agent)) == REFUSED
     assert error(redeem(code, agent)) == REFUSED
 
 
-def test_a_code_is_no_way_around(alice, agent, accounts):
-    """T22: nor is one of somebody who was gone when they consented."""
+def test_account_removed_before_the_consent_gets_no_token(alice, agent, accounts):
+    """T22: a new code does not help."""
     accounts.gone.add("id:alice")
     assert error(redeem(code_for(alice, agent), agent)) == REFUSED
     assert not get_access_token_model().objects.exists()
 
 
-def test_a_token_that_is_used_waits_until_it_is_asked_whether_the_account_stands(
-    alice, agent, accounts
-):
-    """T22: but not before its time, and never in the thread of look-ups."""
+def test_lookup_of_a_token_waits_for_a_due_check(alice, agent, accounts):
+    """T22: not before the check is due, and never in the lookup thread."""
     tokens = issued(alice, agent)
     accounts.gone.add("id:alice")
-    age(accounts.max_age - 5)
-    assert opens(tokens)
-    age(accounts.max_age + 1)
+    make_bindings_older(accounts.max_age - 5)
+    assert is_accepted(tokens)
+    make_bindings_older(accounts.max_age + 1)
     with pytest.raises(NotYetKnown):
-        opens(tokens)
+        is_accepted(tokens)
     assert accounts.asked == ["id:alice"]
 
 
-async def test_it_is_asked_once_and_then_looked_up_again(db, accounts):
+async def test_verify_checks_the_account_once_and_looks_up_again(db, accounts):
     def made() -> Any:
         alice = get_user_model().objects.create_user("alice")
         found = issued(alice, registered("dcr"))
-        age(accounts.max_age + 1)
+        make_bindings_older(accounts.max_age + 1)
         return found
 
     tokens = await threads.tools.run(made)
@@ -229,12 +227,12 @@ async def test_it_is_asked_once_and_then_looked_up_again(db, accounts):
         found = await VERIFIER.verify(tokens["access_token"], default_server)
         assert found is not None and found.user.username == "alice"
     assert accounts.asked == ["id:alice"] * 2  # the first with the code
-    await threads.tools.run(age, accounts.max_age + 1)
+    await threads.tools.run(make_bindings_older, accounts.max_age + 1)
     accounts.gone.add("id:alice")
     assert await VERIFIER.verify(tokens["access_token"], default_server) is None
 
 
-async def test_what_is_not_known_though_it_was_asked_is_to_be_asked_for_later(db):
+async def test_verify_raises_busy_if_the_check_has_no_result(db):
     def unknown() -> None:
         raise NotYetKnown(found_out)
 
@@ -248,27 +246,27 @@ async def test_what_is_not_known_though_it_was_asked_is_to_be_asked_for_later(db
     assert asked == [True]
 
 
-def test_all_that_an_account_let_in_ends_and_what_another_did_stays(alice, agent, accounts):
-    """T22: of the same person, by the same client."""
+def test_end_account_revokes_only_tokens_of_that_account(alice, agent, accounts):
+    """T22: another account of the same user with the same client keeps its tokens."""
     first, second = issued(alice, agent), issued(alice, registered("dcr"))
     accounts.by = "id:alice too"
     third = issued(alice, agent)
     assert end_account("id:alice") == 2
-    assert [opens(one) for one in (first, second, third)] == [False, False, True]
+    assert [is_accepted(one) for one in (first, second, third)] == [False, False, True]
     assert error(refresh(first["refresh_token"], agent)) == REFUSED
     assert refresh(third["refresh_token"], agent).status_code == 200
     assert end_account("id:alice") == 0
 
 
-def test_an_account_that_changed_hands_ends_for_who_had_it(alice, agent, accounts):
+def test_end_account_of_one_user_keeps_tokens_of_another(alice, agent, accounts):
     bob = get_user_model().objects.create_user("bob")
     accounts.by = "id:shared"
     hers, his = issued(alice, agent), issued(bob, agent)
     assert end_account("id:shared", alice) == 1
-    assert [opens(hers), opens(his)] == [False, True]
+    assert [is_accepted(hers), is_accepted(his)] == [False, True]
 
 
-def test_a_code_that_was_not_redeemed_ends_as_well(alice, agent):
+def test_end_account_revokes_codes(alice, agent):
     code = code_for(alice, agent)
     assert end_account("id:alice") == 1
     assert error(redeem(code, agent)) == REFUSED
@@ -277,35 +275,35 @@ def test_a_code_that_was_not_redeemed_ends_as_well(alice, agent):
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared_db")
 @pytest.mark.django_db(transaction=True)
-def test_who_redeems_while_an_account_ends_has_no_token_that_is_good():
+def test_code_redeemed_while_the_account_ends_gives_no_valid_token():
     """T22: whichever of both is first."""
     alice, agent = get_user_model().objects.create_user("alice"), registered("dcr")
     for _ in range(5):
         code = code_for(alice, agent)
         works = [lambda code=code: redeem(code, agent), lambda: end_account("id:alice")]
         answered = at_once(2, lambda index, works=works: works[index]())
-        end_account("id:alice")  # had it begun a moment later
+        end_account("id:alice")  # as if it had started a moment later
         for one in answered:
             if getattr(one, "status_code", None) == 200:
-                assert not opens(one.json())
+                assert not is_accepted(one.json())
                 assert error(refresh(one.json()["refresh_token"], agent)) == REFUSED
 
 
-# When nobody can tell.
+# Unreachable providers.
 
 
-def test_what_is_known_is_good_for_a_while_longer(alice, agent, accounts):
+def test_tokens_stay_valid_during_the_grace_of_an_outage(alice, agent, accounts):
     tokens = issued(alice, agent)
     accounts.wrong = OSError()
-    age(accounts.max_age + 1)
+    make_bindings_older(accounts.max_age + 1)
     with pytest.raises(NotYetKnown):
-        opens(tokens)
+        is_accepted(tokens)
     tokens = refresh(tokens["refresh_token"], agent).json()
     asked = len(accounts.asked)
-    assert opens(tokens) and len(accounts.asked) == asked  # it was asked in vain just now
-    age(accounts.max_age + accounts.grace + 1)
+    assert is_accepted(tokens) and len(accounts.asked) == asked  # the last check just failed
+    make_bindings_older(accounts.max_age + accounts.grace + 1)
     with pytest.raises(Busy):
-        opens(tokens)
+        is_accepted(tokens)
     assert error(refresh(tokens["refresh_token"], agent)) == LATER
     assert len(accounts.asked) == asked
     upstream_accounts._failed.clear()
@@ -313,8 +311,8 @@ def test_what_is_known_is_good_for_a_while_longer(alice, agent, accounts):
     assert refresh(tokens["refresh_token"], agent).status_code == 200
 
 
-def test_a_code_waits_for_who_can_tell(alice, agent, accounts):
-    """T22: nothing is known of the account as yet; the code stays good meanwhile."""
+def test_code_is_answered_503_during_an_outage_and_stays_valid(alice, agent, accounts):
+    """T22: nothing is known of the account yet."""
     code = code_for(alice, agent)
     accounts.wrong = TimeoutError()
     assert error(answered := redeem(code, agent)) == LATER
@@ -324,18 +322,18 @@ def test_a_code_waits_for_who_can_tell(alice, agent, accounts):
     assert redeem(code, agent).status_code == 200
 
 
-def test_it_is_not_asked_at_once_again_and_then_it_is(alice, agent, accounts, monkeypatch):
+def test_failed_check_is_repeated_after_an_interval(alice, agent, accounts, monkeypatch):
     tokens = issued(alice, agent)
     accounts.wrong = OSError()
-    age(accounts.max_age + 1)
+    make_bindings_older(accounts.max_age + 1)
     assert refresh(tokens["refresh_token"], agent).status_code == 200
     assert upstream_accounts.in_vain(alice, "id:alice")
     monkeypatch.setattr(upstream_accounts, "ERROR_RETRY_SECONDS", 0.0)
     assert not upstream_accounts.in_vain(alice, "id:alice")
 
 
-def test_what_the_project_raises_is_logged_by_its_name_alone(alice, agent, accounts, caplog):
-    """T25: its words may hold a token of theirs."""
+def test_exception_of_the_project_is_logged_without_its_message(alice, agent, accounts, caplog):
+    """T25: the message may contain a token of the provider."""
     tokens = issued(alice, agent)
     accounts.wrong = OSError("Bearer s3cret")
     with caplog.at_level(logging.DEBUG):
@@ -343,7 +341,7 @@ def test_what_the_project_raises_is_logged_by_its_name_alone(alice, agent, accou
     assert "OSError" in caplog.text and "s3cret" not in caplog.text
 
 
-def test_what_was_asked_in_vain_is_not_kept_for_ever(alice, accounts, monkeypatch):
+def test_number_of_remembered_failures_is_limited(alice, accounts, monkeypatch):
     monkeypatch.setattr(upstream_accounts, "MAX_REMEMBERED_FAILURES", 3)
     accounts.wrong = OSError()
     for number in range(5):
@@ -354,7 +352,7 @@ def test_what_was_asked_in_vain_is_not_kept_for_ever(alice, accounts, monkeypatc
 
 @pytest.mark.usefixtures("shared_db")
 @pytest.mark.django_db(transaction=True)
-def test_who_comes_while_it_is_being_asked_does_not_ask(accounts, monkeypatch):
+def test_concurrent_check_of_the_same_account_is_not_repeated(accounts, monkeypatch):
     alice = get_user_model().objects.create_user("alice")
     monkeypatch.setattr(upstream_accounts, "WAIT_SECONDS", 0.0)
     accounts.gate.clear()
@@ -376,7 +374,7 @@ def _ask(accounts: Any, user: Any) -> None:
         connections.close_all()
 
 
-# What is open.
+# Open streams.
 
 
 def stands(*owners: Any) -> list[bool]:
@@ -385,47 +383,49 @@ def stands(*owners: Any) -> list[bool]:
     return [told[key] for key in keys]
 
 
-def test_for_what_is_open_it_is_asked_in_time(alice, agent, accounts, begun):
-    """T24, T22: though nobody sends a request any more."""
+def test_account_of_an_open_stream_is_checked_when_due(alice, agent, accounts, background_checks):
+    """T24, T22: though the client sends no request."""
     issued(alice, agent)
-    assert stands((alice, agent)) == [True] and begun == []
-    age(accounts.max_age + 1)
-    assert stands((alice, agent)) == [True] and len(begun) == 1
+    assert stands((alice, agent)) == [True] and background_checks == []
+    make_bindings_older(accounts.max_age + 1)
+    assert stands((alice, agent)) == [True] and len(background_checks) == 1
     accounts.gone.add("id:alice")
-    begun.pop()()
-    assert stands((alice, agent)) == [False] and begun == []
+    background_checks.pop()()
+    assert stands((alice, agent)) == [False] and background_checks == []
 
 
-def test_what_is_open_does_not_go_on_where_nobody_can_tell(alice, agent, accounts, begun):
+def test_open_stream_ends_after_the_grace_of_an_outage(alice, agent, accounts, background_checks):
     """T24, T22: after the grace."""
     issued(alice, agent)
     accounts.wrong = OSError()
-    age(accounts.max_age + 1)
+    make_bindings_older(accounts.max_age + 1)
     assert stands((alice, agent)) == [True]
-    begun.pop()()
-    assert stands((alice, agent)) == [True] and begun == []  # in vain just now
-    age(accounts.max_age + accounts.grace + 1)
+    background_checks.pop()()
+    assert (
+        stands((alice, agent)) == [True] and background_checks == []
+    )  # the last check just failed
+    make_bindings_older(accounts.max_age + accounts.grace + 1)
     assert stands((alice, agent)) == [False]
 
 
-def test_what_is_open_is_asked_for_once_and_a_few_at_a_look(
-    alice, agent, accounts, begun, monkeypatch
+def test_checks_of_open_streams_are_limited_per_round(
+    alice, agent, accounts, background_checks, monkeypatch
 ):
     monkeypatch.setattr(upstream_accounts, "MIN_CHECKS_PER_ROUND", 2)
     for account in ("id:1", "id:1", "id:2", "id:3"):
         accounts.by = account
         issued(alice, agent)
-    age(accounts.max_age + 1)
+    make_bindings_older(accounts.max_age + 1)
     accounts.wrong = OSError()
-    for expected in (2, 1, 0):  # who was asked for in vain is in nobody's way
+    for expected in (2, 1, 0):  # failed checks do not delay others
         stands((alice, agent))
-        assert len(begun) == expected
-        while begun:
-            begun.pop()()
+        assert len(background_checks) == expected
+        while background_checks:
+            background_checks.pop()()
     assert sorted(accounts.asked[4:]) == ["id:1", "id:2", "id:3"]
 
 
-def test_where_there_is_too_much_to_do_it_is_asked_later(alice, agent, accounts, monkeypatch):
+def test_check_is_postponed_if_the_thread_pool_is_full(alice, agent, accounts, monkeypatch):
     def busy(function: Any, owner: str) -> None:
         tried.append(owner)
         raise Busy
@@ -436,23 +436,23 @@ def test_where_there_is_too_much_to_do_it_is_asked_later(alice, agent, accounts,
     issued(alice, agent)
     accounts.by = "id:alice too"
     issued(alice, agent)
-    age(accounts.max_age + 1)
-    for number in (1, 2):  # who was not asked for is wanted again; the rest waits meanwhile
+    make_bindings_older(accounts.max_age + 1)
+    for number in (1, 2):  # the rejected check is tried again, and the others wait
         assert stands((alice, agent)) == [True] and len(tried) == number
 
 
-# Where there is no grace.
+# No grace.
 
 
 @pytest.fixture
-def strict(accounts, monkeypatch):
-    """What is known is good for as long as it is known, and no longer."""
+def no_grace(accounts, monkeypatch):
+    """No grace: a known answer is valid until its maximum age."""
     monkeypatch.setattr(accounts, "grace", 0.0)
     return accounts
 
 
-def goes_on(seconds: float, begun: list[Any], *owner: Any) -> bool:
-    """Whether what is open was at every look for so long, each question being answered at once."""
+def stream_stays_open(seconds: float, background_checks: list[Any], *owner: Any) -> bool:
+    """Return whether the stream passed every check, with each check answered at once."""
     for _ in range(int(seconds / CHECK_INTERVAL_SECONDS)):
         for row in TokenBinding.objects.all():
             TokenBinding.objects.filter(pk=row.pk).update(
@@ -460,71 +460,75 @@ def goes_on(seconds: float, begun: list[Any], *owner: Any) -> bool:
             )
         if stands(owner) != [True]:
             return False
-        while begun:
-            begun.pop()()
+        while background_checks:
+            background_checks.pop()()
     return True
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("max_age", [10.0, 11.0, 15.0, 100.0, 300.0])
-def test_without_a_grace_what_is_open_goes_on_as_long_as_the_account_stands(
-    alice, agent, strict, begun, monkeypatch, max_age
+def test_stream_without_grace_stays_open_while_the_account_exists(
+    alice, agent, no_grace, background_checks, monkeypatch, max_age
 ):
-    """T24: nor is it asked for at each look."""
-    monkeypatch.setattr(strict, "max_age", max_age)
+    """T24: and it is not checked in every round."""
+    monkeypatch.setattr(no_grace, "max_age", max_age)
     issued(alice, agent)
-    assert goes_on(3 * max_age + CHECK_INTERVAL_SECONDS, begun, alice, agent)
-    assert 3 <= len(strict.asked) - 1 <= 8
-    strict.gone.add("id:alice")
-    assert not goes_on(max_age + CHECK_INTERVAL_SECONDS, begun, alice, agent)
+    assert stream_stays_open(3 * max_age + CHECK_INTERVAL_SECONDS, background_checks, alice, agent)
+    assert 3 <= len(no_grace.asked) - 1 <= 8
+    no_grace.gone.add("id:alice")
+    assert not stream_stays_open(max_age + CHECK_INTERVAL_SECONDS, background_checks, alice, agent)
 
 
-def test_without_a_grace_what_is_open_ends_where_nobody_can_tell(alice, agent, strict, begun):
-    """T24: at a look after it is known no more."""
+def test_stream_without_grace_ends_during_an_outage(alice, agent, no_grace, background_checks):
+    """T24: in the first round after the known answer has expired."""
     issued(alice, agent)
-    strict.wrong = OSError()
-    assert goes_on(strict.max_age - 4 * CHECK_INTERVAL_SECONDS, begun, alice, agent)
-    assert not goes_on(5 * CHECK_INTERVAL_SECONDS, begun, alice, agent)
+    no_grace.wrong = OSError()
+    assert stream_stays_open(
+        no_grace.max_age - 4 * CHECK_INTERVAL_SECONDS, background_checks, alice, agent
+    )
+    assert not stream_stays_open(5 * CHECK_INTERVAL_SECONDS, background_checks, alice, agent)
 
 
-def test_for_a_request_it_is_asked_no_earlier(alice, agent, strict):
+def test_request_without_grace_is_not_checked_before_max_age(alice, agent, no_grace):
     tokens = issued(alice, agent)
-    age(strict.max_age - 5)
-    assert opens(tokens)
+    make_bindings_older(no_grace.max_age - 5)
+    assert is_accepted(tokens)
 
 
-def test_the_more_are_due_the_more_are_asked_for(alice, agent, strict, begun, monkeypatch):
-    """So that none is late, however many are open."""
+def test_number_of_checks_per_round_grows_with_the_due_accounts(
+    alice, agent, no_grace, background_checks, monkeypatch
+):
+    """So that no check is late, however many streams are open."""
     monkeypatch.setattr(upstream_accounts, "MIN_CHECKS_PER_ROUND", 1)
     for number in range(12):
-        strict.by = f"id:{number}"
+        no_grace.by = f"id:{number}"
         issued(alice, agent)
-    del strict.asked[:]
-    age(strict.max_age / 2 + 1)
+    del no_grace.asked[:]
+    make_bindings_older(no_grace.max_age / 2 + 1)
     for expected in (3, 2, 2, 1, 1, 1, 1, 1, 0):
         stands((alice, agent))
-        assert len(begun) == expected
-        while begun:
-            begun.pop()()
-    assert len(strict.asked) == 12 == len(set(strict.asked))
+        assert len(background_checks) == expected
+        while background_checks:
+            background_checks.pop()()
+    assert len(no_grace.asked) == 12 == len(set(no_grace.asked))
 
 
-def test_what_waits_for_its_turn_is_not_begun_again(alice, agent, accounts, begun, monkeypatch):
-    """Until it must have been lost."""
+def test_queued_check_is_not_started_again(alice, agent, accounts, background_checks, monkeypatch):
+    """Until it times out."""
     issued(alice, agent)
-    age(accounts.max_age + 1)
+    make_bindings_older(accounts.max_age + 1)
     for _ in range(3):
         stands((alice, agent))
-    assert len(begun) == 1
+    assert len(background_checks) == 1
     monkeypatch.setattr(upstream_accounts, "CHECK_TIMEOUT_SECONDS", 0.0)
     stands((alice, agent))
-    assert len(begun) == 2
+    assert len(background_checks) == 2
 
 
 @pytest.mark.usefixtures("shared_db")
 @pytest.mark.django_db(transaction=True)
-def test_what_nobody_waits_for_leaves_threads_to_others(accounts):
-    """However many accounts are due, and however long they take to tell."""
+def test_background_checks_leave_threads_for_requests(accounts):
+    """However many accounts are due, and however slow the provider is."""
     alice = get_user_model().objects.create_user("alice")
     accounts.gate.clear()
     with override_settings(DJANGO_MCP={**settings.DJANGO_MCP, "THREADS": 4, "QUEUE": 100}):
@@ -545,10 +549,10 @@ def test_what_nobody_waits_for_leaves_threads_to_others(accounts):
 # Tidying up.
 
 
-def test_what_no_token_needs_is_forgotten(alice, agent):
+def test_bindings_without_a_token_are_deleted(alice, agent):
     kept, _ = issued(alice, agent), code_for(alice, agent)
     assert forget_bindings() == 0
     TokenBinding.objects.update(created=timezone.now() - KEPT - timedelta(seconds=1))
-    assert forget_bindings() == 1 and opens(kept)
+    assert forget_bindings() == 1 and is_accepted(kept)
     get_refresh_token_model().objects.all().delete()
     assert forget_bindings() == 1 and not TokenBinding.objects.exists()

@@ -1,4 +1,4 @@
-"""Requests of strangers leave no database connection behind, whatever ``CONN_MAX_AGE`` says."""
+"""Requests close their database connection, whatever ``CONN_MAX_AGE`` says."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from django.db.backends.signals import connection_created
 from django_mcp.web.page import PageASGIHandler
 
 BODY = b'{"client_name": "x", "redirect_uris": ["http://127.0.0.1:1/"]}'
-SESSION = "x" * 32  # of nobody, so that the session is looked up
+SESSION = "x" * 32  # an unknown session, which is looked up
 
 
 @pytest.fixture
-def opened(shared_db, monkeypatch):
-    """The connections that requests open, where Django would keep them."""
+def opened_connections(shared_db, monkeypatch):
+    """Collect the connections that requests open, with CONN_MAX_AGE None."""
     monkeypatch.setitem(connections.settings["default"], "CONN_MAX_AGE", None)
     found = []
 
@@ -31,7 +31,7 @@ def opened(shared_db, monkeypatch):
         one.close()
 
 
-async def answered(handler, method: str, path: str, body: bytes = b"") -> int:
+async def request_status(handler, method: str, path: str, body: bytes = b"") -> int:
     headers = {
         "host": "shop.example", "content-type": "application/json",
         "cookie": f"sessionid={SESSION}",
@@ -60,14 +60,16 @@ async def answered(handler, method: str, path: str, body: bytes = b"") -> int:
     ],
 )
 @pytest.mark.django_db(transaction=True)
-async def test_endpoint_closes_the_connection_of_its_request(opened, method, path, status):
+async def test_endpoint_closes_the_connection_of_its_request(
+    opened_connections, method, path, status
+):
     body = BODY if path == "/oauth/register" else b""
-    assert await answered(ASGIHandler(), method, path, body) == status
-    assert all(one.connection is None for one in opened)
-    assert opened or path != "/oauth/register"
+    assert await request_status(ASGIHandler(), method, path, body) == status
+    assert all(one.connection is None for one in opened_connections)
+    assert opened_connections or path != "/oauth/register"
 
 
 @pytest.mark.django_db(transaction=True)
-async def test_page_closes_the_connection_of_its_request(opened, server):
-    assert await answered(PageASGIHandler(server), "GET", "/mcp") == 200
-    assert opened and all(one.connection is None for one in opened)
+async def test_server_page_closes_the_connection_of_its_request(opened_connections, server):
+    assert await request_status(PageASGIHandler(server), "GET", "/mcp") == 200
+    assert opened_connections and all(one.connection is None for one in opened_connections)

@@ -1,4 +1,4 @@
-"""Bodies that strangers send to the Django views of this package end before Django reads them."""
+"""Limits of request bodies: long and slow bodies are rejected before Django reads them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from django_mcp.runtime.view_limits import MAX_BYTES
 
 
 def upload(request):
-    """A page of the project's own that takes large bodies."""
+    """A view of the project that accepts large bodies."""
     return HttpResponse(len(request.read()))
 
 
@@ -75,7 +75,7 @@ ENDPOINTS = ["/oauth/register", "/oauth/token/", "/oauth/revoke", "/oauth/author
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-async def test_long_body_is_refused_before_it_is_read(endpoint):
+async def test_long_body_is_rejected_before_it_is_read(endpoint):
     """T10: hundreds of megabytes on disk for each request of a stranger."""
     sender = await Sender(6_000).post(endpoint)  # 300 MB
     assert sender.status == 413 and sender.read == 2
@@ -83,13 +83,13 @@ async def test_long_body_is_refused_before_it_is_read(endpoint):
     assert sender.headers[b"connection"] == b"close"
 
 
-async def test_body_that_says_how_long_it_is_is_not_read_at_all():
+async def test_body_with_a_long_content_length_is_not_read():
     sender = await Sender(1, length=MAX_BYTES + 1).post("/oauth/token")
     assert (sender.status, sender.read) == (413, 0)
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-async def test_slow_body_is_refused(endpoint, monkeypatch):
+async def test_slow_body_is_rejected(endpoint, monkeypatch):
     monkeypatch.setattr(bodies, "MAX_SECONDS", 0.05)
     sender = await Sender(1, stalls=True).post(endpoint)
     assert sender.status == 408
@@ -102,36 +102,36 @@ async def test_body_within_the_limits_reaches_the_view():
 
 
 @pytest.mark.parametrize("page", ["/register/", "/oauth/upload", "/photos"])
-async def test_pages_of_the_project_take_bodies_of_any_length(page):
+async def test_views_of_the_project_accept_bodies_of_any_length(page):
     sender = await Sender(10).post(page)
     assert (sender.status, sender.body) == (200, b"500000")
 
 
-async def test_mount_point_is_no_part_of_the_path():
+async def test_limit_applies_below_a_root_path():
     sender = await Sender(6_000).post("/shop/oauth/token", root_path="/shop")
     assert sender.status == 413
 
 
-async def test_client_that_leaves_reaches_no_view():
+async def test_view_is_not_called_if_the_client_disconnects():
     sender = Sender(0)
     sender.answered.set()
     await sender.post("/oauth/register")
     assert sender.status == 0
 
 
-async def test_http_2_has_no_connection_header():
+async def test_http_2_response_has_no_connection_header():
     sender = await Sender(6_000).post("/oauth/token", http_version="2")
     assert sender.status == 413 and b"connection" not in sender.headers
 
 
-class Unread:
-    """A body that nobody may read."""
+class UnreadableBody:
+    """A request body that fails the test when it is read."""
 
     def read(self, *args):
         raise AssertionError("The body was read.")
 
 
-OF_VIEWS = ["/oauth/register", "/oauth/token", "/oauth/revoke", "/oauth/authorize",
+VIEW_PATHS = ["/oauth/register", "/oauth/token", "/oauth/revoke", "/oauth/authorize",
             "/oauth/connections"]  # fmt: skip
 
 
@@ -140,10 +140,10 @@ LENGTHS = [f"{MAX_BYTES + 1}", "0" * 15 + f"{MAX_BYTES + 1}", f"+{MAX_BYTES + 1}
 
 
 @pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("endpoint", OF_VIEWS)
-def test_long_body_is_refused_under_wsgi(endpoint, length):
+@pytest.mark.parametrize("endpoint", VIEW_PATHS)
+def test_long_body_is_rejected_under_wsgi(endpoint, length):
     request = RequestFactory().post(endpoint)
     request.META["CONTENT_LENGTH"] = length
-    request._stream = Unread()
+    request._stream = UnreadableBody()
     view, _, _ = resolve(endpoint)
     assert view(request).status_code == 413

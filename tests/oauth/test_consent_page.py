@@ -1,4 +1,4 @@
-"""What a person is asked: every word of the page, and whose word it is."""
+"""The consent page: how it shows the client, the servers, the scopes and the redirect."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ CIMD = "https://agent.example/client.json"
 CURSOR = "cursor://anysphere.cursor-mcp/oauth/callback"
 
 
-def page(web, alice, application, **over):
-    """The words of the page, as they are read."""
+def page_text(web, alice, application, **over):
+    """Return the visible text of the consent page."""
     web.force_login(alice)
     html = web.get(url(application, **over)).content.decode()
     body = re.sub(r"(?s)<head>.*</head>|<[^>]*>", " ", html)
     return " ".join(unescape(body).split())
 
 
-def only_bob(user, server):
+def allow_only_bob(user, server):
     return user.username == "bob"
 
 
-def only_the_shop(user, server):
+def allow_only_the_shop(user, server):
     return server.name == "default"
 
 
-def never_asked(user, server):
+def fail_if_called(user, server):
     raise AssertionError
 
 
@@ -80,12 +80,12 @@ def settings(**oauth):
         ("", ""),
     ],
 )
-def test_a_name_is_cleaned(said, shown):
+def test_client_name_is_cleaned(said, shown):
     assert plain(said) == shown
 
 
 @given(st.text(max_size=200))
-def test_no_name_is_long_or_has_what_turns_or_breaks_text(said):
+def test_cleaned_name_is_short_and_has_no_control_characters(said):
     shown = plain(said)
     assert len(shown) <= MAX_SHOWN_NAME_LENGTH and shown == " ".join(shown.split())
     assert not re.search(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]", shown)
@@ -106,7 +106,7 @@ def test_no_name_is_long_or_has_what_turns_or_breaks_text(said):
         ("", ""),
     ],
 )
-def test_a_host_is_shown_in_ascii(host, shown):
+def test_host_is_shown_in_ascii(host, shown):
     assert in_ascii(host) == shown
 
 
@@ -125,7 +125,7 @@ def test_a_host_is_shown_in_ascii(host, shown):
         ("cursor:callback", APP, "cursor:"),
     ],
 )
-def test_where_an_answer_goes(uri, kind, name):
+def test_destination_of_a_redirect_uri(uri, kind, name):
     assert destination(uri) == Destination(kind, name)
 
 
@@ -138,11 +138,11 @@ def test_where_an_answer_goes(uri, kind, name):
         "/",
     ],
 )  # fmt: skip
-def test_where_no_answer_may_go(uri):
+def test_disallowed_redirect_uri_has_no_destination(uri):
     assert destination(uri) is None
 
 
-def test_the_project_says_which_apps_may_be_answered():
+def test_redirect_schemes_setting_replaces_the_default_schemes():
     with settings(REDIRECT_SCHEMES=["myapp"]):
         assert destination("myapp://callback") == Destination(APP, "myapp://callback")
         assert destination(CURSOR) is None
@@ -161,43 +161,43 @@ def test_the_project_says_which_apps_may_be_answered():
         ("another", "abc", ConsentClient("Agent", Source.DCR)),
     ],
 )
-def test_who_asks(source, client_id, found):
+def test_source_and_host_of_a_client(source, client_id, found):
     made = get_application_model()(name="Agent", client_id=client_id, registration_source=source)
     assert client(made) == found
 
 
-# Who may let clients in.
+# MAY_AUTHORIZE.
 
 
-def test_whoever_is_active_may_let_clients_in(alice, server):
+def test_active_users_may_authorize_by_default(alice, server):
     assert may_authorize(alice, [server])
     alice.is_active = False
     assert not may_authorize(alice, [server])
 
 
-def test_the_project_says_who_may_let_clients_in(alice, django_user_model, server):
+def test_may_authorize_setting_decides_by_user(alice, django_user_model, server):
     bob = django_user_model.objects.create_user("bob")
-    with settings(MAY_AUTHORIZE="tests.oauth.test_consent.only_bob"):
+    with settings(MAY_AUTHORIZE="tests.oauth.test_consent_page.allow_only_bob"):
         assert may_authorize(bob, [server]) and not may_authorize(alice, [server])
 
 
-def test_the_project_is_asked_of_each_server(alice, server):
-    with settings(MAY_AUTHORIZE="tests.oauth.test_consent.only_the_shop"):
+def test_may_authorize_setting_decides_for_each_server(alice, server):
+    with settings(MAY_AUTHORIZE="tests.oauth.test_consent_page.allow_only_the_shop"):
         assert may_authorize(alice, [default_server])
         assert not may_authorize(alice, [default_server, server])
 
 
-def test_the_project_is_not_asked_of_who_may_not_sign_in(alice, server):
+def test_may_authorize_setting_is_not_called_for_inactive_users(alice, server):
     alice.is_active = False
-    with settings(MAY_AUTHORIZE="tests.oauth.test_consent.never_asked"):
+    with settings(MAY_AUTHORIZE="tests.oauth.test_consent_page.fail_if_called"):
         assert not may_authorize(alice, [server])
 
 
 # The page.
 
 
-def test_it_says_who_asks_for_what_and_where_the_answer_goes(web, alice, public_client):
-    words = page(web, alice, public_client)
+def test_page_shows_client_server_scopes_and_destination(web, alice, public_client):
+    words = page_text(web, alice, public_client)
     assert (
         "Connect Agent to your account?" in words
         and "was registered by the staff of this site" in words
@@ -209,20 +209,20 @@ def test_it_says_who_asks_for_what_and_where_the_answer_goes(web, alice, public_
     assert words.startswith("shop.example")
 
 
-def test_a_client_that_registered_itself_is_unverified(web, alice):
-    words = page(web, alice, registered("dcr"), redirect_uri=CALLBACK)
+def test_self_registered_client_is_shown_as_unverified(web, alice):
+    words = page_text(web, alice, registered("dcr"), redirect_uri=CALLBACK)
     assert "Agent unverified It chose this name itself." in words
     assert "Connect an application to your account?" in words and "Let Agent" not in words
     assert "Your answer is sent to agent.example" in words and "Continue only" not in words
 
 
-def test_a_client_of_a_document_is_known_by_its_host(web, alice):
-    words = page(web, alice, registered("cimd", client_id=CIMD), redirect_uri=CALLBACK)
+def test_client_with_a_metadata_document_is_shown_by_its_host(web, alice):
+    words = page_text(web, alice, registered("cimd", client_id=CIMD), redirect_uri=CALLBACK)
     assert "Application agent.example verified Its name for itself is “ Agent ”." in words
 
 
-def test_nothing_is_verified_of_a_client_that_is_answered_on_the_device(web, alice):
-    words = page(web, alice, registered("cimd", client_id=CIMD))
+def test_client_with_a_loopback_redirect_is_not_shown_as_verified(web, alice):
+    words = page_text(web, alice, registered("cimd", client_id=CIMD))
     assert (
         "described by a document at agent.example, but another program" in words
         and "verified" not in words
@@ -230,23 +230,25 @@ def test_nothing_is_verified_of_a_client_that_is_answered_on_the_device(web, ali
 
 
 @pytest.mark.parametrize("over", [{}, {"redirect_uri": CURSOR}], ids=["program", "app"])
-def test_what_any_program_could_take_has_a_warning(web, alice, over):
+def test_redirect_to_the_device_has_a_warning(web, alice, over):
     made = registered("dcr", redirect_uris=f"http://127.0.0.1:7777/callback {CURSOR}")
-    assert "Continue only if you have just started this yourself" in page(web, alice, made, **over)
+    assert "Continue only if you have just started this yourself" in page_text(
+        web, alice, made, **over
+    )
 
 
-def test_a_client_without_a_name_is_called_something(web, alice):
-    assert "An application without a name unverified" in page(
+def test_client_without_a_name_gets_a_description(web, alice):
+    assert "An application without a name unverified" in page_text(
         web, alice, registered("dcr", name="\u3164")
     )
 
 
-def test_every_server_and_scope_is_shown(web, alice):
+def test_every_server_and_scope_is_shown_once(web, alice):
     books = Server("books", path="books", title="The books")
     books.tool(lambda: 1)
     two = {"mcp": "Look", "mcp:write": "Change things"}
     with override_settings(DJANGO_MCP={**MCP, "SCOPES": two}):
-        words = page(
+        words = page_text(
             web, alice, registered("dcr"), scope="mcp mcp:write mcp",
             resource=[f"{URL}/books/", "HTTPS://SHOP.example:443/mcp"],
         )  # fmt: skip
@@ -254,23 +256,23 @@ def test_every_server_and_scope_is_shown(web, alice):
     assert f"The books {URL}/books The shop {URL}/mcp" in words
 
 
-def test_who_may_not_can_only_say_no(web, alice):
+def test_user_who_may_not_authorize_can_only_cancel(web, alice):
     made = registered("dcr")
-    with settings(MAY_AUTHORIZE="tests.oauth.test_consent.only_bob"):
-        words = page(web, alice, made)
+    with settings(MAY_AUTHORIZE="tests.oauth.test_consent_page.allow_only_bob"):
+        words = page_text(web, alice, made)
         response = web.get(url(made))
     assert "You are not allowed to connect applications here." in words
     assert response.status_code == 403
     assert b">Allow<" not in response.content and b">Cancel<" in response.content
 
 
-def test_it_needs_no_script(web, alice, public_client):
+def test_page_has_no_script(web, alice, public_client):
     web.force_login(alice)
     html = web.get(url(public_client)).content.decode()
     assert "<script" not in html and " on" not in re.sub(r">[^<]*<", "><", html.split("<body>")[1])
 
 
-def test_it_is_translated(web, alice, public_client):
+def test_page_declares_the_language_of_its_text(web, alice, public_client):
     web.force_login(alice)
     html = web.get(url(public_client), headers={"Accept-Language": "de"}).content.decode()
-    assert '<html lang="en">' in html  # the language of its words, while there is but one
+    assert '<html lang="en">' in html  # the texts exist in English only

@@ -1,4 +1,4 @@
-"""Wrong secrets of clients that are registered by hand cost little, and lock nobody out."""
+"""Limits of comparing wrong secrets of confidential clients, which hash slowly."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("our_toolkit")]
 compared: list[str] = []
 
 
-class Counting(PBKDF2PasswordHasher):
-    """A slow hasher that counts, and takes no time."""
+class CountingHasher(PBKDF2PasswordHasher):
+    """A password hasher that counts the comparisons and is fast."""
 
     iterations = 1
 
@@ -29,10 +29,10 @@ class Counting(PBKDF2PasswordHasher):
 
 
 @pytest.fixture(autouse=True)
-def _counting():
+def _counting_hasher():
     cache.clear()
     compared.clear()
-    with override_settings(PASSWORD_HASHERS=[f"{__name__}.Counting"]):
+    with override_settings(PASSWORD_HASHERS=[f"{__name__}.CountingHasher"]):
         yield
 
 
@@ -44,7 +44,7 @@ def machine(alice):
     )  # fmt: skip
 
 
-def ask(web, client, secret, remote="192.0.2.1"):
+def token_request(web, client, secret, remote="192.0.2.1"):
     sent = {
         "grant_type": "client_credentials", "client_id": client.client_id,
         "client_secret": secret, "scope": "mcp", "resource": MCP,
@@ -52,59 +52,59 @@ def ask(web, client, secret, remote="192.0.2.1"):
     return web.post("/oauth/token", sent, REMOTE_ADDR=remote)
 
 
-def test_one_network_has_a_few_wrong_secrets_compared(web, machine):
-    """T10: a slow hash at the token endpoint, as often as anybody likes."""
-    told = [ask(web, machine, f"wrong {number}").status_code for number in range(20)]
+def test_comparisons_of_wrong_secrets_are_limited_per_network(web, machine):
+    """T10: anybody could make the token endpoint compute slow hashes."""
+    told = [token_request(web, machine, f"wrong {number}").status_code for number in range(20)]
     assert told == [401] * MAX_PER_NETWORK + [503] * (20 - MAX_PER_NETWORK)
     assert len(compared) == MAX_PER_NETWORK
-    refused = ask(web, machine, "wrong")
+    refused = token_request(web, machine, "wrong")
     assert refused.json()["error"] == "temporarily_unavailable" and refused["Retry-After"]
 
 
-def test_many_networks_have_a_bounded_number_compared(web, machine):
+def test_comparisons_of_wrong_secrets_are_limited_per_client(web, machine):
     for number in range(60):
-        ask(web, machine, "wrong", remote=f"198.51.100.{number % 30}")
+        token_request(web, machine, "wrong", remote=f"198.51.100.{number % 30}")
     assert len(compared) == MAX_PER_CLIENT
 
 
 def test_wrong_secrets_do_not_lock_out_a_client_that_is_in_use(web, machine):
-    assert ask(web, machine, "right").status_code == 200
+    assert token_request(web, machine, "right").status_code == 200
     for number in range(50):
-        ask(web, machine, "wrong", remote=f"198.51.100.{number}")
+        token_request(web, machine, "wrong", remote=f"198.51.100.{number}")
     compared.clear()
-    assert ask(web, machine, "right").status_code == 200
+    assert token_request(web, machine, "right").status_code == 200
     assert compared == []
 
 
-def test_one_stranger_does_not_lock_out_a_client_of_another_network(web, machine):
+def test_wrong_secrets_do_not_lock_out_a_client_of_another_network(web, machine):
     for number in range(50):
-        ask(web, machine, f"wrong {number}")
-    assert ask(web, machine, "right", remote="198.51.100.1").status_code == 200
+        token_request(web, machine, f"wrong {number}")
+    assert token_request(web, machine, "right", remote="198.51.100.1").status_code == 200
 
 
 def test_first_right_secret_is_compared_while_several_networks_send_wrong_ones(web, machine):
-    """T10: strangers of some networks lock out a client that was not used since a start."""
+    """T10: attackers must not lock out a client that was not used since a restart."""
     for number in range(40):  # more comparisons than the client has in all
-        ask(web, machine, "wrong", remote=f"198.51.100.{number % 20}")
+        token_request(web, machine, "wrong", remote=f"198.51.100.{number % 20}")
     assert len(compared) <= MAX_PER_CLIENT
-    assert ask(web, machine, "right", remote="192.0.2.9").status_code == 200
+    assert token_request(web, machine, "right", remote="192.0.2.9").status_code == 200
 
 
-def test_remembered_secret_ends_with_a_new_one(web, machine):
-    assert ask(web, machine, "right").status_code == 200
+def test_remembered_secret_is_forgotten_when_it_changes(web, machine):
+    assert token_request(web, machine, "right").status_code == 200
     machine.client_secret = "newer"
     machine.save()
-    assert ask(web, machine, "right").status_code == 401
-    assert ask(web, machine, "newer").status_code == 200
+    assert token_request(web, machine, "right").status_code == 401
+    assert token_request(web, machine, "newer").status_code == 200
 
 
-def test_blocked_client_is_refused_though_its_secret_is_remembered(web, machine):
-    assert ask(web, machine, "right").status_code == 200
+def test_blocked_client_is_rejected_though_its_secret_is_remembered(web, machine):
+    assert token_request(web, machine, "right").status_code == 200
     ClientProfile.objects.update(blocked="2026-01-01T00:00Z")
-    assert ask(web, machine, "right").status_code == 401
+    assert token_request(web, machine, "right").status_code == 401
 
 
-def test_revocation_has_the_same_limit(web, machine):
+def test_revocation_endpoint_has_the_same_limit(web, machine):
     sent = {"token": "x", "client_id": machine.client_id, "client_secret": "wrong"}
     for _ in range(20):
         assert web.post("/oauth/revoke", sent).status_code == 401
@@ -113,7 +113,7 @@ def test_revocation_has_the_same_limit(web, machine):
 
 @pytest.fixture
 def toolkit_views(our_toolkit, settings):
-    """The endpoints of django-oauth-toolkit, beside ours."""
+    """The endpoints of django-oauth-toolkit, next to ours."""
     settings.ROOT_URLCONF = "tests.oauth.urls_with_toolkit"
 
 

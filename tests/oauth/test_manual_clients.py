@@ -1,4 +1,4 @@
-"""Clients that the project registered itself: on the list, named, blocked as any other."""
+"""Clients that staff or users registered manually: listing, labelling and blocking."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from django_mcp.oauth.verifier import OAuthTokens
 
 from .consent import SITE
 from .flows import asked, browser, code_for, issued, registered
-from .test_admin import CLIENTS, act, staff
+from .test_admin import CLIENTS, run_action, staff
 
 pytestmark = pytest.mark.django_db
 SECRET = "the machine's own"
@@ -28,51 +28,51 @@ def _pages(in_public, settings):
     settings.ROOT_URLCONF = "tests.oauth.admin_urls"
 
 
-def listed() -> list[tuple[str, str, str]]:
+def profiles() -> list[tuple[str, str, str]]:
     return list(ClientProfile.objects.values_list("client_id", "source", "name"))
 
 
-def unlisted(**fields):
-    """One that was there before anybody listened."""
+def client_without_profile(**fields):
+    """Return a client whose profile was never created."""
     made = registered("manual", **fields)
     ClientProfile.objects.all().delete()
     return made
 
 
-def test_it_is_listed_as_it_is_called_now():
+def test_manual_client_has_a_profile_that_follows_its_name():
     made = registered("manual", name="Reports")
-    assert listed() == [(made.client_id, "manual", "Reports")]
+    assert profiles() == [(made.client_id, "manual", "Reports")]
     made.name = "Reports \u202e2"
     made.save()
-    assert listed() == [(made.client_id, "manual", "Reports 2")]
+    assert profiles() == [(made.client_id, "manual", "Reports 2")]
     made.delete()
-    assert listed() == []
+    assert profiles() == []
 
 
 @pytest.mark.parametrize("source", ["dcr", "cimd"])
-def test_who_came_by_itself_is_listed_by_who_let_it_in(source):
+def test_saving_a_self_registered_client_creates_no_profile(source):
     get_application_model().objects.create(client_id="x", registration_source=source)
-    assert listed() == []
+    assert profiles() == []
 
 
-def test_a_fixture_says_all_itself():
+def test_loading_a_fixture_creates_no_profile():
     now = timezone.now()
     made = get_application_model()(client_id="x", registration_source="manual")
     made.created = made.updated = now
     made.save_base(raw=True)
-    assert listed() == []
+    assert profiles() == []
 
 
-def test_one_that_was_there_before_is_listed_when_it_is_authorized(alice):
-    made = unlisted(name="Reports")
+def test_older_manual_client_gets_a_profile_when_it_is_authorized(alice):
+    made = client_without_profile(name="Reports")
     issued(alice, made)
     known = ClientProfile.objects.get()
     assert (known.client_id, known.source, known.name) == (made.client_id, "manual", "Reports")
     assert known.last_authorized is not None
 
 
-def test_and_a_machine_when_it_has_a_token(alice, client):
-    made = unlisted(
+def test_older_machine_client_gets_a_profile_when_it_gets_a_token(alice, client):
+    made = client_without_profile(
         client_type="confidential", authorization_grant_type="client-credentials", user=alice,
         client_secret=SECRET, hash_client_secret=False,
     )  # fmt: skip
@@ -80,26 +80,26 @@ def test_and_a_machine_when_it_has_a_token(alice, client):
     for _ in range(2):
         answer = client.post("/oauth/token", form | {"client_secret": SECRET})
         assert answer.status_code == 200, answer.content
-    assert [found[0] for found in listed()] == [made.client_id]
+    assert [found[0] for found in profiles()] == [made.client_id]
 
 
-def test_it_is_blocked_and_let_in_as_any_other(alice):
+def test_manual_client_can_be_blocked_and_unblocked(alice):
     made = registered("manual")
     tokens = issued(alice, made)
     known, web = ClientProfile.objects.get(), staff("view_clientprofile", "change_clientprofile")
-    act(web, CLIENTS, "block", known)
+    run_action(web, CLIENTS, "block", known)
     assert OAuthTokens().lookup(tokens["access_token"], default_server) is None
     assert asked(User.objects.create_user("bob"), made).status_code == 400
-    act(web, CLIENTS, "let_in", known)
+    run_action(web, CLIENTS, "let_in", known)
     assert issued(alice, made)["access_token"]
 
 
-# Whom the site vouches for.
+# Which clients the consent page shows as registered by the site.
 
 
 @pytest.fixture
 def made_by(django_user_model):
-    """Makes a client with a site, owned by a user with these flags and permissions."""
+    """Return a function that makes a client owned by a user with these flags and permissions."""
 
     def make(*permissions: str, **flags: bool):
         owner = django_user_model.objects.create_user("mallory", **flags)
@@ -109,11 +109,11 @@ def made_by(django_user_model):
     return make
 
 
-def shown(alice, client) -> str:
+def consent_text(alice, client) -> str:
     return " ".join(unescape(strip_tags(asked(alice, client, redirect_uri=SITE).text)).split())
 
 
-def test_client_that_a_user_registered_at_the_toolkits_page_is_unverified(alice, settings):
+def test_client_registered_by_an_ordinary_user_is_unverified(alice, settings):
     settings.ROOT_URLCONF = "tests.oauth.urls_with_toolkit"
     bob = User.objects.create_user("bob")
     said = {
@@ -123,7 +123,7 @@ def test_client_that_a_user_registered_at_the_toolkits_page_is_unverified(alice,
     assert browser(bob).post("/o/applications/register/", said).status_code == 302
     made = get_application_model().objects.get(client_id="bobs")
     assert made.registration_source == "manual" and made.user == bob
-    told = shown(alice, made)
+    told = consent_text(alice, made)
     assert "Your bank unverified" in told and "Connect an application to your account?" in told
     assert "the staff of this site" not in told
 
@@ -139,22 +139,22 @@ def test_client_that_a_user_registered_at_the_toolkits_page_is_unverified(alice,
         (("add_application",), {"is_staff": True, "is_active": False}, False),
     ],
 )
-def test_site_vouches_for_clients_of_staff_with_the_permission(
+def test_client_of_staff_with_the_add_permission_is_verified(
     alice, made_by, permissions, flags, vouched
 ):
     """T12: any user may register a client on django-oauth-toolkit's pages, by any name."""
-    told = shown(alice, made_by(*permissions, **flags))
+    told = consent_text(alice, made_by(*permissions, **flags))
     assert ("unverified" in told) is not vouched
     assert ("Connect Your bank to your account?" in told) is vouched
 
 
-def test_site_vouches_for_clients_without_an_owner(alice):
-    assert "Connect Agent to your account?" in shown(
+def test_client_without_an_owner_is_verified(alice):
+    assert "Connect Agent to your account?" in consent_text(
         alice, registered("manual", redirect_uris=SITE)
     )
 
 
-def test_client_of_a_user_asks_though_it_may_skip_the_page(alice, made_by):
+def test_client_of_a_user_cannot_skip_the_consent_page(alice, made_by):
     client = made_by()
     type(client).objects.update(skip_authorization=True)
     assert asked(alice, client, redirect_uri=SITE).status_code == 200
@@ -162,12 +162,12 @@ def test_client_of_a_user_asks_though_it_may_skip_the_page(alice, made_by):
     assert [one.unasked for one in connections(alice)] == [False]
 
 
-def test_error_does_not_redirect_to_the_site_of_a_users_client(alice, made_by):
+def test_error_does_not_redirect_to_the_client_of_a_user(alice, made_by):
     response = asked(alice, made_by(), redirect_uri=SITE, scope="unheard")
     assert response.status_code == 400 and "Location" not in response
 
 
-def test_admin_shows_whose_client_it_is(made_by):
+def test_admin_shows_the_owner_of_a_client(made_by):
     registered("manual", name="Ours")
     made_by()
     page = staff("view_clientprofile").get(CLIENTS).text

@@ -1,4 +1,4 @@
-"""The page of connected apps: whose it is, what it shows and ends, and who cannot misuse it."""
+"""The page of connected apps: what it shows a user, what it revokes, and attacks on it."""
 
 from __future__ import annotations
 
@@ -63,17 +63,17 @@ def agent(db):
     return registered("dcr", name="Agent Smith")
 
 
-def words(response) -> str:
-    """The page as it is read."""
+def visible_text(response) -> str:
+    """Return the visible text of the page."""
     body = re.sub(r"(?s)<head>.*</head>|<[^>]*>", " ", response.content.decode())
     return " ".join(unescape(body).split())
 
 
-def opens(tokens) -> bool:
+def is_accepted(tokens) -> bool:
     return OAuthTokens().lookup(tokens["access_token"], default_server) is not None
 
 
-def did(user, client, name="refund", **fields):
+def activity_of(user, client, name="refund", **fields):
     given = {
         "server": "default", "method": "tools/call", "at": timezone.now(), "count": 1,
         "key": f"{user.pk} {client.client_id} {name}",
@@ -83,14 +83,14 @@ def did(user, client, name="refund", **fields):
     )
 
 
-def personal(user, name="laptop", **fields):
+def make_personal_token(user, name="laptop", **fields):
     return Token.make(user, name, **fields)
 
 
-# Whose it is.
+# Access.
 
 
-def test_nobody_signs_in_first_and_comes_back(db):
+def test_anonymous_user_is_redirected_to_the_login(db):
     for method in ("get", "post", "head"):
         response = getattr(browser(), method)(PAGE)
         assert response.status_code == 302
@@ -98,26 +98,26 @@ def test_nobody_signs_in_first_and_comes_back(db):
 
 
 @pytest.mark.parametrize("query", ["?next=https://evil.example", "?client=x", "?token=1"])
-def test_no_address_leads_elsewhere_or_ends_anything(alice, agent, query):
+def test_query_parameters_neither_redirect_nor_disconnect(alice, agent, query):
     tokens = issued(alice, agent)
     assert browser().get(PAGE + query)["Location"] == f"/accounts/login/?next={PAGE}"
     response = browser(alice).get(PAGE + query)
-    assert response.status_code == 200 and "evil" not in response.text and opens(tokens)
+    assert response.status_code == 200 and "evil" not in response.text and is_accepted(tokens)
 
 
-def test_it_is_so_without_the_middleware_that_knows_people(db, settings):
+def test_login_is_required_without_authentication_middleware(db, settings):
     settings.MIDDLEWARE = []
     assert browser().get(PAGE).status_code == 302
 
 
-def test_it_is_so_with_the_middleware_that_lets_nobody_in(alice, settings):
+def test_page_works_with_login_required_middleware(alice, settings):
     required = "django.contrib.auth.middleware.LoginRequiredMiddleware"
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, required]
     assert browser().get(PAGE)["Location"] == f"/accounts/login/?next={PAGE}"
     assert browser(alice).get(PAGE).status_code == 200
 
 
-def test_whom_the_project_does_not_let_in_sees_nothing(alice, agent):
+def test_inactive_user_gets_403(alice, agent):
     issued(alice, agent)
     web = browser(alice)
     get_user_model().objects.update(is_active=False)
@@ -128,27 +128,27 @@ def test_whom_the_project_does_not_let_in_sees_nothing(alice, agent):
     assert response.status_code == 403 and "Smith" not in response.text
 
 
-def test_it_is_there_with_a_slash_and_without(alice):
+def test_page_is_served_with_and_without_a_slash(alice):
     assert reverse("django_mcp_oauth:connections") == PAGE
     assert [browser(alice).get(path).status_code for path in (PAGE, f"{PAGE}/")] == [200, 200]
 
 
-# What it shows.
+# Listed clients.
 
 
-def test_where_nothing_is_connected_it_says_how(alice):
-    told = words(browser(alice).get(PAGE))
+def test_empty_page_explains_how_to_connect(alice):
+    told = visible_text(browser(alice).get(PAGE))
     assert "No applications are connected" in told and MCP in told and "Disconnect" not in told
 
 
-def test_a_client_is_shown_with_what_it_may_and_since_when(alice, agent):
+def test_client_is_shown_with_scopes_servers_and_dates(alice, agent):
     issued(alice, agent)
     (one,) = connections(alice)
     assert one.client.name == "Agent Smith" and list(one.servers) == [MCP]
     assert one.scopes == ["Use it with your permissions"] and not one.lately
     assert timezone.now() - one.since < timedelta(minutes=1) and one.last_used is None
     assert one.answered == "127.0.0.1:7777"
-    told = words(browser(alice).get(PAGE))
+    told = visible_text(browser(alice).get(PAGE))
     for said in (
         "Agent Smith unverified", "Use it with your permissions", MCP, "127.0.0.1:7777",
         "Connected since", "Last used Never", "none", "Signed in as alice",
@@ -156,11 +156,11 @@ def test_a_client_is_shown_with_what_it_may_and_since_when(alice, agent):
         assert said in told, said
 
 
-def test_who_answers_for_a_client_is_shown(alice, public_client):
+def test_page_shows_how_a_client_is_verified(alice, public_client):
     document = registered("cimd", client_id="https://bücher.example/client.json", name="Books")
     for client in (document, public_client):
         issued(alice, client)
-    told = words(browser(alice).get(PAGE))
+    told = visible_text(browser(alice).get(PAGE))
     assert (
         "xn--bcher-kva.example described by a document" in told
         and "Its name for itself is “ Books ”" in told
@@ -168,35 +168,35 @@ def test_who_answers_for_a_client_is_shown(alice, public_client):
     assert "Agent It was registered by the staff of this site." in told
 
 
-def test_what_it_did_is_shown_newest_first_and_nobody_elses(alice, bob, agent):
+def test_own_activity_of_a_client_is_shown_newest_first(alice, bob, agent):
     for user in (alice, bob):
         issued(user, agent)
     now = timezone.now()
-    did(alice, agent, "first", at=now - timedelta(hours=1))
-    did(alice, agent, "policy://{name}", method="resources/read", count=40)
-    did(alice, agent, "greet", method="prompts/get", at=now - timedelta(hours=2))
-    did(bob, agent, "of_bob", at=now + timedelta(hours=1))
+    activity_of(alice, agent, "first", at=now - timedelta(hours=1))
+    activity_of(alice, agent, "policy://{name}", method="resources/read", count=40)
+    activity_of(alice, agent, "greet", method="prompts/get", at=now - timedelta(hours=2))
+    activity_of(bob, agent, "of_bob", at=now + timedelta(hours=1))
     Consent.objects.filter(user=bob).update(last_used=now + timedelta(hours=1))
     (one,) = connections(alice)
     assert [doing.name for doing in one.lately] == ["policy://{name}", "first", "greet"]
     assert one.last_used == one.lately[0].at
-    told = words(browser(alice).get(PAGE))
+    told = visible_text(browser(alice).get(PAGE))
     assert "read policy://{name}" in told and "40 times on that day" in told
     assert "used the tool first" in told and "used the prompt greet" in told
     assert "of_bob" not in told
 
 
-def test_of_all_that_it_did_the_last_is_shown(alice, agent):
+def test_only_the_latest_activities_are_shown(alice, agent):
     issued(alice, agent)
     for number in range(MAX_SHOWN_ACTIVITIES + 10):
-        did(alice, agent, f"tool_{number}", at=timezone.now() - timedelta(minutes=number))
+        activity_of(alice, agent, f"tool_{number}", at=timezone.now() - timedelta(minutes=number))
     (one,) = connections(alice)
     assert [doing.name for doing in one.lately] == [
         f"tool_{number}" for number in range(MAX_SHOWN_ACTIVITIES)
     ]
 
 
-def test_scopes_are_those_of_all_tokens_that_are_good(alice, agent):
+def test_scopes_of_all_valid_tokens_are_shown(alice, agent):
     offered = {"read": "Look at it", "write": "Change it", "burn": "Burn it"}
     with override_settings(DJANGO_MCP={"URL": URL, "SCOPES": offered}):
         row, _ = stored(alice, agent, default_server, scope="write")
@@ -207,22 +207,22 @@ def test_scopes_are_those_of_all_tokens_that_are_good(alice, agent):
     assert row.pk
 
 
-def test_an_expired_token_that_can_be_renewed_counts(alice, agent):
+def test_expired_token_counts_while_it_can_be_refreshed(alice, agent):
     issued(alice, agent)
     get_access_token_model().objects.update(expires=timezone.now() - timedelta(days=1))
     assert connections(alice)[0].scopes
     get_refresh_token_model().objects.update(revoked=timezone.now())
     (one,) = connections(alice)
-    assert not one.scopes and "its access has expired" in words(browser(alice).get(PAGE))
+    assert not one.scopes and "its access has expired" in visible_text(browser(alice).get(PAGE))
 
 
-def test_clients_of_the_projects_other_apis_are_not_shown(alice, public_client):
+def test_clients_of_other_apis_are_not_shown(alice, public_client):
     stored(alice, public_client, scope="photos", resource=["https://shop.example/photos"])
     stored(alice, public_client, scope="photos", resource=[])
     assert connections(alice) == []
 
 
-def test_a_client_that_was_blocked_is_shown_as_that(alice, bob, agent):
+def test_blocked_client_is_shown_as_blocked(alice, bob, agent):
     for user in (alice, bob):
         issued(user, agent)
     browser(bob).post(PAGE, {"client": agent.client_id})
@@ -230,7 +230,7 @@ def test_a_client_that_was_blocked_is_shown_as_that(alice, bob, agent):
         client_id=agent.client_id, defaults={"source": "dcr", "blocked": timezone.now()}
     )
     revoke_client(agent.client_id)
-    told = words(browser(alice).get(PAGE))
+    told = visible_text(browser(alice).get(PAGE))
     assert "Agent Smith blocked" in told and "has no access" in told
     assert "It may Nothing At" in told
     assert connections(bob) == []  # who had ended it before
@@ -246,7 +246,7 @@ def test_a_client_that_was_blocked_is_shown_as_that(alice, bob, agent):
         ('"><img src=x>', "&quot;&gt;&lt;img src=x&gt;"),
     ],
 )
-def test_no_name_speaks_for_the_page(alice, name, shown):
+def test_client_name_is_escaped_and_cleaned(alice, name, shown):
     client = registered("dcr", name=name)
     issued(alice, client)
     web = browser(alice)
@@ -258,7 +258,7 @@ def test_no_name_speaks_for_the_page(alice, name, shown):
     assert "&amp;" not in ended
 
 
-def test_a_client_that_is_no_more_is_still_to_be_ended(alice, agent):
+def test_deleted_client_can_still_be_disconnected(alice, agent):
     issued(alice, agent)
     for model in (get_refresh_token_model(), get_access_token_model(), get_application_model()):
         model.objects.all()._raw_delete("default")  # no signal tells of it
@@ -268,7 +268,7 @@ def test_a_client_that_is_no_more_is_still_to_be_ended(alice, agent):
     assert connections(alice) == []
 
 
-def test_however_many_clients_there_are_it_takes_as_many_queries(alice):
+def test_number_of_queries_does_not_grow_with_clients(alice):
     def queries():
         web = browser(alice)
         with CaptureQueriesContext(connection) as captured:
@@ -278,8 +278,8 @@ def test_however_many_clients_there_are_it_takes_as_many_queries(alice):
     def add(number):
         client = registered("dcr", name=f"Agent {number}")
         issued(alice, client)
-        did(alice, client)
-        personal(alice, f"token {number}")
+        activity_of(alice, client)
+        make_personal_token(alice, f"token {number}")
 
     add(0)
     few = queries()
@@ -288,8 +288,8 @@ def test_however_many_clients_there_are_it_takes_as_many_queries(alice):
     assert queries() == few <= 11
 
 
-def test_one_that_still_may_something_is_not_hidden_by_many_that_may_not(alice, monkeypatch):
-    """Attack: to register again and again pushes off the page what one would end."""
+def test_expired_clients_do_not_hide_an_active_one(alice, monkeypatch):
+    """Attack: register many clients so that the active one is no longer listed."""
     monkeypatch.setattr(connected, "MAX_SHOWN_CLIENTS", 2)
     living = registered("dcr", name="Living")
     issued(alice, living)
@@ -303,130 +303,133 @@ def test_one_that_still_may_something_is_not_hidden_by_many_that_may_not(alice, 
     assert living.client_id not in [one.client_id for one in connections(alice)]
 
 
-# What it ends.
+# Disconnecting.
 
 
-def test_disconnecting_ends_all_that_the_client_may_do(alice, agent):
+def test_disconnecting_revokes_tokens_codes_and_consents(alice, agent):
     tokens, code = issued(alice, agent), code_for(alice, agent)
-    assert opens(tokens)
+    assert is_accepted(tokens)
     response = browser(alice).post(PAGE, {"client": agent.client_id})
     assert response.status_code == 200
-    assert "Agent Smith was disconnected." in words(response)
-    assert "No applications are connected" in words(response)
-    assert not opens(tokens)
+    assert "Agent Smith was disconnected." in visible_text(response)
+    assert "No applications are connected" in visible_text(response)
+    assert not is_accepted(tokens)
     assert error(refresh(tokens["refresh_token"], agent)) == (400, "invalid_grant")
     assert error(redeem(code, agent)) == (400, "invalid_grant")
     assert not get_grant_model().objects.exists()
     assert not Consent.objects.filter(revoked=None).exists()
 
 
-def test_the_other_clients_and_the_other_people_keep_theirs(alice, bob, agent):
+def test_disconnecting_keeps_other_clients_and_other_users(alice, bob, agent):
     other = registered("dcr", name="Other")
     hers, others, his = issued(alice, agent), issued(alice, other), issued(bob, agent)
     browser(alice).post(PAGE, {"client": agent.client_id})
-    assert not opens(hers) and opens(others) and opens(his)
+    assert not is_accepted(hers) and is_accepted(others) and is_accepted(his)
 
 
-def test_who_was_disconnected_may_ask_again(alice, agent):
+def test_disconnected_client_can_ask_for_consent_again(alice, agent):
     issued(alice, agent)
     browser(alice).post(PAGE, {"client": agent.client_id})
     assert asked(alice, agent).status_code == 200
-    assert opens(issued(alice, agent))
+    assert is_accepted(issued(alice, agent))
 
 
 @pytest.fixture
-def robot(alice):
-    """A machine that the project has act as her."""
+def machine_client(alice):
+    """A machine client that acts as Alice."""
     return registered(
         "manual", name="Robot", client_type="confidential",
         authorization_grant_type="client-credentials", user=alice, redirect_uris="",
     )  # fmt: skip
 
 
-def by_itself(machine):
+def get_machine_token(machine):
     return token(
         grant_type="client_credentials", client_id=machine.client_id, client_secret="never told",
         resource=MCP, scope="mcp",
     )  # fmt: skip
 
 
-def test_nothing_is_promised_of_a_machine_that_would_come_back_by_itself(alice, robot):
-    tokens, web = by_itself(robot).json(), browser(alice)
-    told = words(web.get(PAGE))
+def test_machine_client_cannot_be_disconnected_by_its_user(alice, machine_client):
+    tokens, web = get_machine_token(machine_client).json(), browser(alice)
+    told = visible_text(web.get(PAGE))
     assert "Robot It is registered to act as you without your consent." in told
     assert "Only the staff of this site can end this." in told and "Disconnect" not in told
-    response = web.post(PAGE, {"client": robot.client_id})
-    assert response.status_code == 404 and "Nothing was changed" in words(response)
-    assert "was disconnected" not in words(response) and opens(tokens)
+    response = web.post(PAGE, {"client": machine_client.client_id})
+    assert response.status_code == 404 and "Nothing was changed" in visible_text(response)
+    assert "was disconnected" not in visible_text(response) and is_accepted(tokens)
 
 
-def test_whoever_runs_the_site_ends_a_machine_and_lets_it_in_again(alice, robot):
-    tokens, profiles = by_itself(robot).json(), ClientProfile.objects
-    profiles.filter(client_id=robot.client_id).update(blocked=timezone.now())
-    revoke_client(robot.client_id)
-    assert not opens(tokens) and error(by_itself(robot)) == (401, "invalid_client")
+def test_staff_can_block_and_unblock_a_machine_client(alice, machine_client):
+    tokens, profiles = get_machine_token(machine_client).json(), ClientProfile.objects
+    profiles.filter(client_id=machine_client.client_id).update(blocked=timezone.now())
+    revoke_client(machine_client.client_id)
+    assert not is_accepted(tokens) and error(get_machine_token(machine_client)) == (
+        401,
+        "invalid_client",
+    )
     assert connections(alice) == []
     profiles.update(blocked=None)
-    assert opens(by_itself(robot).json())
+    assert is_accepted(get_machine_token(machine_client).json())
 
 
-def test_what_a_machine_was_given_before_it_was_anothers_is_theirs_to_end(alice, bob, robot):
-    tokens = by_itself(robot).json()
-    type(robot).objects.update(user=bob)
-    assert browser(alice).post(PAGE, {"client": robot.client_id}).status_code == 200
-    assert not opens(tokens) and opens(by_itself(robot).json())
+def test_user_can_disconnect_a_machine_client_that_now_has_another_user(alice, bob, machine_client):
+    tokens = get_machine_token(machine_client).json()
+    type(machine_client).objects.update(user=bob)
+    assert browser(alice).post(PAGE, {"client": machine_client.client_id}).status_code == 200
+    assert not is_accepted(tokens) and is_accepted(get_machine_token(machine_client).json())
     assert connections(alice) == [] and [one.alone for one in connections(bob)] == [True]
 
 
 @pytest.mark.parametrize("back", ["https://agent.example/back", REDIRECT])
-def test_who_comes_back_without_asking_is_told_as_that(alice, public_client, back):
+def test_page_says_if_a_client_can_reconnect_without_consent(alice, public_client, back):
     tokens = issued(alice, public_client)
     type(public_client).objects.update(skip_authorization=True, redirect_uris=back)
     web, may = browser(alice), back != REDIRECT
-    assert ("without asking you" in words(web.get(PAGE))) is may
-    told = words(web.post(PAGE, {"client": public_client.client_id}))
-    assert "was disconnected." in told and not opens(tokens)
+    assert ("without asking you" in visible_text(web.get(PAGE))) is may
+    told = visible_text(web.post(PAGE, {"client": public_client.client_id}))
+    assert "was disconnected." in told and not is_accepted(tokens)
     assert ("It can connect again" in told) is may
     assert asked(alice, public_client, redirect_uri=back).status_code == (302 if may else 200)
 
 
 @pytest.mark.parametrize("named", ["", "unknown", "\x00", "x" * 50_000, "1"])
 @pytest.mark.parametrize("field", ["client", "token", "other"])
-def test_what_is_not_there_changes_nothing(alice, agent, field, named):
+def test_unknown_client_or_token_is_404_and_changes_nothing(alice, agent, field, named):
     tokens = issued(alice, agent)
     response = browser(alice).post(PAGE, {field: named})
-    assert response.status_code == 404 and "Nothing was changed" in words(response)
-    assert opens(tokens)
+    assert response.status_code == 404 and "Nothing was changed" in visible_text(response)
+    assert is_accepted(tokens)
 
 
-def test_nobody_ends_or_sees_what_is_anothers(alice, bob, agent):
-    hers, (row, secret) = issued(alice, agent), personal(alice)
+def test_user_cannot_see_or_disconnect_what_belongs_to_another(alice, bob, agent):
+    hers, (row, secret) = issued(alice, agent), make_personal_token(alice)
     web = browser(bob)
     for form in ({"client": agent.client_id}, {"client": str(agent.pk)}, {"token": row.pk},
                  {"token": str(row.pk), "client": agent.client_id, "user": alice.pk}):  # fmt: skip
         response = web.post(PAGE, form)
         assert response.status_code == 404
         assert "Smith" not in response.text and "laptop" not in response.text
-    assert opens(hers) and PersonalAccessTokens().lookup(secret, default_server)
+    assert is_accepted(hers) and PersonalAccessTokens().lookup(secret, default_server)
     assert connections(bob) == [] and own_tokens(bob) == []
 
 
 @pytest.mark.parametrize("method", ["get", "head", "put", "delete", "options", "patch"])
-def test_only_a_form_ends_anything(alice, agent, method):
+def test_only_post_disconnects(alice, agent, method):
     tokens = issued(alice, agent)
     response = getattr(browser(alice), method)(f"{PAGE}?client={agent.client_id}")
     assert response.status_code == (200 if method == "get" else 405)
-    assert opens(tokens)
+    assert is_accepted(tokens)
 
 
 @pytest.mark.parametrize("middleware", [[], ["django.middleware.csrf.CsrfViewMiddleware"]])
-def test_only_a_form_of_this_page_ends_anything(alice, agent, settings, middleware):
+def test_disconnecting_needs_the_csrf_token_of_the_page(alice, agent, settings, middleware):
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, *middleware]
     tokens, web = issued(alice, agent), browser(alice)
     web.handler.enforce_csrf_checks = True
     form = {"client": agent.client_id}
     forged = web.post(PAGE, form, headers={"Origin": "https://evil.example"}, secure=True)
-    assert forged.status_code == 403 and opens(tokens)
+    assert forged.status_code == 403 and is_accepted(tokens)
     if not middleware:  # whose answer it is otherwise
         assert {name: forged[name] for name in HEADERS} == HEADERS
     page = web.get(PAGE, secure=True).text
@@ -434,10 +437,10 @@ def test_only_a_form_of_this_page_ends_anything(alice, agent, settings, middlewa
     given = web.post(
         PAGE, form | {"csrfmiddlewaretoken": own}, headers={"Origin": URL}, secure=True
     )
-    assert given.status_code == 200 and not opens(tokens)
+    assert given.status_code == 200 and not is_accepted(tokens)
 
 
-def test_it_is_shown_in_no_frame_kept_by_nobody_and_runs_no_script(alice):
+def test_page_forbids_frames_caching_and_scripts(alice):
     for response in (browser(alice).get(PAGE), browser(alice).post(PAGE), browser().get(PAGE)):
         assert {name: response[name] for name in HEADERS} == HEADERS
         assert "<script" not in response.text
@@ -447,37 +450,37 @@ def test_it_is_shown_in_no_frame_kept_by_nobody_and_runs_no_script(alice):
 
 
 def test_personal_tokens_are_shown_and_revoked(alice, bob):
-    row, secret = personal(alice, "laptop\u202e", scopes=["mcp"], server="default")
-    personal(alice, "old", expires=timezone.now())
-    personal(bob, "of bob")
+    row, secret = make_personal_token(alice, "laptop\u202e", scopes=["mcp"], server="default")
+    make_personal_token(alice, "old", expires=timezone.now())
+    make_personal_token(bob, "of bob")
     response = browser(alice).get(PAGE)
-    told = words(response)
+    told = visible_text(response)
     assert "laptop" in told and "\u202e" not in told and f"{row.prefix}…" in told
     assert "old" not in told.split() and "of bob" not in told
     assert secret not in response.text and row.digest not in response.text
     ended = browser(alice).post(PAGE, {"token": row.pk})
-    assert "laptop was disconnected." in words(ended)
+    assert "laptop was disconnected." in visible_text(ended)
     assert PersonalAccessTokens().lookup(secret, default_server) is None
     assert own_tokens(alice) == []
 
 
-# The ways to it.
+# Links to the page.
 
 
-def test_the_page_of_a_server_leads_to_it(alice, settings):
+def test_page_of_a_server_links_to_connected_apps(alice, settings):
     assert visitors.connections_url(alice) == PAGE
     assert visitors.connections_url(AnonymousUser()) is None
     settings.ROOT_URLCONF = "tests.oauth.tokens_urls"  # a project without the page
     assert visitors.connections_url(alice) is None
 
 
-def test_the_page_of_consent_says_that_it_can_be_taken_back(alice, agent):
+def test_consent_page_links_to_connected_apps(alice, agent):
     page = asked(alice, agent)
     assert "You can disconnect it at any time" in page.text and f'href="{PAGE}"' in page.text
 
 
 @pytest.mark.slow
-def test_a_project_may_have_models_of_its_own():
+def test_swapped_models_are_supported():
     done = subprocess.run(
         [sys.executable, "-m", "tests.oauth.swapped"], cwd=ROOT, env=environment(ROOT), text=True,
         capture_output=True, check=False,

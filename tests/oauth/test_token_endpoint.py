@@ -1,4 +1,4 @@
-"""The token and the revocation endpoint, by the letter of RFC 6749, RFC 7009 and OAuth 2.1."""
+"""The token and revocation endpoints, according to RFC 6749, RFC 7009 and OAuth 2.1."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def agent(db):
     return registered("dcr")
 
 
-def sent(path: str, *pairs: tuple[str, str], **headers: str) -> Any:
-    """A form of just these fields, in their order."""
+def post_pairs(path: str, *pairs: tuple[str, str], **headers: str) -> Any:
+    """Post a form with exactly these fields, in this order."""
     return browser().post(path, urlencode(pairs), content_type=FORM, headers=headers)
 
 
@@ -41,98 +41,99 @@ def basic(name: str, secret: str) -> str:
     return "Basic " + base64.b64encode(f"{name}:{secret}".encode()).decode()
 
 
-# RFC 6749, 3.2 and 5.2: what no request may be.
+# RFC 6749, 3.2 and 5.2: malformed requests.
 
 
 @pytest.mark.parametrize("name", [
     "grant_type", "code", "redirect_uri", "code_verifier", "client_id", "scope", "anything",
 ])  # fmt: skip
-def test_a_parameter_is_there_once(alice, agent, name):
-    """And the code is as good as it was: nothing of the request was looked at."""
+def test_repeated_parameter_is_an_invalid_request(alice, agent, name):
+    """The code stays valid."""
     code = code_for(alice, agent)
     said = {
         "grant_type": "authorization_code", "code": code, "redirect_uri": REDIRECT,
         "code_verifier": VERIFIER, "client_id": agent.client_id, "scope": "mcp", "anything": "",
     }  # fmt: skip
-    assert error(sent("/oauth/token", *said.items(), (name, said[name]))) == BAD
+    assert error(post_pairs("/oauth/token", *said.items(), (name, said[name]))) == BAD
     assert redeem(code, agent).status_code == 200
 
 
-def test_only_servers_may_be_named_more_than_once(alice, agent):
+def test_only_resource_may_be_repeated(alice, agent):
     """RFC 8707, 2."""
     said = {
         "grant_type": "authorization_code", "code": code_for(alice, agent),
         "redirect_uri": REDIRECT, "code_verifier": VERIFIER, "client_id": agent.client_id,
     }  # fmt: skip
-    assert sent("/oauth/token", *said.items(), *[("resource", MCP)] * 2).status_code == 200
+    assert post_pairs("/oauth/token", *said.items(), *[("resource", MCP)] * 2).status_code == 200
 
 
-def test_a_refresh_token_comes_alone(alice, agent):
+def test_repeated_refresh_token_is_an_invalid_request(alice, agent):
     told = issued(alice, agent)["refresh_token"]
     said = [("grant_type", "refresh_token"), ("client_id", agent.client_id)]
     assert (
-        error(sent("/oauth/token", *said, ("refresh_token", "x"), ("refresh_token", told))) == BAD
+        error(post_pairs("/oauth/token", *said, ("refresh_token", "x"), ("refresh_token", told)))
+        == BAD
     )
 
 
 @pytest.mark.parametrize("said", [{}, {"grant_type": ""}])
-def test_without_a_grant_type_it_is_no_request(agent, said):
+def test_missing_grant_type_is_an_invalid_request(agent, said):
     assert error(browser().post("/oauth/token", {"client_id": agent.client_id, **said})) == BAD
 
 
-def test_what_is_no_form_is_no_request(db):
+def test_body_other_than_a_form_is_an_invalid_request(db):
     found = browser().post("/oauth/token", '{"grant_type": "x"}', content_type="application/json")
     assert error(found) == BAD
 
 
 @pytest.mark.parametrize("more", [("token", "x"), ("client_id", "x"), ("token_type_hint", "x")])
-def test_a_revocation_names_one_token(agent, more):
+def test_revocation_with_repeated_parameter_is_invalid(agent, more):
     said = {"token": "x", "client_id": agent.client_id, "token_type_hint": "access_token"}
-    assert error(sent("/oauth/revoke", *said.items(), more)) == BAD
+    assert error(post_pairs("/oauth/revoke", *said.items(), more)) == BAD
 
 
-def test_a_revocation_is_not_in_a_url(agent):
-    assert error(sent("/oauth/revoke?token=x", ("client_id", agent.client_id))) == BAD
+def test_revocation_with_token_in_the_url_is_invalid(agent):
+    assert error(post_pairs("/oauth/revoke?token=x", ("client_id", agent.client_id))) == BAD
 
 
-def test_a_token_is_good_for_an_hour(alice, agent):
-    """Short: what leaks is worth nothing soon."""
+def test_access_token_is_valid_for_an_hour(alice, agent):
+    """A short lifetime limits the damage of a leaked token."""
     told = issued(alice, agent)
     left = get_access_token_model().objects.get().expires - timezone.now()
     assert told["expires_in"] == 3600
     assert timedelta(minutes=58) < left <= timedelta(hours=1)
 
 
-def test_a_token_that_is_none_is_revoked_all_the_same(agent):
+def test_revoking_an_unknown_token_succeeds(agent):
     """RFC 7009, 2.2."""
-    found = sent("/oauth/revoke", ("token", "x"), ("client_id", agent.client_id))
+    found = post_pairs("/oauth/revoke", ("token", "x"), ("client_id", agent.client_id))
     assert (found.status_code, found.content, found["Cache-Control"]) == (200, b"", "no-store")
 
 
-# RFC 6749, 5.2: who does not prove who it is.
+# RFC 6749, 5.2: failed client authentication.
 
 
 @pytest.mark.parametrize("path", ENDPOINTS)
 @pytest.mark.parametrize("scheme", ["Basic", "basic"])
-def test_who_came_by_basic_is_asked_by_basic(db, path, scheme):
+def test_failed_basic_authentication_gets_a_basic_challenge(db, path, scheme):
     """RFC 6749, 5.2: "matching the authentication scheme used by the client"."""
     header = basic("nobody", "x").replace("Basic", scheme)
     pairs = [("grant_type", "refresh_token"), ("refresh_token", "x"), ("token", "x")]
-    found = sent(path, *pairs, Authorization=header)
+    found = post_pairs(path, *pairs, Authorization=header)
     assert error(found) == (401, "invalid_client")
     assert found["WWW-Authenticate"] == 'Basic realm="oauth", charset="UTF-8"'
 
 
 @pytest.mark.parametrize("path", ENDPOINTS)
-def test_who_came_otherwise_is_not(db, path):
-    """A browser would open a window, and ask whoever sits there for a name and a password."""
+def test_failed_authentication_by_form_gets_no_basic_challenge(db, path):
+    """A browser would open a dialog for a name and a password."""
     pairs = [("grant_type", "refresh_token"), ("refresh_token", "x"), ("token", "x")]
-    found = sent(path, *pairs, ("client_id", "nobody"))
+    found = post_pairs(path, *pairs, ("client_id", "nobody"))
     assert error(found) == (401, "invalid_client")
     assert not found["WWW-Authenticate"].startswith("Basic")
 
 
-# OAuth 2.1, 4.1.3 and 10.2: where the code was sent need not be said again.
+# OAuth 2.1, 4.1.3 and 10.2: the token request need not repeat the redirect URI.
 
 
 @pytest.mark.parametrize(
@@ -143,7 +144,7 @@ def test_who_came_otherwise_is_not(db, path):
     ],
     ids=["of several", "by another port"],
 )
-def test_a_code_is_redeemed_without_its_redirect_uri(alice, known, used):
+def test_code_is_redeemed_without_repeating_the_redirect_uri(alice, known, used):
     client = registered("dcr", redirect_uris=known)
     code = code_for(alice, client, redirect_uri=used)
     assert redeem(code, client, redirect_uri=None, code_verifier="x" * 64).status_code == 400
@@ -151,10 +152,10 @@ def test_a_code_is_redeemed_without_its_redirect_uri(alice, known, used):
     assert redeem(code, client, redirect_uri=None).status_code == 200
 
 
-# T25: what a client sends to be revoked is a secret.
+# T25: a token sent for revocation is a secret.
 
 
-def test_what_is_to_be_revoked_is_in_no_report_of_an_error(agent, monkeypatch, caplog):
+def test_token_to_be_revoked_is_hidden_in_error_reports(agent, monkeypatch, caplog):
     def broken(*args, **kwargs):
         raise RuntimeError("a bug")
 

@@ -1,4 +1,4 @@
-"""What is told of the project around the authorization server, and what is fine there."""
+"""System checks of the login page, the middleware, the cache and HTTPS of a project."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOCAL = "django.core.cache.backends.locmem.LocMemCache"
 HTTPS = {"SECURE_PROXY_SSL_HEADER": ("HTTP_X_FORWARDED_PROTO", "https")}
 
 
-def cached(backend):
+def with_cache(backend):
     return override_settings(CACHES={"default": {"BACKEND": backend, "LOCATION": "kept"}}, **HTTPS)
 
 
@@ -31,23 +31,23 @@ def page(request):
     return HttpResponse("Who are you?")
 
 
-class Own(LoginView):
+class OwnLogin(LoginView):
     template_name = "admin/login.html"
 
 
 PAGES = [
-    path("in/", page, name="sign-in"), path("own/", Own.as_view()),
+    path("in/", page, name="sign-in"), path("own/", OwnLogin.as_view()),
     path("admins/", LoginView.as_view(template_name="admin/login.html")),
     path("bare/", LoginView.as_view(template_name="nowhere.html"), name="bare"),
 ]  # fmt: skip
 
 
-def logins(login):
+def with_login_url(login):
     urls = type("urls", (), {"urlpatterns": PAGES})
     return override_settings(ROOT_URLCONF=urls, LOGIN_URL=login)
 
 
-def ids(check):
+def check_ids(check):
     messages = check()
     for message in messages:
         kind = {"I": Info, "W": Warning}[message.id.partition(".")[2][0]]
@@ -55,7 +55,7 @@ def ids(check):
     return [message.id.partition(".")[2] for message in messages]
 
 
-def test_they_are_run():
+def test_checks_are_registered():
     assert check_login in registry.registry.registered_checks
     assert check_surroundings in registry.registry.deployment_checks
 
@@ -63,9 +63,9 @@ def test_they_are_run():
 @pytest.mark.parametrize(
     "login", ["/in/", "/in/?by=mail", "sign-in", "/own/", "/admins/", "https://sso.example/in"]
 )
-def test_a_page_to_sign_in_at(login):
-    with logins(login):
-        assert ids(check_login) == []
+def test_existing_login_page_has_no_messages(login):
+    with with_login_url(login):
+        assert check_ids(check_login) == []
 
 
 @pytest.mark.parametrize(
@@ -76,71 +76,74 @@ def test_a_page_to_sign_in_at(login):
         ("/bare/", "'nowhere.html' is missing"), ("bare", "'nowhere.html' is missing"),
     ],
 )  # fmt: skip
-def test_a_page_that_is_not_there(login, told):
-    with logins(login):
-        assert ids(check_login) == ["W040"] and told in check_login()[0].msg
+def test_missing_login_page_or_template_is_a_warning(login, told):
+    with with_login_url(login):
+        assert check_ids(check_login) == ["W040"] and told in check_login()[0].msg
 
 
-def test_a_template_that_cannot_be_read(tmp_path):
+def test_login_template_with_syntax_error_is_a_warning(tmp_path):
     (tmp_path / "nowhere.html").write_text("{% nothing %}")
     with (
-        logins("bare"),
+        with_login_url("bare"),
         override_settings(TEMPLATES=[settings.TEMPLATES[0] | {"DIRS": [tmp_path]}]),
     ):
         assert "cannot be read" in check_login()[0].msg
 
 
-def test_a_page_below_a_path():
+def test_login_page_below_a_script_name_is_found():
     set_script_prefix("/app/")
     try:
         for login in ("/app/in/", "sign-in"):
-            with logins(login):
-                assert ids(check_login) == []
+            with with_login_url(login):
+                assert check_ids(check_login) == []
     finally:
         clear_script_prefix()
 
 
-class Knowing(AuthenticationMiddleware):
+class OwnAuthentication(AuthenticationMiddleware):
     """A project's own."""
 
 
-def test_requests_know_who_has_signed_in():
-    for path_ in (f"{__name__}.Knowing", "django.contrib.auth.middleware.AuthenticationMiddleware"):
-        with logins("/in/"), override_settings(MIDDLEWARE=["nowhere.at_all", path_]):
-            assert ids(check_login) == []
-    with logins("/in/"), override_settings(MIDDLEWARE=["nowhere.at_all"]):
-        assert ids(check_login) == ["W041"]
+def test_missing_authentication_middleware_is_a_warning():
+    for path_ in (
+        f"{__name__}.OwnAuthentication",
+        "django.contrib.auth.middleware.AuthenticationMiddleware",
+    ):
+        with with_login_url("/in/"), override_settings(MIDDLEWARE=["nowhere.at_all", path_]):
+            assert check_ids(check_login) == []
+    with with_login_url("/in/"), override_settings(MIDDLEWARE=["nowhere.at_all"]):
+        assert check_ids(check_login) == ["W041"]
 
 
-def test_without_urls_there_is_no_page_to_look_for():
+def test_project_without_urls_has_no_messages():
     with override_settings(ROOT_URLCONF=None):
-        assert ids(check_login) == []
+        assert check_ids(check_login) == []
 
 
 @pytest.mark.parametrize(("backend", "told"), [(DUMMY, ["W042"]), (LOCAL, ["W042"]), (SHARED, [])])
-def test_a_cache_that_all_share(backend, told):
-    with cached(backend):
-        assert ids(check_surroundings) == told
+def test_cache_that_processes_do_not_share_is_a_warning(backend, told):
+    with with_cache(backend):
+        assert check_ids(check_surroundings) == told
 
 
-def test_a_cache_that_is_none_is_for_others_to_tell():
-    with cached("nowhere.Cache"):
-        assert ids(check_surroundings) == []
+def test_invalid_cache_backend_is_left_to_other_checks():
+    with with_cache("nowhere.Cache"):
+        assert check_ids(check_surroundings) == []
 
 
 @pytest.mark.parametrize(
     "fine",
     [HTTPS, {"CSRF_TRUSTED_ORIGINS": ["https://shop.example"]}, {"URL": "http://shop.example"}],
 )
-def test_who_tells_of_https(fine):
+def test_missing_https_settings_are_reported(fine):
     with override_settings(CACHES={"default": {"BACKEND": SHARED, "LOCATION": "kept"}}):
-        assert ids(check_surroundings) == ["I043"]
+        assert check_ids(check_surroundings) == ["I043"]
         with given(**fine) if "URL" in fine else override_settings(**fine):
-            assert ids(check_surroundings) == []
+            assert check_ids(check_surroundings) == []
 
 
-def test_what_happens_if_nobody_does(alice, public_client):  # noqa: F811
-    """Django refuses the form, as the message says."""
+def test_form_is_rejected_behind_a_proxy_without_https_settings(alice, public_client):  # noqa: F811
+    """Django rejects the form with 403, as the message of the check says."""
     behind = Client(enforce_csrf_checks=True, headers={"host": "shop.example"})
     behind.force_login(alice)
     asked = behind.get(url(public_client))
