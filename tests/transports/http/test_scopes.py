@@ -219,7 +219,7 @@ def test_subscription_has_the_scopes_of_its_last_token(http, handshake, scoped_s
     client = http("alice/basic/app", server=scoped_server, revision=handshake)
 
     def with_which() -> list[str]:
-        (found,) = sessions.subscribed(scoped_server.name, ["note://one"])
+        (found,) = sessions.find_subscriptions(scoped_server.name, ["note://one"])
         return found.scopes
 
     client.token = "alice/basic view/app"
