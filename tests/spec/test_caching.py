@@ -1,4 +1,4 @@
-"""What the specification asks of caching: server/utilities/caching of 2026-07-28."""
+"""Cache hints of results, as server/utilities/caching of revision 2026-07-28 requires."""
 
 from contextlib import contextmanager
 
@@ -52,7 +52,7 @@ REQUESTS = [
 
 @pytest.mark.parametrize(("method", "params"), [("server/discover", {}), *REQUESTS])
 @pytest.mark.parametrize("permission", [mcp.PUBLIC, mcp.AUTHENTICATED])
-def test_every_complete_result_says_how_long_and_for_whom(
+def test_complete_result_has_ttl_and_cache_scope(
     connect, server, declared, alice, method, params, permission
 ):
     declared("one", permission, cache=60)
@@ -63,21 +63,21 @@ def test_every_complete_result_says_how_long_and_for_whom(
 
 
 @pytest.mark.parametrize(("method", "params"), REQUESTS)
-def test_older_revisions_know_no_hints(connect, server, declared, handshake, method, params):
+def test_older_revisions_get_no_cache_hints(connect, server, declared, handshake, method, params):
     declared("one", cache=60, shared=True)
     result = connect(server=server, revision=handshake).request(method, **params)
     assert not result.keys() & set(HINTS)
 
 
 @pytest.mark.parametrize("seconds", [0, 1, 60, 86_400])
-def test_the_time_is_what_was_declared(connect, server, declared, seconds):
+def test_ttl_is_the_declared_cache_time(connect, server, declared, seconds):
     declared("one", cache=seconds)
     client = connect(server=server)
     assert hints(client, "resources/read", uri="thing://one") == (seconds * 1000, "private")
 
 
 @pytest.mark.parametrize("seconds", [-1, -0.5, "60", None, 1.5, True])
-def test_another_time_is_refused_when_declared(server, declared, seconds):
+def test_invalid_cache_time_is_rejected_at_declaration(server, declared, seconds):
     declared("one", cache=seconds)
     assert any("cache" in problem for problem in refused_to_serve(server))
 
@@ -98,12 +98,12 @@ def asking(server):
     return server
 
 
-def test_what_asks_has_no_hints(connect, asking):
+def test_input_required_result_has_no_cache_hints(connect, asking):
     asked = connect(server=asking).request("resources/read", uri="menu://today")
     assert asked["resultType"] == "input_required" and not asked.keys() & set(HINTS)
 
 
-def test_what_answers_brought_about_is_not_to_be_kept(connect, asking):
+def test_result_after_answers_is_not_cacheable(connect, asking):
     client = connect(server=asking)
     read = {"method": "resources/read", "uri": "menu://today"}
     asked = client.request(**read)
@@ -123,7 +123,7 @@ def test_what_answers_brought_about_is_not_to_be_kept(connect, asking):
 # What may change, and how one learns of it.
 
 
-def test_what_is_kept_may_change_earlier(connect, server):
+def test_server_sends_the_current_content_before_the_ttl_ends(connect, server):
     menu = ["Soup"]
 
     @server.resource("menu://today", permission=mcp.PUBLIC, cache=3600)
@@ -139,7 +139,7 @@ def test_what_is_kept_may_change_earlier(connect, server):
     assert first["ttlMs"] == second["ttlMs"] == 3_600_000
 
 
-def test_hints_are_given_with_and_without_notifications(connect, server, declared):
+def test_cache_hints_are_sent_with_and_without_list_changed(connect, server, declared):
     bare = connect(server=server)
     found = introduced(bare)
     assert found["ttlMs"] > 0 and "listChanged" not in str(found["capabilities"])
@@ -165,7 +165,7 @@ def pages(client, method):
 
 @pytest.mark.parametrize("method", METHODS.values())
 @pytest.mark.parametrize("guarded", [None, 0, 2, 6])
-def test_all_pages_have_one_scope_and_a_time_each(
+def test_all_pages_of_a_list_have_the_same_cache_scope(
     connect, server, declared, alice, settings, method, guarded
 ):
     settings.DJANGO_MCP = {"PAGE_SIZE": 2}
@@ -179,7 +179,7 @@ def test_all_pages_have_one_scope_and_a_time_each(
         assert all(page["ttlMs"] >= 0 for page in found)
 
 
-def test_pages_with_rows_and_without_have_one_scope(connect, server, bob, settings):
+def test_pages_with_and_without_rows_have_the_same_cache_scope(connect, server, bob, settings):
     settings.DJANGO_MCP = {"PAGE_SIZE": 2}
     for number in range(4):
         server.resource(f"thing://{number}", permission=mcp.PUBLIC, name=f"n{number}")(thing)
@@ -209,7 +209,7 @@ def test_pages_with_rows_and_without_have_one_scope(connect, server, bob, settin
         (lambda request: True, "private"),
     ],
 )
-def test_a_list_is_public_if_it_is_the_same_for_everybody(
+def test_list_is_public_only_if_it_is_equal_for_all_callers(
     connect, server, declared, alice, bob, method, permission, scope
 ):
     declared("one")
@@ -222,7 +222,7 @@ def test_a_list_is_public_if_it_is_the_same_for_everybody(
         assert seen[0] != seen[2]
 
 
-def test_a_permission_of_ones_own_is_never_public(connect, server):
+def test_list_with_a_custom_permission_method_is_private(connect, server):
     @server.register
     class Mine(mcp.Tool):
         """Mine."""
@@ -238,7 +238,7 @@ def test_a_permission_of_ones_own_is_never_public(connect, server):
 
 
 @pytest.mark.parametrize("method", ["get_size", "get_last_modified"])
-def test_an_entry_of_ones_own_is_never_public(connect, server, method):
+def test_list_with_custom_entries_is_private(connect, server, method):
     class Menu(mcp.Resource):
         """The menu."""
 
@@ -258,13 +258,13 @@ def in_the_callers_language(request):
 
 
 @pytest.mark.parametrize("method", METHODS.values())
-def test_what_is_surrounded_is_never_public(connect, server, declared, settings, method):
+def test_list_is_private_if_around_is_set(connect, server, declared, settings, method):
     declared("one")
     settings.DJANGO_MCP = {"AROUND": [f"{__name__}.in_the_callers_language"]}
     assert hints(connect(server=server), method)[1] == "private"
 
 
-def test_what_one_reads_is_private_unless_it_is_said_to_be_shared(connect, server, declared):
+def test_resource_is_private_unless_declared_shared(connect, server, declared):
     declared("one", cache=60)
     declared("all", cache=60, shared=True)
     client = connect(server=server)
@@ -273,13 +273,13 @@ def test_what_one_reads_is_private_unless_it_is_said_to_be_shared(connect, serve
 
 
 @pytest.mark.parametrize("permission", [mcp.AUTHENTICATED, "shop.view_note", lambda request: True])
-def test_only_what_is_public_may_be_shared(server, declared, permission):
+def test_shared_requires_public_permission(server, declared, permission):
     declared("one", permission, shared=True)
     assert any("shared" in problem for problem in refused_to_serve(server))
 
 
 @pytest.mark.parametrize("scope", ["public", "private"])
-def test_permission_is_checked_whatever_the_scope_says(connect, server, alice, scope):
+def test_permission_is_checked_regardless_of_the_cache_scope(connect, server, alice, scope):
     allowed = [True]
 
     @server.register

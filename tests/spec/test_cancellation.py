@@ -1,4 +1,4 @@
-"""Taking a request back: the client's, ours, and what is left of either."""
+"""Cancellation of requests by the client and by the server."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def responses(client, id):
 
 
 @pytest.mark.parametrize("tool", ["plod", "ponder", "query"])
-def test_a_cancelled_call_stops(connect, revision, server, work, tool):
+def test_cancelled_call_stops(connect, revision, server, work, tool):
     client = connect(server=server, revision=revision)
     id = client.start("tools/call", name=tool)
     assert waited(client, work.started)
@@ -113,7 +113,7 @@ def waited(client, event):
     return client._run(asyncio.to_thread(event.wait, SECONDS))
 
 
-def test_a_cancelled_call_is_not_heard_of_again(connect, revision, server, work):
+def test_cancelled_call_sends_no_further_message(connect, revision, server, work):
     client = connect(server=server, revision=revision)
     id = client.start("tools/call", name="plod", _meta={"progressToken": "p"})
     client.until(lambda: client.notes)
@@ -126,7 +126,9 @@ def test_a_cancelled_call_is_not_heard_of_again(connect, revision, server, work)
     assert [message for message in later if message.get("method")] == []
 
 
-def test_a_cancelled_call_leaves_nothing_behind(connect, revision, server, work, settings):
+def test_cancelled_call_frees_its_resources_and_writes_nothing(
+    connect, revision, server, work, settings
+):
     settings.DJANGO_MCP = settings.DJANGO_MCP | {"THREADS": 1, "CONCURRENT_CALLS": 1}
     client = connect(server=server, revision=revision)
     for _ in range(3):
@@ -141,7 +143,7 @@ def test_a_cancelled_call_leaves_nothing_behind(connect, revision, server, work,
     assert client.conversation._tasks == set()
 
 
-def test_a_cancel_for_nothing_changes_nothing(connect, revision, server, work):
+def test_cancellation_of_an_unknown_request_is_ignored(connect, revision, server, work):
     client = connect(server=server, revision=revision)
     over = client.start("tools/call", name="save", arguments={"name": "one"})
     client.wait(over)
@@ -166,7 +168,7 @@ def test_initialize_cannot_be_cancelled(connect, handshake, server, work):
 @pytest.mark.parametrize(
     "params", [None, {}, {"requestId": None}, {"requestId": [1]}, {"requestId": 1.5}, {"id": 1}, []]
 )
-def test_a_malformed_cancel_is_ignored(connect, revision, server, work, params):
+def test_malformed_cancellation_is_ignored(connect, revision, server, work, params):
     client = connect(server=server, revision=revision)
     id = client.start("tools/call", name="soon", arguments={"turns": 3})
     notification = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
@@ -175,7 +177,7 @@ def test_a_malformed_cancel_is_ignored(connect, revision, server, work, params):
     assert all("error" not in message for message in client.received)
 
 
-def test_a_cancel_that_meets_its_response_leaves_one_outcome(connect, revision, server, work):
+def test_cancellation_racing_with_the_response_has_one_outcome(connect, revision, server, work):
     client = connect(server=server, revision=revision)
     answered = 0
     for turns in range(40):
@@ -191,7 +193,7 @@ def test_a_cancel_that_meets_its_response_leaves_one_outcome(connect, revision, 
     assert client.text("soon", turns=0) == "done"
 
 
-def test_what_was_answered_has_happened(connect, revision, server, work):
+def test_answered_call_was_committed(connect, revision, server, work):
     client = connect(server=server, revision=revision)
     for number in range(20):
         id = client.start("tools/call", name="save", arguments={"name": f"n{number}"})
@@ -204,7 +206,7 @@ def test_what_was_answered_has_happened(connect, revision, server, work):
         assert len(responses(client, id)) <= 1
 
 
-def test_the_reason_is_logged_on_one_line(connect, revision, server, work, caplog):
+def test_cancellation_reason_is_logged_on_one_line(connect, revision, server, work, caplog):
     caplog.set_level(logging.INFO, "django_mcp")
     client = connect(server=server, revision=revision)
     id = client.start("tools/call", name="ponder")
@@ -218,7 +220,7 @@ def test_the_reason_is_logged_on_one_line(connect, revision, server, work, caplo
 # Ours.
 
 
-def test_we_cancel_what_we_asked_and_what_is_unanswered(connect, handshake, server, work, caplog):
+def test_server_cancels_only_its_unanswered_questions(connect, handshake, server, work, caplog):
     caplog.set_level(logging.INFO, "django_mcp")
     client = connect(server=server, revision=handshake)
     id = client.start("tools/call", name="ask")
@@ -235,7 +237,7 @@ def test_we_cancel_what_we_asked_and_what_is_unanswered(connect, handshake, serv
     assert len(ours) == 1 and note["params"].get("reason", "") in ours[0]
 
 
-def test_an_answer_after_our_cancel_is_ignored(connect, handshake, server, work):
+def test_answer_after_the_server_cancelled_is_ignored(connect, handshake, server, work):
     client = connect(server=server, revision=handshake)
     id = client.start("tools/call", name="ask")
     client.until(lambda: len(client.asked) == 2)
@@ -250,7 +252,7 @@ def test_an_answer_after_our_cancel_is_ignored(connect, handshake, server, work)
     assert client.text("soon", turns=0) == "done"
 
 
-def test_the_end_of_a_subscription_is_a_cancel_with_its_id(connect, server, work):
+def test_server_ends_a_subscription_by_cancelling_its_id(connect, server, work):
     client = connect(server=server)
     ids = [
         client.start("subscriptions/listen", id=id, notifications={"toolsListChanged": True})
@@ -263,7 +265,7 @@ def test_the_end_of_a_subscription_is_a_cancel_with_its_id(connect, server, work
     assert [note["params"]["requestId"] for note in cancelled] == ids
 
 
-def test_the_newest_revision_hears_of_no_other_cancel(connect, server, work, settings, committed):
+def test_newest_revision_gets_no_other_cancellation(connect, server, work, settings, committed):
     settings.DJANGO_MCP = settings.DJANGO_MCP | {"QUESTION_TIMEOUT": 0.01}
     client = connect(server=server)
     listen = client.start("subscriptions/listen", notifications={"toolsListChanged": True})

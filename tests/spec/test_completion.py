@@ -1,4 +1,4 @@
-"""What the specification asks of completion: server/utilities/completion of each revision."""
+"""Completion, as server/utilities/completion of each revision requires."""
 
 import json
 from typing import Annotated, Literal
@@ -58,7 +58,9 @@ def journey(server):
 # When there is completion.
 
 
-def test_completion_is_declared_when_something_completes(connect, server, journey, revision):
+def test_completion_capability_is_declared_if_an_argument_completes(
+    connect, server, journey, revision
+):
     client = connect(server=server, revision=revision, initialize=False)
     found = introduced(client)["capabilities"]
     assert ("completions" in found) is (revision >= "2025-03-26")  # where it has a name
@@ -66,7 +68,7 @@ def test_completion_is_declared_when_something_completes(connect, server, journe
 
 
 @pytest.mark.parametrize("kind", ["prompt", "template"])
-def test_without_completion_the_method_is_unknown(connect, server, revision, kind):
+def test_completion_method_is_unknown_without_completing_arguments(connect, server, revision, kind):
     if kind == "prompt":
 
         @server.prompt(permission=mcp.PUBLIC)
@@ -88,7 +90,7 @@ def test_without_completion_the_method_is_unknown(connect, server, revision, kin
 # What is wrong with a request.
 
 
-def test_an_unknown_reference_is_an_invalid_parameter(connect, server, journey, revision):
+def test_unknown_reference_is_invalid_params(connect, server, journey, revision):
     client = connect(server=server, revision=revision)
     argument = {"name": "country", "value": ""}
     unknown = refusal(client, COMPLETE, ref=prompt("flight"), argument=argument)
@@ -97,7 +99,7 @@ def test_an_unknown_reference_is_an_invalid_parameter(connect, server, journey, 
     assert nowhere.code == (-32602 if revision >= "2026-07-28" else -32002)
 
 
-def test_a_request_without_its_parts_is_an_invalid_parameter(connect, server, journey, revision):
+def test_missing_parameters_are_invalid_params(connect, server, journey, revision):
     client = connect(server=server, revision=revision)
     ref, argument = prompt("journey"), {"name": "country", "value": "c"}
     assert client.request(COMPLETE, ref=ref, argument=argument)["completion"]["values"] == ["ch"]
@@ -117,7 +119,9 @@ def test_a_request_without_its_parts_is_an_invalid_parameter(connect, server, jo
 WRONG = [None, 1, True, [], ["x"], {}, {"x": 1}]
 
 
-def test_everything_is_validated(connect, server, journey, revision):
+def test_all_parameters_are_validated_before_the_completion_runs(
+    connect, server, journey, revision
+):
     client = connect(server=server, revision=revision)
     ref, argument = prompt("journey"), {"name": "station", "value": "B"}
 
@@ -143,14 +147,14 @@ def test_everything_is_validated(connect, server, journey, revision):
 
 
 @pytest.mark.parametrize("context", [{}, {"arguments": {}}])
-def test_a_context_may_be_empty(connect, server, journey, revision, context):
+def test_context_may_be_empty(connect, server, journey, revision, context):
     client = connect(server=server, revision=revision)
     argument = {"name": "station", "value": "B"}
     client.request(COMPLETE, ref=prompt("journey"), argument=argument, context=context)
     assert journey == [("B", {})]
 
 
-def test_what_was_chosen_before_is_told(connect, server, journey, revision):
+def test_completion_receives_the_context_arguments(connect, server, journey, revision):
     client = connect(server=server, revision=revision)
     found = complete(client, prompt("journey"), "station", "B", country="ch")
     assert found == {"values": ["Basel", "Bern"], "total": 2, "hasMore": False}
@@ -158,7 +162,7 @@ def test_what_was_chosen_before_is_told(connect, server, journey, revision):
     assert journey == [("B", {"country": "ch"}), ("B", {"country": "de"})]
 
 
-def test_what_has_no_suggestions_gets_none(connect, server, journey, revision):
+def test_argument_without_completion_gets_no_values(connect, server, journey, revision):
     client = connect(server=server, revision=revision)
     assert complete(client, prompt("journey"), "note", "x") == {
         "values": [],
@@ -167,13 +171,13 @@ def test_what_has_no_suggestions_gets_none(connect, server, journey, revision):
     }
 
 
-def test_a_long_text_is_bounded(connect, server, journey):
+def test_long_argument_value_is_truncated(connect, server, journey):
     client = connect(server=server)
     values(client, prompt("journey"), "station", "x" * 100_000)
     assert len(journey[0][0]) == 1000
 
 
-def test_a_bug_is_an_internal_error(connect, server, revision, caplog):
+def test_unexpected_exception_is_a_masked_internal_error(connect, server, revision, caplog):
     error = RuntimeError("the password is hunter2")
 
     def broken(request, text):
@@ -204,7 +208,7 @@ def paint(server):
     paint.__annotations__["colour"] = Colour
 
 
-def test_what_fits_best_comes_first(connect, server, paint, revision):
+def test_best_matches_come_first(connect, server, paint, revision):
     client = connect(server=server, revision=revision)
     found = values(client, prompt("paint"), "colour", "red")
     assert found == ["red", "Redwood", "dark red", "light red"]
@@ -237,14 +241,14 @@ def customers(server, invoice):
     return made
 
 
-def test_the_key_itself_comes_before_words(connect, server, alice, customers, revision):
+def test_exact_primary_key_comes_first(connect, server, alice, customers, revision):
     wanted = customers("Zoe")
     other = customers(f"Anna {wanted}")
     client = connect(alice, server=server, revision=revision)
     assert values(client, prompt("remind"), "customer", wanted) == [wanted, other]
 
 
-def test_words_in_the_middle_are_found(connect, server, alice, paint, customers, revision):
+def test_words_anywhere_in_the_text_match(connect, server, alice, paint, customers, revision):
     key = customers("Maria Theresa van Dyck")
     client = connect(alice, server=server, revision=revision)
     for text in ("dyck", "resa", "dyck maria", "VAN"):
@@ -254,7 +258,7 @@ def test_words_in_the_middle_are_found(connect, server, alice, paint, customers,
     assert values(client, prompt("paint"), "colour", "ight") == ["light red"]
 
 
-def test_at_most_a_hundred_are_suggested(connect, server, alice, customers, revision):
+def test_at_most_one_hundred_values_are_returned(connect, server, alice, customers, revision):
     for number in range(101):
         customers(f"Smith {number:03}")
     client = connect(alice, server=server, revision=revision)
@@ -278,7 +282,7 @@ def test_completions_are_limited(connect, server, alice, bob, paint, revision, s
 # Who is told what.
 
 
-def test_the_rows_of_others_are_not_suggested(
+def test_invisible_rows_are_not_suggested(
     connect, server, alice, bob, invoice, customers, revision
 ):
     theirs = customers("Theodora", email="secret@shop.example", notes="hunter2")
@@ -288,7 +292,7 @@ def test_the_rows_of_others_are_not_suggested(
             assert values(client, prompt("remind"), "customer", text) == found
 
 
-def test_nothing_is_found_by_what_is_not_shown(connect, server, alice, customers, revision):
+def test_hidden_fields_and_wildcards_do_not_match(connect, server, alice, customers, revision):
     customers("Theodora", email="secret@shop.example", notes="hunter2")
     client = connect(alice, server=server, revision=revision)
     for text in ("secret", "hunter2", "%", "_", "*", ".*", "' OR 1=1 --", "\0", '"'):
@@ -296,7 +300,7 @@ def test_nothing_is_found_by_what_is_not_shown(connect, server, alice, customers
 
 
 @pytest.mark.parametrize("permission", [None, "shop.add_note", lambda request: False])
-def test_what_one_may_not_use_is_not_completed(connect, server, bob, revision, permission):
+def test_forbidden_objects_complete_like_unknown_ones(connect, server, bob, revision, permission):
     asked = []
 
     def cities(request, text):

@@ -1,4 +1,4 @@
-"""Discovery, and how the server names itself."""
+"""server/discover, and the name of the server in results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def named():
     _servers.pop("library")
 
 
-def test_discovery_tells_versions_capabilities_and_identity(connect, named, alice):
+def test_discover_returns_versions_capabilities_and_server_info(connect, named, alice):
     for user in (None, alice):
         found = connect(user, server=named).request("server/discover")
         assert found["supportedVersions"] == list(REVISIONS)[::-1]
@@ -52,7 +52,7 @@ def test_discovery_tells_versions_capabilities_and_identity(connect, named, alic
         assert found["instructions"] == "Borrow."
 
 
-def test_what_discovery_tells_is_there(connect, named):
+def test_discovered_versions_and_capabilities_work(connect, named):
     found = connect(server=named).request("server/discover")
     for version in found["supportedVersions"]:
         client = connect(server=named, revision=version)
@@ -81,14 +81,14 @@ REQUESTS = {
 
 
 @pytest.mark.parametrize("request_", REQUESTS)
-def test_every_result_names_the_server(connect, named, request_):
+def test_every_result_contains_server_info(connect, named, request_):
     client = connect(server=named)
     result = client.request(request_.partition(" ")[0], **REQUESTS[request_])
     assert result["_meta"][SERVER_INFO]["name"] == "library"
     assert result["_meta"][SERVER_INFO]["version"] == "7.1"
 
 
-def test_so_does_the_result_of_a_completion_and_of_a_listen(connect):
+def test_results_of_completion_and_listen_contain_server_info(connect):
     client = connect()
     ref = {"type": "ref/prompt", "name": "visit"}
     completed = client.request(

@@ -1,4 +1,4 @@
-"""Asking the user: forms and pages to visit, what may be in them, and what comes back."""
+"""Elicitation by forms and by URLs: what is sent to the user, and which answers are accepted."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ HARMLESS = [
 
 
 @pytest.mark.parametrize(("message", "schema"), SECRETS, ids=str)
-def test_a_form_asks_for_no_secrets(connect, revision, ask, message, schema, caplog):
+def test_form_that_asks_for_secrets_is_not_sent(connect, revision, ask, message, schema, caplog):
     client = connect(server=ask(message, schema), revision=revision)
     assert client.failure("ask")
     assert client.asked == []
@@ -147,14 +147,14 @@ def test_a_form_asks_for_no_secrets(connect, revision, ask, message, schema, cap
 
 
 @pytest.mark.parametrize(("message", "schema"), HARMLESS, ids=str)
-def test_other_forms_are_asked(connect, revision, ask, message, schema):
+def test_form_without_secrets_is_sent(connect, revision, ask, message, schema):
     client = connect(server=ask(message, schema), revision=revision, answers=answering(DECLINE))
     assert "declined" in client.failure("ask")
     assert asked(client)["message"] == message
 
 
 @pytest.mark.parametrize("newer", URLS)
-def test_a_secret_is_asked_for_by_url(connect, newer, ask):
+def test_secret_may_be_asked_for_by_url(connect, newer, ask):
     server = ask("Enter your password.", url=PAGE)
     client = connect(server=server, revision=newer, answers=answering({"action": "accept"}))
     assert client.text("ask") == "True"
@@ -174,7 +174,7 @@ MODES = [
 
 
 @pytest.mark.parametrize(("declared", "form", "url"), MODES, ids=str)
-def test_only_modes_that_are_declared_are_asked(connect, revision, server, declared, form, url):
+def test_only_declared_elicitation_modes_are_used(connect, revision, server, declared, form, url):
     @server.tool(permission=mcp.PUBLIC)
     def by_form(request: mcp.Request) -> str:
         return str(request.elicit("Sure?", default="no"))
@@ -203,7 +203,7 @@ def test_only_modes_that_are_declared_are_asked(connect, revision, server, decla
 
 
 @pytest.mark.parametrize("schema", [Person, PersonForm, HANDWRITTEN, str, list[Literal["a"]]])
-def test_a_form_has_a_message_and_flat_fields(connect, revision, ask, schema):
+def test_form_has_a_message_and_flat_fields(connect, revision, ask, schema):
     client = connect(
         server=ask("Who are you?", schema), revision=revision, answers=answering(CANCEL)
     )
@@ -239,14 +239,14 @@ class Nested(BaseModel):
     ],
     ids=str,
 )
-def test_a_form_that_is_not_flat_is_not_sent(connect, revision, ask, schema, caplog):
+def test_form_with_nested_fields_is_not_sent(connect, revision, ask, schema, caplog):
     client = connect(server=ask("What?", schema), revision=revision)
     assert "went wrong" in client.failure("ask")
     assert client.asked == [] and "TypeError" in caplog.text
 
 
 @pytest.mark.parametrize("newer", URLS)
-def test_a_question_by_url_has_all_its_parts(connect, newer, ask):
+def test_url_elicitation_has_mode_message_url_and_id(connect, newer, ask):
     url = PAGE + "?next=%2F&id={elicitation_id}"
     client = connect(server=ask("Sign in.", url=url), revision=newer, answers=answering(CANCEL))
     client.failure("ask")
@@ -265,7 +265,7 @@ NO_URLS = ["", "sign-in", "/sign-in", "//shop.example", "javascript:alert(1)", "
 
 @pytest.mark.parametrize("url", NO_URLS)
 @pytest.mark.parametrize("newer", URLS)
-def test_what_is_no_url_is_not_sent(connect, newer, server, ask, url):
+def test_invalid_url_is_not_sent(connect, newer, server, ask, url):
     ask("Sign in.", url=url)
 
     @server.tool(permission=mcp.PUBLIC)
@@ -279,7 +279,7 @@ def test_what_is_no_url_is_not_sent(connect, newer, server, ask, url):
 
 
 @pytest.mark.parametrize("newer", URLS)
-def test_a_url_is_https_outside_development(connect, newer, ask, settings):
+def test_url_must_be_https_unless_debug(connect, newer, ask, settings):
     client = connect(server=ask("Sign in.", url="http://shop.example/"), revision=newer,
                      answers=answering(CANCEL, CANCEL))  # fmt: skip
     assert "went wrong" in client.failure("ask")
@@ -289,7 +289,7 @@ def test_a_url_is_https_outside_development(connect, newer, ask, settings):
 
 
 @pytest.mark.parametrize("url", ["http://localhost:8000/x", "http://127.0.0.1/x", "http://[::1]/"])
-def test_ones_own_machine_is_development(connect, ask, url):
+def test_http_url_of_localhost_is_sent(connect, ask, url):
     client = connect(server=ask("Sign in.", url=url), answers=answering(CANCEL))
     assert "declined" in client.failure("ask")
 
@@ -298,14 +298,14 @@ LINKS = [("See https://evil.example/x.", bool), ("See.", field("a", description=
 
 
 @pytest.mark.parametrize(("message", "schema"), LINKS)
-def test_a_form_with_a_link_is_reported(connect, revision, ask, message, schema, caplog):
+def test_form_that_contains_a_link_is_logged(connect, revision, ask, message, schema, caplog):
     client = connect(server=ask(message, schema), revision=revision, answers=answering(DECLINE))
     client.failure("ask")
     assert "contains a link" in caplog.text
 
 
 @pytest.mark.parametrize("schema", [Person, PersonForm, bool, list[Literal["a", "b"]]])
-def test_we_put_no_link_into_a_form(connect, revision, ask, schema, caplog):
+def test_generated_form_contains_no_link(connect, revision, ask, schema, caplog):
     client = connect(server=ask("Who?", schema), revision=revision, answers=answering(DECLINE))
     client.failure("ask")
     assert "://" not in str(asked(client)) and "contains a link" not in caplog.text
@@ -328,7 +328,7 @@ BAD: list[Any] = [
 
 
 @pytest.mark.parametrize("schema", [Person, PersonForm, HANDWRITTEN])
-def test_an_answer_must_fit_what_was_asked(connect, revision, ask, schema):
+def test_answer_must_match_the_requested_schema(connect, revision, ask, schema):
     answers = [accept(bad) for bad in BAD]
     client = connect(
         server=ask("Who?", schema), revision=revision, answers=answering(*answers, accept(GOOD))
@@ -338,7 +338,7 @@ def test_an_answer_must_fit_what_was_asked(connect, revision, ask, schema):
     assert Company.objects.count() == 1  # of all the runs the last alone has written
 
 
-def test_what_was_left_empty_is_left_out(connect, revision, ask):
+def test_null_in_an_answer_means_the_field_is_omitted(connect, revision, ask):
     content = GOOD | {"colours": None}
     server = ask("Who?", Person)
     client = connect(server=server, revision=revision, answers=answering(accept(content)))
@@ -372,7 +372,7 @@ OUTCOMES = [(DECLINE, "left by decline"), (CANCEL, "left by cancel"), (accept(),
 
 
 @pytest.mark.parametrize(("given", "expected"), OUTCOMES)
-def test_a_tool_sees_what_the_user_chose(connect, revision, outcome, given, expected):
+def test_tool_receives_accept_decline_or_cancel(connect, revision, outcome, given, expected):
     client = connect(server=outcome, revision=revision, answers={ELICIT: lambda params: given})
     assert client.text("handled") == expected
     if given is DECLINE or given is CANCEL:
@@ -381,7 +381,7 @@ def test_a_tool_sees_what_the_user_chose(connect, revision, outcome, given, expe
         assert not Company.objects.exists()
 
 
-def test_a_tool_sees_that_the_client_failed(connect, revision, outcome, settings):
+def test_tool_receives_the_client_error(connect, revision, outcome, settings):
     settings.DJANGO_MCP = settings.DJANGO_MCP | {"QUESTION_ROUNDS": 3}
     broken = {"code": -32603, "message": "The window is gone."}
     client = connect(server=outcome, revision=revision, answers={ELICIT: lambda params: broken})
@@ -393,7 +393,7 @@ def test_a_tool_sees_that_the_client_failed(connect, revision, outcome, settings
     assert not Company.objects.exists()
 
 
-def test_the_newest_revision_asks_in_the_result_of_the_request(connect, server):
+def test_newest_revision_asks_in_the_result(connect, server):
     @server.tool(permission=mcp.PUBLIC)
     def tool(request: mcp.Request) -> str:
         return request.elicit("Tool?", str)
@@ -434,7 +434,7 @@ def private(server):
     return server
 
 
-def test_what_is_kept_of_a_question_is_its_users_alone(connect, private, alice, bob):
+def test_request_state_is_valid_only_for_its_user(connect, private, alice, bob):
     mine, yours = connect(alice, server=private), connect(bob, server=private)
     result = mine.call("whose")
     (key,) = result["inputRequests"]
@@ -450,7 +450,7 @@ def test_what_is_kept_of_a_question_is_its_users_alone(connect, private, alice, 
     assert error(gone, "tools/call", name="whose", arguments={}, **more)["code"] == -32602
 
 
-def test_only_who_was_asked_can_answer(connect, private, alice, bob):
+def test_only_the_asked_session_can_answer(connect, private, alice, bob):
     mine, yours = (connect(user, server=private, revision="2025-11-25") for user in (alice, bob))
     ids = mine.start("tools/call", name="whose"), yours.start("tools/call", name="whose")
     mine.until(lambda: mine.asked)
@@ -465,7 +465,7 @@ def test_only_who_was_asked_can_answer(connect, private, alice, bob):
         assert client.wait(id)["result"]["content"][0]["text"] == name
 
 
-def test_who_a_client_says_its_user_is_does_not_count(connect, revision, private, bob):
+def test_user_claimed_by_the_client_is_ignored(connect, revision, private, bob):
     claims = {"user": "alice", "username": "alice", "sub": "alice"}
     answers = {ELICIT: lambda params: accept(claims | {"answer": True})}
     client = connect(bob, server=private, revision=revision, answers=answers)
@@ -498,8 +498,8 @@ def visiting(server):
 
 
 @pytest.mark.parametrize("newer", URLS)
-def test_who_has_visited_a_page_is_nobody_else_for_it(connect, newer, private):
-    """A page signs nobody in here: who calls is said by the token alone."""
+def test_completed_url_elicitation_authenticates_nobody(connect, newer, private):
+    """Only the token identifies the caller."""
     client = connect(
         server=visiting(private), revision=newer, answers=answering({"action": "accept"})
     )
@@ -508,14 +508,14 @@ def test_who_has_visited_a_page_is_nobody_else_for_it(connect, newer, private):
 
 
 @pytest.mark.parametrize("newer", URLS)
-def test_what_a_client_says_of_a_page_is_not_taken(connect, newer, ask):
-    """What a user said at a page never passes through the client, in neither direction."""
+def test_content_in_an_answer_to_url_elicitation_is_ignored(connect, newer, ask):
+    """Data that the user enters on the page must not pass through the client."""
     said = {"action": "accept", "content": {"answer": "hunter2", "token": "hunter2"}}
     client = connect(server=ask("Sign in.", url=PAGE), revision=newer, answers=answering(said))
     assert client.text("ask") == "True"
 
 
-def test_the_end_is_told_to_the_client_that_was_asked(connect, server, committed):
+def test_completion_notifies_only_the_client_that_was_asked(connect, server, committed):
     visiting(server)
     clients = [
         connect(server=server, revision="2025-11-25", answers=answering({"action": "accept"}))
@@ -543,7 +543,7 @@ def test_the_end_is_told_to_the_client_that_was_asked(connect, server, committed
 
 
 @pytest.mark.parametrize("name", REVISIONS)
-def test_that_a_url_is_required_is_an_error_in_one_revision(connect, name, server):
+def test_url_required_is_an_error_only_in_2025_11_25(connect, name, server):
     client = connect(server=visiting(server), revision=name)
     response = answer(client, "tools/call", name="required")
     if name == "2025-11-25":
@@ -561,7 +561,7 @@ def test_that_a_url_is_required_is_an_error_in_one_revision(connect, name, serve
     assert "isError" in answer(bare, "tools/call", name="required")["result"]
 
 
-def test_that_error_lists_pages_with_their_ids(connect, server, committed):
+def test_url_required_error_lists_elicitations_with_ids(connect, server, committed):
     client = connect(server=visiting(server), revision="2025-11-25")
     (page,) = error(client, "tools/call", name="required")["data"]["elicitations"]
     assert page["mode"] == "url" and page["message"] == "Sign in first."
@@ -575,7 +575,7 @@ def test_that_error_lists_pages_with_their_ids(connect, server, committed):
 
 
 @pytest.mark.parametrize("name", sorted(REVISIONS.keys() - {"2025-11-25"}))
-def test_other_revisions_are_told_of_no_end(connect, name, server, committed):
+def test_other_revisions_get_no_elicitation_complete(connect, name, server, committed):
     client = connect(server=visiting(server), revision=name)
     response = answer(client, "tools/call", name="required")
     (id,) = set(re.findall(r"sign-in\?id=([\w-]+)", str(response)))
@@ -585,7 +585,7 @@ def test_other_revisions_are_told_of_no_end(connect, name, server, committed):
     assert client.notes == []
 
 
-def test_a_question_is_not_logged(connect, revision, ask, caplog):
+def test_questions_and_answers_are_not_logged(connect, revision, ask, caplog):
     caplog.set_level(logging.DEBUG)
     server = ask("What is the diagnosis?", str)
     given = answering(accept({"answer": "gout"}))

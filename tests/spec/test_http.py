@@ -46,7 +46,7 @@ def public(server: Any) -> Any:
     return server
 
 
-def test_one_path_takes_every_message_and_opens_every_stream(http, revision):
+def test_one_path_accepts_all_messages_and_streams(http, revision):
     client = http(revision=revision)
     found = {client.path}
     assert client.request("tools/list")["tools"]
@@ -61,7 +61,7 @@ def test_one_path_takes_every_message_and_opens_every_stream(http, revision):
 
 @pytest.mark.parametrize("origin", FOREIGN)
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE", "OPTIONS"])
-def test_a_foreign_origin_is_403_whatever_is_asked(http, revision, method, origin):
+def test_foreign_origin_gets_403_for_every_method(http, revision, method, origin):
     client = http(revision=revision)
     headers = client.headers(client.message("tools/list", {}), origin=origin)
     talk = client.send(method, client.path, b"{}", headers)
@@ -70,12 +70,12 @@ def test_a_foreign_origin_is_403_whatever_is_asked(http, revision, method, origi
     assert client.request("tools/list"), "nothing came of it"
 
 
-def test_an_origin_of_its_own_is_served(http, revision):
+def test_own_origin_is_served(http, revision):
     assert http(revision=revision, more={"origin": "http://testserver"}).request("tools/list")
 
 
-def test_every_request_shows_its_token(http, revision, private, alice):
-    """A session is no proof of who is calling: it is asked for the token each time."""
+def test_every_request_must_contain_the_token(http, revision, private, alice):
+    """The session id does not authenticate the caller."""
     token = Token.make(alice, "x")[1]
     client = http(token, revision=revision, server=private)
     assert client.text("me") == "alice"
@@ -88,8 +88,8 @@ def test_every_request_shows_its_token(http, revision, private, alice):
     assert client.text("me") == "alice"
 
 
-def test_the_user_is_the_one_the_token_names(http, revision, private, alice, bob):
-    """Not the one that the client says, nor the one that a browser is signed in as."""
+def test_user_is_identified_by_the_token_only(http, revision, private, alice, bob):
+    """Neither claims of the client nor headers of a proxy count."""
     words = {"user": "alice", "sub": "alice", "username": "alice"}
     client = http(Token.make(bob, "x")[1], revision=revision, server=private)
     client.more = {"remote-user": "alice", "x-forwarded-user": "alice", "from": "alice"}
@@ -97,7 +97,7 @@ def test_the_user_is_the_one_the_token_names(http, revision, private, alice, bob
     assert client.request("tools/call", **call)["content"][0]["text"] == "bob"
 
 
-def test_a_request_is_answered_by_one_object_or_one_stream(http, revision, public):
+def test_request_is_answered_as_json_or_as_a_stream(http, revision, public):
     client = http(revision=revision, server=public)
     token = {"_meta": {"progressToken": 1}}
     plain = client.start("tools/list").wait()
@@ -108,7 +108,7 @@ def test_a_request_is_answered_by_one_object_or_one_stream(http, revision, publi
     assert "result" in told.messages[-1] and told.ended
 
 
-def test_the_newest_revision_asks_nothing_on_a_stream(http, public):
+def test_newest_revision_sends_no_requests_on_a_stream(http, public):
     client = http(server=public)
     token = {"_meta": {"progressToken": 1}}
     talk = client.start("tools/call", name="ask", arguments={}, **token).wait()
@@ -118,7 +118,7 @@ def test_the_newest_revision_asks_nothing_on_a_stream(http, public):
     assert question["method"] == "sampling/createMessage" and "id" not in question
 
 
-def test_a_stream_of_the_newest_revision_concerns_its_request_alone(http, public):
+def test_stream_of_the_newest_revision_contains_only_its_request(http, public):
     client = http(server=public)
     listening = client.start("subscriptions/listen", notifications={"toolsListChanged": True})
     listening.until(lambda: listening.messages)
@@ -133,7 +133,7 @@ def test_a_stream_of_the_newest_revision_concerns_its_request_alone(http, public
 
 
 @pytest.mark.parametrize("revision", [LATEST.name])
-def test_what_older_revisions_have_the_newest_ignores_or_refuses(http, revision):
+def test_newest_revision_ignores_or_rejects_session_features(http, revision):
     client = http(revision=revision)
     headers = {"accept": "text/event-stream", "mcp-protocol-version": revision}
     assert client.send("GET", client.path, headers=headers).status == 405

@@ -1,6 +1,6 @@
 """Sessions over HTTP, what a POST may hold, and the header that names a revision.
 
-The transports pages of all revisions with a handshake; the newest has `test_http_newest.py`.
+The transports pages of all revisions with a handshake; the newest has `test_http.py`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def end(client: Any, **changed: Any) -> Any:
 # The session.
 
 
-def test_a_session_comes_with_the_answer_to_initialize(http, handshake):
+def test_initialize_response_contains_the_session_id(http, handshake):
     client = http(revision=handshake, initialize=False)
     talk = client.start(
         "initialize",
@@ -61,19 +61,19 @@ def test_a_session_comes_with_the_answer_to_initialize(http, handshake):
     assert talk.headers["mcp-session-id"]
 
 
-def test_no_other_answer_brings_a_session(http, revision):
+def test_other_responses_contain_no_session_id(http, revision):
     client = http(revision=revision)
     for talk in [client.start("tools/list"), client.post(NOTE), client.post(b"{")]:
         assert "mcp-session-id" not in talk.wait().headers
 
 
-def test_who_may_not_open_a_session_gets_none(http, handshake):
+def test_failed_initialize_creates_no_session(http, handshake):
     client = http(revision=handshake, initialize=False)
     talk = client.start("initialize", protocolVersion=handshake).wait()
     assert talk.error["code"] == -32602 and "mcp-session-id" not in talk.headers
 
 
-def test_ids_of_sessions_are_random_visible_ascii(http):
+def test_session_ids_are_random_visible_ascii(http):
     ids = {http(revision="2025-11-25").session for _ in range(50)}
     assert len(ids) == 50 and all(re.fullmatch(r"[\x21-\x7e]{43,}", id) for id in ids)
     starts = {id[:4] for id in ids}
@@ -81,18 +81,18 @@ def test_ids_of_sessions_are_random_visible_ascii(http):
 
 
 @pytest.mark.parametrize("message", [PING, NOTE, REPLY, request(1, "tools/list"), [PING]])
-def test_without_its_session_a_message_is_refused(http, handshake, message):
+def test_message_without_session_id_gets_400(http, handshake, message):
     client = http(revision=handshake)
     assert client.post(message, mcp_session_id=None).wait().status == 400
 
 
-def test_without_its_session_there_is_no_stream_and_no_end(http, handshake):
+def test_get_and_delete_without_session_id_get_400(http, handshake):
     client = http(revision=handshake)
     assert client.listen(mcp_session_id=None).wait().status == 400
     assert end(client, mcp_session_id=None).status == 400
 
 
-def test_a_session_is_begun_once(http, handshake):
+def test_second_initialize_in_a_session_is_rejected(http, handshake):
     client = http(revision=handshake)
     info = {"name": "x", "version": "1"}
     again = client.start(
@@ -101,7 +101,7 @@ def test_a_session_is_begun_once(http, handshake):
     assert again.refused == (400, -32600) and client.request("ping") == {}
 
 
-def test_a_session_that_was_ended_is_not_found(http, handshake):
+def test_ended_session_gets_404(http, handshake):
     client = http(revision=handshake)
     assert end(client).status == 204
     for talk in [client.post(PING), client.post(NOTE), client.post(REPLY), client.listen()]:
@@ -110,7 +110,7 @@ def test_a_session_that_was_ended_is_not_found(http, handshake):
     assert end(client).status == 404
 
 
-def test_ending_a_session_stops_what_goes_on_in_it(http, handshake, server):
+def test_ended_session_stops_its_calls_and_streams(http, handshake, server):
     stopped = []
 
     @server.tool(permission=mcp.PUBLIC)
@@ -131,8 +131,8 @@ def test_ending_a_session_stops_what_goes_on_in_it(http, handshake, server):
     assert listening.wait().messages == [] and stopped == [True]
 
 
-def test_whoever_waits_in_a_session_that_ends_is_told(http, handshake, server):
-    """Nothing was answered yet: so it is 404, as for whoever comes later, and not silence."""
+def test_waiting_request_of_an_ended_session_gets_404(http, handshake, server):
+    """No response was sent yet, so the client gets the same 404 as later requests."""
 
     @server.tool(permission=mcp.PUBLIC)
     async def quiet(request: mcp.Request) -> str:
@@ -146,7 +146,7 @@ def test_whoever_waits_in_a_session_that_ends_is_told(http, handshake, server):
     assert talk.wait().status == 404
 
 
-def test_a_session_is_not_ended_by_the_end_of_another(http, handshake):
+def test_ending_a_session_leaves_others_open(http, handshake):
     client, other = http(revision=handshake), http(revision=handshake)
     assert end(client).status == 204
     assert other.request("ping") == {}
@@ -156,29 +156,29 @@ def test_a_session_is_not_ended_by_the_end_of_another(http, handshake):
 
 
 @pytest.mark.parametrize("message", [NOTE, REPLY, FAILED, NOTE | {"method": "notifications/new"}])
-def test_notifications_and_responses_are_accepted(http, handshake, message):
+def test_notifications_and_responses_get_202(http, handshake, message):
     talk = http(revision=handshake).post(message).wait()
     assert (talk.status, talk.body) == (202, b"") and "content-type" not in talk.headers
 
 
 @pytest.mark.parametrize("message", [[NOTE], [NOTE, NOTE], [REPLY, FAILED], [NOTE, REPLY]])
-def test_batches_of_notifications_and_responses_are_accepted(http, batching, message):
+def test_batches_of_notifications_and_responses_get_202(http, batching, message):
     talk = http(revision=batching).post(message).wait()
     assert (talk.status, talk.body) == (202, b"") and "content-type" not in talk.headers
 
 
 @pytest.mark.parametrize("raw", MALFORMED)
-def test_what_cannot_be_accepted_is_400(http, handshake, raw):
+def test_invalid_notification_or_response_gets_400(http, handshake, raw):
     talk = http(revision=handshake).post(raw).wait()
     assert talk.status == 400 and "id" not in talk.messages[0]
 
 
 @pytest.mark.parametrize("raw", [b"[]", b"[1]", b"[[]]", b'[{"jsonrpc": "2.0"}]'])
-def test_batches_that_cannot_be_accepted_are_400(http, batching, raw):
+def test_invalid_batches_get_400(http, batching, raw):
     assert http(revision=batching).post(raw).wait().status == 400
 
 
-def test_a_batch_is_for_revisions_that_have_it(http, handshake):
+def test_batch_is_accepted_only_in_revisions_with_batching(http, handshake):
     client = http(revision=handshake)
     talk = client.post([client.message("ping", {}, id="p"), NOTE]).wait()
     if REVISIONS[handshake].batching:
@@ -191,8 +191,8 @@ def response_to(id: Any, result: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": id, "result": result}
 
 
-def test_a_batch_of_everything(http, batching):
-    """Each request is answered, by its id, and nothing else is."""
+def test_batch_answers_exactly_its_requests(http, batching):
+    """The response contains one entry per request and none for other messages."""
     client = http(revision=batching)
     number, text = client.message("ping", {}, id=11), client.message("ping", {}, id="11")
     talk = client.post([number, NOTE, REPLY, request(12, "no/method"), text, 7]).wait()
@@ -203,14 +203,14 @@ def test_a_batch_of_everything(http, batching):
     assert sorted(errors) == [-32601, -32600]
 
 
-def test_two_requests_of_one_id_in_a_batch_are_each_answered(http, batching):
+def test_duplicate_ids_in_a_batch_are_each_answered(http, batching):
     client = http(revision=batching)
     (batch,) = client.post([client.message("ping", {}, id=11)] * 2).wait().messages
     assert [one["id"] for one in batch] == [11, 11]
     assert ["error" in one for one in batch] == [True, False]
 
 
-def test_a_batch_is_bounded_and_opens_no_session(http, batching):
+def test_batch_size_is_limited_and_initialize_is_rejected(http, batching):
     client = http(revision=batching)
     assert client.refusal([request(n) for n in range(51)]) == (400, -32600)
     opening = request(1, "initialize", protocolVersion=batching, capabilities={})
@@ -221,7 +221,7 @@ def test_a_batch_is_bounded_and_opens_no_session(http, batching):
 # The header that names the revision.
 
 
-def test_the_header_may_be_left_out_where_the_session_tells(http, handshake, server):
+def test_version_header_may_be_omitted_in_a_session(http, handshake, server):
     @server.tool(permission=mcp.PUBLIC)
     def spoken(request: mcp.Request) -> str:
         return request.revision
@@ -230,8 +230,8 @@ def test_the_header_may_be_left_out_where_the_session_tells(http, handshake, ser
     assert client.text("spoken") == handshake
 
 
-def test_another_revision_that_is_served_changes_nothing(http, handshake, server):
-    """It SHOULD be the one that was negotiated; a client that names another is not lost."""
+def test_other_supported_version_in_the_header_is_ignored(http, handshake, server):
+    """It SHOULD be the negotiated version, but another one is tolerated."""
 
     @server.tool(permission=mcp.PUBLIC)
     def spoken(request: mcp.Request) -> str:
@@ -245,14 +245,14 @@ def test_another_revision_that_is_served_changes_nothing(http, handshake, server
 
 @pytest.mark.parametrize("version", UNKNOWN)
 @pytest.mark.parametrize("message", [PING, NOTE, REPLY])
-def test_an_invalid_version_is_400_whatever_is_sent(http, handshake, version, message):
+def test_message_with_an_invalid_version_header_gets_400(http, handshake, version, message):
     talk = http(revision=handshake).post(message, mcp_protocol_version=version).wait()
     assert talk.status == 400 and handshake in talk.error["data"]["supported"]
     assert talk.messages[0].get("id") == ("p" if message is PING else None)
 
 
 @pytest.mark.parametrize("version", UNKNOWN)
-def test_an_invalid_version_opens_no_stream_and_ends_no_session(http, handshake, version):
+def test_get_and_delete_with_an_invalid_version_header_get_400(http, handshake, version):
     client = http(revision=handshake)
     assert client.listen(mcp_protocol_version=version).wait().status == 400
     assert end(client, mcp_protocol_version=version).status == 400
@@ -260,7 +260,7 @@ def test_an_invalid_version_opens_no_stream_and_ends_no_session(http, handshake,
 
 
 @pytest.mark.parametrize("version", UNKNOWN)
-def test_an_invalid_version_without_a_session_is_400_too(http, version):
+def test_invalid_version_header_without_a_session_gets_400(http, version):
     client = http(revision=LATEST.name)
     talk = client.post(request(11, "tools/list"), mcp_protocol_version=version).wait()
     assert talk.refused == (400, -32022) and talk.error["data"]["supported"] == [*REVISIONS][::-1]
@@ -275,8 +275,8 @@ def initialized(http, revision, header):
 
 
 @pytest.mark.parametrize("version", [None, *REVISIONS])
-def test_initialize_negotiates_in_its_body(http, handshake, version):
-    """Its header is of no request "subsequent" to the negotiation, and decides nothing."""
+def test_initialize_negotiates_the_version_in_its_body(http, handshake, version):
+    """The header counts only for requests after the negotiation."""
     assert response(initialized(http, handshake, version))["protocolVersion"] == handshake
 
 
@@ -293,6 +293,6 @@ def test_initialize_with_an_unsupported_version_header_is_rejected(http, handsha
 
 
 @pytest.mark.parametrize("method", ["ping", "tools/list", "server/discover"])
-def test_neither_version_nor_session_is_400(http, method):
+def test_request_without_version_and_session_gets_400(http, method):
     client = http(revision="2025-11-25", initialize=False)
     assert client.post(request(1, method)).wait().status == 400

@@ -1,6 +1,6 @@
 """Streams of sessions over HTTP: what they carry, how they break and go on, and how they end.
 
-The transports pages of all revisions with a handshake; the newest has `test_http_newest.py`.
+The transports pages of all revisions with a handshake; the newest has `test_http.py`.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def cancel(client: HttpClient, id: Any) -> None:
 # What a stream carries.
 
 
-def test_a_request_is_answered_by_json_or_by_a_stream(join, handshake):
+def test_request_is_answered_as_json_or_as_a_stream(join, handshake):
     client = join(handshake)
     short, long = start(client, "announce", what="tools").wait(), start(client, "recite", name="x")
     assert (short.status, short.headers["content-type"]) == (200, "application/json")
@@ -121,14 +121,14 @@ def test_a_request_is_answered_by_json_or_by_a_stream(join, handshake):
     assert long.headers["x-accel-buffering"] == "no"
 
 
-def test_a_stream_has_all_that_is_said_then_the_response_and_ends(join, handshake):
+def test_stream_contains_notifications_then_the_response(join, handshake):
     talk = start(join(handshake), "recite", token="t", name="x").wait()
     said = ["notifications/progress", "notifications/message"] * 2
     assert kinds(talk) == [*said, "response"] and talk.ended
     assert response(talk)["content"][0]["text"] == "x"
 
 
-def test_a_stream_is_not_ended_before_the_response(join, handshake, stage):
+def test_stream_stays_open_until_the_response(join, handshake, stage):
     client = join(handshake)
     talk = start(client, "pause")
     talk.until(lambda: talk.messages)
@@ -138,7 +138,7 @@ def test_a_stream_is_not_ended_before_the_response(join, handshake, stage):
     assert kinds(talk.wait())[-1] == "response"
 
 
-def test_a_batch_has_a_response_for_each_request(join, stage):
+def test_stream_of_a_batch_contains_a_response_for_each_request(join, stage):
     client = join("2025-03-26")
     calls = [
         client.message("tools/call", {"name": tool, "arguments": {"name": tool}})
@@ -154,7 +154,7 @@ def test_a_batch_has_a_response_for_each_request(join, stage):
     assert "result" in talk.messages[-1]
 
 
-def test_a_stream_concerns_its_own_request_alone(join, handshake, stage):
+def test_stream_contains_only_messages_of_its_request(join, handshake, stage):
     client = join(handshake)
     first, second = start(client, "pause", name="first"), start(client, "pause", name="second")
     first.until(lambda: first.messages and second.messages)
@@ -168,7 +168,7 @@ def test_a_stream_concerns_its_own_request_alone(join, handshake, stage):
     ]  # fmt: skip
 
 
-def test_a_call_asks_on_its_own_stream(join, handshake, stage):
+def test_question_is_sent_on_the_stream_of_its_call(join, handshake, stage):
     client = join(handshake)
     listening, other = client.listen(), start(client, "pause")
     talk = start(client, "consult")
@@ -190,7 +190,7 @@ def reply(client: HttpClient, question: Any, text: str) -> Talk:
     return talk
 
 
-def test_an_answer_counts_once_and_in_its_session_alone(join, handshake):
+def test_answer_counts_once_and_only_in_its_session(join, handshake):
     client, other = join(handshake), join(handshake)
     talk = start(client, "consult")
     talk.until(lambda: client.asked)
@@ -207,7 +207,7 @@ def test_an_answer_counts_once_and_in_its_session_alone(join, handshake):
 # A connection that breaks.
 
 
-def test_a_lost_connection_is_no_cancel(join, handshake, stage):
+def test_lost_connection_does_not_cancel_the_call(join, handshake, stage):
     client = join(handshake)
     talk = start(client, "pause")
     talk.until(lambda: talk.messages)
@@ -217,7 +217,7 @@ def test_a_lost_connection_is_no_cancel(join, handshake, stage):
     talk.until(lambda: stage.done)
 
 
-def test_not_even_before_anything_is_answered(join, handshake, stage):
+def test_connection_lost_before_any_response_does_not_cancel_the_call(join, handshake, stage):
     @stage.server.tool(permission=mcp.PUBLIC)
     async def quiet(request: mcp.Request) -> str:
         await asyncio.sleep(0.1)
@@ -230,7 +230,7 @@ def test_not_even_before_anything_is_answered(join, handshake, stage):
     talk.until(lambda: stage.done)
 
 
-def test_a_stream_goes_on_where_it_broke(join, handshake, stage):
+def test_broken_stream_is_resumed_after_the_last_event(join, handshake, stage):
     client = join(handshake)
     talk = start(client, "pause")
     talk.until(lambda: talk.messages)
@@ -242,20 +242,20 @@ def test_a_stream_goes_on_where_it_broke(join, handshake, stage):
     assert logged(rest) == ["pause ends"] and not set(ids(rest)) & set(ids(talk))
 
 
-def test_from_any_event_a_stream_gives_exactly_the_rest(join, handshake):
+def test_stream_is_resumed_after_any_event(join, handshake):
     client = join(handshake)
     talk = start(client, "recite", token=7, name="x", steps=3).wait()
     for place, cursor in enumerate(ids(talk)[:-1], 1):
         assert client.listen(cursor).wait().messages == talk.messages[place:]
 
 
-def test_nothing_follows_the_end_of_a_stream(join, handshake):
+def test_finished_stream_cannot_be_resumed(join, handshake):
     client = join(handshake)
     talk = start(client, "recite", name="x").wait()
     assert client.listen(ids(talk)[-1]).wait().status == 405
 
 
-def test_ids_are_unique_in_a_session_and_tell_their_stream(join, handshake, stage):
+def test_event_ids_are_unique_in_the_session_and_name_their_stream(join, handshake, stage):
     client = join(handshake)
     listening = client.listen()
     talks = [start(client, "recite", name=str(n)).wait() for n in range(3)]
@@ -267,7 +267,7 @@ def test_ids_are_unique_in_a_session_and_tell_their_stream(join, handshake, stag
     assert [len(stream) for stream in streams] == [1] * 4 and len(set.union(*streams)) == 4
 
 
-def test_resuming_brings_nothing_of_another_stream(join, handshake, stage):
+def test_resumed_stream_contains_nothing_of_another_stream(join, handshake, stage):
     client = join(handshake)
     first = start(client, "recite", name="first").wait()
     second = start(client, "pause", name="second")
@@ -285,13 +285,13 @@ def test_resuming_brings_nothing_of_another_stream(join, handshake, stage):
 @pytest.mark.parametrize(
     "cursor", ["{s}-9", "{s}", "x", "0-0", "999999-0", "-{s}-1", "{s}-01", "é"]
 )
-def test_an_id_that_was_never_given_out_is_400(join, handshake, cursor):
+def test_unknown_event_id_gets_400(join, handshake, cursor):
     client = join(handshake)
     stream = ids(start(client, "recite", name="x").wait())[0].split("-")[0]
     assert client.listen(cursor.format(s=stream)).wait().status == 400
 
 
-def test_an_id_of_another_session_is_400(join, handshake, stage):
+def test_event_id_of_another_session_gets_400(join, handshake, stage):
     client, other = join(handshake), join(handshake)
     for talk in (start(client, "recite", name="x").wait(), start(client, "pause")):
         talk.until(lambda talk=talk: talk.messages)
@@ -303,7 +303,7 @@ def test_an_id_of_another_session_is_400(join, handshake, stage):
 
 
 @pytest.mark.parametrize("revision", PRIMING)
-def test_a_stream_begins_with_a_cursor_and_nothing_else(join, revision):
+def test_stream_begins_with_an_empty_event_that_has_an_id(join, revision):
     client = join(revision)
     for talk in (client.listen(), start(client, "recite", name="x")):
         first = talk.until(lambda talk=talk: talk.sse.found)[0]
@@ -336,7 +336,7 @@ def test_no_event_id_is_sent_twice(join, revision, stage):
 
 
 @pytest.mark.parametrize("revision", OTHERS)
-def test_older_clients_see_no_empty_event(join, revision):
+def test_older_revisions_get_no_empty_events(join, revision):
     client = join(revision)
     listening, talk = client.listen(), start(client, "recite", name="x").wait()
     rest = client.listen(ids(talk)[0]).wait()
@@ -348,7 +348,7 @@ def test_older_clients_see_no_empty_event(join, revision):
 
 
 @pytest.mark.parametrize("revision", PRIMING)
-def test_a_stream_that_lets_go_says_when_to_come_back(join, revision, stage):
+def test_released_stream_ends_with_an_id_and_retry(join, revision, stage):
     client = join(revision)
     talk = start(client, "vanish").wait()
     last = talk.sse.found[-1]
@@ -361,7 +361,7 @@ def test_a_stream_that_lets_go_says_when_to_come_back(join, revision, stage):
 
 
 @pytest.mark.parametrize("revision", OTHERS)
-def test_older_clients_are_not_let_go_before_their_response(join, revision, stage):
+def test_streams_of_older_revisions_are_not_released(join, revision, stage):
     client = join(revision)
     talk = start(client, "vanish")
     client.sleep(0.1)
@@ -370,7 +370,7 @@ def test_older_clients_are_not_let_go_before_their_response(join, revision, stag
 
 
 @pytest.mark.parametrize("revision", OTHERS)
-def test_not_even_when_the_process_is_about_to_end(join, revision, stage):
+def test_stopping_process_does_not_release_streams_of_older_revisions(join, revision, stage):
     @stage.server.tool(permission=mcp.PUBLIC)
     async def mumble(request: mcp.Request) -> str:
         while not stage.go:  # noqa: ASYNC110 - a test sets it
@@ -393,14 +393,14 @@ async def about_to_end() -> None:
 # The stream of a session.
 
 
-def test_a_session_has_a_stream(join, handshake):
+def test_get_opens_the_stream_of_the_session(join, handshake):
     talk = join(handshake).listen()
     talk.until(lambda: talk.status)
     assert (talk.status, talk.headers["content-type"]) == (200, "text/event-stream")
     assert talk.headers["x-accel-buffering"] == "no" and not talk.ended
 
 
-def test_the_stream_of_a_session_has_no_response_and_nothing_of_a_call(join, handshake, stage):
+def test_session_stream_contains_no_messages_of_calls(join, handshake, stage):
     client = join(handshake)
     listening = client.listen()
     start(client, "recite", token=1, name="x").wait()
@@ -415,7 +415,7 @@ def test_the_stream_of_a_session_has_no_response_and_nothing_of_a_call(join, han
     assert kinds(listening) == [CHANGED]
 
 
-def test_a_message_goes_to_one_stream(join, handshake, stage):
+def test_notification_is_sent_on_one_stream_only(join, handshake, stage):
     client = join(handshake)
     talks = [client.listen(), start(client, "pause"), client.listen(), start(client, "pause")]
     client.request("resources/subscribe", uri="sheet://a")
@@ -428,7 +428,7 @@ def test_a_message_goes_to_one_stream(join, handshake, stage):
     assert (told.count(CHANGED), told.count(UPDATED)) == (1, 1)
 
 
-def test_what_was_subscribed_to_is_told_until_it_is_no_more(join, handshake):
+def test_updates_are_sent_until_unsubscribed(join, handshake):
     client, other = join(handshake), join(handshake)
     listening, elsewhere = client.listen(), other.listen()
     client.request("resources/subscribe", uri="sheet://a")
@@ -442,7 +442,7 @@ def test_what_was_subscribed_to_is_told_until_it_is_no_more(join, handshake):
     assert elsewhere.messages == []
 
 
-def test_what_happened_meanwhile_is_told_when_the_client_comes_back(join, handshake):
+def test_notifications_are_delivered_to_the_next_session_stream(join, handshake):
     client = join(handshake)
     client.request("resources/subscribe", uri="sheet://a")
     for what in ("tools", "sheet://a", "tools"):
@@ -454,8 +454,8 @@ def test_what_happened_meanwhile_is_told_when_the_client_comes_back(join, handsh
     assert sorted(kinds(listening)) == [UPDATED, CHANGED]
 
 
-def test_a_client_that_comes_back_without_a_cursor_has_missed_nothing(join, handshake):
-    """It never saw an event, so it has none; the stream that it left it never reads again."""
+def test_client_without_last_event_id_gets_missed_notifications(join, handshake):
+    """The client received no event, so it has no id to resume from."""
     client = join(handshake)
     first = client.listen()
     first.until(lambda: first.status)
@@ -469,7 +469,7 @@ def test_a_client_that_comes_back_without_a_cursor_has_missed_nothing(join, hand
     assert (kinds(first), kinds(second)) == ([], [CHANGED])
 
 
-def test_whoever_still_listens_is_told(join, handshake):
+def test_notification_is_sent_to_the_stream_that_is_still_open(join, handshake):
     client = join(handshake)
     first, second = client.listen(), client.listen()
     client.sleep(0.05)
@@ -487,7 +487,7 @@ def test_whoever_still_listens_is_told(join, handshake):
 # Beside streams: what belongs to one session alone.
 
 
-def test_the_level_of_logs_is_the_sessions_own(join, handshake):
+def test_log_level_applies_to_one_session(join, handshake):
     client, other = join(handshake), join(handshake)
     assert client.request("logging/setLevel", level="error") == {}
     assert start(client, "recite", name="x").wait().headers["content-type"] == "application/json"
@@ -496,7 +496,7 @@ def test_the_level_of_logs_is_the_sessions_own(join, handshake):
     assert logged(start(client, "recite", name="x").wait()) == ["x", "x"]
 
 
-def test_a_cancel_ends_the_stream_without_a_response(join, handshake, stage):
+def test_cancellation_ends_the_stream_without_a_response(join, handshake, stage):
     client, other = join(handshake), join(handshake)
     talk = client.start("tools/call", id="same", name="pause", arguments={})
     theirs = other.start("tools/call", id="same", name="pause", arguments={})
@@ -511,13 +511,13 @@ def test_a_cancel_ends_the_stream_without_a_response(join, handshake, stage):
 
 
 @pytest.mark.parametrize("id", ["unknown", 4711, None, 1.5, [], True])
-def test_a_cancel_of_nothing_is_accepted_and_ignored(join, handshake, id):
+def test_cancellation_of_an_unknown_request_is_ignored(join, handshake, id):
     client = join(handshake)
     cancel(client, id)
     assert client.text("recite", name="x") == "x"
 
 
-def test_a_cancel_of_an_unknown_id_does_not_stop_a_later_call(join, handshake, stage):
+def test_cancellation_of_an_unknown_id_does_not_stop_a_later_call(join, handshake, stage):
     client = join(handshake)
     cancel(client, "later")
     talk = client.start("tools/call", id="later", name="recite", arguments={"name": "x"})
@@ -530,8 +530,8 @@ def test_a_cancel_of_an_unknown_id_does_not_stop_a_later_call(join, handshake, s
     assert kinds(talk.wait()) == ["notifications/message"]
 
 
-def test_a_cancel_of_a_call_that_asks_withdraws_the_question(join, handshake):
-    """The client learns that nobody waits for its answer, before the stream ends."""
+def test_cancellation_of_a_call_cancels_its_question(join, handshake):
+    """The client is notified before the stream ends."""
     client = join(handshake)
     talk = client.start("tools/call", id="asks", name="consult", arguments={})
     talk.until(lambda: client.asked)
@@ -541,14 +541,14 @@ def test_a_cancel_of_a_call_that_asks_withdraws_the_question(join, handshake):
     assert talk.messages[-1]["params"]["requestId"] == client.asked[0]["id"]
 
 
-def test_a_call_that_is_over_is_not_cancelled(join, handshake):
+def test_cancellation_of_a_finished_call_is_ignored(join, handshake):
     client = join(handshake)
     talk = client.start("tools/call", id="over", name="recite", arguments={"name": "x"}).wait()
     cancel(client, "over")
     assert client.listen(ids(talk)[0]).wait().messages == talk.messages[1:]
 
 
-def test_progress_rises_over_questions_and_broken_connections(join, handshake):
+def test_progress_increases_across_questions_and_reconnections(join, handshake):
     client = join(handshake)
     talk, seen = start(client, "consult", token="t"), []
     for count in (1, 2):
@@ -563,7 +563,7 @@ def test_progress_rises_over_questions_and_broken_connections(join, handshake):
     assert done == [1, 2, 3] and "result" in seen[-1]
 
 
-def test_a_client_may_ask_whether_the_server_lives(join, handshake, stage):
+def test_client_may_ping_during_a_call(join, handshake, stage):
     client = join(handshake)
     talk = start(client, "pause")
     talk.until(lambda: talk.messages)

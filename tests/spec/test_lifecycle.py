@@ -1,4 +1,4 @@
-"""How a conversation with a handshake begins, what it agrees on, and how long it waits."""
+"""The initialize handshake: order of messages, negotiation, and timeouts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def hello(client, version):
 # The handshake.
 
 
-def test_nothing_is_served_before_initialize_but_ping(connect, handshake, asking):
+def test_only_ping_is_served_before_initialize(connect, handshake, asking):
     client = connect(server=asking, revision=handshake, initialize=False)
     for method in ("tools/list", "tools/call", "resources/read", "logging/setLevel"):
         assert error(client, method, name="add", arguments={})["code"] == -32600
@@ -66,7 +66,7 @@ def test_nothing_is_served_before_initialize_but_ping(connect, handshake, asking
     assert client.text("add", a=1, b=2) == "3"
 
 
-def test_initialize_is_answered_with_capabilities_and_who_we_are(connect, handshake):
+def test_initialize_returns_version_capabilities_and_server_info(connect, handshake):
     client = connect(revision=handshake)
     result = client.received[0]["result"]
     assert result["serverInfo"]["name"] == "tests" and result["serverInfo"]["version"] == "1.0"
@@ -75,7 +75,9 @@ def test_initialize_is_answered_with_capabilities_and_who_we_are(connect, handsh
     assert result["instructions"] == "Ask for invoices."
 
 
-def test_nothing_is_asked_before_the_client_is_initialized(connect, handshake, asking, committed):
+def test_server_sends_no_requests_before_the_initialized_notification(
+    connect, handshake, asking, committed
+):
     client = connect(server=asking, revision=handshake, initialize=False, answers=ROOTS)
     hello(client, handshake)
     call = client.start("tools/call", name="places")
@@ -89,21 +91,21 @@ def test_nothing_is_asked_before_the_client_is_initialized(connect, handshake, a
     assert [asked["method"] for asked in client.asked] == ["roots/list"]
 
 
-def test_a_revision_we_have_is_agreed_to(connect, handshake):
+def test_supported_revision_is_accepted(connect, handshake):
     client = connect(revision=handshake, initialize=False)
     assert hello(client, handshake)["result"]["protocolVersion"] == handshake
     assert str(client.conversation.connection.revision) == handshake
 
 
 @pytest.mark.parametrize("version", ["1999-01-01", "2099-12-31", "2026-07-28", "", "latest"])
-def test_another_is_answered_with_the_latest_that_has_a_handshake(connect, version):
+def test_unsupported_revision_is_answered_with_the_latest_handshake_revision(connect, version):
     client = connect(revision=LATEST_HANDSHAKE.name, initialize=False)
     assert hello(client, version)["result"]["protocolVersion"] == "2025-11-25"
     client.notify("notifications/initialized")
     assert client.text("add", a=1) == "2"
 
 
-def test_what_was_agreed_is_what_is_spoken(connect, handshake, asking):
+def test_negotiated_revision_is_used(connect, handshake, asking):
     client = connect(server=asking, revision=handshake)
     token = {"progressToken": "t"}
     result = client.request("tools/call", name="add", arguments={"a": 1, "b": 2}, _meta=token)
@@ -116,7 +118,7 @@ def test_what_was_agreed_is_what_is_spoken(connect, handshake, asking):
     assert ("outputSchema" in add) is revision.structured_content
 
 
-def test_only_what_both_sides_declared_is_used(connect, handshake, asking, committed):
+def test_only_capabilities_declared_by_both_sides_are_used(connect, handshake, asking, committed):
     client = connect(server=asking, revision=handshake, capabilities={})
     assert "does not support roots" in client.failure("places")
     assert client.asked == []
@@ -130,7 +132,7 @@ def test_only_what_both_sides_declared_is_used(connect, handshake, asking, commi
     assert error(client, "resources/subscribe", uri="x://y")["code"] == -32601
 
 
-def test_what_does_not_fit_is_said_and_the_conversation_goes_on(connect, handshake, asking):
+def test_failed_initialize_may_be_repeated(connect, handshake, asking):
     client = connect(server=asking, revision=handshake, initialize=False, capabilities={})
     valid = {"capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
     for version in (None, 7, {}):
@@ -146,7 +148,7 @@ def test_what_does_not_fit_is_said_and_the_conversation_goes_on(connect, handsha
 # Waiting.
 
 
-def test_whatever_is_asked_has_a_deadline(connect, handshake, asking, impatient):
+def test_questions_and_pings_time_out(connect, handshake, asking, impatient):
     client = connect(server=asking, revision=handshake)
     assert client.text("places") == "nobody answered"
     assert client._run(client.conversation.ping(seconds=5))  # answered
@@ -154,14 +156,14 @@ def test_whatever_is_asked_has_a_deadline(connect, handshake, asking, impatient)
     assert not client._run(client.conversation.ping(seconds=0.05))
 
 
-def test_a_client_that_is_never_initialized_is_not_awaited(connect, handshake, asking, impatient):
+def test_question_to_an_uninitialized_client_times_out(connect, handshake, asking, impatient):
     client = connect(server=asking, revision=handshake, initialize=False, answers=ROOTS)
     hello(client, handshake)
     assert client.text("places") == "nobody answered"
     assert client.asked == [] and client.notes == []
 
 
-def test_a_question_whose_deadline_passes_is_cancelled(connect, handshake, asking, impatient):
+def test_timed_out_question_is_cancelled(connect, handshake, asking, impatient):
     client = connect(server=asking, revision=handshake)
     assert client.text("places") == "nobody answered"
     (asked,) = client.asked
@@ -173,7 +175,7 @@ def test_a_question_whose_deadline_passes_is_cancelled(connect, handshake, askin
     assert asking._runs == 2  # the question, and its end
 
 
-def test_the_deadline_is_the_questions_own_if_it_names_one(connect, handshake, asking):
+def test_question_may_set_its_own_timeout(connect, handshake, asking):
     client = connect(server=asking, revision=handshake)
     assert client.text("places", seconds=0.05) == "nobody answered"
     with_time = client.start("tools/call", name="places", arguments={"seconds": 30})
@@ -183,7 +185,7 @@ def test_the_deadline_is_the_questions_own_if_it_names_one(connect, handshake, a
     assert client.wait(with_time)["result"]["content"][0]["text"] == "file:///home"
 
 
-def test_progress_does_not_move_the_deadline(connect, handshake, asking, impatient):
+def test_progress_does_not_extend_the_timeout(connect, handshake, asking, impatient):
     client = connect(server=asking, revision=handshake)
     call = client.start("tools/call", name="places")
     client.until(lambda: client.asked)

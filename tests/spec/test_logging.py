@@ -1,4 +1,4 @@
-"""What the specification asks of log messages: server/utilities/logging of each revision."""
+"""Log notifications, as server/utilities/logging of each revision requires."""
 
 import uuid
 from datetime import date
@@ -50,13 +50,15 @@ def scale(server):
 # Levels.
 
 
-def test_logging_is_declared(connect, scale, revision):
+def test_logging_capability_is_declared(connect, scale, revision):
     client = connect(server=scale, revision=revision, initialize=False)
     assert introduced(client)["capabilities"]["logging"] == {}
 
 
 @pytest.mark.parametrize("tool", ["scale", "ascale"])
-def test_messages_of_the_level_and_above_come_before_the_response(connect, scale, revision, tool):
+def test_messages_of_the_level_and_above_are_sent_before_the_response(
+    connect, scale, revision, tool
+):
     client = connect(server=scale, revision=revision)
     for number, level in enumerate(LOG_LEVELS):
         ask_for(client, level)
@@ -69,14 +71,14 @@ def test_messages_of_the_level_and_above_come_before_the_response(connect, scale
         assert client.received[-1]["id"] == id
 
 
-def test_until_a_level_is_set_the_server_chooses(connect, scale, handshake):
+def test_default_level_is_info(connect, scale, handshake):
     client = connect(server=scale, revision=handshake)
     client.call("scale")
     client.settle()
     assert [message["level"] for message in messages(client)] == list(LOG_LEVELS[1:])
 
 
-def test_a_request_that_names_no_level_gets_no_message(connect, scale):
+def test_request_without_a_level_gets_no_messages(connect, scale):
     client = connect(server=scale)
     for tool in ("scale", "ascale"):
         assert client.text(tool) == "done"
@@ -90,7 +92,7 @@ def test_a_request_that_names_no_level_gets_no_message(connect, scale):
 
 
 @pytest.mark.parametrize("level", ["loud", "INFO", "warn", "", "info ", 3, None, ["info"], True])
-def test_an_unknown_level_is_an_invalid_parameter(connect, scale, handshake, level):
+def test_set_level_with_an_unknown_level_is_invalid_params(connect, scale, handshake, level):
     client = connect(server=scale, revision=handshake)
     assert refusal(client, "logging/setLevel", level=level).code == -32602
     assert refusal(client, "logging/setLevel").code == -32602
@@ -100,7 +102,7 @@ def test_an_unknown_level_is_an_invalid_parameter(connect, scale, handshake, lev
 
 
 @pytest.mark.parametrize("level", ["loud", "INFO", "warn", "info ", 3, ["info"], True])
-def test_a_request_with_an_unknown_level_is_refused(connect, server, level):
+def test_request_with_an_unknown_level_is_rejected(connect, server, level):
     ran = []
 
     @server.tool(permission=mcp.PUBLIC)
@@ -114,7 +116,7 @@ def test_a_request_with_an_unknown_level_is_refused(connect, server, level):
     assert ran == []
 
 
-def test_a_failure_behind_it_is_an_internal_error(connect, scale, revision, caplog):
+def test_unexpected_exception_is_a_masked_internal_error(connect, scale, revision, caplog):
     client = connect(server=scale, revision=revision)
 
     async def nobody():
@@ -131,7 +133,7 @@ def test_a_failure_behind_it_is_an_internal_error(connect, scale, revision, capl
 # What is sent, and what is not.
 
 
-def test_data_is_any_json_and_says_who_speaks(connect, server, revision):
+def test_message_contains_json_data_and_the_logger(connect, server, revision):
     key = uuid.uuid4()
     said = [
         "words",
@@ -180,7 +182,7 @@ def test_data_is_any_json_and_says_who_speaks(connect, server, revision):
 
 
 @pytest.mark.parametrize("level", ["loud", "INFO", "", None, 3])
-def test_a_level_of_ones_own_is_a_bug(connect, server, revision, level):
+def test_unknown_level_in_a_tool_is_an_error(connect, server, revision, level):
     @server.tool(permission=mcp.PUBLIC, read_only=True)
     def work(request) -> str:
         request.log(level, "hunter2")
@@ -192,7 +194,7 @@ def test_a_level_of_ones_own_is_a_bug(connect, server, revision, level):
     assert messages(client) == []
 
 
-def test_a_flood_is_thinned_out(connect, server, revision, settings):
+def test_messages_over_the_rate_limit_are_dropped(connect, server, revision, settings):
     number, per_second = rate_limits.rate("log")  # without any setting
     assert 0 < number <= 20_000 and 0 < per_second <= 2_000
     settings.DJANGO_MCP = {"RATES": {"log": "5/3600"}}
@@ -210,7 +212,7 @@ def test_a_flood_is_thinned_out(connect, server, revision, settings):
     assert [message["data"] for message in messages(client)] == [0, 1, 2, 3, 4]
 
 
-def test_nothing_is_sent_that_the_project_did_not_say(
+def test_only_messages_logged_by_the_project_are_sent(
     connect, server, alice, invoice, revision, caplog
 ):
     errors = [
@@ -245,7 +247,7 @@ def test_nothing_is_sent_that_the_project_did_not_say(
 # Who hears it.
 
 
-def test_a_message_goes_to_its_caller_alone(connect, scale, alice, bob, revision):
+def test_message_is_sent_only_to_its_caller(connect, scale, alice, bob, revision):
     speaking = connect(alice, server=scale, revision=revision)
     others = [
         connect(user, server=scale, revision=name)
@@ -261,7 +263,7 @@ def test_a_message_goes_to_its_caller_alone(connect, scale, alice, bob, revision
     assert [client.notes for client in others] == [[]] * len(others)
 
 
-def test_a_message_is_of_its_own_request(connect, scale):
+def test_level_applies_to_one_request(connect, scale):
     client = connect(server=scale)
     client.log_level = "debug"
     client.start("subscriptions/listen", notifications={"toolsListChanged": True})

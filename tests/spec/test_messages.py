@@ -1,4 +1,4 @@
-"""JSON-RPC as the specification has it: requests, responses, notifications, errors, batches."""
+"""JSON-RPC requests, responses, notifications, errors and batches."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def converse(client, revision):
     answer(client, "no/such/method")
 
 
-def test_everything_sent_is_a_message_of_json_rpc(connect, revision, busy):
+def test_every_sent_message_is_valid_json_rpc(connect, revision, busy):
     client = connect(server=busy, revision=revision, answers=YES)
     converse(client, revision)
     kinds = set()
@@ -91,7 +91,7 @@ def test_everything_sent_is_a_message_of_json_rpc(connect, revision, busy):
     assert kinds == {"method", "result", "error"}
 
 
-def test_results_say_their_type_where_results_have_types(connect, revision, busy):
+def test_result_type_is_sent_in_revisions_that_define_it(connect, revision, busy):
     client = connect(server=busy, revision=revision)
     converse(connect(server=busy, revision=revision, answers=YES), revision)
     shown = answer(client, "tools/call", name="disguise")["result"]
@@ -110,7 +110,7 @@ def test_results_say_their_type_where_results_have_types(connect, revision, busy
     assert '"resultType": "task"' in shown["content"][0]["text"]
 
 
-def test_a_response_has_the_very_id_of_its_request(connect, revision, busy):
+def test_response_has_the_exact_id_of_its_request(connect, revision, busy):
     client = connect(server=busy, revision=revision)
     ids = ["1", 1, "", 0, -7, 2**53, "ü\n☃", "null"]
     started = [client.start("tools/call", id=id, name="disguise") for id in ids]
@@ -122,7 +122,7 @@ def test_a_response_has_the_very_id_of_its_request(connect, revision, busy):
 
 
 @pytest.mark.parametrize("id", [None, 1.5, True, {}, [1]], ids=repr)
-def test_what_is_no_id_is_refused_and_the_request_not_served(connect, revision, busy, id):
+def test_request_with_an_invalid_id_is_rejected(connect, revision, busy, id):
     client = connect(server=busy, revision=revision)
     message = client.message("tools/call", {"name": "disguise"}, id=99)
     (response,) = said(client, message | {"id": id})
@@ -133,7 +133,7 @@ def test_what_is_no_id_is_refused_and_the_request_not_served(connect, revision, 
         assert "id" not in response
 
 
-def test_the_ids_of_our_own_requests_never_repeat(connect, handshake, server):
+def test_ids_of_server_requests_are_unique(connect, handshake, server):
     @server.tool(permission=mcp.PUBLIC)
     def places(request: mcp.Request) -> int:
         return len(request.roots())
@@ -147,7 +147,7 @@ def test_the_ids_of_our_own_requests_never_repeat(connect, handshake, server):
     assert len({asked["id"] for asked in client.asked}) == len(client.asked) == 10
 
 
-def test_the_base_protocol_works(connect, revision, busy):
+def test_base_protocol_works_in_every_revision(connect, revision, busy):
     client = connect(server=busy, revision=revision, answers=YES)
     if REVISIONS[revision].handshake:
         assert client.received[0]["result"]["protocolVersion"] == revision
@@ -167,7 +167,7 @@ FEATURES = {
 }
 
 
-def test_what_is_not_declared_is_not_there(connect, revision, server):
+def test_methods_of_undeclared_capabilities_are_not_found(connect, revision, server):
     client = connect(server=server, revision=revision)
     if REVISIONS[revision].handshake:
         declared = client.received[0]["result"]["capabilities"]
@@ -223,7 +223,7 @@ def codes(wrong):
     return {name: found["code"] for name, found in wrong.items() if "code" in found}
 
 
-def test_errors_have_an_integer_code_and_one_short_sentence(connect, revision, busy):
+def test_errors_have_an_integer_code_and_a_one_sentence_message(connect, revision, busy):
     wrong = provoke(connect(server=busy, revision=revision), revision)
     for name, found in wrong.items():
         if name == "reserved":
@@ -233,7 +233,7 @@ def test_errors_have_an_integer_code_and_one_short_sentence(connect, revision, b
         assert re.search(r"\n|[.!?]\s+\S", found["message"]) is None
 
 
-def test_errors_carry_the_data_that_belongs_to_them(connect, revision, busy):
+def test_errors_contain_their_data(connect, revision, busy):
     wrong = provoke(connect(server=busy, revision=revision), revision)
     assert wrong["own"]["data"] == {"inner": [1, {"deep": None}]}
     assert wrong["resource"]["data"] == {"uri": "nothing://x"}
@@ -245,7 +245,7 @@ def test_errors_carry_the_data_that_belongs_to_them(connect, revision, busy):
         assert wrong["version"]["data"]["supported"] == list(REVISIONS)[::-1]
 
 
-def test_an_error_repeats_the_id_that_could_be_read(connect, revision, busy):
+def test_error_contains_the_request_id_if_readable(connect, revision, busy):
     client = connect(server=busy, revision=revision)
     for broken in (
         {"jsonrpc": "1.0", "method": "tools/list"},
@@ -260,7 +260,7 @@ def test_an_error_repeats_the_id_that_could_be_read(connect, revision, busy):
     assert response.get("id") is None and response["error"]["code"] == -32700
 
 
-def test_the_newest_revision_sends_only_the_codes_that_it_defines(connect, busy):
+def test_newest_revision_sends_only_defined_error_codes(connect, busy):
     client = connect(server=busy)
     found = codes(provoke(client, client.revision.name))
     assert found == {
@@ -272,7 +272,7 @@ def test_the_newest_revision_sends_only_the_codes_that_it_defines(connect, busy)
     assert {code for code in found.values() if code <= -32000} <= NEWEST_CODES
 
 
-def test_the_newest_revision_never_sends_a_retired_code(connect, busy):
+def test_newest_revision_sends_no_retired_error_codes(connect, busy):
     @busy.tool(permission=mcp.PUBLIC)
     def visit(request: mcp.Request) -> str:
         raise mcp.UrlRequired("Sign in first.", "https://shop.example/in")
@@ -289,7 +289,7 @@ RESERVED = [-32768, -32700 + 1, -32099, -32042, -32021, -32020, -32019, -32002, 
 
 
 @pytest.mark.parametrize("code", RESERVED)
-def test_a_project_gets_no_code_of_the_reserved_range(connect, busy, code):
+def test_project_cannot_use_reserved_error_codes(connect, busy, code):
     with pytest.raises(ValueError, match="reserved"):
         ProtocolError("Mine", code=code)
     with pytest.raises(ValueError, match="reserved"):
@@ -299,7 +299,7 @@ def test_a_project_gets_no_code_of_the_reserved_range(connect, busy, code):
 
 
 @pytest.mark.parametrize("code", ["1", 1.0, True, None], ids=repr)
-def test_a_project_gets_no_code_that_is_no_integer(code):
+def test_project_error_code_must_be_an_integer(code):
     if code is not None:
         with pytest.raises(TypeError, match="integer"):
             ProtocolError("Mine", code=code)
@@ -307,7 +307,7 @@ def test_a_project_gets_no_code_that_is_no_integer(code):
         type("Mine", (mcp.ProtocolError,), {"code": code})
 
 
-def test_a_project_has_codes_of_its_own(connect, revision, busy):
+def test_project_may_use_its_own_error_codes(connect, revision, busy):
     class Mine(mcp.ProtocolError):
         code = 4712
 
@@ -323,7 +323,7 @@ def test_a_project_has_codes_of_its_own(connect, revision, busy):
     assert error(client, "tools/call", name="refuse")["code"] == 7
 
 
-def test_data_that_is_no_json_costs_the_error_but_not_the_answer(connect, revision, busy):
+def test_error_data_that_is_not_json_becomes_an_internal_error(connect, revision, busy):
     @busy.tool(permission=mcp.PUBLIC)
     def odd(request: mcp.Request) -> str:
         raise mcp.ProtocolError("Odd", code=1, data={"object": object()})
@@ -334,7 +334,7 @@ def test_data_that_is_no_json_costs_the_error_but_not_the_answer(connect, revisi
 
 
 @pytest.mark.parametrize("code", [-32000, -32001, -32002, -32021, -32042, -32603, 5])
-def test_the_code_of_a_clients_error_means_nothing(connect, code, server):
+def test_error_codes_of_the_client_have_no_meaning(connect, code, server):
     @server.tool(permission=mcp.PUBLIC)
     def places(request: mcp.Request) -> str:
         try:
@@ -364,7 +364,7 @@ def test_the_code_of_a_clients_error_means_nothing(connect, code, server):
     ],
     ids=str,
 )
-def test_a_notification_is_never_answered(connect, revision, busy, notification):
+def test_notification_is_never_answered(connect, revision, busy, notification):
     client = connect(server=busy, revision=revision)
     assert said(client, {"jsonrpc": "2.0"} | notification) == []
     assert client.text("speak")
@@ -374,7 +374,7 @@ def test_a_notification_is_never_answered(connect, revision, busy, notification)
 # Batches.
 
 
-def test_a_batch_is_answered_where_there_are_batches(connect, busy):
+def test_batch_is_answered_in_2025_03_26(connect, busy):
     client = connect(server=busy, revision="2025-03-26")
     one = client.message("ping", {})
     two = client.message("tools/call", {"name": "speak"})
@@ -390,7 +390,7 @@ def test_a_batch_is_answered_where_there_are_batches(connect, busy):
 
 
 @pytest.mark.parametrize("other", sorted(REVISIONS.keys() - {"2025-03-26"}))
-def test_a_batch_is_refused_elsewhere(connect, busy, other):
+def test_batch_is_rejected_in_other_revisions(connect, busy, other):
     client = connect(server=busy, revision=other)
     (refused,) = said(client, [client.message("tools/call", {"name": "speak"})])
     assert refused["error"]["code"] == -32600 and refused.get("id") is None
@@ -398,7 +398,7 @@ def test_a_batch_is_refused_elsewhere(connect, busy, other):
     assert client.received[-1] is refused
 
 
-def test_a_batch_with_initialize_is_refused_whole(connect, busy):
+def test_batch_with_initialize_is_rejected(connect, busy):
     given = {"protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": {}}
     new = connect(server=busy, revision="2025-11-25", initialize=False)
     hello = new.message("initialize", given)
@@ -414,7 +414,7 @@ def test_a_batch_with_initialize_is_refused_whole(connect, busy):
 # Bytes.
 
 
-def test_messages_are_read_as_utf_8(connect, revision, busy):
+def test_messages_must_be_utf_8(connect, revision, busy):
     @busy.tool(permission=mcp.PUBLIC)
     def echo(request: mcp.Request, text: str) -> str:
         return text
@@ -430,7 +430,7 @@ def test_messages_are_read_as_utf_8(connect, revision, busy):
 
 
 @override_settings(DEBUG=True)
-def test_even_while_debugging_an_error_is_one_line(connect, busy):
+def test_error_message_under_debug_is_one_line(connect, busy):
     @busy.prompt(permission=mcp.PUBLIC)
     def lines(request: mcp.Request) -> str:
         raise RuntimeError("one\ntwo")

@@ -1,4 +1,4 @@
-"""What stands in `_meta`: what a request says of itself, and which keys there are."""
+"""`_meta`: what a request declares about its client, and which keys are allowed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ TOOL = {"name": "look", "inputSchema": {"type": "object"}}
 
 @pytest.mark.parametrize("method", ["server/discover", "tools/list", "tools/call"])
 @pytest.mark.parametrize("missing", [[VERSION], [CAPABILITIES], [VERSION, CAPABILITIES]], ids=str)
-def test_version_and_capabilities_are_required(connect, telling, method, missing):
+def test_meta_must_contain_version_and_capabilities(connect, telling, method, missing):
     client = connect(server=telling)
     message = client.message(method, {"name": "told"})
     for key in missing:
@@ -63,7 +63,7 @@ def test_version_and_capabilities_are_required(connect, telling, method, missing
 
 
 @pytest.mark.parametrize("missing", [VERSION, CAPABILITIES])
-def test_unknown_method_is_refused_before_its_parameters_are_looked_at(connect, telling, missing):
+def test_unknown_method_is_rejected_before_its_parameters_are_checked(connect, telling, missing):
     client = connect(server=telling)
     message = client.message("no/such", {})
     del message["params"]["_meta"][missing]
@@ -71,7 +71,7 @@ def test_unknown_method_is_refused_before_its_parameters_are_looked_at(connect, 
     assert refused["error"]["code"] == -32601
 
 
-def test_the_clients_name_is_not_required(connect, telling):
+def test_client_info_is_optional(connect, telling):
     client = connect(server=telling)
     message = client.message("tools/list", {})
     del message["params"]["_meta"][CLIENT_INFO]
@@ -98,7 +98,7 @@ def without(how):
 
 
 @pytest.mark.parametrize("how", NEEDS)
-def test_a_capability_that_is_not_declared_is_not_used_but_named(connect, telling, how):
+def test_undeclared_capability_is_named_in_the_error(connect, telling, how):
     client = connect(server=telling)
     assert client.call("ask", how=how)["inputRequests"]  # so it would be used
     client.capabilities = without(how)
@@ -109,14 +109,14 @@ def test_a_capability_that_is_not_declared_is_not_used_but_named(connect, tellin
 
 
 @pytest.mark.parametrize("how", ["model", "folders"])
-def test_nor_is_it_used_in_a_session(connect, telling, handshake, how):
+def test_undeclared_capability_is_not_used_in_a_session(connect, telling, handshake, how):
     client = connect(server=telling, revision=handshake, capabilities=without(how))
     (name,) = NEEDS[how]
     assert name in client.failure("ask", how=how)
     assert client.asked == []
 
 
-def test_all_the_capabilities_that_are_missing_are_named(connect, telling):
+def test_all_missing_capabilities_are_named(connect, telling):
     @telling.register
     class Travel(mcp.Tool):
         permission = mcp.PUBLIC
@@ -150,7 +150,7 @@ def opened(client, identity):
 
 
 @pytest.mark.parametrize("identity", IDENTITIES, ids=str)
-def test_what_a_client_says_it_is_changes_nothing(connect, telling, alice, revision, identity):
+def test_client_info_changes_no_behaviour(connect, telling, alice, revision, identity):
     plain = connect(server=telling, revision=revision, initialize=False)
     named = connect(server=telling, revision=revision, initialize=False)
     assert opened(named, identity) == introduced(plain)
@@ -171,7 +171,7 @@ TRACE = {
 
 
 @pytest.mark.parametrize("trace", [TRACE, {"traceparent": "what is this"}], ids=["good", "odd"])
-def test_trace_context_is_passed_through_as_it_came(connect, telling, revision, trace):
+def test_trace_context_is_passed_through_unchanged(connect, telling, revision, trace):
     client = connect(server=telling, revision=revision)
     result = client.request("tools/call", name="told", _meta=trace)
     found = json.loads(result["content"][0]["text"])
@@ -190,7 +190,7 @@ RESERVED = {
 }
 
 
-def test_what_stands_under_other_keys_is_carried_and_changes_nothing(connect, telling, revision):
+def test_other_meta_keys_are_passed_through_and_change_nothing(connect, telling, revision):
     client = connect(server=telling, revision=revision)
     result = client.request("tools/call", name="told", _meta=RESERVED)
     found = json.loads(result["content"][0]["text"])
@@ -202,7 +202,7 @@ def test_what_stands_under_other_keys_is_carried_and_changes_nothing(connect, te
 
 
 @pytest.mark.parametrize("meta", [None, [], "x", 7], ids=repr)
-def test_meta_is_an_object(connect, telling, handshake, meta):
+def test_meta_must_be_an_object(connect, telling, handshake, meta):
     client = connect(server=telling, revision=handshake)
     assert refusal(client, "tools/list", _meta=meta).code == -32602
 
@@ -220,7 +220,7 @@ def keys_of(value):
     return own | {key for one in value.values() for key in keys_of(one)}
 
 
-def test_what_we_say_of_ourselves_has_keys_of_a_reverse_domain_name(connect, alice, invoice):
+def test_meta_keys_of_the_server_have_the_reserved_prefix(connect, alice, invoice):
     for revision in REVISIONS:
         client = connect(alice, revision=revision)
         for kind in LISTS:
@@ -274,7 +274,7 @@ def shown(client, kind):
 
 @pytest.mark.parametrize("kind", LISTS)
 @pytest.mark.parametrize("prefix", GOOD_PREFIXES, ids=repr)
-def test_a_key_may_have_a_prefix_of_labels(connect, server, kind, prefix):
+def test_meta_key_may_have_a_domain_prefix(connect, server, kind, prefix):
     declare(server, kind, f"{prefix}x")
     assert shown(connect(server=server), kind) == {f"{prefix}x": {"x": [1]}}
     assert mcp.Text("x", meta={f"{prefix}x": 1}).block()["_meta"] == {f"{prefix}x": 1}
@@ -282,7 +282,7 @@ def test_a_key_may_have_a_prefix_of_labels(connect, server, kind, prefix):
 
 @pytest.mark.parametrize("kind", LISTS)
 @pytest.mark.parametrize("prefix", [*WRONG_PREFIXES, *RESERVED_PREFIXES], ids=repr)
-def test_another_prefix_is_refused_when_declared(server, kind, prefix):
+def test_meta_key_with_an_invalid_prefix_is_rejected_at_declaration(server, kind, prefix):
     declare(server, kind, f"{prefix}x")
     (refused,) = refused_to_serve(server)
     assert repr(f"{prefix}x") in refused
@@ -292,14 +292,14 @@ def test_another_prefix_is_refused_when_declared(server, kind, prefix):
 
 @pytest.mark.parametrize("prefix", ["", "com.example/"])
 @pytest.mark.parametrize("name", GOOD_NAMES, ids=repr)
-def test_a_key_has_a_name(connect, server, prefix, name):
+def test_meta_key_may_have_a_valid_name(connect, server, prefix, name):
     declare(server, "tools", prefix + name)
     assert shown(connect(server=server), "tools") == {prefix + name: {"x": [1]}}
 
 
 @pytest.mark.parametrize("prefix", ["", "com.example/"])
 @pytest.mark.parametrize("name", WRONG_NAMES, ids=repr)
-def test_another_name_is_refused_when_declared(server, prefix, name):
+def test_meta_key_with_an_invalid_name_is_rejected_at_declaration(server, prefix, name):
     declare(server, "tools", prefix + name)
     (refused,) = refused_to_serve(server)
     assert repr(prefix + name) in refused
@@ -308,7 +308,7 @@ def test_another_name_is_refused_when_declared(server, prefix, name):
 
 
 @pytest.mark.parametrize("name", ["progressToken", *TRACE])
-def test_nor_are_keys_declared_that_belong_to_requests(server, name):
+def test_reserved_meta_key_is_rejected_at_declaration(server, name):
     declare(server, "tools", name)
     (refused,) = refused_to_serve(server)
     assert repr(name) in refused and "reserved" in refused

@@ -1,4 +1,4 @@
-"""What the specification asks of pagination: server/utilities/pagination of each revision."""
+"""Pagination, as server/utilities/pagination of each revision requires."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def kind(request):
 NAMES = [f"n{number}" for number in range(8)]
 
 
-def test_pages_make_up_the_list(connect, server, revision, kind):
+def test_pages_together_are_the_list(connect, server, revision, kind):
     for name in NAMES:
         declare(server, kind, name)
     client = connect(server=server, revision=revision)
@@ -43,8 +43,8 @@ def test_pages_make_up_the_list(connect, server, revision, kind):
     assert page(other, kind, cursor)[0] == second  # it is of no connection
 
 
-def test_a_cursor_outlives_a_deployment(connect, server, revision, kind):
-    """Another process, in which something new stands before and something old is gone."""
+def test_cursor_survives_a_deployment(connect, server, revision, kind):
+    """The next process has new entries first and lacks an old one."""
     for name in NAMES:
         declare(server, kind, name)
     _, cursor = page(connect(server=server, revision=revision), kind)
@@ -79,7 +79,7 @@ def companies(server, bob):
     return server
 
 
-def test_a_cursor_stays_right_while_rows_come_and_go(connect, companies, bob, revision):
+def test_cursor_stays_valid_when_rows_are_added_and_deleted(connect, companies, bob, revision):
     client = connect(bob, server=companies, revision=revision)
     first, cursor = page(client, "resources")
     assert first == ["c10", "c11", "c12"]
@@ -91,7 +91,7 @@ def test_a_cursor_stays_right_while_rows_come_and_go(connect, companies, bob, re
     assert (third, cursor) == (["c16", "c17"], None)
 
 
-def test_a_cursor_stays_right_when_its_row_moves(connect, companies, bob, revision):
+def test_cursor_stays_valid_when_its_row_moves(connect, companies, bob, revision):
     client = connect(bob, server=companies, revision=revision)
     _, cursor = page(client, "resources")
     Company.objects.filter(name="c12").update(name="c99")
@@ -104,7 +104,7 @@ BAD_CURSORS = [
 ]  # fmt: skip
 
 
-def test_what_is_no_cursor_is_an_invalid_parameter(connect, server, revision, kind):
+def test_invalid_cursor_is_invalid_params(connect, server, revision, kind):
     for name in NAMES:
         declare(server, kind, name)
     client = connect(server=server, revision=revision)
@@ -115,7 +115,7 @@ def test_what_is_no_cursor_is_an_invalid_parameter(connect, server, revision, ki
     assert page(client, kind)[0] == NAMES[:3]
 
 
-def test_a_cursor_that_was_changed_is_none(connect, server, revision):
+def test_modified_cursor_is_rejected(connect, server, revision):
     for name in NAMES:
         declare(server, "tools", name)
     client = connect(server=server, revision=revision)
@@ -127,7 +127,7 @@ def test_a_cursor_that_was_changed_is_none(connect, server, revision):
         assert refusal(client, "tools/list", cursor=one).code == -32602
 
 
-def test_a_cursor_is_of_one_list(connect, server, alice, revision):
+def test_cursor_is_valid_for_one_list_only(connect, server, alice, revision):
     for kind in LISTS:
         for name in NAMES:
             declare(server, kind, f"{kind}-{name}")
@@ -144,7 +144,9 @@ def test_a_cursor_is_of_one_list(connect, server, alice, revision):
     assert refusal(elsewhere, "tools/list", cursor=cursor).code == -32602
 
 
-def test_a_cursor_of_ones_own_list_is_ones_own(connect, server, alice, bob, revision, kind):
+def test_cursor_of_a_private_list_is_valid_for_its_user_only(
+    connect, server, alice, bob, revision, kind
+):
     declare(server, kind, "guarded", permission=mcp.AUTHENTICATED)
     for name in NAMES:
         declare(server, kind, name)
@@ -156,8 +158,10 @@ def test_a_cursor_of_ones_own_list_is_ones_own(connect, server, alice, bob, revi
         assert refusal(stranger, LISTS[kind][0], cursor=cursor).code == -32602
 
 
-def test_a_cursor_of_everybodys_list_is_everybodys(connect, server, alice, bob, revision, kind):
-    """The page it stands on may have come out of a shared cache."""
+def test_cursor_of_a_public_list_is_valid_for_everybody(
+    connect, server, alice, bob, revision, kind
+):
+    """The page with the cursor may come from a shared cache."""
     for name in NAMES:
         declare(server, kind, name)
     _, cursor = page(connect(alice, server=server, revision=revision), kind)
@@ -166,10 +170,10 @@ def test_a_cursor_of_everybodys_list_is_everybodys(connect, server, alice, bob, 
         assert page(client, kind, cursor)[0] == NAMES[3:6]
 
 
-def test_a_cursor_of_rows_that_cannot_be_is_an_invalid_parameter(
+def test_cursor_of_another_ordering_is_invalid_params(
     connect, companies, bob, revision, monkeypatch
 ):
-    """One that an earlier release sealed, when the order was another."""
+    """An earlier release of the project may have used another ordering."""
     client = connect(bob, server=companies, revision=revision)
     _, cursor = page(client, "resources")
     [resource] = companies._catalog.templates.values()

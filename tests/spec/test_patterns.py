@@ -1,4 +1,4 @@
-"""Who may begin to speak: in the newest revision, the client alone."""
+"""In the newest revision only the client sends requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ANSWERS = {
 }
 
 
-def test_the_newest_revision_asks_in_results_and_makes_no_requests(connect, server):
+def test_newest_revision_asks_in_results_and_sends_no_requests(connect, server):
     @server.tool(permission=mcp.PUBLIC)
     def sync(request: mcp.Request) -> str:
         sure = request.elicit("Sure?")

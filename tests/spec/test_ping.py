@@ -1,4 +1,4 @@
-"""Ping, either way: answered at once, and what it means when it is not."""
+"""Ping in both directions, and what follows a missing answer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def busy(server):
     server._go.set()
 
 
-def test_a_ping_is_answered_at_once_with_nothing(connect, busy, handshake):
+def test_ping_is_answered_at_once_with_an_empty_result(connect, busy, handshake):
     client = connect(server=busy, revision=handshake, initialize=False)
     assert client.request("ping") == {}
     client.initialize()
@@ -58,7 +58,7 @@ def test_a_ping_is_answered_at_once_with_nothing(connect, busy, handshake):
     assert client.wait(call)["result"]["content"][0]["text"] == "done"
 
 
-def test_the_newest_revision_has_no_ping(connect, busy):
+def test_newest_revision_has_no_ping(connect, busy):
     assert refusal(connect(server=busy), "ping").code == -32601
 
 
@@ -75,7 +75,7 @@ def pinged(client, seconds):
     return found, time.monotonic() - before
 
 
-def test_a_ping_waits_as_long_as_its_transport_says(connect, busy, handshake):
+def test_ping_waits_for_the_given_timeout(connect, busy, handshake):
     client = connect(server=busy, revision=handshake)
     client.settle()
     found, took = pinged(client, 60)
@@ -87,7 +87,7 @@ def test_a_ping_waits_as_long_as_its_transport_says(connect, busy, handshake):
         assert not found and seconds * 0.9 <= took < 50
 
 
-def test_an_unanswered_ping_is_a_failure_and_is_logged(connect, busy, handshake, caplog):
+def test_unanswered_ping_fails_and_is_logged(connect, busy, handshake, caplog):
     client = mute(connect(server=busy, revision=handshake))
     client.settle()
     assert not pinged(client, 0.02)[0]
@@ -100,15 +100,15 @@ def test_an_unanswered_ping_is_a_failure_and_is_logged(connect, busy, handshake,
     assert pinged(client, 60)[0]  # the next is asked anew
 
 
-def test_an_error_is_an_answer_too(connect, busy, handshake):
+def test_error_response_answers_a_ping(connect, busy, handshake):
     answers = {"ping": lambda params: {"code": -32601, "message": "No."}}
     client = connect(server=busy, revision=handshake, answers=answers)
     client.settle()
     assert pinged(client, 60)[0]  # somebody is there
 
 
-def test_a_connection_that_answers_no_ping_may_be_ended(connect, busy, handshake):
-    """As a transport would: whoever does not answer is let go, and what they began stops."""
+def test_connection_without_ping_answers_can_be_closed(connect, busy, handshake):
+    """A transport closes the connection after missed pings, and its calls stop."""
     client = mute(connect(server=busy, revision=handshake))
     call = client.start("tools/call", name="wait")
 
@@ -165,7 +165,7 @@ def noted(listener, ping):
     raise TimeoutError
 
 
-def test_a_client_that_listens_is_pinged_again_and_again(listener):
+def test_listening_client_is_pinged_repeatedly(listener):
     found = []
     for count in range(1, 4):
         found.append(next_ping(listener, count))
@@ -176,7 +176,7 @@ def test_a_client_that_listens_is_pinged_again_and_again(listener):
     assert listener.request("ping") == {}
 
 
-def test_a_client_that_answers_no_ping_is_disconnected_and_logged(listener, caplog):
+def test_listening_client_without_ping_answers_is_disconnected(listener, caplog):
     mute(listener)
     next_ping(listener)
     assert not listener.news.ended
@@ -192,7 +192,7 @@ def test_a_client_that_answers_no_ping_is_disconnected_and_logged(listener, capl
     assert again.status == 200 and listener.request("ping") == {}
 
 
-def test_an_error_answers_a_ping_of_a_listening_client_too(listener):
+def test_error_response_answers_a_ping_of_a_listening_client(listener):
     mute(listener)
     refusal = {"code": -32601, "message": "No."}
     ping = next_ping(listener)
@@ -201,7 +201,7 @@ def test_an_error_answers_a_ping_of_a_listening_client_too(listener):
     assert not listener.news.ended
 
 
-def test_another_session_cannot_answer_a_ping(listener, http, busy, handshake):
+def test_ping_cannot_be_answered_by_another_session(listener, http, busy, handshake):
     mute(listener)
     ping = next_ping(listener)
     other = http(server=busy, revision=handshake)
@@ -211,7 +211,7 @@ def test_another_session_cannot_answer_a_ping(listener, http, busy, handshake):
     listener.news.wait()
 
 
-def test_a_call_is_not_pinged_on_its_stream(listener, busy):
+def test_stream_of_a_call_contains_no_pings(listener, busy):
     """What is sent there SHOULD relate to the request (basic/transports)."""
     call = listener.start("tools/call", name="rest")
     call.until(lambda: call.messages)
@@ -226,7 +226,7 @@ def test_pings_can_be_turned_off(listener, settings, interval):
     assert ping_timer._create()._period() == 0
 
 
-def test_the_interval_of_pings_is_a_setting(http, busy, settings, db):
+def test_ping_interval_is_a_setting(http, busy, settings, db):
     settings.DJANGO_MCP = settings.DJANGO_MCP | {"PING_INTERVAL": 0.01}
     client = http(server=busy, revision="2025-11-25")
     news = client.listen()

@@ -1,4 +1,4 @@
-"""What the specification asks of progress: basic/utilities/progress, since 2026 basic/patterns."""
+"""Progress notifications, as basic/utilities/progress and basic/patterns require."""
 
 import asyncio
 import threading
@@ -50,7 +50,7 @@ def walk(server, request):
 
 
 @pytest.mark.parametrize("token", ["abc", "", "1", "ünï", 0, 1, -7, 2**53])
-def test_the_token_comes_back_as_it_was(connect, walk, revision, token):
+def test_progress_contains_the_exact_token(connect, walk, revision, token):
     client = connect(server=walk, revision=revision)
     call(client, "walk", token, steps=[1])
     [note] = told(client)
@@ -59,7 +59,7 @@ def test_the_token_comes_back_as_it_was(connect, walk, revision, token):
 
 
 @pytest.mark.parametrize("token", [1.5, True, False, [1], {"a": 1}, ["abc"]])
-def test_another_token_is_refused(connect, server, revision, token):
+def test_invalid_progress_token_is_rejected(connect, server, revision, token):
     ran = []
 
     @server.tool(permission=mcp.PUBLIC, read_only=True)
@@ -72,7 +72,7 @@ def test_another_token_is_refused(connect, server, revision, token):
     assert refused.value.code == -32602 and ran == []
 
 
-def test_progress_total_and_message_are_told(connect, walk, revision):
+def test_progress_contains_total_and_message(connect, walk, revision):
     client = connect(server=walk, revision=revision)
     call(client, "walk", "t", steps=[50], total=100, words="Reticulating splines… 🚂")
     [note] = told(client)
@@ -80,25 +80,25 @@ def test_progress_total_and_message_are_told(connect, walk, revision):
     assert note == {"progressToken": "t", "progress": 50, "total": 100} | message
 
 
-def test_without_total_and_message_neither_is_told(connect, walk, revision):
+def test_progress_omits_missing_total_and_message(connect, walk, revision):
     client = connect(server=walk, revision=revision)
     call(client, "walk", "t", steps=[50])
     assert told(client) == [{"progressToken": "t", "progress": 50}]
 
 
-def test_progress_only_grows(connect, walk, revision):
+def test_only_increasing_progress_is_sent(connect, walk, revision):
     client = connect(server=walk, revision=revision)
     call(client, "walk", "t", steps=[1, 1, 3, 2, 0, -1, 3, 3.5, 4, 4.0, 10])
     assert steps(client) == [1, 3, 3.5, 4, 10]
 
 
-def test_progress_may_begin_anywhere(connect, walk, revision):
+def test_progress_may_begin_with_any_number(connect, walk, revision):
     client = connect(server=walk, revision=revision)
     call(client, "walk", "t", steps=[-5, -2, 0])
     assert steps(client) == [-5, -2, 0]
 
 
-def test_progress_goes_on_growing_when_a_call_runs_again(connect, server, revision):
+def test_progress_increases_when_a_call_runs_again(connect, server, revision):
     @server.tool(permission=mcp.PUBLIC)
     def work(request) -> str:
         request.progress(1)
@@ -116,7 +116,7 @@ def test_progress_goes_on_growing_when_a_call_runs_again(connect, server, revisi
 @pytest.mark.parametrize(
     ("given", "total"), [([0.25, 0.5, 1.0], 1.0), ([0.1, 0.2], 0.3), ([1e-9, 1e9], 1e12)]
 )
-def test_progress_may_be_fractions(connect, walk, revision, given, total):
+def test_progress_may_be_fractional(connect, walk, revision, given, total):
     client = connect(server=walk, revision=revision)
     call(client, "walk", "t", steps=given, total=total)
     assert [(note["progress"], note["total"]) for note in told(client)] == [
@@ -125,7 +125,7 @@ def test_progress_may_be_fractions(connect, walk, revision, given, total):
 
 
 @pytest.mark.parametrize("step", [float("nan"), float("inf"), True, "1", None])
-def test_what_is_no_number_is_not_told(connect, server, revision, step):
+def test_progress_that_is_not_a_number_is_not_sent(connect, server, revision, step):
     @server.tool(permission=mcp.PUBLIC, read_only=True)
     def work(request) -> str:
         request.progress(step)
@@ -135,7 +135,7 @@ def test_what_is_no_number_is_not_told(connect, server, revision, step):
     assert told(client) == []
 
 
-def test_without_a_token_nothing_is_told(connect, walk, revision):
+def test_no_progress_is_sent_without_a_token(connect, walk, revision):
     client = connect(server=walk, revision=revision)
     call(client, "walk", steps=[1, 2, 3])
     assert told(client) == []
@@ -146,7 +146,7 @@ def test_without_a_token_nothing_is_told(connect, walk, revision):
 
 
 @pytest.mark.parametrize("method", ["prompts/get", "resources/read"])
-def test_prompts_and_resources_tell_too(connect, server, revision, method):
+def test_prompts_and_resources_send_progress(connect, server, revision, method):
     def work(request) -> str:
         request.progress(1, 2, "half")
         return "done"
@@ -174,7 +174,7 @@ def waiting(server):
     return server, released, asked
 
 
-def test_each_token_is_of_its_own_request(connect, server, revision):
+def test_progress_of_concurrent_requests_has_their_tokens(connect, server, revision):
     going_on = {"a": asyncio.Event(), "b": asyncio.Event()}
 
     @server.tool(permission=mcp.PUBLIC, read_only=True)
@@ -211,7 +211,7 @@ def test_progress_stops_with_the_response(connect, waiting, revision):
     assert steps(client) == [1, 2]
 
 
-def test_a_token_may_be_used_again_once_its_request_is_over(connect, waiting, revision):
+def test_token_may_be_reused_after_its_request(connect, waiting, revision):
     server, released, asked = waiting
     client = connect(server=server, revision=revision)
     for _ in range(2):
@@ -223,7 +223,7 @@ def test_a_token_may_be_used_again_once_its_request_is_over(connect, waiting, re
     assert steps(client) == [1, 2, 1, 2]
 
 
-def test_after_a_refusal_nothing_is_told(connect, server, revision):
+def test_no_progress_is_sent_after_an_error(connect, server, revision):
     kept = []
 
     @server.tool(permission=mcp.PUBLIC, read_only=True)
@@ -238,7 +238,7 @@ def test_after_a_refusal_nothing_is_told(connect, server, revision):
     assert told(client) == []
 
 
-def test_a_flood_is_thinned_out(connect, walk, revision, settings):
+def test_progress_over_the_rate_limit_is_dropped(connect, walk, revision, settings):
     number, per_second = rate_limits.rate("progress")  # without any setting
     assert 0 < number <= 20_000 and 0 < per_second <= 2_000
     settings.DJANGO_MCP = {"RATES": {"progress": "5/3600"}}

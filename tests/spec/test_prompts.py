@@ -1,4 +1,4 @@
-"""What the specification asks of prompts: server/prompts of each revision."""
+"""Prompts, as server/prompts of each revision requires."""
 
 import base64
 import json
@@ -41,7 +41,7 @@ def prompt_of(server, value):
         ("audio", "audio/ogg; codecs=opus"),
     ],
 )
-def test_media_is_base64_with_its_type(connect, server, revision, kind, mime_type):
+def test_image_and_audio_are_base64_with_mime_type(connect, server, revision, kind, mime_type):
     data = bytes(range(256))
     content = (mcp.Image if kind == "image" else mcp.Audio)(data, mime_type)
     prompt_of(server, [mcp.Message(content)])
@@ -68,7 +68,7 @@ NO_TYPES = ["", "png", "image/", "/png", "image png", "image/png\n", "imäge/png
         lambda mime_type: mcp.Contents("", mime_type=mime_type),
     ],
 )
-def test_what_is_no_media_type_is_refused(mime_type, make):
+def test_invalid_mime_type_is_rejected(mime_type, make):
     with pytest.raises(ValueError, match="media type"):
         make(mime_type)
 
@@ -83,7 +83,7 @@ def test_what_is_no_media_type_is_refused(mime_type, make):
         ({"a": [1]}, None, {"mimeType": "application/json", "text": '{\n  "a": [\n    1\n  ]\n}'}),
     ],
 )
-def test_an_embedded_resource_has_uri_type_and_contents(
+def test_embedded_resource_has_uri_mime_type_and_contents(
     connect, server, revision, data, mime_type, shown
 ):
     prompt_of(server, mcp.Message(mcp.EmbeddedResource("menu://today", data, mime_type)))
@@ -94,14 +94,14 @@ def test_an_embedded_resource_has_uri_type_and_contents(
 @pytest.mark.parametrize(
     "uri", ["", "menu", "/menu", "menu://to day", "menu://{day}", "menu:%", "ü:x"]
 )
-def test_what_is_no_uri_is_refused(uri):
+def test_invalid_resource_uri_is_rejected(uri):
     with pytest.raises(ValueError, match="URI"):
         mcp.EmbeddedResource(uri, "Soup")
     with pytest.raises(ValueError, match="URI"):
         mcp.ResourceLink(uri)
 
 
-def test_a_prompt_may_link_to_a_resource(connect, server, revision):
+def test_prompt_may_link_to_a_resource(connect, server, revision):
     link = mcp.ResourceLink("menu://today", "menu", title="Today", mime_type="text/plain")
     prompt_of(server, ["See:", mcp.Message(link, role="assistant")])
     client = connect(server=server, revision=revision)
@@ -141,7 +141,7 @@ def invite(server):
     return ran
 
 
-def test_arguments_are_shown(connect, server, invite, revision):
+def test_prompt_arguments_are_listed(connect, server, invite, revision):
     [prompt] = listed(connect(server=server, revision=revision), "prompts")
     assert prompt["arguments"] == [
         {"name": "guest", "description": "Who comes.", "required": True},
@@ -151,13 +151,13 @@ def test_arguments_are_shown(connect, server, invite, revision):
 
 
 @pytest.mark.parametrize("name", ["Invite", "invite ", "", "visit", "__class__"])
-def test_an_unknown_prompt_is_an_invalid_parameter(connect, server, invite, revision, name):
+def test_unknown_prompt_is_invalid_params(connect, server, invite, revision, name):
     refused = refusal(connect(server=server, revision=revision), "prompts/get", name=name)
     assert (refused.code, refused.message) == (-32602, f"Unknown prompt: {name}")
 
 
 @pytest.mark.parametrize("name", [None, 1, ["invite"]])
-def test_a_name_is_a_string(connect, server, invite, name, revision):
+def test_prompt_name_must_be_a_string(connect, server, invite, name, revision):
     client = connect(server=server, revision=revision)
     assert refusal(client, "prompts/get", name=name).code == -32602
 
@@ -166,9 +166,7 @@ def test_a_name_is_a_string(connect, server, invite, name, revision):
     ("arguments", "missing"),
     [(None, "guest"), ({}, "day"), ({"guest": "Ada"}, "day"), ({"day": "monday"}, "guest")],
 )
-def test_a_missing_argument_is_an_invalid_parameter(
-    connect, server, invite, revision, arguments, missing
-):
+def test_missing_argument_is_invalid_params(connect, server, invite, revision, arguments, missing):
     client = connect(server=server, revision=revision)
     given = {} if arguments is None else {"arguments": arguments}
     refused = refusal(client, "prompts/get", name="invite", **given)
@@ -201,7 +199,9 @@ def test_arguments_are_validated_before_the_prompt_runs(connect, server, invite,
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_bug_is_an_internal_error(connect, server, revision, asynchronous, caplog):
+def test_unexpected_exception_is_a_masked_internal_error(
+    connect, server, revision, asynchronous, caplog
+):
     error = RuntimeError("the password is hunter2")
     if asynchronous:
 
@@ -221,14 +221,14 @@ def test_a_bug_is_an_internal_error(connect, server, revision, asynchronous, cap
 # Who may use it, and with what.
 
 
-def test_what_one_may_not_use_does_not_exist(connect, alice, bob, invoice, revision):
+def test_forbidden_prompt_is_unknown(connect, alice, bob, invoice, revision):
     client = connect(revision=revision)
     assert "reminder" not in names(client, "prompts")
     refused = refusal(client, "prompts/get", name="reminder", arguments={"customer": "1"})
     assert (refused.code, refused.message) == (-32602, "Unknown prompt: reminder")
 
 
-def test_the_rows_of_others_cannot_be_named(connect, alice, bob, invoice, revision):
+def test_invisible_rows_cannot_be_prompt_arguments(connect, alice, bob, invoice, revision):
     key = str(invoice.customer_id)
     assert "Carla" in str(get(connect(alice, revision=revision), "reminder", customer=key))
     client = connect(bob, revision=revision)
@@ -251,7 +251,7 @@ INJECTIONS = [
 ]
 
 
-def test_an_argument_stays_an_argument(connect, server, revision):
+def test_arguments_are_not_interpreted_as_markup(connect, server, revision):
     @server.prompt(permission=mcp.PUBLIC)
     def greet(request, name: str) -> str:
         return f"Greet {name}."
@@ -262,7 +262,7 @@ def test_an_argument_stays_an_argument(connect, server, revision):
         assert get(client, "greet", name=text) == [{"role": "user", "content": said}]
 
 
-def test_row_in_a_prompt_is_sent_by_its_fields(connect, server, invoice, revision):
+def test_row_in_a_prompt_is_sent_with_its_declared_fields(connect, server, invoice, revision):
     @server.register(Customer)
     class Customers(mcp.ModelResource):
         permission = mcp.PUBLIC

@@ -1,4 +1,4 @@
-"""What the specification asks of resources: server/resources of each revision."""
+"""Resources, as server/resources of each revision requires."""
 
 import base64
 import json
@@ -46,7 +46,7 @@ def shelf(server):
 
 
 @pytest.mark.parametrize("uri", ["https://shop.example/menu", "http://shop.example/{page}"])
-def test_web_addresses_are_warned_of_when_declared(server, uri):
+def test_https_uri_is_a_warning_at_declaration(server, uri):
     """ "Servers SHOULD use this scheme only when the client is able to fetch [it] on its own"."""
 
     def menu(request, page: str = "") -> str: ...
@@ -59,7 +59,7 @@ def test_web_addresses_are_warned_of_when_declared(server, uri):
 @pytest.mark.parametrize(
     "uri", ["file:///srv/menu", "git://repository/menu", "https://shop.example/menu", "s3://a/menu"]
 )
-def test_resources_of_any_scheme_are_listed_and_read(connect, server, revision, uri):
+def test_resources_of_standard_schemes_are_listed_and_read(connect, server, revision, uri):
     @server.resource(uri, permission=mcp.PUBLIC)
     def menu(request) -> str:
         return "Soup"
@@ -99,7 +99,7 @@ def test_resources_of_any_scheme_are_listed_and_read(connect, server, revision, 
         "menu://to\x00day",
     ],
 )
-def test_what_is_no_uri_is_refused_when_declared(server, uri):
+def test_invalid_uri_is_rejected_at_declaration(server, uri):
     @server.resource(uri)
     def menu(request, scheme: str = "") -> str: ...
 
@@ -118,7 +118,7 @@ def test_what_is_no_uri_is_refused_when_declared(server, uri):
         "menu://[::1]/today",
     ],
 )
-def test_schemes_of_ones_own(connect, server, revision, uri):
+def test_resources_of_custom_schemes_are_listed_and_read(connect, server, revision, uri):
     @server.resource(uri, permission=mcp.PUBLIC)
     def menu(request) -> str:
         return "Soup"
@@ -152,21 +152,21 @@ BAD_URIS = [
 ]
 
 
-def test_a_uri_is_checked_before_anything_is_read(connect, server, shelf, revision):
+def test_uri_is_checked_before_project_code_runs(connect, server, shelf, revision):
     client = connect(server=server, revision=revision)
     codes = {uri: refusal(client, "resources/read", uri=uri).code for uri in BAD_URIS}
     assert codes == dict.fromkeys(BAD_URIS, not_found(revision))
     assert shelf == []
 
 
-def test_a_uri_is_a_string(connect, server, shelf, revision):
+def test_uri_must_be_a_string(connect, server, shelf, revision):
     client = connect(server=server, revision=revision)
     for uri in (None, 1, ["shelf://books/emma"], {"uri": "x"}, True):
         assert refusal(client, "resources/read", uri=uri).code == -32602
     assert shelf == []
 
 
-def test_variables_are_validated_before_anything_is_read(connect, server, revision):
+def test_template_variables_are_validated_before_project_code_runs(connect, server, revision):
     asked = []
 
     @server.resource("page://{number}", permission=mcp.PUBLIC)
@@ -185,7 +185,7 @@ def test_variables_are_validated_before_anything_is_read(connect, server, revisi
 # What is not there.
 
 
-def test_what_is_missing_is_the_error_of_its_revision(connect, server, shelf, revision):
+def test_missing_resource_has_the_error_code_of_the_revision(connect, server, shelf, revision):
     client = connect(server=server, revision=revision)
     assert read(client, "shelf://books/emma")[0]["text"].startswith("Emma")
     for uri in ("shelf://books/ulysses", "shelf://nowhere", "cellar://books/emma"):
@@ -195,7 +195,7 @@ def test_what_is_missing_is_the_error_of_its_revision(connect, server, shelf, re
     assert shelf == ["emma", "ulysses"]
 
 
-def test_a_missing_row_is_one_too(connect, alice, invoice, revision):
+def test_missing_row_has_the_error_code_of_the_revision(connect, alice, invoice, revision):
     client = connect(alice, revision=revision)
     gone = f"model://shop/customer/{invoice.customer_id + 1}"
     for uri in ("invoice://none", gone, "model://shop/customer/x", "invoice://A-1/attachment"):
@@ -203,7 +203,9 @@ def test_a_missing_row_is_one_too(connect, alice, invoice, revision):
         assert (refused.code, refused.data) == (not_found(revision), {"uri": uri})
 
 
-def test_a_row_bound_to_a_variable_is_missing_like_any(connect, server, bob, invoice, revision):
+def test_invisible_row_of_a_template_is_reported_as_missing(
+    connect, server, bob, invoice, revision
+):
     @server.register(Customer)
     class Customers(mcp.ModelResource):
         permission = mcp.AUTHENTICATED
@@ -222,7 +224,7 @@ def test_a_row_bound_to_a_variable_is_missing_like_any(connect, server, bob, inv
         assert (refused.code, refused.data) == (not_found(revision), {"uri": f"card://{key}"})
 
 
-def test_contents_are_never_empty_for_want_of_a_resource(connect, server, shelf, revision):
+def test_missing_resource_is_an_error_and_not_empty_contents(connect, server, shelf, revision):
     client = connect(server=server, revision=revision)
     [contents] = read(client, "shelf://index")  # is there, and is an empty list
     assert json.loads(contents["text"]) == []
@@ -230,7 +232,7 @@ def test_contents_are_never_empty_for_want_of_a_resource(connect, server, shelf,
 
 
 @pytest.mark.parametrize("error", [RuntimeError("hunter2"), KeyError("hunter2"), OSError("/srv/x")])
-def test_a_bug_is_an_internal_error(connect, server, revision, error, caplog):
+def test_unexpected_exception_is_a_masked_internal_error(connect, server, revision, error, caplog):
     @server.resource("menu://today", permission=mcp.PUBLIC)
     def menu(request) -> str:
         raise error
@@ -247,7 +249,7 @@ def test_a_bug_is_an_internal_error(connect, server, revision, error, caplog):
 
 
 @pytest.mark.parametrize("permission", [None, "shop.add_note", lambda request: False])
-def test_permission_is_checked_before_a_read(connect, server, bob, revision, permission):
+def test_permission_is_checked_before_project_code_runs(connect, server, bob, revision, permission):
     asked = []
     options = {} if permission is None else {"permission": permission}
 
@@ -269,7 +271,7 @@ def test_permission_is_checked_before_a_read(connect, server, bob, revision, per
     assert asked == []
 
 
-def test_the_rows_of_others_are_not_there(connect, alice, bob, invoice, revision):
+def test_invisible_rows_are_reported_as_missing(connect, alice, bob, invoice, revision):
     customer = f"model://shop/customer/{invoice.customer_id}"
     theirs = connect(alice, revision=revision)
     assert "Carla" in read(theirs, customer)[0]["text"]
@@ -283,7 +285,7 @@ def test_the_rows_of_others_are_not_there(connect, alice, bob, invoice, revision
         assert "Carla" not in json.dumps(listed(client, "resources"))
 
 
-def test_permission_for_one_row_is_checked_before_a_read(connect, server, invoice, revision):
+def test_object_permission_is_checked_before_a_read(connect, server, invoice, revision):
     @server.register(Customer)
     class Customers(mcp.ModelResource):
         permission = mcp.PUBLIC
@@ -305,7 +307,7 @@ def test_permission_for_one_row_is_checked_before_a_read(connect, server, invoic
 # What is read.
 
 
-def test_bytes_are_base64(connect, server, revision):
+def test_bytes_are_sent_as_base64(connect, server, revision):
     data = bytes(range(256))
 
     @server.resource("menu://logo.png", permission=mcp.PUBLIC)
@@ -326,7 +328,7 @@ def media(settings, tmp_path):
     return tmp_path
 
 
-def test_a_file_is_read_through_its_row(connect, alice, bob, invoice, media, revision):
+def test_file_field_is_read_by_users_who_see_its_row(connect, alice, bob, invoice, media, revision):
     invoice.attachment.save("scan.pdf", ContentFile(b"%PDF"))
     client = connect(alice, revision=revision)
     row = json.loads(read(client, "invoice://A-1")[0]["text"])
@@ -343,7 +345,9 @@ def test_a_file_is_read_through_its_row(connect, alice, bob, invoice, media, rev
 @pytest.mark.parametrize(
     "path", ["../secret.txt", "invoices/../../secret.txt", "{media}/secret.txt"]
 )
-def test_a_path_that_climbs_out_is_refused(connect, alice, invoice, media, revision, path, caplog):
+def test_file_path_outside_of_the_media_root_is_rejected(
+    connect, alice, invoice, media, revision, path, caplog
+):
     path = path.format(media=media)
     Invoice.objects.filter(pk=invoice.pk).update(attachment=path)
     client = connect(alice, revision=revision)
@@ -353,7 +357,7 @@ def test_a_path_that_climbs_out_is_refused(connect, alice, invoice, media, revis
     assert str(media) not in json.dumps(read(client, "invoice://A-1"))
 
 
-def test_nor_does_an_address_climb_out(connect, alice, invoice, media, revision):
+def test_uri_with_path_traversal_is_rejected(connect, alice, invoice, media, revision):
     invoice.attachment.save("scan.pdf", ContentFile(b"%PDF"))
     client = connect(alice, revision=revision)
     for name in ("../secret.txt", "..%2Fsecret.txt", "%2e%2e%2fsecret.txt", "attachment/..", "pk"):
@@ -361,7 +365,7 @@ def test_nor_does_an_address_climb_out(connect, alice, invoice, media, revision)
         assert refused.code == not_found(revision)
 
 
-def test_a_read_may_give_several_contents(connect, server, revision):
+def test_read_may_return_several_contents(connect, server, revision):
     @server.resource("menu://week", permission=mcp.PUBLIC, mime_type="text/markdown")
     def week(request):
         return [
@@ -376,7 +380,7 @@ def test_a_read_may_give_several_contents(connect, server, revision):
     assert contents[1]["blob"] == "AA=="
 
 
-def test_what_is_no_file_may_say_so(connect, server, revision):
+def test_resource_may_declare_an_inode_mime_type(connect, server, revision):
     @server.resource("tree://src", permission=mcp.PUBLIC, mime_type="inode/directory")
     def src(request):
         return [

@@ -1,4 +1,4 @@
-"""The folders a client works in: asked of who has them, once in a call, and anew in the next."""
+"""roots/list: asked of clients that declare it, once per call."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def listing(*uris):
     return {"roots": [{"uri": uri, "name": uri[-1]} for uri in uris]}
 
 
-def test_roots_are_asked_of_who_declares_them(connect, revision, rooted):
+def test_roots_are_requested_from_clients_that_declare_them(connect, revision, rooted):
     bare = connect(server=rooted, revision=revision, capabilities={"sampling": {}})
     assert bare.text("somewhere") == "no idea"
     if REVISIONS[revision].handshake:
@@ -61,7 +61,7 @@ def test_roots_are_asked_of_who_declares_them(connect, revision, rooted):
         assert able.text("somewhere") == "1 roots"
 
 
-def test_the_next_call_sees_changed_roots(connect, revision, rooted):
+def test_next_call_receives_changed_roots(connect, revision, rooted):
     now = ["file:///a"]
     client = connect(
         server=rooted, revision=revision, answers={ROOTS: lambda params: listing(*now)}
@@ -78,7 +78,7 @@ def test_the_next_call_sees_changed_roots(connect, revision, rooted):
     assert client.text("where") == ""
 
 
-def test_a_change_is_no_matter_while_nobody_asks(connect, handshake, rooted):
+def test_roots_changed_notification_causes_no_request(connect, handshake, rooted):
     client = connect(server=rooted, revision=handshake)
     for params in ({}, {"_meta": {}}, {"unknown": 1}):
         client.notify("notifications/roots/list_changed", **params)
@@ -90,19 +90,19 @@ UNAVAILABLE = [{"code": -32601, "message": "Gone."}, {"code": -32603, "message":
 
 
 @pytest.mark.parametrize("failure", UNAVAILABLE)
-def test_roots_that_cannot_be_listed_are_an_error_to_handle(connect, handshake, rooted, failure):
+def test_roots_error_of_the_client_can_be_handled(connect, handshake, rooted, failure):
     client = connect(server=rooted, revision=handshake, answers={ROOTS: lambda params: failure})
     assert client.text("somewhere") == "unavailable: Gone."
     assert client.failure("where") == "Gone."
 
 
-def test_roots_that_are_gone_are_none(connect, revision, rooted):
+def test_empty_roots_list_is_empty(connect, revision, rooted):
     client = connect(server=rooted, revision=revision, answers={ROOTS: lambda params: listing()})
     assert client.text("somewhere") == "0 roots"
 
 
 @pytest.mark.parametrize("broken", [{}, {"roots": None}, {"roots": [{}]}, {"roots": ["/a"]}])
-def test_what_is_no_list_of_roots_is_asked_for_again(connect, revision, rooted, broken):
+def test_invalid_roots_answer_repeats_the_request(connect, revision, rooted, broken):
     answers = [broken, listing("file:///a")]
     client = connect(
         server=rooted, revision=revision, answers={ROOTS: lambda params: answers.pop(0)}
@@ -110,8 +110,8 @@ def test_what_is_no_list_of_roots_is_asked_for_again(connect, revision, rooted, 
     assert client.text("where") == "file:///a"
 
 
-def test_roots_that_are_no_file_uris_are_refused(connect, revision, rooted):
-    """It "MUST be a `file://` URI in the current specification"; the tool may handle the error."""
+def test_roots_that_are_not_file_uris_are_an_error(connect, revision, rooted):
+    """It "MUST be a `file://` URI in the current specification"."""
     answers = {ROOTS: lambda params: listing("file:///a", "https://example.com/a")}
     client = connect(server=rooted, revision=revision, answers=answers)
     assert "file://" in client.failure("where")
@@ -119,7 +119,7 @@ def test_roots_that_are_no_file_uris_are_refused(connect, revision, rooted):
     assert client.text("somewhere").startswith("unavailable")
 
 
-def test_roots_are_asked_for_once_in_a_call(connect, revision, rooted):
+def test_roots_are_requested_once_per_call(connect, revision, rooted):
     answers = {ROOTS: lambda params: listing("file:///a")}
     client = connect(server=rooted, revision=revision, answers=answers)
     assert client.text("where", times=3) == "file:///a | file:///a | file:///a"
@@ -131,7 +131,7 @@ def test_roots_are_asked_for_once_in_a_call(connect, revision, rooted):
 @pytest.mark.parametrize(
     "name", [name for name, one in REVISIONS.items() if "elicitation/create" in one.asks]
 )
-def test_roots_are_kept_while_a_call_asks_other_things(connect, name, rooted):
+def test_roots_are_kept_while_a_call_asks_other_questions(connect, name, rooted):
     answers = {
         ROOTS: lambda params: listing("file:///a"),
         "elicitation/create": lambda params: {"action": "decline"},

@@ -1,4 +1,4 @@
-"""Asking the client's model: what may be sent to it, and what is taken from it."""
+"""sampling/createMessage: what the server sends, and which answers it accepts."""
 
 from __future__ import annotations
 
@@ -97,14 +97,14 @@ BROKEN = [
 
 
 @pytest.mark.parametrize("broken", BROKEN, ids=str)
-def test_what_the_model_says_is_checked(connect, revision, sample, broken):
+def test_invalid_sampling_result_repeats_the_request(connect, revision, sample, broken):
     good = says(text("Hello."))
     client = connect(server=sample("Hi."), revision=revision, answers=answering(broken, good, good))
     assert client.text("sample") == "assistant m endTurn: Hello. ['text']"
     assert len(client.asked) == 2
 
 
-def test_what_only_the_client_knows_of_a_block_is_left_out(connect, revision, server):
+def test_unknown_fields_of_content_blocks_are_dropped(connect, revision, server):
     @server.tool(permission=mcp.PUBLIC)
     def blocks(request: mcp.Request) -> str:
         return str(request.sample("Hi.").content)
@@ -117,14 +117,14 @@ def test_what_only_the_client_knows_of_a_block_is_left_out(connect, revision, se
 @pytest.mark.parametrize(
     "reason", ["endTurn", "stopSequence", "maxTokens", "toolUse", "com.example/tired", "", None]
 )
-def test_any_stop_reason_is_taken(connect, revision, sample, reason):
+def test_every_stop_reason_is_accepted(connect, revision, sample, reason):
     answer = says(text("x"), stopReason=reason)
     answer = {name: value for name, value in answer.items() if value is not None}
     client = connect(server=sample("Hi."), revision=revision, answers=answering(answer))
     assert client.text("sample") == f"assistant m {reason}: x ['text']"
 
 
-def test_nothing_of_it_is_logged(connect, revision, sample, caplog):
+def test_sampling_messages_are_not_logged(connect, revision, sample, caplog):
     caplog.set_level(logging.DEBUG)
     server = sample("The diagnosis is gout.", system="Be discreet about gout.")
     given = answering(says({"type": "text"}), says(text("Poor man with gout.")))
@@ -149,7 +149,7 @@ def test_nothing_of_it_is_logged(connect, revision, sample, caplog):
     ],
     ids=str,
 )
-def test_a_message_has_a_role_and_content(connect, revision, sample, messages):
+def test_sampling_messages_have_a_role_and_content(connect, revision, sample, messages):
     client = connect(server=sample(messages), revision=revision, answers=answering(says(text("x"))))
     assert client.text("sample")
     for message in sent(client)["messages"]:
@@ -169,7 +169,7 @@ def test_a_message_has_a_role_and_content(connect, revision, sample, messages):
     ],
     ids=str,
 )
-def test_a_message_without_is_not_sent(connect, revision, sample, messages):
+def test_message_without_role_or_content_is_not_sent(connect, revision, sample, messages):
     client = connect(server=sample(messages), revision=revision)
     assert "went wrong" in client.failure("sample")
     assert client.asked == []
@@ -185,14 +185,14 @@ def test_a_message_without_is_not_sent(connect, revision, sample, messages):
     ],
     ids=str,
 )
-def test_an_option_that_nobody_knows_is_not_sent(connect, sample, options):
+def test_unknown_sampling_option_is_an_error(connect, sample, options):
     client = connect(server=sample("Hi.", **options))
     assert "went wrong" in client.failure("sample")
     assert client.asked == []
 
 
 @pytest.mark.parametrize("options", [{"tools": [WEATHER]}, {"tool_choice": "none"}], ids=str)
-def test_tools_are_sent_to_who_declares_them(connect, revision, sample, options):
+def test_tools_are_sent_to_clients_that_declare_them(connect, revision, sample, options):
     server = sample("What is the weather?", **options)
     for capabilities in ({"sampling": {}}, {"sampling": {"context": {}}}, {}):
         bare = connect(server=server, revision=revision, capabilities=capabilities)
@@ -215,7 +215,7 @@ def test_tools_are_sent_to_who_declares_them(connect, revision, sample, options)
 
 @pytest.mark.parametrize("name", TOOLED)
 @pytest.mark.parametrize("context", ["thisServer", "allServers", "none", None])
-def test_the_context_of_servers_is_asked_of_who_declares_it(connect, name, sample, context):
+def test_include_context_is_sent_to_clients_that_declare_it(connect, name, sample, context):
     server = sample("Hi.", include_context=context)
     bare = connect(
         server=server, revision=name, capabilities={"sampling": {"tools": {}}},
@@ -267,7 +267,7 @@ UNPAIRED = [
 
 
 @pytest.mark.parametrize("messages", PAIRED)
-def test_tool_uses_and_their_results_are_sent(connect, revision, sample, messages):
+def test_tool_uses_and_tool_results_are_sent(connect, revision, sample, messages):
     client = connect(server=sample(messages), revision=revision, answers=answering(says(text("x"))))
     assert client.text("sample")
     kinds = set()
@@ -278,14 +278,16 @@ def test_tool_uses_and_their_results_are_sent(connect, revision, sample, message
 
 
 @pytest.mark.parametrize("messages", MIXED)
-def test_a_message_with_results_holds_nothing_else(connect, revision, sample, messages, caplog):
+def test_message_with_tool_results_contains_nothing_else(
+    connect, revision, sample, messages, caplog
+):
     client = connect(server=sample(messages), revision=revision)
     assert client.failure("sample") and client.asked == []
     assert "must not contain anything else" in caplog.text
 
 
 @pytest.mark.parametrize("messages", UNPAIRED)
-def test_every_use_is_followed_by_its_result(connect, revision, sample, messages, caplog):
+def test_every_tool_use_is_followed_by_its_result(connect, revision, sample, messages, caplog):
     client = connect(server=sample(messages), revision=revision)
     assert client.failure("sample") and client.asked == []
     assert "ValueError" in caplog.text
@@ -302,7 +304,7 @@ def test_every_use_is_followed_by_its_result(connect, revision, sample, messages
     ],
 )
 @pytest.mark.parametrize("name", TOOLED)
-def test_a_tools_result_fits_its_schema(connect, name, sample, more, fits):
+def test_tool_result_must_match_its_schema(connect, name, sample, more, fits):
     messages = ["?", assistant(use("a")), user(result("a", **more))]
     server = sample(messages, tools=[WEATHER])
     client = connect(server=server, revision=name, answers=answering(says([text("x")])))
@@ -333,7 +335,7 @@ def looping(server):
 
 
 @pytest.mark.parametrize("name", TOOLED)
-def test_a_loop_of_tools_ends(connect, name, looping):
+def test_number_of_sampling_rounds_is_limited(connect, name, looping):
     rounds = [says([use(str(n))], stopReason="toolUse") for n in range(3)]
     client = connect(
         server=looping, revision=name, answers=answering(*rounds, says([text("Fine.")]))

@@ -1,4 +1,4 @@
-"""What the specification asks of JSON Schemas: basic, "JSON Schema Usage"."""
+"""JSON Schemas of tools, as basic, "JSON Schema Usage" requires."""
 
 import threading
 from datetime import date
@@ -87,7 +87,7 @@ POINTERS = [
 @pytest.mark.parametrize(
     ("keywords", "good", "bad"), [*((of(k), g, b) for k, g, b in KEYWORDS), *POINTERS]
 )
-def test_a_schema_is_read_as_2020_12(connect, server, schema, keywords, good, bad):
+def test_input_schema_is_interpreted_as_2020_12(connect, server, schema, keywords, good, bad):
     tool(server, keywords | ({"$schema": schema} if schema else {}))
     client = connect(server=server)
     assert fits(client, good)
@@ -95,7 +95,7 @@ def test_a_schema_is_read_as_2020_12(connect, server, schema, keywords, good, ba
 
 
 @pytest.mark.parametrize(("keywords", "good", "bad"), KEYWORDS[:4])
-def test_so_is_the_schema_of_a_result(connect, server, revision, keywords, good, bad):
+def test_output_schema_is_interpreted_as_2020_12(connect, server, revision, keywords, good, bad):
     tool(server, of(keywords), output=True)
     client = connect(server=server, revision=revision)
     assert fits(client, good)
@@ -116,7 +116,7 @@ def test_so_is_the_schema_of_a_result(connect, server, revision, keywords, good,
          {"items": [{"type": "integer"}], "unevaluatedItems": False}, [1], [1, 2]),
     ],
 )  # fmt: skip
-def test_a_schema_is_read_as_the_dialect_it_names(
+def test_schema_is_interpreted_in_its_declared_dialect(
     connect, server, revision, dialect, keywords, good, bad
 ):
     if bad == 0:
@@ -152,7 +152,7 @@ def test_a_schema_is_read_as_the_dialect_it_names(
         },
     ],
 )
-def test_what_is_invalid_in_its_dialect_is_refused(server, schema, output):
+def test_schema_invalid_in_its_dialect_is_rejected(server, schema, output):
     tool(server, schema, output=output)
     [problem] = refused_to_serve(server)
     assert "JSON Schema is not valid" in problem
@@ -163,7 +163,7 @@ def test_what_is_invalid_in_its_dialect_is_refused(server, schema, output):
     "dialect",
     ["https://shop.example/schema", "http://json-schema.org/draft-99/schema#", "draft-07", "", 7],
 )
-def test_a_dialect_that_is_unknown_is_named(server, dialect, output):
+def test_unknown_dialect_is_rejected_by_name(server, dialect, output):
     tool(server, {"$schema": dialect}, output=output)
     [problem] = refused_to_serve(server)
     assert repr(dialect) in problem and "not supported" in problem
@@ -185,14 +185,14 @@ ELSEWHERE = [
 @pytest.mark.parametrize("output", [False, True])
 @pytest.mark.parametrize("keyword", ["$ref", "$dynamicRef"])
 @pytest.mark.parametrize("reference", ELSEWHERE)
-def test_a_reference_to_somewhere_else_is_refused(server, keyword, reference, output):
+def test_external_reference_is_rejected(server, keyword, reference, output):
     tool(server, of({"anyOf": [{keyword: reference}, {}]}), output=output)
     [problem] = refused_to_serve(server)
     assert "documents are never fetched" in problem
 
 
 @pytest.mark.parametrize("reference", ["#/$defs/none", "#none", "#/properties/it/x"])
-def test_a_reference_to_nothing_is_refused(server, reference):
+def test_unresolvable_reference_is_rejected(server, reference):
     tool(server, of({"anyOf": [{}, {"$ref": reference}]}))
     [problem] = refused_to_serve(server)
     assert repr(reference) in problem and "has nothing at the reference" in problem
@@ -221,7 +221,7 @@ def web():
     thread.join()
 
 
-def test_nothing_is_ever_fetched(web):
+def test_schemas_are_never_fetched(web):
     origin, asked = web
     for schema in (
         {"$ref": f"{origin}/a"},
@@ -267,13 +267,13 @@ def circle():
     ],
     ids=["deep", "deeper", "inner", "wide", "many", "endless"],
 )
-def test_a_schema_has_bounds(server, schema, output):
+def test_size_and_depth_of_a_schema_are_limited(server, schema, output):
     tool(server, schema, output=output)
     [problem] = refused_to_serve(server)
     assert "more than 2000 parts" in problem and "more than 40 levels" in problem
 
 
-def test_within_the_bounds_all_is_well(connect, server):
+def test_schema_within_the_limits_works(connect, server):
     wide = {"anyOf": [{"const": number} for number in range(500)]}
     tool(server, of({"allOf": [nested(30), wide]}))
     client = connect(server=server)
@@ -293,7 +293,7 @@ class Part(BaseModel):
     parts: list["Part"] = []
 
 
-def test_our_own_schemas_are_2020_12(connect, server, alice, revision):
+def test_generated_schemas_are_2020_12(connect, server, alice, revision):
     @server.tool(permission=mcp.PUBLIC, read_only=True)
     def build(
         request,

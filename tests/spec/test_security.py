@@ -1,4 +1,4 @@
-"""What is closed until a project opens it: everything."""
+"""Objects without a declared permission are closed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ def words(error: RpcError, params):
 
 
 @pytest.mark.parametrize("use", USES)
-def test_what_says_nothing_is_closed_to_the_anonymous(connect, unsaid, invoice, revision, use):
+def test_objects_without_permission_are_closed_to_anonymous_clients(
+    connect, unsaid, invoice, revision, use
+):
     method, params, nothing = USES[use]
     client = connect(server=unsaid, revision=revision)
     refused, missing = refusal(client, method, **params), refusal(client, method, **nothing)
@@ -71,7 +73,7 @@ def test_what_says_nothing_is_closed_to_the_anonymous(connect, unsaid, invoice, 
 
 
 @pytest.mark.parametrize("use", ["search", "row"])
-def test_rows_are_closed_without_the_permission_to_view_them(connect, unsaid, invoice, bob, use):
+def test_rows_are_closed_without_the_view_permission(connect, unsaid, invoice, bob, use):
     method, params, nothing = USES[use]
     client = connect(bob, server=unsaid)
     refused, missing = refusal(client, method, **params), refusal(client, method, **nothing)
@@ -80,7 +82,7 @@ def test_rows_are_closed_without_the_permission_to_view_them(connect, unsaid, in
     assert names == ["work"]  # which needs but a user
 
 
-def test_nor_are_rows_opened_by_half(server):
+def test_public_model_resource_needs_fields_and_get_queryset(server):
     class Invoices(mcp.ModelResource):
         permission = mcp.PUBLIC
         fields = ["number"]
@@ -98,8 +100,8 @@ def test_nor_are_rows_opened_by_half(server):
     assert "fields" in wrong  # and so must every column
 
 
-def test_what_is_opened_is_open(connect, unsaid, alice):
-    """So that the tests above could fail."""
+def test_permitted_objects_are_open(connect, unsaid, alice):
+    """Show that the tests above could fail."""
     client = connect(alice, server=unsaid)
     for use in ("tool", "prompt", "resource", "template"):
         method, params, _ = USES[use]

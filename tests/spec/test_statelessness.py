@@ -1,4 +1,4 @@
-"""The newest revision: every request says all that is needed to serve it."""
+"""In the newest revision each request contains all that is needed to serve it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def said_of(name, capabilities=None, **more):
     } | more
 
 
-def test_a_request_is_judged_by_what_it_says_itself(connect, pair):
+def test_request_is_served_by_its_own_meta(connect, pair):
     client = connect(server=pair, revision=LATEST.name)
     able = said_of("able", {"elicitation": {}, "roots": {}}, **{PREFIX + "logLevel": "debug"})
     for _ in range(2):
@@ -74,7 +74,7 @@ def test_a_request_is_judged_by_what_it_says_itself(connect, pair):
         assert refused["id"] == id and refused["error"]["code"] in (-32602, -32600)
 
 
-def test_unrelated_requests_of_one_connection_do_not_touch_each_other(connect, pair):
+def test_concurrent_requests_of_one_connection_are_independent(connect, pair):
     client = connect(server=pair, revision=LATEST.name)
     ids = {}
     for name, other in (("a", "b"), ("b", "a")):
@@ -93,7 +93,7 @@ def test_unrelated_requests_of_one_connection_do_not_touch_each_other(connect, p
     assert logged == ["a"]
 
 
-def test_what_one_connection_began_another_continues(connect, pair, alice):
+def test_call_continues_on_another_connection(connect, pair, alice):
     one, two = (connect(alice, server=pair, revision=LATEST.name) for _ in range(2))
     asked = one.call("ask")
     (key,) = asked["inputRequests"]
@@ -109,7 +109,7 @@ def test_what_one_connection_began_another_continues(connect, pair, alice):
     assert two.request("tools/list")["tools"] == listed["tools"]
 
 
-def test_a_cursor_of_one_connection_is_good_on_another(connect, pair, settings):
+def test_cursor_is_valid_on_another_connection(connect, pair, settings):
     settings.DJANGO_MCP = settings.DJANGO_MCP | {"PAGE_SIZE": 2}
     one, two = (connect(server=pair, revision=LATEST.name) for _ in range(2))
     cursor = one.request("tools/list")["nextCursor"]
@@ -117,7 +117,7 @@ def test_a_cursor_of_one_connection_is_good_on_another(connect, pair, settings):
     assert last["name"] == "meet"
 
 
-def test_what_spans_requests_is_named_by_the_client(connect, pair):
+def test_state_across_requests_is_sent_by_the_client(connect, pair):
     client = connect(server=pair, revision=LATEST.name)
     asked = client.call("ask")
     (key,) = asked["inputRequests"]

@@ -1,4 +1,4 @@
-"""The noisy project over stdio, in a process of its own, down to the bytes."""
+"""The stdio transport in a process of its own, with a project that prints to stdout."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def noisy(database):
         one.kill()
 
 
-def test_a_message_is_one_line(noisy, revision):
+def test_message_is_one_line(noisy, revision):
     one = noisy(revision=revision)
     assert one.text("nasty") == NASTY
     assert one.text("nasty", text=NASTY) == NASTY
@@ -64,7 +64,7 @@ def test_a_message_is_one_line(noisy, revision):
     assert len(answered) == len(set(answered))
 
 
-def test_what_a_client_writes_in_several_lines_is_no_message(noisy):
+def test_message_on_several_lines_is_rejected(noisy):
     one = noisy(revision=LATEST.name)
     whole = json.dumps(one.message("tools/call", {"name": "who"}), indent=1)
     one.write(whole.encode() + b"\n")
@@ -89,7 +89,7 @@ def test_only_messages_reach_stdout(noisy, settings):
 
 
 @pytest.mark.parametrize("settings", [{}, DULL], ids=["plain", "dull"])
-def test_what_is_logged_goes_to_stderr_as_utf_8(noisy, settings):
+def test_log_is_written_to_stderr_as_utf_8(noisy, settings):
     one = noisy(**settings)
     assert one.text("note", text="ünï ☃ 𝄞") == "noted"
     one.close()
@@ -112,13 +112,13 @@ def ends(one):
     return True
 
 
-def test_the_end_of_the_input_ends_the_process(noisy, revision):
+def test_end_of_input_ends_the_process(noisy, revision):
     one = noisy(revision=revision)
     assert one.text("who") == "nobody"
     assert ends(one)
 
 
-def test_it_does_so_whatever_a_tool_is_doing(noisy):
+def test_end_of_input_ends_the_process_while_a_tool_runs(noisy):
     one = noisy()
     one.start("tools/call", name="hang")
     one.err.until(lambda: b"hanging" in one.err.raw)
@@ -129,7 +129,7 @@ PING = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n'
 
 
 @pytest.mark.parametrize("said", [b"", PING, PING[:9]])
-def test_a_client_that_never_opens_keeps_nothing_from_ending(noisy, said):
+def test_end_of_input_before_initialize_ends_the_process(noisy, said):
     one = noisy(opened=False)
     one.write(said)
     if said == PING:
@@ -138,8 +138,8 @@ def test_a_client_that_never_opens_keeps_nothing_from_ending(noisy, said):
 
 
 @posix
-def test_nor_does_one_that_lets_nothing_go(database):
-    """It closes nothing and reads nothing, while more waits for it than a pipe holds."""
+def test_sigterm_ends_the_process_while_its_client_reads_nothing(database):
+    """The client keeps its pipes open, and unsent output exceeds the pipe buffer."""
     options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(
         command("mcp_stdio"), cwd=ROOT, env=environment(database), **options
@@ -156,7 +156,7 @@ def test_nor_does_one_that_lets_nothing_go(database):
         assert process.wait(60) == 0
 
 
-def test_what_was_asked_before_the_end_is_answered(noisy):
+def test_requests_before_the_end_of_input_are_answered(noisy):
     one = noisy()
     ids = [one.start("tools/call", name="nasty", arguments={"text": str(n)}) for n in range(9)]
     one.close()
@@ -166,7 +166,7 @@ def test_what_was_asked_before_the_end_is_answered(noisy):
 
 @posix
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=str)
-def test_the_server_may_end_it_closing_its_output(noisy, number):
+def test_signal_ends_streams_and_closes_the_output(noisy, number):
     one = noisy()
     id = one.start("subscriptions/listen", notifications={"toolsListChanged": True})
     one.out.until(lambda: b"acknowledged" in one.out.raw)
@@ -177,7 +177,7 @@ def test_the_server_may_end_it_closing_its_output(noisy, number):
 
 
 @posix
-def test_a_client_that_never_initializes_holds_nothing(noisy):
+def test_uninitialized_client_does_not_delay_the_end(noisy):
     assert ends(noisy())  # without a word
     one = noisy()
     one.revision = LATEST_HANDSHAKE
@@ -187,7 +187,7 @@ def test_a_client_that_never_initializes_holds_nothing(noisy):
     assert one.ended() == 0
 
 
-def test_the_user_is_the_command_lines(noisy):
+def test_user_is_set_by_the_command_line_only(noisy):
     token = {"authorization": "Bearer alice", "user": "alice"}
     assert noisy().text("who") == "nobody"
     assert noisy("--user", "alice").text("who") == "alice"
@@ -198,7 +198,7 @@ def test_the_user_is_the_command_lines(noisy):
 
 
 @pytest.mark.parametrize("name", ["nobody", "gone", ""])
-def test_who_may_not_sign_in_is_not_served(database, name):
+def test_unknown_or_inactive_user_is_rejected(database, name):
     done = subprocess.run(
         command("mcp_stdio", "--user", name), cwd=ROOT, env=environment(database),
         stdin=subprocess.DEVNULL, capture_output=True, timeout=120,

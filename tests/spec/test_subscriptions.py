@@ -1,4 +1,4 @@
-"""``subscriptions/listen``: what is told, to whom, in which order, and how it ends."""
+"""``subscriptions/listen``: which notifications are sent, in which order, and how it ends."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def told(client, id):
         (ALL, ["tools", "prompts", "resources"]),
     ],
 )
-def test_only_what_was_asked_for_is_told(connect, changing, wanted, expected):
+def test_only_requested_notifications_are_sent(connect, changing, wanted, expected):
     client = connect(server=changing)
     id = listen(client, **wanted)
     client.until(lambda: of(client, id))
@@ -98,7 +98,7 @@ def test_only_what_was_asked_for_is_told(connect, changing, wanted, expected):
                                                         if kind in KINDS)  # fmt: skip
 
 
-def test_nobody_is_told_who_has_not_asked(connect, changing):
+def test_client_without_listen_gets_no_notifications(connect, changing):
     client = connect(server=changing)
     everything_changes(changing)
     client.settle()
@@ -106,7 +106,7 @@ def test_nobody_is_told_who_has_not_asked(connect, changing):
     assert client.notes == []
 
 
-def test_the_acknowledgement_comes_first(connect, changing):
+def test_acknowledgement_is_sent_first(connect, changing):
     client = connect(server=changing)
     ids = []
     for number in range(20):
@@ -122,7 +122,7 @@ def test_the_acknowledgement_comes_first(connect, changing):
         assert methods[0] == ACKNOWLEDGED and methods.count(ACKNOWLEDGED) == 1
 
 
-def test_other_subscriptions_may_speak_before_the_acknowledgement(connect, changing, alice):
+def test_other_subscriptions_may_notify_before_the_acknowledgement(connect, changing, alice):
     client = connect(alice, server=changing)
     first = listen(client, "first", **ALL)
     client.until(lambda: of(client, first))
@@ -138,7 +138,7 @@ def test_other_subscriptions_may_speak_before_the_acknowledgement(connect, chang
 
 
 @pytest.mark.parametrize("id", [7, "7", 0, "ä b"])
-def test_whatever_is_told_carries_the_id_of_its_request(connect, changing, id):
+def test_every_notification_contains_the_subscription_id(connect, changing, id):
     client = connect(server=changing)
     listen(client, id, **ALL, resourceSubscriptions=["row://a"])
     client.until(lambda: client.notes)
@@ -152,7 +152,7 @@ def test_whatever_is_told_carries_the_id_of_its_request(connect, changing, id):
         assert carried == id and type(carried) is type(id)
 
 
-def test_a_client_may_have_several(connect, changing):
+def test_client_may_have_several_subscriptions(connect, changing):
     client = connect(server=changing)
     tools, rows = listen(client, **ALL), listen(client, resourceSubscriptions=["row://b"])
     client.until(lambda: len(client.notes) == 2)
@@ -167,7 +167,7 @@ def test_a_client_may_have_several(connect, changing):
     assert client.text("tool") == ""  # a listen is no call in the way of others
 
 
-def test_what_the_server_ends_gets_its_result(connect, changing):
+def test_subscription_ended_by_the_server_gets_a_result(connect, changing):
     client = connect(server=changing)
     ids = [listen(client, **ALL), listen(client, "second")]
     client.until(lambda: len(client.notes) == 2)

@@ -1,4 +1,4 @@
-"""Tasks, which are not declared: who asks for one is answered as if they had not."""
+"""Task augmentation is not declared, and is therefore ignored."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.mark.parametrize("task", [{}, {"ttl": 60_000}, {"ttl": -1}, "soon", None])
-def test_a_task_that_is_not_declared_is_ignored(connect, server, task):
+def test_task_parameter_is_ignored_without_the_capability(connect, server, task):
     @server.tool(permission=mcp.PUBLIC)
     def add(request: mcp.Request, a: int, b: int) -> int:
         return a + b

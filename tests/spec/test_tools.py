@@ -1,4 +1,4 @@
-"""What the specification asks of tools: server/tools of each revision."""
+"""Tools, as server/tools of each revision requires."""
 
 import base64
 import json
@@ -75,7 +75,7 @@ def test_arguments_are_validated_before_the_tool_runs(
 
 
 @pytest.mark.parametrize("arguments", [[], ["tea"], "tea", 1, True])
-def test_arguments_are_an_object(connect, server, order, revision, arguments):
+def test_arguments_must_be_an_object(connect, server, order, revision, arguments):
     client = connect(server=server, revision=revision)
     refused = refusal(client, "tools/call", name="order", arguments=arguments)
     assert refused.code == -32602
@@ -91,7 +91,7 @@ def test_every_tool_has_an_object_schema(connect, alice, revision):
         assert tool["inputSchema"]["additionalProperties"] is False
 
 
-def test_a_tool_without_arguments_takes_only_the_empty_object(connect, server, revision):
+def test_tool_without_arguments_accepts_only_an_empty_object(connect, server, revision):
     @public(server)
     def now(request) -> str:
         return "noon"
@@ -105,7 +105,7 @@ def test_a_tool_without_arguments_takes_only_the_empty_object(connect, server, r
 
 
 @pytest.mark.parametrize("schema", [{"type": "string"}, {}, {"type": ["object", "null"]}])
-def test_a_schema_of_something_else_is_refused_when_declared(server, schema):
+def test_input_schema_of_another_type_is_rejected_at_declaration(server, schema):
     @server.register
     class Odd(mcp.Tool):
         """Odd."""
@@ -124,7 +124,7 @@ def test_a_schema_of_something_else_is_refused_when_declared(server, schema):
 @pytest.mark.parametrize(
     "name", ["a", "Z9", "getUser", "DATA_EXPORT_v2", "admin.tools-list", "x" * 128]
 )
-def test_good_names(connect, server, revision, name):
+def test_valid_tool_names_work(connect, server, revision, name):
     @public(server, name=name)
     def tool(request) -> str:
         return "it works"
@@ -151,7 +151,7 @@ def test_good_names(connect, server, revision, name):
         "a\0",
     ],
 )
-def test_other_names_are_refused_when_declared(server, name):
+def test_invalid_tool_name_is_rejected_at_declaration(server, name):
     @public(server, name=name)
     def tool(request) -> str: ...
 
@@ -159,7 +159,7 @@ def test_other_names_are_refused_when_declared(server, name):
     assert repr(name) in problem
 
 
-def test_names_differ_by_case(connect, server, revision):
+def test_tool_names_are_case_sensitive(connect, server, revision):
     def named(name):
         def tool(request) -> str:
             return name
@@ -173,7 +173,7 @@ def test_names_differ_by_case(connect, server, revision):
     assert refusal(client, "tools/call", name="GET").code == -32602
 
 
-def test_no_two_tools_share_a_name(server):
+def test_duplicate_tool_name_is_rejected(server):
     @public(server, name="greet")
     def hello(request) -> str: ...
 
@@ -184,7 +184,7 @@ def test_no_two_tools_share_a_name(server):
     assert all(part in problem for part in ("'greet'", "hello", "goodbye"))
 
 
-def test_a_search_tool_shares_no_name_either(server):
+def test_tool_with_the_name_of_a_search_tool_is_rejected(server):
     @server.register(Customer)
     class Customers(mcp.ModelResource):
         fields = ["name"]
@@ -202,7 +202,7 @@ def test_a_search_tool_shares_no_name_either(server):
 @pytest.mark.parametrize(
     "permission", [None, mcp.AUTHENTICATED, "shop.add_note", lambda request: False]
 )
-def test_what_one_may_not_use_does_not_exist(connect, server, bob, revision, permission):
+def test_forbidden_tool_is_unknown(connect, server, bob, revision, permission):
     ran = []
     options = {} if permission is None else {"permission": permission}
     user = None if permission in (None, mcp.AUTHENTICATED) else bob
@@ -227,7 +227,7 @@ def test_what_one_may_not_use_does_not_exist(connect, server, bob, revision, per
     assert refused.data is malformed.data is unknown.data is None
 
 
-def test_a_user_who_is_not_active_is_nobody(connect, server, bob, revision):
+def test_inactive_user_is_treated_as_anonymous(connect, server, bob, revision):
     @server.tool
     def hidden(request) -> str: ...
 
@@ -237,7 +237,7 @@ def test_a_user_who_is_not_active_is_nobody(connect, server, bob, revision):
     assert refusal(client, "tools/call", name="hidden").message == "Unknown tool: hidden"
 
 
-def test_calls_are_limited(connect, server, alice, bob, revision, settings):
+def test_calls_are_rate_limited(connect, server, alice, bob, revision, settings):
     ran = []
 
     @public(server)
@@ -261,7 +261,7 @@ def test_calls_are_limited(connect, server, alice, bob, revision, settings):
 # What a tool returns.
 
 
-def test_links_lead_to_resources(connect, server, revision):
+def test_resource_links_can_be_read(connect, server, revision):
     @server.resource("menu://today", permission=mcp.PUBLIC)
     def menu(request) -> str:
         return "Soup"
@@ -304,7 +304,7 @@ def test_resources_are_embedded(connect, server, revision):
         list[str | mcp.EmbeddedResource] | None,
     ],
 )
-def test_who_embeds_resources_has_resources(connect, server, revision, annotation):
+def test_embedding_tool_declares_the_resources_capability(connect, server, revision, annotation):
     def menu(request):
         return mcp.EmbeddedResource("menu://today", "Soup")
 
@@ -369,7 +369,7 @@ def returning(server, annotation, value, *, name="give"):
 
 
 @pytest.mark.parametrize(("annotation", "value"), STRUCTURES)
-def test_structured_content_fits_its_schema_and_is_given_as_text(
+def test_structured_content_matches_its_schema_and_is_sent_as_text(
     connect, server, revision, annotation, value
 ):
     returning(server, annotation, value)
@@ -400,7 +400,7 @@ def test_structured_content_fits_its_schema_and_is_given_as_text(
         (list[Customer], [Note(text="no customer")]),
     ],
 )
-def test_what_does_not_fit_is_not_sent(connect, server, revision, annotation, value):
+def test_result_that_violates_its_schema_is_not_sent(connect, server, revision, annotation, value):
     if annotation == list[Customer]:
         open_customers(server)
     returning(server, annotation, value)
@@ -409,7 +409,7 @@ def test_what_does_not_fit_is_not_sent(connect, server, revision, annotation, va
     assert [block["type"] for block in result["content"]] == ["text"]
 
 
-def test_a_schema_written_by_hand_is_kept_too(connect, server, revision):
+def test_result_is_checked_against_a_handwritten_schema(connect, server, revision):
     @server.register
     class Give(mcp.Tool):
         """Give."""
@@ -445,7 +445,7 @@ def open_customers(server):
             return super().get_queryset(request)
 
 
-def test_rows_fit_their_schema(connect, server, invoice, revision):
+def test_rows_match_their_generated_schema(connect, server, invoice, revision):
     open_customers(server)
     returning(server, Customer, invoice.customer, name="one")
     returning(server, list[Customer], Customer.objects.all(), name="many")
@@ -497,7 +497,7 @@ SECRETS = (
         lambda invoice: invoice.__dict__,
     ],
 )
-def test_what_has_no_public_form_is_not_returned(
+def test_value_without_a_public_form_is_not_returned(
     connect, server, invoice, revision, leak, settings, caplog
 ):
     settings.MEDIA_ROOT = "/srv/media"
@@ -520,7 +520,7 @@ def test_what_has_no_public_form_is_not_returned(
         lambda customer: Customer.objects.all(),
     ],
 )
-def test_of_rows_only_the_fields_are_returned(connect, server, invoice, revision, shown):
+def test_row_is_returned_with_its_declared_fields_only(connect, server, invoice, revision, shown):
     open_customers(server)
     returning(server, None, shown(invoice.customer))
     result = connect(server=server, revision=revision).call("give")
@@ -538,7 +538,7 @@ def test_of_rows_only_the_fields_are_returned(connect, server, invoice, revision
         AssertionError(Path("/srv/media")),
     ],
 )
-def test_a_bug_tells_nothing(connect, server, revision, error, caplog):
+def test_unexpected_exception_is_masked(connect, server, revision, error, caplog):
     @public(server)
     def fail(request) -> str:
         raise error
@@ -561,7 +561,9 @@ def test_a_bug_tells_nothing(connect, server, revision, error, caplog):
     ],
 )
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_an_error_of_the_tool_is_a_result(connect, server, revision, error, words, asynchronous):
+def test_tool_error_is_a_result_with_is_error(
+    connect, server, revision, error, words, asynchronous
+):
     if asynchronous:
 
         async def fail(request) -> dict[str, int]:
@@ -593,7 +595,7 @@ def with_schema(server, properties, **more):
             return "done"
 
 
-def test_an_argument_may_be_repeated_in_a_header(connect, server, revision):
+def test_argument_may_be_mirrored_in_a_header(connect, server, revision):
     @public(server)
     def query(
         request,
@@ -612,7 +614,7 @@ def test_an_argument_may_be_repeated_in_a_header(connect, server, revision):
     assert client.text("query", region="eu", shard=3, dry=True) == "eu"
 
 
-def test_a_nested_property_may_be_repeated_in_a_header(connect, server):
+def test_nested_property_may_be_mirrored_in_a_header(connect, server):
     place = {"type": "object", "properties": {"id": {"type": "string", "x-mcp-header": "Place"}}}
     with_schema(server, {"place": place})
     [tool] = listed(connect(server=server), "tools")
@@ -637,7 +639,7 @@ NO_TOKENS = [
 
 
 @pytest.mark.parametrize("name", NO_TOKENS)
-def test_a_header_is_a_token(server, name):
+def test_header_name_must_be_a_token(server, name):
     @public(server)
     def query(request, region: Annotated[str, mcp.Header(name)]) -> str: ...
 
@@ -646,14 +648,14 @@ def test_a_header_is_a_token(server, name):
 
 
 @pytest.mark.parametrize("name", [*NO_TOKENS, None, 1, ["Region"]])
-def test_a_header_written_by_hand_is_a_token_too(server, name):
+def test_handwritten_header_name_must_be_a_token(server, name):
     with_schema(server, {"region": {"type": "string", "x-mcp-header": name}})
     [problem] = refused_to_serve(server)
     assert "region" in problem and "header" in problem
 
 
 @pytest.mark.parametrize(("first", "second"), [("Region", "Region"), ("Region", "rEGION")])
-def test_no_two_arguments_share_a_header(server, first, second):
+def test_duplicate_header_name_is_rejected(server, first, second):
     @public(server)
     def query(
         request, a: Annotated[str, mcp.Header(first)], b: Annotated[str, mcp.Header(second)]
@@ -667,7 +669,7 @@ def test_no_two_arguments_share_a_header(server, first, second):
     "annotation",
     [float, Decimal, list[str], dict[str, str], str | int, str | None, Person, Any],
 )
-def test_only_plain_arguments_are_repeated_in_a_header(server, annotation):
+def test_only_plain_arguments_may_be_mirrored_in_a_header(server, annotation):
     def query(request, a): ...
 
     query.__annotations__["a"] = Annotated[annotation, mcp.Header("A")]
@@ -677,7 +679,7 @@ def test_only_plain_arguments_are_repeated_in_a_header(server, annotation):
 
 
 @pytest.mark.parametrize("type", ["number", "array", "object", "null", ["string", "null"], None])
-def test_only_plain_properties_are_repeated_in_a_header(server, type):
+def test_only_plain_properties_may_be_mirrored_in_a_header(server, type):
     prop = {"x-mcp-header": "A"} | ({"type": type} if type else {})
     with_schema(server, {"a": prop})
     [problem] = refused_to_serve(server)
@@ -687,7 +689,7 @@ def test_only_plain_properties_are_repeated_in_a_header(server, type):
 SAFE = 2**53 - 1
 
 
-def test_integers_in_headers_are_safe(connect, server, revision):
+def test_integer_arguments_in_headers_are_limited_to_safe_integers(connect, server, revision):
     @public(server)
     def at(request, place: Annotated[int, mcp.Header("Place")], other: int = 0) -> str:
         return str(place)
@@ -702,7 +704,7 @@ def test_integers_in_headers_are_safe(connect, server, revision):
     assert "place" in client.failure("at", place=-SAFE - 1)
 
 
-def test_bounds_of_ones_own_stay(connect, server):
+def test_declared_bounds_of_header_integers_are_kept(connect, server):
     @public(server)
     def at(
         request,
@@ -721,7 +723,7 @@ def test_bounds_of_ones_own_stay(connect, server):
     assert client.text("at", low=0, wide=SAFE) == "there"
 
 
-def test_integers_in_headers_written_by_hand_are_safe_too(connect, server):
+def test_handwritten_header_integers_are_limited_to_safe_integers(connect, server):
     inner = {"type": "object", "properties": {"n": {"type": "integer", "x-mcp-header": "N"}}}
     with_schema(server, {"inner": inner, "free": {"type": "integer"}})
     client = connect(server=server)
@@ -751,14 +753,14 @@ MARKED = {"type": "string", "x-mcp-header": "Region"}
         {"a": {"type": "object", "dependentSchemas": {"b": {"properties": {"c": MARKED}}}}},
     ],
 )
-def test_a_header_repeats_only_what_properties_lead_to(server, properties):
+def test_header_is_allowed_only_below_properties(server, properties):
     with_schema(server, properties)
     [problem] = refused_to_serve(server)
     assert "mirror only a property" in problem
 
 
 @pytest.mark.parametrize("more", [{"$defs": {"a": MARKED}}, {"x-mcp-header": "Region"}])
-def test_nor_does_a_definition_or_the_root_have_a_header(server, more):
+def test_header_in_a_definition_or_the_root_is_rejected(server, more):
     with_schema(server, {"a": {"$ref": "#/$defs/a"}}, **({"$defs": {"a": {}}} | more))
     [problem] = refused_to_serve(server)
     assert "mirror only a property" in problem
@@ -768,13 +770,13 @@ def test_nor_does_a_definition_or_the_root_have_a_header(server, more):
     "name",
     ["password", "api_key", "apiKey", "token", "accessToken", "client_secret", "passwd", "email"],
 )
-def test_secrets_are_not_repeated_in_headers(server, name):
+def test_argument_that_looks_like_a_secret_may_not_be_mirrored(server, name):
     with_schema(server, {name: MARKED})
     [problem] = refused_to_serve(server)
     assert name in problem and "looks like a secret" in problem
 
 
 @pytest.mark.parametrize("name", ["region", "token_count", "tenant", "passage", "secretary"])
-def test_what_is_no_secret_may_be(server, name):
+def test_argument_that_is_not_a_secret_may_be_mirrored(server, name):
     with_schema(server, {name: MARKED})
     assert server.check() == []

@@ -1,4 +1,4 @@
-"""Versions and extensions: what is refused, what is served side by side, what is fallen back to."""
+"""Protocol versions and extensions: rejected, served side by side, or ignored."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def plain(server):
 
 @pytest.mark.parametrize("version", ["1900-01-01", "2099-01-01", "", "x", "2025-11-25"])
 @pytest.mark.parametrize("method", ["tools/list", "tools/call", "server/discover", "no/such"])
-def test_a_version_we_have_not_is_refused_with_those_we_have(connect, plain, version, method):
+def test_unsupported_version_is_rejected_with_the_supported_ones(connect, plain, version, method):
     client = connect(server=plain)
     refused = error(client, method, name="add", _meta={PREFIX + "protocolVersion": version})
     assert refused["code"] == -32022
@@ -47,7 +47,7 @@ def test_a_version_we_have_not_is_refused_with_those_we_have(connect, plain, ver
     assert client.text("add") == "2"
 
 
-class TwoTongues(Client):
+class TwoRevisionsClient(Client):
     """Speaks a handshake revision, and at times the newest."""
 
     def newest(self, method, **params):
@@ -64,9 +64,9 @@ class TwoTongues(Client):
         message_conforms(revision, message, self._methods.get(message.get("id")))
 
 
-def test_both_eras_are_served_on_one_pipe(handshake, plain):
+def test_handshake_and_newest_revision_are_served_on_one_pipe(handshake, plain):
     answers = {"roots/list": lambda params: {"roots": []}}
-    with TwoTongues(server=plain, revision=handshake, answers=answers) as client:
+    with TwoRevisionsClient(server=plain, revision=handshake, answers=answers) as client:
         old = client.start("tools/call", name="places")
         new = client.newest("tools/call", name="places")
         asked = client.wait(new)["result"]
@@ -85,7 +85,7 @@ def test_both_eras_are_served_on_one_pipe(handshake, plain):
         assert client.text("add", a=2) == "3"
 
 
-def test_both_eras_are_served_by_one_process(connect, plain):
+def test_all_revisions_are_served_by_one_process(connect, plain):
     clients = [connect(server=plain, revision=name) for name in REVISIONS]
     ids = [client.start("tools/call", name="add") for client in clients]
     for client, id in zip(clients, ids, strict=True):
@@ -108,12 +108,12 @@ def extended(name, settings):
 @pytest.mark.parametrize(
     "name", ["ui", "", "/ui", "-a.b/ui", "1a/ui", "a b/ui", "a/", "a/-", "a/b/"]
 )
-def test_the_name_of_an_extension_has_a_prefix(name):
+def test_extension_name_must_have_a_prefix(name):
     assert "django_mcp.E006" in extended(name, {})
 
 
 @pytest.mark.parametrize("name", [UI, "io.modelcontextprotocol/tasks", "a-1.b2/x.y_z"])
-def test_such_a_name_is_advertised(connect, name):
+def test_declared_extension_is_advertised(connect, name):
     server = Server("extending", extensions={name: {"mimeTypes": ["text/html"]}})
 
     @server.tool(permission=mcp.PUBLIC)
@@ -127,7 +127,7 @@ def test_such_a_name_is_advertised(connect, name):
         _servers.pop("extending")
 
 
-def test_without_an_extension_the_core_protocol_is_spoken(connect, plain, revision):
+def test_client_without_the_extension_gets_the_core_protocol(connect, plain, revision):
     extensions = {"extensions": {UI: {"theme": "dark"}}}
     other = {"extensions": {"com.example/other": {}}}
     for capabilities in ({}, other):

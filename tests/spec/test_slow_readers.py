@@ -1,5 +1,4 @@
-"""
-Readers that take their time, under each server: they cost rows, not memory, and miss nothing.
+"""Slow readers under each ASGI server cost database rows but no memory, and miss no event.
 
 Source: the guarantees of delivery, "Bounded".
 """
@@ -18,7 +17,7 @@ from django_mcp.transports.http.streams import event_id
 from tests.http import BOTH
 from tests.servers import COMMANDS, Served, prepare
 
-from .test_endings import NEW, PROGRESS, Client, text
+from .test_graceful_shutdown import NEW, PROGRESS, Client, text
 
 pytestmark = [
     pytest.mark.slow,
@@ -77,7 +76,7 @@ class Slow(threading.Thread):
         return peak - before
 
 
-def test_a_slow_reader_costs_rows_and_no_memory(serve):
+def test_slow_reader_costs_rows_and_no_memory(serve):
     grown = {}
     for name, stays in (("nobody", False), ("slow", True)):
         server = serve(name)

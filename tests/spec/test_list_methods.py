@@ -1,4 +1,4 @@
-"""What the lists of tools, prompts, resources and templates have in common."""
+"""Rules that the lists of tools, prompts, resources and templates share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def kind(request):
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "templates"])
-def test_a_capability_is_declared_when_there_is_something(connect, server, revision, kind):
+def test_capability_is_declared_if_the_list_has_entries(connect, server, revision, kind):
     declare(server, kind, "one")
     client = connect(server=server, revision=revision, initialize=False)
     capability = "resources" if kind == "templates" else kind
@@ -31,7 +31,7 @@ def test_a_capability_is_declared_when_there_is_something(connect, server, revis
         assert refusal(client, LISTS[other][0]).code == -32601
 
 
-def test_a_change_is_told_after_the_handshake(
+def test_list_change_notifies_initialized_clients(
     connect, server, handshake, kind, django_capture_on_commit_callbacks
 ):
     declare(server, kind, "one")
@@ -45,7 +45,7 @@ def test_a_change_is_told_after_the_handshake(
     assert [note["method"] for note in client.notes] == [f"notifications/{kind}/list_changed"]
 
 
-def test_a_change_is_told_to_those_who_listen(
+def test_list_change_notifies_listening_clients_only(
     connect, server, kind, django_capture_on_commit_callbacks
 ):
     for one in KINDS:
@@ -80,7 +80,7 @@ def guarded(server, any_kind):
     return server
 
 
-def test_a_list_is_that_of_the_caller(connect, guarded, alice, bob, revision, any_kind):
+def test_list_contains_what_the_caller_may_use(connect, guarded, alice, bob, revision, any_kind):
     def seen(user):
         return names(connect(user, server=guarded, revision=revision), any_kind)
 
@@ -90,7 +90,7 @@ def test_a_list_is_that_of_the_caller(connect, guarded, alice, bob, revision, an
     assert seen(User(username="root", is_superuser=True, pk=0)) == ["open", "user", "clerk", "boss"]
 
 
-def test_a_list_may_be_empty_and_follows_permission_at_once(
+def test_list_may_be_empty_and_follows_permissions_at_once(
     connect, server, bob, revision, any_kind
 ):
     declare(server, any_kind, "clerk", permission="shop.change_invoice")
@@ -103,7 +103,7 @@ def test_a_list_may_be_empty_and_follows_permission_at_once(
     assert names(client, any_kind) == []
 
 
-def test_a_list_does_not_depend_on_connection_or_history(
+def test_list_does_not_depend_on_the_connection_or_earlier_requests(
     connect, guarded, alice, revision, any_kind
 ):
     @guarded.tool(permission=mcp.PUBLIC)
@@ -120,7 +120,7 @@ def test_a_list_does_not_depend_on_connection_or_history(
     assert before == listed(used, any_kind) == listed(fresh, any_kind)
 
 
-def test_a_list_has_one_order(connect, server, revision, any_kind, settings):
+def test_list_order_is_stable(connect, server, revision, any_kind, settings):
     wanted = ["zebra", "ant", "cow", "bee", "dog", "auk", "eel"]
     for name in wanted:
         declare(server, any_kind, name)
@@ -139,7 +139,7 @@ REQUESTS = {
 }
 
 
-def test_a_question_comes_before_the_result(connect, server, kind):
+def test_question_is_returned_before_the_result(connect, server, kind):
     declare(server, kind, "ask", asks=True)
     method, params = REQUESTS[kind]
     client = connect(server=server, revision=LATEST.name)

@@ -1,4 +1,4 @@
-"""The endpoint under each ASGI server that is supported: answers, streams, leaving, and the end."""
+"""The endpoint under each supported ASGI server: responses, streams, disconnects and shutdown."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def left_behind(server, message):
 # Answers.
 
 
-def test_a_call_is_answered_by_json(server):
+def test_call_is_answered_as_json(server):
     reply = server.begin(calling("add", a=1, b=2))
     (message,) = reply.messages()
     assert reply.status == 200 and reply.headers["content-type"] == "application/json"
     assert message["id"] == "c" and message["result"]["content"][0]["text"] == "3"
 
 
-def test_many_calls_go_over_one_connection(server):
+def test_connection_is_kept_alive_for_many_calls(server):
     connection = server.connect()
     for number in range(20):
         message = calling("add", a=number, b=1)
@@ -74,7 +74,7 @@ def test_many_calls_go_over_one_connection(server):
         assert result["content"][0]["text"] == str(number + 1)
 
 
-def test_what_is_said_comes_as_it_is_said(server):
+def test_notifications_are_streamed_immediately(server):
     reply = server.begin(calling("count", to=4, pause=0.3, meta=PROGRESS))
     assert reply.status == 200 and reply.headers["x-accel-buffering"] == "no"
     assert "content-length" not in reply.headers
@@ -84,7 +84,7 @@ def test_what_is_said_comes_as_it_is_said(server):
     assert came[-1][0] - came[0][0] > 0.6
 
 
-def test_a_quiet_stream_shows_that_it_lives(server):
+def test_idle_stream_sends_keepalive_comments(server):
     reply = server.begin(LISTEN)
     next(reply.messages())
     line = b""
@@ -95,7 +95,7 @@ def test_a_quiet_stream_shows_that_it_lives(server):
 
 
 @pytest.mark.parametrize("size", [10, 70_000, 190_000])
-def test_bodies_and_answers_of_any_size(server, size):
+def test_large_bodies_and_responses_are_transferred(server, size):
     padded = json.dumps(calling("large", size=20 * size)).encode() + b" " * size
     reply = server.begin(padded, headers={"Mcp-Method": "tools/call", "Mcp-Name": "large"})
     (message,) = reply.messages()
@@ -113,7 +113,7 @@ def test_bodies_and_answers_of_any_size(server, size):
         ("OPTIONS", {"Origin": "http://evil.example"}, 403),
     ],
 )  # fmt: skip
-def test_refusals_arrive(server, method, changed, status):
+def test_error_responses_are_delivered(server, method, changed, status):
     message = calling("add", a=1, b=2)
     connection = server.connect()
     connection.request(method, "/mcp", json.dumps(message), around(message) | changed)
@@ -127,7 +127,7 @@ def test_refusals_arrive(server, method, changed, status):
     assert connection.getresponse().status == 200
 
 
-def test_a_body_that_is_too_large_is_refused(server):
+def test_too_large_body_gets_413(server):
     reply = server.begin(b" " * 250_000, headers={"Mcp-Method": "x"})
     assert reply.status == 413
     assert server.text("add", a=1, b=2) == "3"
@@ -136,7 +136,7 @@ def test_a_body_that_is_too_large_is_refused(server):
 # Browsers.
 
 
-def test_a_browser_is_shown_a_page(server):
+def test_browser_gets_an_html_page(server):
     connection = server.connect()
     browser = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
     for method in ("GET", "HEAD", "GET"):
@@ -155,8 +155,8 @@ def test_a_browser_is_shown_a_page(server):
 
 
 @pytest.mark.parametrize(("tool", "traces"), [("plod", "plodd"), ("ponder", "ponder")])
-def test_leaving_cancels(server, tool, traces):
-    """Before anything of the answer has come."""
+def test_disconnect_cancels_the_call(server, tool, traces):
+    """The client disconnects before any part of the response."""
     for trace in (f"{traces}ing", f"{traces}ed"):
         (server.folder / trace).unlink(missing_ok=True)
     connection = left_behind(server, calling(tool))
@@ -167,7 +167,7 @@ def test_leaving_cancels(server, tool, traces):
     assert server.text("groups") == "0"
 
 
-def test_leaving_a_stream_cancels(server):
+def test_disconnect_from_a_stream_cancels_the_call(server):
     for trace in ("pondering", "pondered"):
         (server.folder / trace).unlink(missing_ok=True)
     reply = server.begin(calling("ponder", say=True, meta=PROGRESS))
@@ -180,7 +180,7 @@ def test_leaving_a_stream_cancels(server):
 # Sessions.
 
 
-def test_a_session_from_its_beginning_to_its_end(server):
+def test_session_works_from_initialize_to_delete(server):
     version = LATEST_HANDSHAKE.name
     hello = {"protocolVersion": version, "capabilities": {}}
     hello |= {"clientInfo": {"name": "tests", "version": "1"}}
@@ -212,7 +212,7 @@ def test_a_session_from_its_beginning_to_its_end(server):
 
 
 @pytest.mark.parametrize("name", [name for name, (_, option) in COMMANDS.items() if option])
-def test_it_is_below_a_prefix(serve):
+def test_server_works_below_a_path_prefix(serve):
     server = serve(root="/app")
     # What stands in front may take the prefix away, or leave it, if the server does so too.
     paths = ["/app/mcp", "/app/mcp/"] if server.server == "granian" else ["/mcp", "/mcp/"]
@@ -228,7 +228,7 @@ def test_it_is_below_a_prefix(serve):
     assert b"http://localhost/app/mcp" in connection.getresponse().read()
 
 
-def test_with_and_without_a_slash(server):
+def test_trailing_slash_is_optional(server):
     for path, status in (("/mcp", 200), ("/mcp/", 200), ("/mcp//", 404), ("/mc", 404)):
         assert server.begin(calling("add", a=1, b=2), path).status == status
 
@@ -237,7 +237,7 @@ def test_with_and_without_a_slash(server):
 
 
 @pytest.mark.parametrize("how", [Served.terminate, Served.interrupt])
-def test_streams_end_in_words_and_the_server_soon(serve, how):
+def test_shutdown_ends_streams_with_a_message_and_soon(serve, how):
     server = serve()
     streams = [server.begin(LISTEN).messages() for _ in range(3)]
     for stream in streams:
@@ -255,7 +255,7 @@ def test_streams_end_in_words_and_the_server_soon(serve, how):
     assert "Traceback" not in server.told()
 
 
-def test_a_call_has_time_to_finish(serve):
+def test_shutdown_lets_a_call_finish(serve):
     server = serve()
     connection = left_behind(server, calling("ponder", seconds=1.5))
     server.traced("pondering")
@@ -267,8 +267,8 @@ def test_a_call_has_time_to_finish(serve):
     assert "Traceback" not in server.told()
 
 
-def test_somebody_at_a_keyboard_need_not_wait(serve):
-    """A call that goes on is told so, and ends."""
+def test_interrupt_ends_running_calls_with_503(serve):
+    """The client may try again after a second."""
     server = serve()
     connection = left_behind(server, calling("ponder"))
     server.traced("pondering")
@@ -280,7 +280,7 @@ def test_somebody_at_a_keyboard_need_not_wait(serve):
     assert json.loads(response.read())["id"] == "c"
 
 
-def test_a_second_signal_is_not_swallowed(serve):
+def test_second_signal_ends_the_process_at_once(serve):
     server = serve()
     left_behind(server, calling("ponder"))
     server.traced("pondering")

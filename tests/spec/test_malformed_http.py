@@ -1,10 +1,8 @@
-"""
-A storm of bad HTTP: thousands of requests that are wrong in one way or in several.
+"""Thousands of HTTP requests that are malformed in one way or in several.
 
-In this process each is answered as a small model of the rules says, which was written from the
-specification's pages. Over sockets, real servers are left with half a request, reset, fed slowly
-and interrupted; afterwards there is nothing more in the tables than before, nothing more in memory,
-and a call succeeds.
+In process, each response is compared with a small model that was written from the specification.
+Over sockets, real servers get incomplete, reset, slow and interrupted requests. Afterwards the
+tables and the memory have not grown, and a call succeeds.
 """
 
 from __future__ import annotations
@@ -29,14 +27,14 @@ from tests.servers import Served, around, prepare, request
 pytestmark = pytest.mark.slow
 
 VERSION, CAPABILITIES = PREFIX + "protocolVersion", PREFIX + "clientCapabilities"
-HAPPY = {
+VALID = {
     "method": "POST", "host": "testserver", "origin": None, "accept": BOTH,
     "content-type": "application/json", "authorization": None, "mcp-session-id": None,
     "last-event-id": None, "version": "2026-07-28", "header": "same", "called": "tools/list",
     "mcp-method": "same", "body": "good", "lacks": None,
 }  # fmt: skip
 # What else each may be.
-STORM = {
+FAULTS = {
     "method": ["PUT", "HEAD", "PATCH", "X" * 50],
     "host": ["", "evil.example", "testserver:80:80", "testserver@evil.example", "\xff", "a" * 999],
     "origin": ["null", "", "http://evil.example", "https://testserver", "http://testserver/x"],
@@ -77,7 +75,7 @@ REFUSED = {"host": 400, "origin": 403, "authorization": 401, "accept": 406, "con
 
 def expected(case):
     """The status and the code, by the first thing that is wrong."""
-    wrong = {name for name, value in HAPPY.items() if case[name] != value}
+    wrong = {name for name, value in VALID.items() if case[name] != value}
     if "method" in wrong:
         return 405, None if case["method"] == "HEAD" else -32600  # whose answers have no body
     for name, status in REFUSED.items():
@@ -96,7 +94,7 @@ def expected(case):
     if says_version and header is not None and header.encode().decode("latin-1") != case["version"]:
         return 400, -32020
     named = case["version"] if says_version else header
-    if named is not None and named != HAPPY["version"]:
+    if named is not None and named != VALID["version"]:
         return 400, -32022
     if "called" in wrong:
         return 404, -32601
@@ -108,7 +106,7 @@ def expected(case):
 
 
 def sent(client, case):
-    headers = {name: case[name] for name in list(HAPPY)[1:8]}
+    headers = {name: case[name] for name in list(VALID)[1:8]}
     header = case["version"] if case["header"] == "same" else case["header"]
     headers["mcp-protocol-version"] = header and header.encode()
     headers["mcp-method"] = case["called"] if case["mcp-method"] == "same" else case["mcp-method"]
@@ -129,12 +127,12 @@ def is_decided(case):
 
 
 CASES = st.fixed_dictionaries(
-    {name: st.sampled_from([value] * 8 + STORM[name]) for name, value in HAPPY.items()}
+    {name: st.sampled_from([value] * 8 + FAULTS[name]) for name, value in VALID.items()}
 ).filter(is_decided)
 
 
 @pytest.mark.django_db
-def test_a_storm_is_answered_as_the_rules_say(settings, monkeypatch):
+def test_malformed_requests_get_the_expected_response(settings, monkeypatch):
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = LARGEST
     monkeypatch.setattr(mcp.server, "page", None)  # a browser's visit is under other rules
     with HttpClient() as client:
@@ -142,12 +140,12 @@ def test_a_storm_is_answered_as_the_rules_say(settings, monkeypatch):
 
         @_storm
         @given(CASES)
-        def blow(case):
+        def send_faulty_requests(case):
             assert sent(client, case) == expected(case)
             seen.add(expected(case))
             client.talks.clear()
 
-        blow()
+        send_faulty_requests()
         assert client.text("add", a=1, b=2) == "3"
     assert len(seen) >= 10
 
@@ -159,12 +157,12 @@ _storm = settings(
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("name", STORM)
-def test_each_fault_by_itself(settings, name):
+@pytest.mark.parametrize("name", FAULTS)
+def test_each_single_fault_gets_the_expected_response(settings, name):
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = LARGEST
     with HttpClient() as client:
-        for value in STORM[name]:
-            case = HAPPY | {name: value}
+        for value in FAULTS[name]:
+            case = VALID | {name: value}
             if is_decided(case):
                 assert sent(client, case) == expected(case), value
 
@@ -190,7 +188,7 @@ def reset(sock):
 KINDS = ["cut", "reset", "garbage", "flip", "twice", "leave", "stream", "listen", "huge", "slow"]
 
 
-def blown(chance, server):
+def send_faulty_request(random_, server):
     """One connection, in one of the ways in which they go wrong."""
     raw = good(server.port)
     slow = good(server.port, request("tools/call", name="ponder", arguments={"seconds": 5}))
@@ -198,16 +196,16 @@ def blown(chance, server):
                                      meta={"progressToken": 1}))  # fmt: skip
     listening = good(server.port, request("subscriptions/listen", notifications={}))
     with server.socket(0.2) as sock:
-        kind = chance.choice(KINDS)
+        kind = random_.choice(KINDS)
         if kind in ("cut", "reset"):
-            sock.sendall(raw[: chance.randrange(len(raw))])
+            sock.sendall(raw[: random_.randrange(len(raw))])
         elif kind == "garbage":
-            sock.sendall(chance.randbytes(chance.randrange(1, 2_000)) + b"\r\n\r\n")
+            sock.sendall(random_.randbytes(random_.randrange(1, 2_000)) + b"\r\n\r\n")
         elif kind == "flip":
-            place = chance.randrange(len(raw))
-            sock.sendall(raw[:place] + chance.randbytes(1) + raw[place + 1 :])
+            place = random_.randrange(len(raw))
+            sock.sendall(raw[:place] + random_.randbytes(1) + raw[place + 1 :])
         elif kind == "twice":
-            sock.sendall(raw * chance.randrange(2, 6))
+            sock.sendall(raw * random_.randrange(2, 6))
             sock.recv(100)
         elif kind == "huge":
             head = raw.split(b"\r\n\r\n")[0].replace(b"Content-Length: ", b"Content-Length: 9999")
@@ -218,9 +216,9 @@ def blown(chance, server):
                 time.sleep(0.001)
         else:
             sock.sendall({"leave": slow, "stream": said, "listen": listening}[kind])
-            if kind != "leave" and chance.random() < 0.5:
-                sock.recv(chance.randrange(1, 500))
-        if kind == "reset" or chance.random() < 0.3:
+            if kind != "leave" and random_.random() < 0.5:
+                sock.recv(random_.randrange(1, 500))
+        if kind == "reset" or random_.random() < 0.3:
             reset(sock)
 
 
@@ -238,15 +236,15 @@ def rows(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["uvicorn", "daphne"])
-def test_a_storm_over_sockets_leaves_nothing_behind(name, tmp_path):
+def test_malformed_requests_over_sockets_leak_no_rows_or_memory(name, tmp_path):
     seed = random.randrange(2**32)
     print(f"seed {seed}")
-    chance = random.Random(seed)
+    random_ = random.Random(seed)
     with Served(name, prepare(tmp_path)) as server:
-        blow(chance, server, 300)  # what is made once, is made
+        send_faulty_requests(random_, server, 300)  # what is made once, is made
         settled(server)
         before = rows(tmp_path), len(server.call("busy")["content"]), server.resident()
-        blow(chance, server, 1_200)
+        send_faulty_requests(random_, server, 1_200)
         settled(server)
         assert rows(tmp_path) == before[0]
         assert len(server.call("busy")["content"]) <= before[1] + 2
@@ -256,10 +254,10 @@ def test_a_storm_over_sockets_leaves_nothing_behind(name, tmp_path):
         assert server.ended() in server.exit_codes
 
 
-def blow(chance, server, times):
+def send_faulty_requests(random_, server, times):
     for _ in range(times):
         with contextlib.suppress(ConnectionError, TimeoutError):  # the server had enough of it
-            blown(chance, server)
+            send_faulty_request(random_, server)
         assert server.process.poll() is None, server.told()
 
 

@@ -1,4 +1,4 @@
-"""Multi round-trip requests: asking by results, and what a client brings back."""
+"""Multi round-trip requests: questions in results, and the state and answers sent back."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def text(response):
 # Asking.
 
 
-def test_three_methods_ask_and_no_other(connect, asking, alice):
+def test_only_three_methods_return_input_required(connect, asking, alice):
     client = connect(alice, server=asking)
     ref = {"type": "ref/prompt", "name": "delete"}
     results = [
@@ -134,7 +134,7 @@ def test_three_methods_ask_and_no_other(connect, asking, alice):
     assert "input_required" not in str(client.received[-1])
 
 
-def test_several_are_asked_at_once_each_by_its_own_key(connect, asking):
+def test_several_questions_are_returned_with_their_keys(connect, asking):
     client = connect(server=asking)
     result, _ = asked(client, "everything")
     assert result["inputRequests"].keys() == {"sure", "word", "places"}
@@ -143,7 +143,7 @@ def test_several_are_asked_at_once_each_by_its_own_key(connect, asking):
     assert text(done) == "True word []"
 
 
-def test_what_asks_holds_questions_and_a_state(connect, asking, alice):
+def test_input_required_result_has_questions_and_a_state(connect, asking, alice):
     client = connect(alice, server=asking)
     for tool in ("delete", "everything", "guess", "redeem"):
         result, _ = asked(client, tool)
@@ -152,7 +152,7 @@ def test_what_asks_holds_questions_and_a_state(connect, asking, alice):
             assert one["method"] in KINDS
 
 
-def test_only_what_the_client_declares_is_asked(connect, asking):
+def test_only_declared_capabilities_are_requested(connect, asking):
     able = {"elicitation": {}, "sampling": {}, "roots": {}}
     for lacking in able:
         capabilities = {name: {} for name in able if name != lacking}
@@ -163,7 +163,7 @@ def test_only_what_the_client_declares_is_asked(connect, asking):
     assert client.asked == [] and "inputRequests" not in str(client.received)
 
 
-def test_a_question_that_is_never_answered_holds_nothing(connect, asking, alice, settings):
+def test_unanswered_question_holds_no_resources(connect, asking, alice, settings):
     settings.DJANGO_MCP = settings.DJANGO_MCP | {"THREADS": 1, "QUEUE": 1, "CONCURRENT_CALLS": 1}
     client = connect(alice, server=asking)
     for number in range(30):
@@ -175,7 +175,7 @@ def test_a_question_that_is_never_answered_holds_nothing(connect, asking, alice,
     assert client.request("tools/list")["tools"]
 
 
-def test_a_call_may_ask_again_a_bounded_number_of_times(connect, asking, settings):
+def test_number_of_rounds_is_limited(connect, asking, settings):
     no = {"action": "accept", "content": {"answer": False}}
     client = connect(server=asking)
     result, key = asked(client, "guess")
@@ -198,7 +198,7 @@ def test_a_call_may_ask_again_a_bounded_number_of_times(connect, asking, setting
 
 
 @pytest.mark.parametrize("responses", [[], "yes", 1, True, {"x": None}, {"x": "yes"}, {"x": [1]}])
-def test_answers_are_an_object_of_results(connect, asking, alice, responses):
+def test_input_responses_must_be_an_object_of_results(connect, asking, alice, responses):
     client = connect(alice, server=asking)
     result, key = asked(client)
     if isinstance(responses, dict):
@@ -221,7 +221,7 @@ def test_answers_are_an_object_of_results(connect, asking, alice, responses):
     ],
     ids=str,
 )
-def test_an_answer_that_does_not_fit_is_asked_for_again(connect, asking, alice, response):
+def test_invalid_answer_repeats_the_question(connect, asking, alice, response):
     client = connect(alice, server=asking)
     result, key = asked(client)
     once_more = again(client, result, {key: response})["result"]
@@ -232,7 +232,7 @@ def test_an_answer_that_does_not_fit_is_asked_for_again(connect, asking, alice, 
     assert text(again(client, once_more, {key: YES})) == "deleted it"
 
 
-def test_an_answer_nobody_asked_for_is_ignored(connect, asking, alice):
+def test_answer_to_an_unknown_question_is_ignored(connect, asking, alice):
     client = connect(alice, server=asking)
     result, key = asked(client)
     more = {"unknown": YES, "other": {"anything": 1}, "": {}}
@@ -241,7 +241,7 @@ def test_an_answer_nobody_asked_for_is_ignored(connect, asking, alice):
     assert first["result"]["inputRequests"] == result["inputRequests"]
 
 
-def test_an_answer_that_is_missing_is_asked_for_again(connect, asking):
+def test_missing_answer_repeats_the_question(connect, asking):
     client = connect(server=asking)
     result, _ = asked(client, "everything")
     for name in ("word", "places"):
@@ -253,7 +253,7 @@ def test_an_answer_that_is_missing_is_asked_for_again(connect, asking):
     assert text(again(client, nothing, {"sure": YES}, "everything")) == "True word []"
 
 
-def test_what_is_broken_is_a_json_rpc_error(connect, asking, alice):
+def test_malformed_round_is_a_json_rpc_error(connect, asking, alice):
     client = connect(alice, server=asking)
     result, key = asked(client)
     codes = [
@@ -269,7 +269,7 @@ def test_what_is_broken_is_a_json_rpc_error(connect, asking, alice):
 # The state.
 
 
-def test_the_state_brings_the_answers_of_earlier_rounds(connect, asking):
+def test_state_contains_the_answers_of_earlier_rounds(connect, asking):
     client = connect(server=asking)
     result, _ = asked(client, "everything")
     more = again(client, result, {"sure": YES}, "everything")["result"]
@@ -288,7 +288,7 @@ def forgeries(state):
         yield state[:place] + swapped + state[place + 1 :]
 
 
-def test_a_state_that_was_changed_is_refused(connect, asking, alice):
+def test_modified_state_is_rejected(connect, asking, alice):
     client = connect(alice, server=asking)
     result, key = asked(client)
     other, _ = asked(client, what="everything else")
@@ -303,9 +303,7 @@ def test_a_state_that_was_changed_is_refused(connect, asking, alice):
     assert text(again(client, result, {key: YES})) == "deleted it"
 
 
-def test_a_state_of_another_key_is_refused_and_of_a_former_key_is_not(
-    connect, asking, alice, settings
-):
+def test_state_is_checked_with_current_and_fallback_secret_keys(connect, asking, alice, settings):
     client = connect(alice, server=asking)
     result, key = asked(client)
     former, settings.SECRET_KEY = settings.SECRET_KEY, "another key"
@@ -314,7 +312,7 @@ def test_a_state_of_another_key_is_refused_and_of_a_former_key_is_not(
     assert text(again(client, result, {key: YES})) == "deleted it"
 
 
-def test_the_state_of_one_user_is_refused_from_another(connect, asking, alice, bob):
+def test_state_of_another_user_is_rejected(connect, asking, alice, bob):
     result, key = asked(connect(alice, server=asking))
     mine, yours = asked(connect(bob, server=asking))
     assert key == yours and mine["requestState"] != result["requestState"]
@@ -325,7 +323,7 @@ def test_the_state_of_one_user_is_refused_from_another(connect, asking, alice, b
     assert asking._acted == []
 
 
-def test_a_state_is_refused_after_its_time(connect, asking, alice, monkeypatch):
+def test_expired_state_is_rejected(connect, asking, alice, monkeypatch):
     client = connect(alice, server=asking)
     result, key = asked(client)
     now = time.time
@@ -336,7 +334,7 @@ def test_a_state_is_refused_after_its_time(connect, asking, alice, monkeypatch):
     assert asking._acted == ["it"]
 
 
-def test_a_state_is_refused_on_another_request(connect, asking, alice):
+def test_state_of_another_request_is_rejected(connect, asking, alice):
     client = connect(alice, server=asking)
     result, key = asked(client, what="A")
     params = {"requestState": result["requestState"], "inputResponses": {key: YES}}
@@ -360,7 +358,7 @@ def test_a_state_is_refused_on_another_request(connect, asking, alice):
     assert text(again(client, result, {key: YES}, what="A")) == "deleted A"
 
 
-def test_what_happens_once_happens_once_though_a_state_comes_again(connect, asking, alice):
+def test_step_happens_once_if_a_state_is_replayed(connect, asking, alice):
     client = connect(alice, server=asking)
     result, key = asked(client, "redeem")
     for one in (client, client, connect(alice, server=asking)):
@@ -371,7 +369,7 @@ def test_what_happens_once_happens_once_though_a_state_comes_again(connect, aski
     assert text(again(client, other, {key: YES}, "redeem")) == "number 2"  # a call of its own
 
 
-def test_what_happens_once_happens_once_though_a_state_comes_twice_at_once(connect, asking):
+def test_step_happens_once_if_a_state_is_sent_concurrently(connect, asking):
     client = connect(server=asking)
     result, key = asked(client, "redeem")
     params = {"requestState": result["requestState"], "inputResponses": {key: YES}}
@@ -381,7 +379,7 @@ def test_what_happens_once_happens_once_though_a_state_comes_twice_at_once(conne
     assert asking._acted == ["redeemed"]
 
 
-def test_a_lost_capability_is_noticed_in_the_next_round(connect, asking, alice):
+def test_capabilities_are_checked_in_every_round(connect, asking, alice):
     client = connect(alice, server=asking)
     result, _ = asked(client)
     bare = {PREFIX + "clientCapabilities": {}}
@@ -392,8 +390,8 @@ def test_a_lost_capability_is_noticed_in_the_next_round(connect, asking, alice):
 
 
 @pytest.mark.django_db
-def test_who_answers_wrongly_is_told_why(connect, server, revision):
-    """Asked again is the same question: the answer to it is good, the reason is only told."""
+def test_repeated_question_explains_the_invalid_answer(connect, server, revision):
+    """The reason is added to the message, and the question stays the same."""
     if "elicitation/create" not in REVISIONS[revision].asks:
         return
     asked = []

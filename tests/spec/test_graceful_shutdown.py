@@ -1,10 +1,7 @@
-"""
-The end of a process, under each server and under load: SIGTERM, as a deployment sends it.
+"""SIGTERM under each ASGI server and under load.
 
-Every client is let go in the way that its revision allows: none is left without a word, and what
-was not done goes on in another process, at once.
-
-Source: the guarantees of delivery, "Draining".
+The process ends each connection as the revision of its client allows, and another process resumes
+unfinished calls at once. Source: the guarantees of delivery, "Draining".
 """
 
 from __future__ import annotations
@@ -79,7 +76,7 @@ def text(message: dict[str, Any]) -> str:
     return str(message["result"]["content"][0]["text"])
 
 
-def test_every_client_is_let_go_in_its_own_way(serve):
+def test_sigterm_releases_each_client_as_its_revision_allows(serve):
     server = serve()
     old, new = Client(server, OLD), Client(server, NEW)
     primed = new.call("retry", name="primed")
@@ -134,7 +131,7 @@ def _asked(server: Served, answers: list[Any]) -> None:
     answers += reply.messages()
 
 
-def test_another_process_takes_up_at_once_what_is_left(serve):
+def test_another_process_resumes_calls_at_once_after_sigterm(serve):
     server, other = serve(), serve()
     client = Client(server, NEW)
     Client(other, NEW)  # so that it looks after sessions
@@ -198,7 +195,7 @@ class Load(threading.Thread):
             self.wrong.append(events)
 
 
-def test_under_load_nothing_is_cut_short(serve):
+def test_sigterm_under_load_truncates_no_response(serve):
     server = serve()
     revisions = [None, OLD, NEW] * 4
     loads = [Load(r and Client(server, r), server) for r in revisions]
