@@ -48,7 +48,7 @@ def desk(loop, server, waited, before):
     @server.tool(permission=mcp.PUBLIC)
     async def burst(request) -> str:
         """Say a lot, from a thread that is not a job of ours."""
-        found = call_manager().writer._lanes
+        found = call_manager().writer._queues
 
         def speak():
             for number in range(MANY):
@@ -124,7 +124,14 @@ def test_who_says_more_than_is_written_is_slowed_down(desk, waited, monkeypatch)
 
 
 @pytest.mark.parametrize(
-    "waiting", [0, 1, event_writer.TURN - 1, event_writer.TURN + 1, 10 * event_writer.TURN - 1]
+    "waiting",
+    [
+        0,
+        1,
+        event_writer.MESSAGES_PER_PAUSE - 1,
+        event_writer.MESSAGES_PER_PAUSE + 1,
+        10 * event_writer.MESSAGES_PER_PAUSE - 1,
+    ],
 )
 def test_most_messages_wait_for_nothing(waiting, monkeypatch):
     monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("A pause"))
@@ -135,8 +142,8 @@ def test_a_pause_is_longer_the_more_there_waits_and_never_long(monkeypatch):
     paused: list[float] = []
     monkeypatch.setattr(time, "sleep", paused.append)
     for turns in (1, 3, 300):
-        event_writer.pace(turns * event_writer.TURN)
-    assert paused[0] < paused[1] < paused[2] == event_writer.LONGEST_PAUSE
+        event_writer.pace(turns * event_writer.MESSAGES_PER_PAUSE)
+    assert paused[0] < paused[1] < paused[2] == event_writer.MAX_PAUSE_SECONDS
 
 
 @pytest.mark.usefixtures("real_threads")
