@@ -28,7 +28,7 @@ from . import databases
 from .databases import digest_of, erase, one_transaction, rows, unlocked
 from .event_log import CLEARED, enlarge, settled
 from .sessions import SessionEnded, lock
-from .streams import cancel_kept
+from .streams import cancel_lifetime
 
 ASK_ID = re.compile(r"[0-9a-f]{32}\Z")
 MAX_STORED_CANCELS = 100  # stored cancels of one session that found no call
@@ -182,7 +182,7 @@ def cancel(
 
     Its stream owes one response less, and ``words`` withdraw its open questions. Return None if
     there is no such call, it is done, or ``may`` is False for it. If there is none, store the
-    cancel for ``cancel_kept()``: another process may be storing the call at this moment.
+    cancel for ``cancel_lifetime()``: another process may be storing the call at this moment.
     """
     try:
         return _cancel(session, request_id, may, words)
@@ -225,7 +225,7 @@ def _bury(session_id: int, request_id: str) -> None:
     """Store a cancel that found no call, and delete old ones."""
     kept = rows(Call).filter(session=session_id, stream=None)
     digest, now = digest_of(request_id), databases.now()
-    erase(kept.filter(Q(created__lt=now - cancel_kept()) | Q(request_digest=digest)))
+    erase(kept.filter(Q(created__lt=now - cancel_lifetime()) | Q(request_digest=digest)))
     if stale := list(kept.order_by("-pk").values_list("pk", flat=True)[MAX_STORED_CANCELS - 1 :]):
         erase(rows(Call).filter(pk__in=stale))
     rows(Call).create(
@@ -368,7 +368,7 @@ class CallManager(Protocol):
 MAX_KEYS = 100  # steps of one call
 MAX_STEPS = 1_000_000  # steps of all calls
 CALLS_PER_DELETE = 500  # calls whose steps are deleted at once
-KEPT = re.compile(r"c([0-9]{1,18})\Z")  # the name of a call that has a row in ``Call``
+STORED_CALL_NAME = re.compile(r"c([0-9]{1,18})\Z")  # the name of a call that has a row in ``Call``
 
 
 def of(call: str) -> dict[str, Any]:
@@ -454,6 +454,6 @@ def _living(names: Sequence[str]) -> set[str]:
 
     A question may wait for days.
     """
-    ids = [int(found[1]) for name in names if (found := KEPT.match(name))]
+    ids = [int(found[1]) for name in names if (found := STORED_CALL_NAME.match(name))]
     open_still = rows(Call).filter(pk__in=ids).exclude(state=DONE)
     return {f"c{pk}" for pk in open_still.values_list("pk", flat=True)}

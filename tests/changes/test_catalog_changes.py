@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def said(monkeypatch):
     found = []
-    monkeypatch.setattr(capture, "say", lambda *changes: found.extend(changes))
+    monkeypatch.setattr(capture, "record_after_commit", lambda *changes: found.extend(changes))
     return found
 
 
@@ -41,12 +41,12 @@ def deployed():
 
 def test_what_is_as_it_was_is_not_told(said, deployed):
     for _ in range(2):
-        api.tell(deployed("Add."))
+        api.announce_changed_lists(deployed("Add."))
     assert said == [] and BroadcastCursor.objects.count() == 3
 
 
 def test_what_has_changed_is_told_once(said, deployed):
-    api.tell(deployed("Add."))
+    api.announce_changed_lists(deployed("Add."))
     for _ in range(2):
-        api.tell(deployed("Add one."))
+        api.announce_changed_lists(deployed("Add one."))
     assert said == [("list", {"what": "tools", "server": "deployed"})]
