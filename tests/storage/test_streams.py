@@ -156,7 +156,7 @@ def stream_with_response(session, id, size):
 
 def test_stored_responses_of_a_session_have_a_byte_budget(monkeypatch):
     """Above it the oldest responses are deleted, except in other sessions and open streams."""
-    monkeypatch.setattr(streams, "CHECKED_ONE_IN", 1)
+    monkeypatch.setattr(streams, "SIZE_CHECKED_ONE_IN", 1)
     monkeypatch.setattr(streams, "max_closed_bytes", lambda: 1_000)
     other, made = session(), session()
     theirs = stream_with_response(other, 1, 900)
@@ -169,7 +169,7 @@ def test_stored_responses_of_a_session_have_a_byte_budget(monkeypatch):
 
 def test_byte_budget_is_checked_at_random_openings(monkeypatch):
     made, looked = session(), []
-    monkeypatch.setattr(streams, "CHECKED_ONE_IN", 10)
+    monkeypatch.setattr(streams, "SIZE_CHECKED_ONE_IN", 10)
     monkeypatch.setattr(streams, "_forget_oldest", looked.append)
     monkeypatch.setattr(streams, "randrange", lambda below: 0 if below == 10 else 1 / 0)
     streams.open(made)

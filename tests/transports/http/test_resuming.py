@@ -78,7 +78,7 @@ def test_a_response_is_given_if_it_is_all_that_followed():
 
 
 def test_client_is_told_of_an_answer_that_was_beyond_the_byte_budget(monkeypatch):
-    monkeypatch.setattr(streams, "CHECKED_ONE_IN", 1)
+    monkeypatch.setattr(streams, "SIZE_CHECKED_ONE_IN", 1)
     monkeypatch.setattr(streams, "max_closed_bytes", lambda: 10)
     session = rows.session()
     stream = streams.open(session, calls=[one := rows.call(1)], messages=["x"])
