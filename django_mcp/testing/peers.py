@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..protocol.envelope import CAPABILITIES, CLIENT_INFO, LOG_LEVEL, VERSION
 from ..protocol.revisions import REVISIONS
-from .http import HttpWire
 from .questions import Answers, Caller
-from .results import RpcError
-from .wires import JSON, Ends, Id, MemoryWire, StdioWire, Wire, unwatch, watch
+from .results import RpcError, unwatch, watch
+from .wires import JSON, Ends, HttpWire, Id, MemoryWire, StdioWire, Wire
 
 if TYPE_CHECKING:
     from ..auth.principal import Principal
