@@ -226,7 +226,7 @@ def append_here(messages: Messages, nonce: str = "") -> Outcomes:
     in_order = sorted(messages, key=lambda address: address.stream)
     grown = [address for address in in_order if _grow(address.stream, messages[address])]
     # The fence is read under the lock of the stream. A process that takes a call over locks the
-    # stream too (``calls._seize``), so the fence cannot change before this commits.
+    # stream too (``calls._lock_if_free``), so the fence cannot change before this commits.
     ends, closed, owned = _ends(messages)
     if fenced := [a for a in grown if a.call is not None and a not in owned]:
         raise _Fenced(fenced)
