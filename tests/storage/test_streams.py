@@ -170,7 +170,7 @@ def test_stored_responses_of_a_session_have_a_byte_budget(monkeypatch):
 def test_byte_budget_is_checked_at_random_openings(monkeypatch):
     made, looked = session(), []
     monkeypatch.setattr(streams, "SIZE_CHECKED_ONE_IN", 10)
-    monkeypatch.setattr(streams, "_forget_oldest", looked.append)
+    monkeypatch.setattr(streams, "_delete_oldest_events", looked.append)
     monkeypatch.setattr(streams, "randrange", lambda below: 0 if below == 10 else 1 / 0)
     streams.open(made)
     monkeypatch.setattr(streams, "randrange", lambda below: 7)
