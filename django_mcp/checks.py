@@ -277,7 +277,7 @@ def _connections(alias: str) -> Iterator[CheckMessage]:
         message = f"{named} are opened again for each query."
         yield Warning(message, hint=f"{hint}.", id="django_mcp.W163")
     elif of_its_own and given["CONN_MAX_AGE"] != 0 and not given["CONN_HEALTH_CHECKS"]:
-        message = f"{named} are reused without a check: the first query after a restart of the database fails."
+        message = f"{named} are reused untested: the first query after a restart fails."
         hint = "Set CONN_HEALTH_CHECKS = True."
         yield Warning(message, hint=hint, id="django_mcp.W164")
 
