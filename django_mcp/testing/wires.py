@@ -117,9 +117,9 @@ class Wire:
 
     async def cancel(self, id: Id, reason: str) -> None:
         """Cancel a request of the client."""
-        told = {"requestId": id, "reason": reason}
+        params = {"requestId": id, "reason": reason}
         method = "notifications/cancelled"
-        await self.send({"jsonrpc": "2.0", "method": method, "params": told})
+        await self.send({"jsonrpc": "2.0", "method": method, "params": params})
 
     async def close(self) -> None:
         """Disconnect."""
@@ -164,10 +164,12 @@ class StdioWire(Wire):
         host = answered_to(public_host(), IN_TESTS)
         served = serve(ends.server, ends.principal, reading, writing, caught=False, host=host)
         self._served = self._loop.create_task(served)
-        self._hearing = threading.Thread(target=self._hear, name="mcp-test-pipe", daemon=True)
-        self._hearing.start()
+        self._reader_thread = threading.Thread(
+            target=self._read_lines, name="mcp-test-pipe", daemon=True
+        )
+        self._reader_thread.start()
 
-    def _hear(self) -> None:
+    def _read_lines(self) -> None:
         with open(self._reading, "rb") as lines, contextlib.suppress(RuntimeError):
             for line in lines:
                 self._loop.call_soon_threadsafe(self.ends.owner.take, json.loads(line))
@@ -181,7 +183,7 @@ class StdioWire(Wire):
         await self._served
         for descriptor in self._theirs:
             os.close(descriptor)
-        await asyncio.to_thread(self._hearing.join)
+        await asyncio.to_thread(self._reader_thread.join)
 
 
 def _raw(message: Any) -> str:
@@ -195,8 +197,8 @@ def _write(descriptor: int, line: bytes) -> None:
 
 # HTTP.
 
-PLAIN = re.compile(r"[\x21-\x7e]([\t\x20-\x7e]*[\x21-\x7e])?")
-UNANSWERED = -32000  # code for an HTTP error without a JSON-RPC error
+PLAIN_HEADER = re.compile(r"[\x21-\x7e]([\t\x20-\x7e]*[\x21-\x7e])?")
+HTTP_ERROR_CODE = -32000  # of an HTTP error without a JSON-RPC error
 
 
 class Dropped(ConnectionError):
@@ -225,10 +227,10 @@ class HttpWire(Wire):
         self.drop_after: int | None = None  # drop a connection after this many messages
         self.drops = 0
         self.seen: set[str] = set()  # ids of events that were read
-        self.broken: list[HttpExchange] = []  # dropped and not resumed yet
+        self.dropped: list[HttpExchange] = []  # dropped and not resumed yet
         self._acting: TestTokenVerifier | None = None
-        self._trips: dict[asyncio.Task[None], HttpExchange] = {}
-        self._news: HttpExchange | None = None
+        self._exchanges: dict[asyncio.Task[None], HttpExchange] = {}
+        self._notifications: HttpExchange | None = None
 
     async def open(self) -> None:
         if (await self.ends.principal()).is_authenticated:
@@ -239,55 +241,57 @@ class HttpWire(Wire):
 
     async def send(self, message: Any) -> None:
         raw = message if isinstance(message, str) else json.dumps(message)
-        asked = isinstance(message, dict) and "method" in message and "id" in message
-        trip = HttpExchange(self, "POST", self._headers(message), raw.encode())
-        trip.about = message["id"] if asked else None
-        task = self._begin(trip)
-        if not asked:
+        is_request = isinstance(message, dict) and "method" in message and "id" in message
+        exchange = HttpExchange(self, "POST", self._headers(message), raw.encode())
+        exchange.about = message["id"] if is_request else None
+        task = self._begin(exchange)
+        if not is_request:
             await task
-            if trip.status != 202:
-                raise trip.refusal()
+            if exchange.status != 202:
+                raise exchange.refusal()
 
     async def hear(self) -> None:
         """Open the stream for notifications of a session (transports, "Listening")."""
-        if self.session is not None and self._news is None:
-            self._news = HttpExchange(self, "GET", self._headers(accept=http_rules.SSE_TYPE))
-            self._begin(self._news)
-            await self._news.begun.wait()
-            if not self._news.is_stream:
-                raise self._news.refusal()
+        if self.session is not None and self._notifications is None:
+            self._notifications = HttpExchange(
+                self, "GET", self._headers(accept=http_rules.SSE_TYPE)
+            )
+            self._begin(self._notifications)
+            await self._notifications.begun.wait()
+            if not self._notifications.is_stream:
+                raise self._notifications.refusal()
 
     async def cancel(self, id: Id, reason: str) -> None:
         if self.ends.revision.handshake:
             await super().cancel(id, reason)
             return
-        for trip in self._trips.values():
+        for exchange in self._exchanges.values():
             # Without sessions, a client cancels a request by closing its stream.
-            if trip.about == id:
-                trip.cut()
+            if exchange.about == id:
+                exchange.cut()
 
     async def drop(self) -> int:
         """Drop every connection and wait until the server notices. Return how many were open."""
-        cut = [trip for trip in self._trips.values() if not trip.left]
-        for trip in cut:
-            trip.cut()
+        cut = [exchange for exchange in self._exchanges.values() if not exchange.left]
+        for exchange in cut:
+            exchange.cut()
         await self.arrive()
         self.drops += len(cut)
         return len(cut)
 
     async def arrive(self) -> None:
-        if left := [task for task, trip in self._trips.items() if trip.left]:
+        if left := [task for task, exchange in self._exchanges.items() if exchange.left]:
             await asyncio.wait(left, timeout=5)
 
     async def resume(self) -> None:
         """Resume all dropped streams after the last event that was read of each."""
-        broken, self.broken = self.broken, []
-        for trip in broken:
+        dropped, self.dropped = self.dropped, []
+        for exchange in dropped:
             again = HttpExchange(
-                self, "GET", self._headers(accept=http_rules.SSE_TYPE, last=trip.last)
+                self, "GET", self._headers(accept=http_rules.SSE_TYPE, last=exchange.last)
             )
-            again.about, again.last = trip.about, trip.last
-            self._news = again if trip is self._news else self._news
+            again.about, again.last = exchange.about, exchange.last
+            self._notifications = again if exchange is self._notifications else self._notifications
             self._begin(again)
 
     async def close(self) -> None:
@@ -297,33 +301,33 @@ class HttpWire(Wire):
         if self._acting is not None:
             verifiers_of_tests.remove(self._acting)
 
-    def _begin(self, trip: HttpExchange) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(trip.run())
-        self._trips[task] = trip
-        task.add_done_callback(lambda task: self._trips.pop(task, None))
+    def _begin(self, exchange: HttpExchange) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(exchange.run())
+        self._exchanges[task] = exchange
+        task.add_done_callback(lambda task: self._exchanges.pop(task, None))
         return task
 
     # The end of a connection.
 
-    def over(self, trip: HttpExchange) -> None:
+    def over(self, exchange: HttpExchange) -> None:
         """Handle the end of a connection: resume it, or fail the request that waits for it."""
-        waits = trip.about is not None and self.ends.owner.is_waiting(trip.about)
-        if trip.left and trip.last and (waits or trip is self._news):
-            self.broken.append(trip)
+        is_awaited = exchange.about is not None and self.ends.owner.is_waiting(exchange.about)
+        if exchange.left and exchange.last and (is_awaited or exchange is self._notifications):
+            self.dropped.append(exchange)
             if self.drop_after is not None:
                 asyncio.get_running_loop().create_task(self.resume())
-        elif waits and trip.about is not None:
-            self._unanswered(trip, trip.about)
+        elif is_awaited and exchange.about is not None:
+            self._unanswered(exchange, exchange.about)
 
-    def _unanswered(self, trip: HttpExchange, about: Id) -> None:
+    def _unanswered(self, exchange: HttpExchange, about: Id) -> None:
         # The server closed the stream before the response, so the client has to reconnect.
-        if trip.last and trip.is_stream:
-            self.broken.append(trip)
+        if exchange.last and exchange.is_stream:
+            self.dropped.append(exchange)
             asyncio.get_running_loop().create_task(self.resume())
-        elif trip.left:
+        elif exchange.left:
             self.ends.owner.refuse(about, Dropped(Dropped.__doc__))
         else:
-            self.ends.owner.refuse(about, trip.refusal())
+            self.ends.owner.refuse(about, exchange.refusal())
 
     # Headers.
 
@@ -333,11 +337,13 @@ class HttpWire(Wire):
         last: str | None = None,
     ) -> dict[str, str]:  # fmt: skip
         revision = self.ends.revision
-        told = not revision.handshake or (self.session is not None and revision.version_header)
+        has_version = not revision.handshake or (
+            self.session is not None and revision.version_header
+        )
         found = {
             "host": self.host, "accept": accept, "content-type": http_rules.JSON_TYPE,
             "authorization": f"Bearer {self._acting.token}" if self._acting else None,
-            http_rules.PROTOCOL_VERSION: revision.name if told else None,
+            http_rules.PROTOCOL_VERSION: revision.name if has_version else None,
             http_rules.SESSION_ID: self.session,
             http_rules.LAST_EVENT_ID: last,
         }  # fmt: skip
@@ -370,7 +376,7 @@ class HttpExchange:
         self.headers: dict[str, str] = {}
         self.body = b""
         self.left = self.ended = False
-        self.wrong: Exception | None = None  # an exception of the application
+        self.error: Exception | None = None  # an exception of the application
         self.begun = asyncio.Event()
         self._raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
         self._count = 0
@@ -392,7 +398,7 @@ class HttpExchange:
             if not self.left:
                 raise
         except Exception as problem:
-            self.wrong = problem
+            self.error = problem
         finally:
             self.begun.set()
             self.wire.over(self)
@@ -432,10 +438,10 @@ class HttpExchange:
 
     def refusal(self) -> Exception:
         """Return the error for a response without a message for the request."""
-        if self.wrong is not None:
-            return self.wrong
+        if self.error is not None:
+            return self.error
         words = f"HTTP {self.status} {self.body.decode('utf-8', 'replace')[:500]}".strip()
-        return RpcError({"code": UNANSWERED, "message": words}, self.status)
+        return RpcError({"code": HTTP_ERROR_CODE, "message": words}, self.status)
 
     def _take(self, message: Any) -> None:
         self.wire.ends.owner.take(message, self.about, self.status)
@@ -474,6 +480,6 @@ def _fields(block: str) -> Iterator[tuple[str, str]]:
 def encoded(value: Any) -> str:
     """Encode a value for a header (streamable-http, "Value Encoding")."""
     text = json.dumps(value) if isinstance(value, bool | int) else str(value)
-    if PLAIN.fullmatch(text) and not (text.startswith("=?base64?") and text.endswith("?=")):
+    if PLAIN_HEADER.fullmatch(text) and not (text.startswith("=?base64?") and text.endswith("?=")):
         return text
     return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
