@@ -55,7 +55,7 @@ def atlas_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def atlas(atlas_database: Path) -> Callable[..., Done]:
-    """Return a function that runs ``manage.py`` of the example project, optionally at a terminal."""
+    """Return a function that runs ``manage.py`` of the example project."""
 
     def atlas(*arguments: str, terminal: bool = False, **options: Any) -> Done:
         ran = at_terminal if terminal else run_atlas

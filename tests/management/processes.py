@@ -59,9 +59,9 @@ def _ran(line: list[str], environ: dict[str, str], input: str = "") -> Done:
 def at_terminal(
     database: Path, *arguments: str, typed: Sequence[tuple[str, str]] = (), **environ: str
 ) -> Done:
-    """The same at a terminal, where somebody types an answer once a question is there.
+    """Run a command at a terminal, and type each answer once its question is shown.
 
-    All that the terminal shows is ``stdout``.
+    ``stdout`` of the result is all that the terminal shows.
     """
     import pty
 

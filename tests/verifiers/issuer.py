@@ -1,7 +1,6 @@
-"""
-An authorization server elsewhere: over real HTTP, in a thread, with keys of its own.
+"""An authorization server over real HTTP, in a thread, with its own keys.
 
-It counts what it is asked, and behaves as badly as a test wants.
+It counts the requests, and fails as a test wants.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class Browser:
 
 @pytest.fixture
 def browse() -> Iterator[Callable[..., Browser]]:
-    """Return a function that makes browsers of a site with the present declarations and settings."""
+    """Return a function that makes browsers of a site with the present settings."""
     with ExitStack() as stack:
 
         def made(user: Any = None) -> Browser:

@@ -1,7 +1,6 @@
-"""
-What the stuck project exposes: tools that do not come back, and some that do.
+"""Tools that do not return, and some that do.
 
-Each says on stderr that it has come to where it stays.
+Each writes to stderr that it is stuck.
 """
 
 import asyncio
