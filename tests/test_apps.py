@@ -1,4 +1,4 @@
-"""The app: autodiscovery, checks, and a stdout that is kept for messages."""
+"""The app configuration: autodiscovery, checks, and protection of stdout."""
 
 import sys
 
@@ -10,12 +10,12 @@ import django_mcp
 from django_mcp.apps import MCPConfig, SimpleMCPConfig
 
 
-def test_the_app_autodiscovers_unless_it_is_told_not_to():
+def test_default_app_config_autodiscovers():
     assert type(apps.get_app_config("django_mcp")) is MCPConfig
     assert issubclass(MCPConfig, SimpleMCPConfig) and "tests.shop.mcp" in sys.modules
 
 
-def test_its_checks_have_a_tag():
+def test_checks_are_registered_with_a_tag():
     ours = [check for check in registry.get_checks() if "django_mcp" in check.tags]
     names = [check.__name__ for check in ours if ".oauth." not in check.__module__]
     assert sorted(names) == [
@@ -35,7 +35,7 @@ def test_its_checks_have_a_tag():
         (["manage.py"], False),
     ],
 )
-def test_what_a_project_prints_while_it_loads_is_no_message(monkeypatch, arguments, kept):
+def test_stdout_is_redirected_while_mcp_stdio_loads(monkeypatch, arguments, kept):
     monkeypatch.setattr(sys, "argv", arguments)
     before = sys.stdout
     monkeypatch.setattr(sys, "stdout", before)

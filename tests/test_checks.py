@@ -1,4 +1,4 @@
-"""What `manage.py check` says: every mistake at once, each with an id, a hint, and a page."""
+"""System checks: each mistake has an id, a hint and a page of the documentation."""
 
 import ast
 import re
@@ -121,7 +121,7 @@ def test_misspelled_attribute_of_a_verifier_is_an_error(name, words):
         DEFAULTS,
     ],
 )
-def test_settings_with_nothing_wrong(given):
+def test_valid_settings_have_no_errors(given):
     assert found(given) == []
 
 
@@ -172,17 +172,17 @@ def test_settings_with_nothing_wrong(given):
         ({"RATES": {"nonsense": "1/1"}}, "E095"),
     ],
 )
-def test_what_is_wrong_with_settings(given, number):
+def test_invalid_setting_has_its_error_id(given, number):
     assert found(given) == [number]
 
 
-def test_a_key_that_is_nearly_one():
+def test_misspelled_setting_gets_a_suggestion():
     with override_settings(DJANGO_MCP={"PAGE_SIZ": 5, "ZZZ": 1}):
         near, far = check_settings()
     assert near.hint == "Did you mean 'PAGE_SIZE'?" and "There are: URL, AROUND" in far.hint
 
 
-def test_every_mistake_at_once():
+def test_all_mistakes_are_reported_together():
     assert found({"PAGE_SIZE": 0, "THREADS": 0, "NONSENSE": 1}) == ["E090", "E094", "E094"]
     assert found({"URL": "x", "AROUND": ["a.b"], "RATES": {"x": "1/1"}}) == ["E091", "E092", "E095"]
 
@@ -217,28 +217,28 @@ def ids(messages) -> list[str]:
 ROUTERS = ["django_mcp.storage.router.DeliveryRouter"]
 
 
-def test_the_suites_own_database_is_right():
+def test_database_of_the_test_settings_is_valid():
     assert check_delivery() == []
 
 
-def test_a_database_there_is_not():
+def test_unknown_database_is_an_error():
     with override_settings(DJANGO_MCP={"DATABASE": "nowhere"}):
         (message,) = check_delivery()
     assert ids([message]) == ["E097"] and "default" in message.hint
 
 
 @pytest.mark.parametrize("given", ["nonsense", {"DATABASE": 5}, {"DATABASE": None}])
-def test_what_is_told_already_is_not_told_twice(given):
+def test_mistake_of_another_check_is_not_reported_again(given):
     with override_settings(DJANGO_MCP=given):
         assert check_delivery() == check_deployment() == []
 
 
-def test_the_default_needs_no_router():
+def test_default_database_needs_no_router():
     with override_settings(DJANGO_MCP={}, DATABASE_ROUTERS=[]):
         assert check_delivery() == []
 
 
-def test_another_needs_one():
+def test_other_database_needs_a_router():
     with database("log"), override_settings(DATABASE_ROUTERS=[]):
         assert ids(check_delivery()) == ["E098"]
     with database("log"), override_settings(DATABASE_ROUTERS=ROUTERS):
@@ -250,20 +250,20 @@ class Nowhere:
         return False
 
 
-def test_a_router_before_it_may_spoil_it():
+def test_earlier_router_that_wins_is_an_error():
     with database("log"), override_settings(DATABASE_ROUTERS=[Nowhere(), *ROUTERS]):
         assert ids(check_delivery()) == ["E098"]
 
 
 @pytest.mark.parametrize("level", ["repeatable read", "SERIALIZABLE", "snapshot", 3, 4])
-def test_who_waited_must_see_what_was_committed(level):
+def test_snapshot_isolation_levels_are_an_error(level):
     options = {"isolation_level": level}
     with database("log", OPTIONS=options), override_settings(DATABASE_ROUTERS=ROUTERS):
         assert ids(check_delivery()) == ["E099"]
 
 
 @pytest.mark.parametrize("level", ["read committed", "READ COMMITTED", None, 2])
-def test_read_committed_is_right(level):
+def test_read_committed_is_accepted(level):
     options = {"isolation_level": level}
     with database("log", OPTIONS=options), override_settings(DATABASE_ROUTERS=ROUTERS):
         assert check_delivery() == []
@@ -279,7 +279,7 @@ def test_read_committed_is_right(level):
         ("nowhere", "sqlite3", "one", []),
     ],
 )
-def test_one_writer_is_not_for_two(alias, engine, name, found):
+def test_sqlite_database_shared_by_two_aliases_is_a_warning(alias, engine, name, found):
     described = {"ENGINE": f"django.db.backends.{engine}", "NAME": Path(name)}
     shared = {"ENGINE": "django.db.backends.sqlite3", "NAME": "shared"}
     own = database("log" if alias == "nowhere" else alias, **described)
@@ -321,7 +321,7 @@ def pool(**options):
         (KEPT, {}, {"ALLOWED_HOSTS": ["shop.example", "*"]}, ["W166"]),
     ],
 )
-def test_what_a_deployment_lacks(described, layers, more, found):
+def test_deployment_warnings_name_what_is_missing(described, layers, more, found):
     with database("log", **described), override_settings(CHANNEL_LAYERS=layers, **more):
         assert ids(check_deployment()) == found
 
@@ -338,7 +338,7 @@ def test_what_a_deployment_lacks(described, layers, more, found):
         (MARIADB | {"CONN_MAX_AGE": 600}, ["I162", "W168"]),
     ],
 )
-def test_the_database_of_django_views_keeps_no_connections(described, found, monkeypatch):
+def test_persistent_connections_of_django_views_are_a_warning(described, found, monkeypatch):
     pymysql.install_as_MySQLdb()
     monkeypatch.setitem(event_log._packets, "default", 2**30)  # it is not asked
     with database("default", **described), override_settings(CHANNEL_LAYERS={}):
@@ -350,8 +350,8 @@ def test_the_database_of_django_views_keeps_no_connections(described, found, mon
     assert all(('OPTIONS["pool"]' in hint) is wanted for hint in hints)
 
 
-def test_no_database_of_django_views_keeps_connections():
-    """Whichever database a view uses; sessions in a database of their own may keep theirs."""
+def test_persistent_connections_of_any_view_database_are_a_warning():
+    """Only the separate database of sessions may keep its connections."""
     pool_of_its_own = database("pooled", **pool(max_size=24))
     log, default = database("log", **KEPT), database("default", **POSTGRES)
     with log, default, database("replica", **KEPT), pool_of_its_own:
@@ -363,13 +363,13 @@ def test_no_database_of_django_views_keeps_connections():
 
 
 @pytest.mark.parametrize(("size", "found"), [(20, ["W165"]), (21, [])])
-def test_a_pool_that_tools_share_has_room_for_them(size, found):
+def test_connection_pool_must_be_large_enough_for_the_threads(size, found):
     with database("default", **pool(max_size=size)), override_settings(CHANNEL_LAYERS={}):
         assert ids(check_deployment()) == found
 
 
 @pytest.mark.parametrize(("keepalive", "found"), [(15, []), (60, ["W167"]), (90, ["W167"])])
-def test_streams_are_not_silent_for_longer_than_proxies_wait(keepalive, found):
+def test_keepalive_longer_than_proxy_timeouts_is_a_warning(keepalive, found):
     with database("log", **KEPT), override_settings(CHANNEL_LAYERS={}):
         given = {"DATABASE": "log", "KEEPALIVE": keepalive, "URL": "https://shop.example"}
         with override_settings(DJANGO_MCP=given):
@@ -388,7 +388,7 @@ def test_streams_are_not_silent_for_longer_than_proxies_wait(keepalive, found):
         ({"URL": 5}, []),  # E094
     ],
 )
-def test_a_deployment_names_its_public_origin(given, found):
+def test_deployment_without_public_url_is_a_warning(given, found):
     settings = override_settings(DJANGO_MCP={"DATABASE": "log"} | given, CHANNEL_LAYERS={})
     with database("log", **KEPT), settings:
         assert ids(check_deployment()) == found
@@ -397,7 +397,7 @@ def test_a_deployment_names_its_public_origin(given, found):
 # Declarations.
 
 
-def test_the_mistakes_of_every_server(server):
+def test_declaration_errors_of_every_server_are_reported(server):
     assert check_declarations() == []
     server.tool(name="not allowed")(lambda request: "x")
     (message,) = check_declarations()
@@ -407,7 +407,7 @@ def test_the_mistakes_of_every_server(server):
 # Of the project's own models too: since Django 6.1 it looks at every database.
 
 
-def test_manage_check_says_them(server, db):
+def test_manage_check_reports_declarations_and_settings(server, db):
     server.tool(name="not allowed")(lambda request: "x")
     with override_settings(DJANGO_MCP={"NONSENSE": 1}), pytest.raises(SystemCheckError) as refused:
         call_command("check")
@@ -416,7 +416,7 @@ def test_manage_check_says_them(server, db):
         call_command("check", tags=["django_mcp"])
 
 
-def test_warnings_do_not_stop_it(server, db, capsys):
+def test_warnings_do_not_fail_manage_check(server, db, capsys):
     @server.tool
     async def ask(request) -> str:
         return str(await request.aelicit("Sure?"))
@@ -454,7 +454,7 @@ def documented():
     return re.findall(r"^\| `django_mcp\.([EWI]\d{3})` \| (.+) \| (.+) \|$", page, re.M)
 
 
-def test_every_message_has_an_id_of_its_own():
+def test_every_message_has_a_unique_id():
     places: dict[str, list[str]] = {}
     for number, place, _ in emitted():
         places.setdefault(number, []).append(place)
@@ -462,7 +462,7 @@ def test_every_message_has_an_id_of_its_own():
     assert {number: where for number, where in places.items() if len(where) > 1} == {}
 
 
-def test_every_id_is_documented_with_what_to_do():
+def test_every_id_is_documented_with_a_remedy():
     rows = documented()
     numbers = [number for number, _, _ in rows]
     assert sorted(numbers, key=lambda number: number[1:]) == numbers == list(dict.fromkeys(numbers))
@@ -471,13 +471,13 @@ def test_every_id_is_documented_with_what_to_do():
 
 
 def test_every_message_has_a_hint():
-    """Whoever calls `_error` gives a message, a number and what to do."""
+    """Each call of `_error` passes a message, a number and a hint."""
     for _, place, node in emitted():
         assert "hint" in {keyword.arg for keyword in node.keywords} or len(node.args) > 2, place
 
 
-def test_every_number_is_written_out():
-    """Else the tests above would not see it."""
+def test_every_check_number_is_a_literal():
+    """Otherwise the tests above would not find it."""
     for path in (PACKAGE / "declarations").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "_error":
@@ -485,7 +485,7 @@ def test_every_number_is_written_out():
 
 
 @pytest.mark.django_db
-def test_a_database_that_lacks_changes(monkeypatch):
+def test_database_without_the_change_table_is_a_warning(monkeypatch):
     from django_mcp.checks import check_changes
     from django_mcp.storage import change_log
 
@@ -526,7 +526,7 @@ def test_view_at_the_path_of_a_server_is_a_warning(server, urls, found):
     )
 
 
-def test_view_hidden_by_the_default_server_is_told_its_public_name(monkeypatch):
+def test_warning_about_a_hidden_view_contains_the_public_server_name(monkeypatch):
     monkeypatch.setattr(mcp.server, "_public_name", "bookshop")
     monkeypatch.setattr(mcp.server, "path", "mcp-here")
     with override_settings(ROOT_URLCONF=urls_at_a_server):

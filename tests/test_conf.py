@@ -1,4 +1,4 @@
-"""One setting: a dict over defaults, re-read whenever it changes."""
+"""The DJANGO_MCP setting: a dict over defaults that is reloaded when it changes."""
 
 import pytest
 from django.core.signals import setting_changed
@@ -7,23 +7,23 @@ from django.test import override_settings
 from django_mcp.conf import DEFAULTS, Project, Settings, settings
 
 
-def test_at_most_twenty_one_keys():
+def test_setting_has_at_most_twenty_one_keys():
     assert len(DEFAULTS) <= 21 and all(key.isupper() for key in DEFAULTS)
 
 
 @pytest.mark.parametrize("key", DEFAULTS)
-def test_what_is_not_given_is_the_default(key):
+def test_missing_keys_have_their_default(key):
     with override_settings(DJANGO_MCP={}):
         assert getattr(settings, key) == DEFAULTS[key]
 
 
 @pytest.mark.parametrize("given", [None, {}])
-def test_nothing_need_be_given(given):
+def test_setting_may_be_empty_or_none(given):
     with override_settings(DJANGO_MCP=given):
         assert settings.PAGE_SIZE == 100 and settings.unknown() == [] and settings.given() == {}
 
 
-def test_it_may_be_missing_altogether():
+def test_setting_may_be_missing():
     with override_settings():
         from django.conf import settings as django_settings
 
@@ -31,13 +31,13 @@ def test_it_may_be_missing_altogether():
         assert Settings().PAGE_SIZE == 100
 
 
-def test_what_is_given_counts():
+def test_given_keys_override_defaults():
     with override_settings(DJANGO_MCP={"PAGE_SIZE": 5}):
         assert settings.PAGE_SIZE == 5 and settings.URL == "http://localhost"
         assert settings.given() == {"PAGE_SIZE": 5}
 
 
-def test_it_is_read_again_whenever_it_changes():
+def test_setting_is_reloaded_when_it_changes():
     before = settings.PAGE_SIZE
     with override_settings(DJANGO_MCP={"PAGE_SIZE": 5}):
         assert settings.PAGE_SIZE == 5
@@ -47,7 +47,7 @@ def test_it_is_read_again_whenever_it_changes():
     assert before == settings.PAGE_SIZE
 
 
-def test_another_setting_changes_nothing():
+def test_other_settings_cause_no_reload():
     made = Settings()
     assert made.PAGE_SIZE == 100
     made.reload(setting="DEBUG", value=True, enter=True)
@@ -56,12 +56,12 @@ def test_another_setting_changes_nothing():
     assert not vars(made) and made.PAGE_SIZE == 100
 
 
-def test_defaults_are_never_written_to():
+def test_defaults_are_never_modified():
     with override_settings(DJANGO_MCP={"RATES": {"calls": "1/1"}}):
         assert settings.RATES == {"calls": "1/1"} and DEFAULTS["RATES"] == {}
 
 
-def test_a_key_there_is_not():
+def test_unknown_keys_are_reported():
     with pytest.raises(AttributeError, match="'NONSENSE'"):
         _ = settings.NONSENSE
     with override_settings(DJANGO_MCP={"B": 1, "A": 2, "URL": "http://x"}):
@@ -69,7 +69,7 @@ def test_a_key_there_is_not():
         assert not hasattr(settings, "A")
 
 
-def test_a_setting_of_the_projects_is_read_once_and_again_when_it_changes():
+def test_django_setting_is_cached_until_it_changes():
     made = Project()
     setting_changed.connect(made.reload)
     with override_settings(FORCE_SCRIPT_NAME="/a"):

@@ -1,4 +1,4 @@
-"""One small tree per audience, and unwindings that no code of a project eats."""
+"""Exceptions for tools and clients, and control flow that project code cannot catch."""
 
 import subprocess
 import sys
@@ -27,17 +27,17 @@ FOR_THE_MODEL = [
 
 
 @pytest.mark.parametrize("kind", FOR_THE_MODEL)
-def test_an_errors_docstring_is_its_message(kind):
+def test_default_message_is_the_docstring(kind):
     assert kind().message == str(kind()) == kind.__doc__.strip()
     assert kind("Not on a Sunday.").message == "Not on a Sunday."
 
 
 @pytest.mark.parametrize("kind", [*FOR_THE_MODEL, mcp.Unsupported, mcp.UrlRequired])
-def test_the_model_reads_them_all(kind):
+def test_tool_errors_are_shown_to_the_model(kind):
     assert issubclass(kind, mcp.ToolError) and not issubclass(kind, RunEnded)
 
 
-def test_an_error_of_the_projects_own():
+def test_subclass_of_tool_error_uses_its_docstring():
     class OutOfStock(mcp.ToolError):
         """There are none left.
 
@@ -51,23 +51,23 @@ def test_an_error_of_the_projects_own():
     assert Worse().message == OutOfStock().message and Worse("").message
 
 
-def test_a_message_may_be_lazy():
+def test_message_may_be_a_lazy_translation():
     assert mcp.ToolError(gettext_lazy("Yes")).message == "Yes"
     assert type(mcp.ToolError(gettext_lazy("Yes")).message) is str
 
 
-def test_without_docstrings_there_is_a_message_too():
+def test_message_exists_without_docstrings():
     code = "from django_mcp.exceptions import *; print(ToolError().message, TimedOut().message)"
     done = subprocess.run([sys.executable, "-OO", "-c", code], capture_output=True, text=True)
     assert done.stdout.split() == ["ToolError", "TimedOut"], done.stderr
 
 
-def test_what_they_carry():
+def test_exceptions_have_their_attributes():
     assert mcp.Declined().action == "decline" and mcp.Declined(action="cancel").action == "cancel"
     assert mcp.ClientError("No.", code=-1).code == -1 and mcp.ClientError().code == 0
 
 
-def test_what_a_client_lacks_is_named():
+def test_unsupported_names_the_missing_capabilities():
     error = mcp.Unsupported({"sampling": {"tools": {}}, "elicitation": {}})
     assert (
         error.message == "This client does not support elicitation, sampling, which the call needs."
@@ -76,7 +76,7 @@ def test_what_a_client_lacks_is_named():
     assert mcp.Unsupported({}, "Use another client.").message == "Use another client."
 
 
-def test_where_to_go():
+def test_url_required_contains_url_and_id():
     error = mcp.UrlRequired("Pay first.", "https://shop.example/pay?id={elicitation_id}")
     other = mcp.UrlRequired("Pay first.", "https://shop.example/pay")
     assert error.url == f"https://shop.example/pay?id={error.id}" and error.id != other.id
@@ -84,7 +84,7 @@ def test_where_to_go():
     assert error.prompt == "Pay first." and error.template.endswith("{elicitation_id}")
 
 
-def test_what_is_for_the_developer():
+def test_declaration_errors_are_improperly_configured():
     assert issubclass(AlreadyRegistered, ImproperlyConfigured)
     messages = [
         Error("One.", hint="Do.", id="django_mcp.E001"),
@@ -99,7 +99,7 @@ def test_what_is_for_the_developer():
 @pytest.mark.parametrize(
     "unwinding", [InputRequired({"a": 1}), OnceNeeded("a", print), Stopped(), RunEnded()]
 )
-def test_no_code_eats_an_unwinding(unwinding):
+def test_run_ended_is_not_caught_by_except_exception(unwinding):
     assert isinstance(unwinding, RunEnded) and not isinstance(unwinding, Exception)
     with pytest.raises(RunEnded):
         try:
@@ -108,17 +108,17 @@ def test_no_code_eats_an_unwinding(unwinding):
             pass
 
 
-def test_what_unwindings_carry():
+def test_run_ended_exceptions_have_their_attributes():
     assert InputRequired({"a": 1}).questions == {"a": 1}
     step = OnceNeeded("charge", print)
     assert (step.key, step.function) == ("charge", print)
 
 
-def test_being_busy_is_no_tools_failure():
+def test_busy_is_not_a_tool_error():
     assert not issubclass(Busy, mcp.ToolError) and "try again" in Busy.__doc__
 
 
-def test_everything_here_says_what_it_means():
+def test_every_exception_has_a_docstring():
     for name, kind in vars(exceptions).items():
         if isinstance(kind, type) and kind.__module__ == exceptions.__name__:
             assert kind.__doc__, name

@@ -1,4 +1,4 @@
-"""What is public resolves, lazily: a project pays for no more than it writes."""
+"""Public names resolve lazily, so that a project imports only what it uses."""
 
 import ast
 import json
@@ -17,12 +17,12 @@ INIT = Path(mcp.__file__)
 
 
 @pytest.mark.parametrize("name", mcp.__all__)
-def test_every_public_name_is_something(name):
+def test_every_public_name_resolves(name):
     assert getattr(mcp, name) is not None
     assert name in dir(mcp) and getattr(mcp, name) is getattr(mcp, name)
 
 
-def test_each_name_is_what_it_says():
+def test_each_name_resolves_to_the_object_with_that_name():
     for name, (module, attribute) in mcp._PLACES.items():
         found = getattr(import_module(f"django_mcp.{module}"), attribute)
         assert found is getattr(mcp, name)
@@ -30,8 +30,8 @@ def test_each_name_is_what_it_says():
     assert mcp.server is default_server
 
 
-def test_the_names_of_the_design():
-    """What the guides and the design show, by the name they show it under."""
+def test_documented_names_are_public():
+    """These names appear in the guides."""
     for name in (
         "AUTHENTICATED", "Annotations", "Audio", "Complete", "Declined", "Elicit",
         "EmbeddedResource", "Header", "Icon", "Image", "Message", "ModelResource", "PUBLIC",
@@ -42,14 +42,14 @@ def test_the_names_of_the_design():
         assert name in mcp.__all__
 
 
-def test_a_name_there_is_not():
+def test_unknown_name_raises_attribute_error():
     with pytest.raises(AttributeError, match="module 'django_mcp' has no attribute 'nonsense'"):
         _ = mcp.nonsense
     with pytest.raises(ImportError):
         from django_mcp import nonsense  # noqa: F401
 
 
-def test_type_checkers_are_told_the_same():
+def test_names_for_type_checkers_match_the_lazy_names():
     """The names under TYPE_CHECKING are those of the table, from the same modules."""
     tree = ast.parse(INIT.read_text(encoding="utf-8"))
     branches = [node for node in tree.body if isinstance(node, ast.If)]
@@ -65,7 +65,7 @@ def test_type_checkers_are_told_the_same():
     assert told | {"server": ("declarations.server", "default_server")} == mcp._PLACES
 
 
-def test_a_star_brings_the_public_names():
+def test_star_import_imports_the_public_names():
     namespace: dict[str, object] = {}
     exec("from django_mcp import *", namespace)
     assert set(namespace) - {"__builtins__"} == set(mcp.__all__)
@@ -84,7 +84,7 @@ def run(code: str, *, cwd: Path | None = None, **environ: str) -> str:
     return done.stdout
 
 
-def test_to_import_it_imports_nothing_else():
+def test_import_imports_no_other_module():
     found = json.loads(
         run(
             """
@@ -130,7 +130,7 @@ def modules(folder: Path) -> set[str]:
     return set(json.loads(printed.splitlines()[-1]))
 
 
-def test_a_project_without_an_mcp_module_pays_nothing(tmp_path):
+def test_project_without_an_mcp_module_imports_no_heavy_modules(tmp_path):
     plain = project(tmp_path / "plain", "")
     ours = project(tmp_path / "ours", '"django_mcp"')
     brought = modules(ours) - modules(plain)
@@ -138,7 +138,7 @@ def test_a_project_without_an_mcp_module_pays_nothing(tmp_path):
     assert "django_mcp.declarations.tools" not in brought and len(brought) < 36, sorted(brought)
 
 
-def test_a_project_with_one_pays_for_what_it_writes(tmp_path):
+def test_project_with_an_mcp_module_imports_only_what_it_uses(tmp_path):
     folder = project(
         tmp_path, '"django_mcp", "shop"', shop____init__="", shop__mcp="""
             import django_mcp as mcp
@@ -174,20 +174,20 @@ IMPORTED = """
 """
 
 
-def test_every_apps_mcp_module_is_found(tmp_path):
+def test_mcp_module_of_every_app_is_imported(tmp_path):
     folder = project(tmp_path, '"django_mcp", "shop"', **SHOP)
     printed = run(IMPORTED, cwd=folder, DJANGO_SETTINGS_MODULE="settings")
     assert printed.strip() == "True ['django_mcp.E010']"
 
 
-def test_the_simple_config_looks_for_none(tmp_path):
+def test_simple_config_imports_no_mcp_modules(tmp_path):
     folder = project(tmp_path, '"django_mcp.apps.SimpleMCPConfig", "shop"', **SHOP)
     printed = run(IMPORTED, cwd=folder, DJANGO_SETTINGS_MODULE="settings")
     assert printed.strip() == "False []"
 
 
-def test_a_mistake_in_an_mcp_module_is_not_swallowed(tmp_path):
-    """As in admin.py: only the absence of the module is nothing to speak of."""
+def test_import_error_in_an_mcp_module_is_raised(tmp_path):
+    """As with admin.py, only a missing module is ignored."""
     folder = project(
         tmp_path, '"django_mcp", "shop"', shop____init__="", shop__mcp="import nowhere"
     )

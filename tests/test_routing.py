@@ -1,4 +1,4 @@
-"""Where the servers are: paths, prefixes, and what is Django's."""
+"""Routing: paths and prefixes of the servers, and what is passed on to Django."""
 
 from __future__ import annotations
 
@@ -54,25 +54,25 @@ def named(client, path, **scope):
         ("/a//b/c", None), ("/one ", None),
     ],
 )  # fmt: skip
-def test_each_server_is_at_its_path(several, path, name):
+def test_each_server_is_served_at_its_path(several, path, name):
     with HttpClient() as client:
         assert named(client, path) == name
 
 
-def test_the_default_server_is_at_mcp():
+def test_default_server_is_served_at_mcp():
     with HttpClient() as client:
         for path in ("/mcp", "/mcp/"):
             message = client.message("tools/list", {})
             assert client.post(message, path=path).wait().status == 200
 
 
-def test_a_query_is_no_part_of_a_path(several):
+def test_query_string_is_not_part_of_the_path(several):
     with HttpClient() as client:
         assert named(client, "/one", query_string=b"x=/two") == "one"
 
 
-def test_there_is_no_redirect():
-    """A client would not send its token, or its body, to where it leads."""
+def test_trailing_slash_is_not_redirected():
+    """A client would not send its token or its body to the new location."""
     with Site() as site:
         for path in ("/mcp", "/mcp/"):
             assert site.send("GET", path).status == 406
@@ -92,12 +92,12 @@ def test_there_is_no_redirect():
         ("/app", "/other/one", None), ("/a/b", "/a/b/a/b/c", "deep"), ("", "/app/one", None),
     ],
 )  # fmt: skip
-def test_servers_are_below_the_mount_point(several, root, path, name):
+def test_servers_are_served_below_the_root_path(several, root, path, name):
     with HttpClient() as client:
         assert named(client, path, root_path=root) == name
 
 
-def test_a_forced_script_name_counts_before_the_servers(several):
+def test_force_script_name_precedes_the_server_path(several):
     with HttpClient() as client, override_settings(FORCE_SCRIPT_NAME="/forced"):
         assert named(client, "/forced/one", root_path="/app") == "one"
         assert named(client, "/one", root_path="/app") == "one"
@@ -105,21 +105,21 @@ def test_a_forced_script_name_counts_before_the_servers(several):
     set_script_prefix("/")
 
 
-def test_a_scope_may_have_no_root():
+def test_scope_without_root_path_is_accepted():
     assert place({"type": "http", "path": "/mcp/"}) == "mcp"
 
 
 # Django.
 
 
-def test_everything_else_is_djangos(several):
+def test_other_paths_are_passed_to_django(several):
     django = get_asgi_application()
     with Site(mount(django), strict=False) as site:
         talk = site.send("GET", "/nothing/here")
         assert talk.status == 404 and b"Not Found" in talk.body
 
 
-async def test_what_is_no_http_is_handed_on():
+async def test_other_protocols_are_passed_on():
     seen = []
 
     async def other(scope, receive, send):
@@ -132,7 +132,7 @@ async def test_what_is_no_http_is_handed_on():
 # Starting.
 
 
-def test_a_server_with_mistakes_does_not_start(server):
+def test_misdeclared_server_does_not_start(server):
     @server.tool(permission=mcp.PUBLIC)
     def wrong(request, amount: "nothing of the kind") -> str:  # noqa: F722
         return ""
@@ -143,7 +143,7 @@ def test_a_server_with_mistakes_does_not_start(server):
         as_asgi(server)
 
 
-async def test_a_lifespan_is_answered_until_it_ends():
+async def test_lifespan_events_are_answered():
     sent = []
     events = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}, None]
 

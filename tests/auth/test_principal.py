@@ -1,4 +1,4 @@
-"""Who is calling: a value, loaded afresh for every call; who is not active is nobody."""
+"""Principals: users with their tokens, and the keys that identify them."""
 
 from types import SimpleNamespace
 
@@ -15,23 +15,23 @@ def user(pk=1, **attributes):
     return User(pk=pk, username="alice", **attributes)
 
 
-def test_a_user():
+def test_user_without_a_token_has_a_key():
     principal = Principal(user())
     assert principal.is_authenticated and principal.auth is None and principal.key == "1::"
 
 
-def test_nobody():
+def test_anonymous_principal_has_an_empty_key():
     principal = anonymous()
     assert isinstance(principal.user, AnonymousUser) and not principal.is_authenticated
     assert principal.key == ""
 
 
-def test_who_is_not_active_is_nobody():
+def test_inactive_user_is_treated_as_anonymous():
     principal = Principal(user(is_active=False))
     assert principal.is_authenticated is False and principal.key == ""
 
 
-def test_a_token():
+def test_key_contains_application_and_token():
     auth = Auth(frozenset({"read"}), SimpleNamespace(pk=7))
     principal = Principal(user(), auth)
     assert principal.key == "1:7:" and principal.auth.scopes == {"read"}
@@ -39,7 +39,7 @@ def test_a_token():
     assert Principal(user(), Auth(key="7")).key == "1::7" and Auth().expires is None
 
 
-def test_a_key_is_one_principals():
+def test_keys_of_different_principals_differ():
     application = SimpleNamespace(pk=1)
     principals = [
         anonymous(), Principal(user(1)), Principal(user(2)), Principal(user(11)),
@@ -57,7 +57,7 @@ Names = st.text(st.sampled_from(":%a1é/ "), max_size=3)
 
 
 @given(st.lists(st.tuples(Names, Names, Names), min_size=2, max_size=2, unique=True))
-def test_a_key_is_one_principals_whatever_keys_are_made_of(pair):
+def test_keys_differ_for_all_users_applications_and_tokens(pair):
     """A user may have the key "1:7", as another with the key 1 has an application 7."""
     keys = {
         Principal(user(pk), Auth(application=SimpleNamespace(pk=application), key=key)).key
@@ -66,11 +66,11 @@ def test_a_key_is_one_principals_whatever_keys_are_made_of(pair):
     assert len(keys) == 2
 
 
-def test_a_user_without_a_name_is_still_somebody():
+def test_user_with_an_empty_primary_key_is_not_anonymous():
     assert Principal(user("")).key != anonymous().key
 
 
-def test_a_key_fits_a_column_and_is_still_one_principals():
+def test_long_keys_are_hashed_to_fit_the_column():
     principals = [Principal(user("é" * 200 + end)) for end in ("a", "b")]
     keys = {principal.key for principal in principals}
     assert len(keys) == 2 and all(len(key) <= 255 and key.isascii() for key in keys)
@@ -78,14 +78,14 @@ def test_a_key_fits_a_column_and_is_still_one_principals():
     assert len(Principal(user("a" * 254)).key) == 64
 
 
-def test_it_is_a_value():
+def test_principal_is_an_immutable_value():
     principal = Principal(user())
     assert principal == Principal(user()) != Principal(user(2))
     with pytest.raises(AttributeError):
         principal.user = user(2)
 
 
-def test_what_verifies_tokens():
+def test_token_verifier_is_a_runtime_protocol():
     class Verifier:
         async def verify(self, token, server):
             return None

@@ -1,4 +1,4 @@
-"""Scopes: what each covers, what a token lacks, and what to ask for - all of it at once."""
+"""Scopes: what each covers, which ones a token lacks, and which ones to request."""
 
 from __future__ import annotations
 
@@ -43,25 +43,25 @@ def ladder():
 # What is offered.
 
 
-def test_by_default_there_is_one_and_it_covers_everything():
+def test_default_scope_covers_everything():
     with override_settings(DJANGO_MCP={}):
         assert list(offered()) == ["mcp"]
         assert covers(["mcp"], VIEW) and covers(["mcp"], "tool:x") and covers(["mcp"], "anything")
 
 
-def test_text_alone_is_a_scope_that_covers_its_name():
+def test_scope_given_as_text_covers_its_own_name():
     with offering({"read": "Look"}):
         assert offered() == {"read": mcp.Scope("Look")}
         assert covers(["read"], "read") and not covers(["read"], VIEW)
 
 
-def test_words_may_wait_for_their_language():
+def test_scope_descriptions_may_be_lazy():
     with offering({"read": gettext_lazy("Yes"), "more": mcp.Scope(gettext_lazy("No"))}):
         assert [str(one) for one in offered().values()] == ["Yes", "No"]
         assert problem(offered()) is None
 
 
-def test_a_scope_is_a_value():
+def test_scope_is_immutable():
     with pytest.raises(dataclasses.FrozenInstanceError):
         mcp.Scope("Look").words = "Rule"
 
@@ -83,47 +83,47 @@ def test_a_scope_is_a_value():
         ("*close*", "tool:close_month", True),
     ],
 )  # fmt: skip
-def test_a_pattern_covers_what_it_matches_and_no_more(pattern, needed, is_covered):
+def test_pattern_covers_exactly_what_it_matches(pattern, needed, is_covered):
     with offering({"one": mcp.Scope("One", covers=[pattern])}):
         assert covers(["one"], needed) is is_covered
 
 
-def test_a_scope_covers_its_own_name(ladder):
+def test_scope_covers_its_own_name(ladder):
     assert covers(["read"], "read") and covers(["unheard:of"], "unheard:of")
     assert not covers(["read"], "write") and not covers([], "read")
 
 
-def test_a_scope_that_is_not_offered_covers_nothing_but_its_name(ladder):
+def test_scope_that_is_not_offered_covers_only_its_name(ladder):
     assert patterns("billing") == ("billing",)
     assert not covers(["billing"], VIEW)
 
 
 @pytest.mark.parametrize("wild", ["*", "shop.*", "tool:?", "[a-z]*"])
-def test_a_granted_name_with_stars_in_it_is_no_pattern(ladder, wild):
-    """Attack: an issuer's scope "*", which nobody here offers, would be good for everything."""
+def test_granted_name_with_stars_is_not_a_pattern(ladder, wild):
+    """Attack: an issuer grants the scope "*", which is not offered here."""
     for needed in (VIEW, "tool:x", "shop.x"):
         assert not covers([wild], needed)
     assert covers([wild], wild)
 
 
-def test_an_offered_name_with_stars_in_it_is_no_pattern():
+def test_offered_name_with_stars_is_not_a_pattern():
     with offering({"shop.*": "The shop"}):
         assert not covers(["shop.*"], VIEW) and narrowest(VIEW) is None
 
 
-def test_a_scope_includes_those_it_names(ladder):
+def test_scope_includes_the_scopes_it_covers(ladder):
     assert covers(["write"], VIEW) and covers(["write"], CHANGE) and covers(["write"], "read")
     assert not covers(["read"], CHANGE) and not covers(["write"], "shop.delete_invoice")
 
 
-def test_what_is_included_includes_others():
+def test_inclusion_of_scopes_is_transitive():
     deep = {str(n): mcp.Scope("Deep", covers=[str(n + 1)]) for n in range(50)}
     with offering({**deep, "50": mcp.Scope("End", covers=["shop.*"])}):
         assert covers(["0"], VIEW) and covers(["0"], "50") and not covers(["50"], "0")
 
 
 @pytest.mark.parametrize("names", ["a", "ab", "abc"])
-def test_scopes_that_name_each_other_in_a_circle_cover_the_same(names):
+def test_scopes_that_include_each_other_cover_the_same(names):
     circle = {
         one: mcp.Scope(one, covers=[names[(at + 1) % len(names)], f"shop.{one}*"])
         for at, one in enumerate(names)
@@ -135,7 +135,7 @@ def test_scopes_that_name_each_other_in_a_circle_cover_the_same(names):
             assert narrowest("shop.ax") == "a"
 
 
-def test_what_is_offered_may_change():
+def test_changed_setting_takes_effect():
     with offering({"read": mcp.Scope("Look", covers=["shop.*"])}):
         assert covers(["read"], VIEW)
     with offering({"read": mcp.Scope("Look", covers=["blog.*"])}):
@@ -145,17 +145,17 @@ def test_what_is_offered_may_change():
 # What a token lacks.
 
 
-def test_a_token_without_scopes_is_not_narrowed(ladder):
+def test_token_without_scopes_is_unlimited(ladder):
     assert lacking([], [VIEW, CHANGE]) == () and lacking(frozenset(), ["x"]) == ()
 
 
-def test_what_is_lacking_is_told_in_its_order(ladder):
+def test_missing_permissions_are_returned_in_order(ladder):
     assert lacking(["read"], ["tool:x", VIEW, CHANGE]) == ("tool:x", CHANGE)
     assert lacking(["all"], ["tool:x", VIEW]) == ()
     assert lacking(["read", "write"], [VIEW, CHANGE]) == ()
 
 
-def test_nothing_is_lacking_of_nothing(ladder):
+def test_no_permissions_are_missing_if_none_are_needed(ladder):
     assert lacking(["read"], []) == ()
 
 
@@ -167,17 +167,17 @@ def test_nothing_is_lacking_of_nothing(ladder):
     [(VIEW, "read"), (CHANGE, "write"), ("shop.delete_invoice", "all"), ("read", "read"),
      ("write", "write"), ("tool:x", "all")],
 )  # fmt: skip
-def test_the_narrowest_that_is_good_for_it(ladder, needed, found):
+def test_narrowest_scope_that_covers_a_permission(ladder, needed, found):
     assert narrowest(needed) == found
 
 
 @pytest.mark.parametrize("order", [["all", "write", "read"], ["write", "all", "read"]])
-def test_the_narrowest_wherever_it_stands(order):
+def test_narrowest_scope_does_not_depend_on_the_order(order):
     with offering({name: LADDER[name] for name in order}):
         assert narrowest(VIEW) == "read" and narrowest(CHANGE) == "write"
 
 
-def test_of_those_that_cover_alike_or_cannot_be_compared_the_first():
+def test_first_of_equal_or_incomparable_scopes_is_chosen():
     twins = {name: mcp.Scope(name, covers=["shop.*"]) for name in ("b", "a")}
     with offering(twins):
         assert narrowest(VIEW) == "b"
@@ -185,37 +185,37 @@ def test_of_those_that_cover_alike_or_cannot_be_compared_the_first():
         assert narrowest(VIEW) == "b"
 
 
-def test_a_scope_of_just_this_name_is_the_narrowest():
+def test_scope_with_the_needed_name_is_the_narrowest():
     with offering({"all": mcp.Scope("All", ["*"]), "tool:x": "Only x"}):
         assert narrowest("tool:x") == "tool:x" and narrowest("tool:y") == "all"
 
 
-def test_what_nothing_covers_cannot_be_asked_for():
+def test_uncovered_permission_cannot_be_requested():
     with offering({"read": LADDER["read"]}):
         assert narrowest(CHANGE) is None
         assert to_ask(["read"], [VIEW, CHANGE]) is None
         assert to_ask(["read"], [VIEW]) == ("read",)
 
 
-def test_all_that_is_needed_is_asked_for_at_once():
+def test_all_needed_scopes_are_requested_together():
     some = {name: mcp.Scope(name, [f"*.{name}_*"]) for name in ("view", "add", "change")}
     with offering(some):
         assert to_ask(["x"], [VIEW, CHANGE, "shop.add_note"]) == ("view", "change", "add")
         assert to_ask(["x"], [VIEW, "blog.view_post"]) == ("view",)
 
 
-def test_what_it_has_already_is_asked_for_again(ladder):
-    """Clients ask for what they are told, and no more: they would lose it."""
+def test_held_scopes_are_requested_again(ladder):
+    """Clients request exactly the named scopes, and would lose the others."""
     assert to_ask(["read"], [VIEW, CHANGE]) == ("read", "write")
     assert to_ask(["write"], [VIEW, "tool:x"]) == ("write", "all")
 
 
-def test_a_held_scope_that_is_no_longer_offered_is_not_asked_for():
+def test_held_scope_that_is_no_longer_offered_is_not_requested():
     with offering({"read": LADDER["read"]}):
         assert to_ask([VIEW], [VIEW]) == ("read",)
 
 
-def test_nothing_is_asked_for_nothing(ladder):
+def test_no_scopes_are_requested_if_none_are_needed(ladder):
     assert to_ask(["read"], []) == ()
 
 
@@ -232,12 +232,12 @@ def test_nothing_is_asked_for_nothing(ladder):
         (["read"], [], ()),
     ],
 )
-def test_what_is_good_for_more(ladder, granted, scopes, found):
+def test_broader_returns_scopes_not_covered_by_the_grant(ladder, granted, scopes, found):
     assert broader(granted, scopes) == found
 
 
-def test_a_scope_that_covers_the_name_of_another_is_not_as_broad():
-    """Attack: what is behind "shop:admin" would be taken for held, and never be shown."""
+def test_scope_that_covers_the_name_of_another_is_not_as_broad():
+    """Attack: "shop:admin" would count as held, and the user would never see it."""
     few = {"shop": mcp.Scope("Some", ["shop:*"]), "shop:admin": mcp.Scope("All", ["*"])}
     with offering(few):
         assert covers(["shop"], "shop:admin")
@@ -251,7 +251,7 @@ def test_a_scope_that_covers_the_name_of_another_is_not_as_broad():
      # What stands in brackets is not what is matched.
      ("*d*", "shop.[de]*"), ("*]*", "[ab]*"), ("*!*", "[!a]"), ("*a]", "[]a]")],
 )  # fmt: skip
-def test_a_pattern_is_not_within_one_that_matches_less(outer, inner):
+def test_pattern_is_not_within_one_that_matches_less(outer, inner):
     few = {"outer": mcp.Scope("Outer", [outer, "[i]nner"]), "inner": mcp.Scope("Inner", [inner])}
     with offering(few):
         assert covers(["outer"], "inner")
@@ -259,18 +259,18 @@ def test_a_pattern_is_not_within_one_that_matches_less(outer, inner):
 
 
 @pytest.mark.parametrize("wild", ["*", "t*"])
-def test_a_granted_name_with_stars_is_good_for_itself(ladder, wild):
+def test_granted_name_with_stars_is_as_broad_as_itself(ladder, wild):
     assert broader([wild], [wild]) == ()
 
 
 @pytest.mark.parametrize("wild", ["*", "t*"])
-def test_a_granted_name_with_stars_is_good_for_no_more_than_itself(ladder, wild):
+def test_granted_name_with_stars_is_no_broader_than_itself(ladder, wild):
     assert broader([wild], ["read", "tool:x"]) == ("read", "tool:x")
 
 
 @given(strategies.text("ab*?[!]", max_size=5), strategies.text("ab*?[!]", max_size=5),
        strategies.text("ab", max_size=5))  # fmt: skip
-def test_what_is_not_broader_covers_nothing_more(outer, inner, needed):
+def test_scope_that_is_not_broader_covers_nothing_more(outer, inner, needed):
     few = {"x": mcp.Scope("x", [outer or "*", "[y]"]), "y": mcp.Scope("y", [inner or "*"])}
     with offering(few):
         if not broader(["x"], ["y"]) and covers(["y"], needed):
@@ -288,7 +288,7 @@ NEEDED = ["x.y_z", "x.w", "tool:t", "tool:u", "a"]
 @given(strategies.dictionaries(NAMES, COVERS, min_size=1),
        strategies.lists(strategies.sampled_from(NEEDED), unique=True),
        strategies.sets(NAMES))  # fmt: skip
-def test_whatever_is_offered_what_is_asked_for_is_enough(given, needed, granted):
+def test_requested_scopes_always_cover_the_needed_permissions(given, needed, granted):
     with offering({name: mcp.Scope(name, some) for name, some in given.items()}):
         asked = to_ask(granted, needed)
         if asked is None:
@@ -324,17 +324,17 @@ def found(scopes):
 
 
 @pytest.mark.parametrize("scopes", GOOD, ids=str)
-def test_settings_that_are_right(scopes):
+def test_valid_scopes_setting_is_accepted(scopes):
     assert problem(scopes) is None and found(scopes) == []
 
 
 @pytest.mark.parametrize("scopes", BAD, ids=str)
-def test_settings_that_are_not(scopes):
+def test_invalid_scopes_setting_is_an_error(scopes):
     assert problem(scopes)
     assert found(scopes) == [("django_mcp.E089", True)]
 
 
 @pytest.mark.parametrize("scopes", [[], None, "mcp", 5, ["mcp"]], ids=str)
-def test_it_is_a_dict(scopes):
+def test_scopes_setting_must_be_a_dict(scopes):
     assert problem(scopes)
     assert found(scopes) == [("django_mcp.E094", True)]
