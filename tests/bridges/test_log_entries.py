@@ -10,7 +10,7 @@ from django.utils.translation import override
 
 from django_mcp.bridges.model_operations import rows
 from django_mcp.bridges.model_operations.rows import ADDED, changed, logged
-from tests.declarations.world import asked
+from tests.declarations.helpers import make_request
 from tests.shop.models import Invoice
 
 
@@ -21,7 +21,7 @@ def test_the_flags_are_the_admins():
 
 
 def test_an_entry_is_the_admins(alice, invoice):
-    logged(asked(alice), invoice, CHANGE, changed(Invoice, ["total", "tags"]))
+    logged(make_request(alice), invoice, CHANGE, changed(Invoice, ["total", "tags"]))
     entry = LogEntry.objects.get()
     assert (entry.user, entry.get_edited_object()) == (alice, invoice)
     assert (entry.object_repr, entry.action_flag) == ("A-1", CHANGE)
@@ -30,8 +30,8 @@ def test_an_entry_is_the_admins(alice, invoice):
 
 
 def test_what_was_added_and_deleted(alice, invoice):
-    logged(asked(alice), invoice, ADDITION, ADDED)
-    logged(asked(alice), invoice, DELETION)
+    logged(make_request(alice), invoice, ADDITION, ADDED)
+    logged(make_request(alice), invoice, DELETION)
     added, deleted = LogEntry.objects.order_by("pk")
     assert added.get_change_message() == "Added." and deleted.is_deletion()
 
@@ -45,7 +45,7 @@ def test_names_are_kept_untranslated(alice, invoice):
 @pytest.mark.parametrize("nobody", [True, False], ids=["nobody", "without the admin"])
 def test_there_is_none(alice, invoice, nobody):
     with modify_settings(INSTALLED_APPS={"remove": [] if nobody else ["django.contrib.admin"]}):
-        logged(asked(None if nobody else alice), invoice, DELETION)
+        logged(make_request(None if nobody else alice), invoice, DELETION)
     assert not LogEntry.objects.exists()
 
 
@@ -53,5 +53,5 @@ def test_a_user_of_another_kind_has_none(db, invoice):
     class Machine:
         pk, is_authenticated, is_active = 1, True, True
 
-    logged(asked(Machine()), invoice, DELETION)
+    logged(make_request(Machine()), invoice, DELETION)
     assert not LogEntry.objects.exists()

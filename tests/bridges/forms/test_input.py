@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 import django_mcp as mcp
 from django_mcp.bridges.forms.input import FormInput, errors
 from django_mcp.exceptions import InvalidArguments
-from tests.declarations.world import asked
+from tests.declarations.helpers import make_request
 from tests.shop.models import Company, Customer, Invoice, Sample, Tag
 
 
@@ -72,7 +72,7 @@ def find(server):
 
 
 def bound(form, arguments, user=None, find=None, **kwargs):
-    return FormInput(form, find).form(asked(user), arguments, **kwargs)
+    return FormInput(form, find).form(make_request(user), arguments, **kwargs)
 
 
 def wrong(form, arguments, user=None, find=None, **kwargs):
@@ -148,7 +148,7 @@ def test_nothing_is_required_of_a_change(find):
 def test_what_is_excluded_keeps_its_value():
     made = FormInput(Contact, exclude=["copies"])
     assert "copies" not in made.schema["properties"]
-    form = made.form(asked(), {"name": "ann"})
+    form = made.form(make_request(), {"name": "ann"})
     assert form.is_valid() and form.cleaned_data["copies"] == 1
 
 
@@ -160,7 +160,7 @@ def test_an_unbound_form_is_as_good():
 
     made = FormInput(Dynamic(["a", "b"]))
     assert list(made.schema["properties"]) == ["a", "b"]
-    form = made.form(asked(), {"a": "1"}, names=["a", "c"])
+    form = made.form(make_request(), {"a": "1"}, names=["a", "c"])
     assert errors(form).splitlines() == ["c: This field is required."]
 
 
@@ -242,7 +242,7 @@ def test_what_this_form_takes_from_nobody():
 
     for name in ("name", "copies", "mail"):
         with pytest.raises(InvalidArguments, match="The arguments are: urgent, colours"):
-            FormInput(Contact).form(asked(), {name: "x"}, Locked)
+            FormInput(Contact).form(make_request(), {name: "x"}, Locked)
 
 
 @pytest.mark.parametrize(
@@ -427,7 +427,9 @@ def test_without_resources_keys_go_as_they_are(rows):
 
 
 def changed(invoice, find, alice, **given):
-    form = FormInput(InvoiceForm, find, partial=True).form(asked(alice), given, instance=invoice)
+    form = FormInput(InvoiceForm, find, partial=True).form(
+        make_request(alice), given, instance=invoice
+    )
     assert form.is_valid(), errors(form)
     form.save()
     invoice.refresh_from_db()
@@ -478,8 +480,8 @@ def test_a_form_of_other_rows_is_bound_through_their_resource(find, invoice, ali
 
     Tag.objects.create(pk=invoice.customer_id, label="secret")
     made = FormInput(Pick, find)
-    form = made.form(asked(alice), {"whom": invoice.customer_id}, Other)
-    assert errors(form) == errors(made.form(asked(alice), {"whom": 99}, Other)) != ""
+    form = made.form(make_request(alice), {"whom": invoice.customer_id}, Other)
+    assert errors(form) == errors(made.form(make_request(alice), {"whom": 99}, Other)) != ""
 
 
 def test_a_form_may_want_an_argument_of_any_name():
@@ -491,7 +493,7 @@ def test_a_form_may_want_an_argument_of_any_name():
             self.fields["a"].initial = (request, arguments, form_class)
 
     kwargs = {"request": 1, "arguments": 2, "form_class": 3}
-    form = FormInput(Wanting).form(asked(), {"a": "x"}, **kwargs)
+    form = FormInput(Wanting).form(make_request(), {"a": "x"}, **kwargs)
     assert form.is_valid() and form.fields["a"].initial == (1, 2, 3)
 
 

@@ -15,7 +15,7 @@ import django_mcp as mcp
 from django_mcp.bridges.forms import FormTool
 from django_mcp.declarations.permissions import decide
 from tests.client import RpcError
-from tests.declarations.world import ids, only, right
+from tests.declarations.helpers import problem_ids, single_problem, valid_catalog
 from tests.http import HttpClient
 from tests.shop.models import Company, Customer, Invoice, Sample, Tag
 
@@ -524,7 +524,7 @@ def test_what_one_may_not_view_one_does_not_save(shop, connect, alice, invoice):
 
 
 def test_the_shop_is_right(create, edit):
-    assert {"create_invoice", "edit_invoice"} <= set(right(create).tools)
+    assert {"create_invoice", "edit_invoice"} <= set(valid_catalog(create).tools)
 
 
 def form(**fields):
@@ -571,7 +571,7 @@ class Changing(FormTool):
 )
 def test_mistakes_are_found_at_the_start(server, made, tool, number):
     server.register(made, tool)
-    assert only(server).id == f"django_mcp.E{number:03}"
+    assert single_problem(server).id == f"django_mcp.E{number:03}"
 
 
 def test_what_is_asked_at_once_is_not_async(server):
@@ -580,7 +580,7 @@ def test_what_is_asked_at_once_is_not_async(server):
             return {}
 
     server.register(ContactForm, Late)
-    assert ids(server) == ["E131"]
+    assert problem_ids(server) == ["E131"]
 
 
 def test_a_result_of_no_known_type(server):
@@ -589,18 +589,18 @@ def test_a_result_of_no_known_type(server):
             return Invoice()
 
     server.register(ContactForm, Odd)
-    assert ids(server) == ["E132"]
+    assert problem_ids(server) == ["E132"]
 
 
 def test_one_form_each(server):
     server.register(ContactForm, InvoiceForm, Doing)
-    assert ids(server) == ["E003"]
+    assert problem_ids(server) == ["E003"]
 
 
 def test_a_form_alone_names_its_tool(shop, connect, clerk, invoice):
     """Without a class of the project's own: what a ModelForm does, it does."""
     shop.register(InvoiceForm, FormTool)
-    assert "invoice_form" in right(shop).tools
+    assert "invoice_form" in valid_catalog(shop).tools
     client = connect(clerk, server=shop)
     assert client.call("invoice_form", **new(invoice))["structuredContent"]["number"] == "A-2"
 
@@ -610,7 +610,7 @@ def test_a_form_class_may_be_an_attribute(server):
     class Contact(Doing):
         form_class = ContactForm
 
-    assert "contact" in right(server).tools
+    assert "contact" in valid_catalog(server).tools
 
 
 def test_rule_names_a_permission_once_where_row_and_tool_need_the_same(server):
@@ -632,13 +632,13 @@ def test_rule_names_a_permission_once_where_row_and_tool_need_the_same(server):
 
 
 def test_reasons_and_rules(create, edit, alice, clerk, bob):
-    from tests.declarations.world import asked
+    from tests.declarations.helpers import make_request
 
     for name, verb in (("create_invoice", "add"), ("edit_invoice", "change")):
-        tool = right(create).tools[name]
+        tool = valid_catalog(create).tools[name]
         assert tool._rule.endswith(f"shop.{verb}_invoice") and not tool._is_public
         for user in (None, alice, clerk, bob):
-            request = asked(user, create)
+            request = make_request(user, create)
             assert decide(tool, request).allowed == tool._is_allowed(request)
         # Of two rules that allow it, the one of the operation says more.
-        assert f"shop.{verb}_invoice" in decide(tool, asked(clerk, create)).reason
+        assert f"shop.{verb}_invoice" in decide(tool, make_request(clerk, create)).reason

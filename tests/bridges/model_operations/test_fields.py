@@ -8,7 +8,7 @@ from django.test.utils import isolate_apps
 
 import django_mcp as mcp
 from django_mcp.bridges.model_operations.arguments import fields_of
-from tests.declarations.world import ids, only, right
+from tests.declarations.helpers import problem_ids, single_problem, valid_catalog
 from tests.shop.models import (
     Badge,
     Company,
@@ -50,7 +50,7 @@ def taken(server, model, fields, **attributes):
     kinds = PLAIN | {model: type("Written", (Rows,), {"fields": fields} | attributes)}
     for one, kind in kinds.items():
         server.register(one, kind)
-    tools = right(server).tools
+    tools = valid_catalog(server).tools
     name = model._meta.model_name
     found = [tools[f"{verb}_{name}"]._arguments.schema for verb in ("create", "update")]
     return [set(schema["properties"]) - {name} for schema in found]
@@ -89,7 +89,7 @@ def test_reverse_relations_are_not_written(server):
         operations = ["update"]
 
     server.register(Invoice.tags.rel.model, Tagged)
-    schema = right(server).tools["update_tag"]._arguments.schema
+    schema = valid_catalog(server).tools["update_tag"]._arguments.schema
     assert set(schema["properties"]) == {"tag", "label"}
 
 
@@ -181,13 +181,13 @@ def test_what_a_generic_relation_is_made_of_is_not_written(server, unknown):
 )
 def test_mistakes(server, attributes, id):
     server.register(Place, type("Wrong", (Rows,), {"fields": ["name", "city"]} | attributes))
-    assert only(server).id == f"django_mcp.{id}"
+    assert single_problem(server).id == f"django_mcp.{id}"
 
 
 def test_a_relation_to_what_is_not_registered(server):
     rows = {"fields": ["name", "company"], "operations": ["update"]}
     server.register(Customer, type("Rows", (Rows,), rows))
-    message = only(server)
+    message = single_problem(server)
     assert message.id == "django_mcp.E139" and "readonly_fields" in message.hint
     assert "update_customer: 'company' names rows, but shop.Company is not" in message.msg
 
@@ -197,14 +197,14 @@ def test_a_relation_to_what_several_resources_show(server):
     server.register(Customer, type("Rows", (Rows,), rows))
     server.register(Company, Company_)
     server.register(Company, type("Again", (Company_,), {"uri": "c://{pk}"}))
-    assert ids(server) == ["E139"]
+    assert problem_ids(server) == ["E139"]
 
 
 @pytest.mark.parametrize("method", ["get_initial", "save_model"])
 def test_a_value_that_the_project_gives_is_none_that_lacks(server, method):
     given = {"fields": ["city"], method: lambda self, *args: {}}
     server.register(Place, type("Rows", (Rows,), given))
-    right(server)
+    valid_catalog(server)
 
 
 def test_a_value_that_the_model_makes_up_is_none_that_lacks(server, unknown):
@@ -217,7 +217,7 @@ def test_a_method_that_is_needed_at_once_is_not_async(server):
     async def save_model(self, request, obj, created): ...
 
     declare(server, save_model=save_model)
-    assert ids(server) == ["E015"]
+    assert problem_ids(server) == ["E015"]
 
 
 # What the arguments say.
@@ -226,7 +226,7 @@ def test_a_method_that_is_needed_at_once_is_not_async(server):
 def test_every_kind_of_column(server):
     names = [f.name for f in Sample._meta.fields if f.name not in ("id", "blob")]
     taken(server, Sample, names)
-    properties = right(server).tools["create_sample"]._arguments.schema["properties"]
+    properties = valid_catalog(server).tools["create_sample"]._arguments.schema["properties"]
     types = {name: prop.get("type", prop.get("anyOf")) for name, prop in properties.items()}
     assert types == {
         "name": "string",
@@ -248,8 +248,8 @@ def test_every_kind_of_column(server):
     }  # fmt: skip
     assert properties["lasts"]["format"] == "duration"
     assert properties["rank"]["default"] == 0 and properties["checked"]["default"] is False
-    assert right(server).tools["create_sample"]._arguments.schema["required"] == ["name"]
-    update = right(server).tools["update_sample"]._arguments.schema
+    assert valid_catalog(server).tools["create_sample"]._arguments.schema["required"] == ["name"]
+    update = valid_catalog(server).tools["update_sample"]._arguments.schema
     assert not [prop for prop in update["properties"].values() if "default" in prop]
 
 
@@ -281,13 +281,13 @@ def test_blank_column_without_null_and_default_is_required(server, sets_it):
         "operation_permissions": dict.fromkeys(["create", "update"], "shop.change_place"),
     }
     server.register(Setting, type("Settings", (Rows,), attributes))
-    schema = right(server).tools["create_setting"]._arguments.schema
+    schema = valid_catalog(server).tools["create_setting"]._arguments.schema
     assert schema.get("required", []) == ([] if sets_it else ["count"])
 
 
 def test_choices_are_listed(server):
     declare(server, readonly_fields=[])
-    properties = right(server).tools["update_invoice"]._arguments.schema["properties"]
+    properties = valid_catalog(server).tools["update_invoice"]._arguments.schema["properties"]
     assert properties["status"]["enum"] == ["draft", "open", "paid"]
     assert "open: Awaiting payment" in properties["status"]["description"]
     assert properties["number"]["description"] == "Printed on the paper."

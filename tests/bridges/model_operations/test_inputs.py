@@ -12,7 +12,7 @@ from django.db import connection, models
 import django_mcp as mcp
 from django_mcp.bridges.model_operations.arguments import UNCHANGED, TypeInput
 from django_mcp.declarations.schemas import violations
-from tests.declarations.world import right
+from tests.declarations.helpers import valid_catalog
 from tests.shop.models import Invoice, Sample
 
 from ..billing import declare
@@ -32,7 +32,7 @@ def samples(server, connect, alice):
             return Sample.objects.all()
 
     server.register(Sample, Samples)
-    right(server)
+    valid_catalog(server)
     return connect(alice, server=server)
 
 

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from django_mcp.bridges.model_operations import rows as operation_rows
 from django_mcp.bridges.model_operations.rows import check, held, refusals, shown
 from django_mcp.exceptions import InvalidArguments, ToolError
-from tests.declarations.world import asked, right
+from tests.declarations.helpers import make_request, valid_catalog
 from tests.http import HttpClient
 from tests.settings import DATABASES
 from tests.shop.models import (
@@ -146,8 +146,8 @@ def test_a_proxy_of_a_row_is_the_row(write):
 
 def test_what_is_missing_is_an_error_of_arguments(server, alice, invoice):
     declare(server)
-    resource = right(server).models[Invoice][0]
-    request = asked(alice, server)
+    resource = valid_catalog(server).models[Invoice][0]
+    request = make_request(alice, server)
     with transaction.atomic():
         assert held(resource, request, invoice.pk, "change") == invoice
         with pytest.raises(InvalidArguments):
@@ -205,12 +205,12 @@ def test_how_much_is_asked(server, connect, alice, invoice, tool, given):
 def test_two_who_change_one_row_wait_for_each_other(server, shared_db, alice, invoice):
     """Each of them adds to what it has read; nothing of it is lost."""
     declare(server)
-    resource = right(server).models[Invoice][0]
+    resource = valid_catalog(server).models[Invoice][0]
 
     def add():
         try:
             with transaction.atomic():
-                row = held(resource, asked(alice, server), invoice.pk, "change")
+                row = held(resource, make_request(alice, server), invoice.pk, "change")
                 row.total += 1
                 row.save()
         finally:
@@ -285,7 +285,7 @@ def test_what_is_not_written_is_not_looked_at(invoice):
 )
 def test_what_is_refused_is_told_of_what_is_shown(server, raised, words):
     declare(server, fields=["number", "total", "tags"], operations=[], operation_permissions={})
-    resource = right(server).models[Invoice][0]
+    resource = valid_catalog(server).models[Invoice][0]
     with pytest.raises(ValidationError) as error, refusals(resource):
         raise raised
     assert words in " ".join(error.value.messages) and "CANARY" not in str(error.value)
@@ -293,7 +293,7 @@ def test_what_is_refused_is_told_of_what_is_shown(server, raised, words):
 
 def test_what_the_database_says_is_not_repeated(server, caplog):
     declare(server)
-    resource = right(server).models[Invoice][0]
+    resource = valid_catalog(server).models[Invoice][0]
     with pytest.raises(ToolError) as error, refusals(resource):
         raise IntegrityError("duplicate key\nDETAIL: CANARY")
     assert "CANARY" not in str(error.value) + caplog.text and "duplicate key" in caplog.text

@@ -16,7 +16,7 @@ from django_mcp.declarations.permissions import decide
 from django_mcp.declarations.schemas import problem
 from tests.announcing import listening
 from tests.client import RpcError
-from tests.declarations.world import asked, right
+from tests.declarations.helpers import make_request, valid_catalog
 from tests.shop.models import Company, Customer, Invoice, LedgerLine, Tag
 
 from ..billing import EVERYBODY, Bills, Companies, Customers, Tags, declare
@@ -32,7 +32,7 @@ def bills(server, connect, alice, invoice):
     def opened(user=alice, revision="2026-07-28", **options):
         if not server._records:
             declare(server, **options)
-            right(server)
+            valid_catalog(server)
         return connect(user, server=server, revision=revision)
 
     return opened
@@ -63,7 +63,7 @@ def data(result):
 
 def test_each_operation_is_a_tool(server):
     declare(server)
-    catalog = right(server)
+    catalog = valid_catalog(server)
     made = {name: tool._definition() for name, tool in catalog.tools.items()}
     assert list(made) == ["create_invoice", "update_invoice", "delete_invoice"]
     hints = {name: one["annotations"] for name, one in made.items()}
@@ -81,7 +81,7 @@ def test_each_operation_is_a_tool(server):
 
 def test_a_row_is_named_by_what_the_resource_is_called(server):
     declare(server, name="bill")
-    schema = right(server).tools["update_bill"]._definition()["inputSchema"]
+    schema = valid_catalog(server).tools["update_bill"]._definition()["inputSchema"]
     assert schema["required"] == ["bill"]
     assert schema["properties"]["bill"]["type"] == ["integer", "string"]
     assert schema["properties"]["bill"]["description"] == "Key or URI of the invoice."
@@ -90,7 +90,7 @@ def test_a_row_is_named_by_what_the_resource_is_called(server):
 def test_delete_does_not_say_that_nothing_is_left(server):
     """``delete_model`` of a project may only mark the row."""
     declare(server)
-    assert right(server).tools["delete_invoice"].description == "Delete one invoice."
+    assert valid_catalog(server).tools["delete_invoice"].description == "Delete one invoice."
 
 
 def test_unless_a_field_is_called_so(server, connect, alice):
@@ -103,13 +103,13 @@ def test_unless_a_field_is_called_so(server, connect, alice):
 
 def test_there_are_none_that_are_not_named(server):
     declare(server, operations=["create"], operation_permissions={"create": mcp.AUTHENTICATED})
-    assert list(right(server).tools) == ["create_invoice"]
+    assert list(valid_catalog(server).tools) == ["create_invoice"]
 
 
 def test_several_resources_of_a_model_have_tools_of_their_own(server):
     declare(server, default=True)
     server.register(Invoice, type("Drafts", (Bills,), {"name": "draft", "uri": "draft://{pk}"}))
-    assert {"create_draft", "create_invoice"} <= right(server).tools.keys()
+    assert {"create_draft", "create_invoice"} <= valid_catalog(server).tools.keys()
 
 
 def test_two_of_one_name_are_told_apart(server):
@@ -390,9 +390,9 @@ def test_a_method_says_who_may(bills, alice, bob, invoice, connect, server):
 def test_a_reason_says_what_is_done(server, alice, bob, stated, method):
     more = {"has_operation_permission": method} if method else {}
     declare(server, operation_permissions=stated, **more)
-    for tool in right(server).tools.values():
+    for tool in valid_catalog(server).tools.values():
         for user in (alice, bob, None):
-            request = asked(user, server)
+            request = make_request(user, server)
             decision = decide(tool, request)
             assert decision.allowed == tool._is_allowed(request) and decision.reason
         assert ("and " in tool._rule) == bool(method or stated is not EVERYBODY)
@@ -401,8 +401,8 @@ def test_a_reason_says_what_is_done(server, alice, bob, stated, method):
 
 def test_a_reason_may_be_that_of_reading(server, alice):
     declare(server, permission="shop.delete_company")
-    tool = right(server).tools["create_invoice"]
-    decision = decide(tool, asked(alice, server))
+    tool = valid_catalog(server).tools["create_invoice"]
+    decision = decide(tool, make_request(alice, server))
     assert not decision.allowed and "shop.delete_company" in decision.reason
 
 

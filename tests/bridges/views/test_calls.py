@@ -20,7 +20,7 @@ from django_mcp.bridges.views.results import refusal
 from django_mcp.bridges.views.urls import Target, routes
 from django_mcp.exceptions import ToolError
 from django_mcp.runtime import threads
-from tests.declarations.world import asked
+from tests.declarations.helpers import make_request
 from tests.shop.models import Tag
 
 from .. import site
@@ -50,7 +50,7 @@ def visit(name, user=None, body=None, views=(), **given):
     """The content of a page."""
     with view_calls.request_environment():
         target = routes()[name].target(given)
-        with view_calls.response_of(asked(user), target, body, views=views) as answer:
+        with view_calls.response_of(make_request(user), target, body, views=views) as answer:
             return answer.response.content.decode()
 
 
@@ -59,7 +59,7 @@ def refusal_of(name, user, body=None):
     target = routes()[name].target({})
     with (
         view_calls.request_environment(),
-        view_calls.response_of(asked(user), target, body) as answer,
+        view_calls.response_of(make_request(user), target, body) as answer,
     ):
         refusal(answer, "text")
 
@@ -228,7 +228,7 @@ def test_a_target_is_of_one_view_and_its_arguments(alice):
     ]
     for target in wrong:
         with view_calls.request_environment(), pytest.raises(view_calls.Http404):
-            view_calls.response_of(asked(alice), target).__enter__()
+            view_calls.response_of(make_request(alice), target).__enter__()
 
 
 def test_what_answers_in_place_of_a_view_did_nothing(around, alice):
@@ -271,7 +271,10 @@ def test_the_end_of_a_request_is_not_told(alice):
 
 def test_what_a_response_opened_is_closed(alice):
     target = Target("answer", "/answer/file/", {"kind": "file"})
-    with view_calls.request_environment(), view_calls.response_of(asked(alice), target) as answer:
+    with (
+        view_calls.request_environment(),
+        view_calls.response_of(make_request(alice), target) as answer,
+    ):
         file = answer.response.file_to_stream
         assert not file.closed
     assert file.closed
@@ -315,7 +318,10 @@ def test_middleware_is_loaded_once(around, alice, settings):
 
 def test_a_wire_request_has_nothing_of_a_browsers(alice):
     target = Target("seen", "/seen/", {})
-    with view_calls.request_environment(), view_calls.response_of(asked(alice), target) as answer:
+    with (
+        view_calls.request_environment(),
+        view_calls.response_of(make_request(alice), target) as answer,
+    ):
         request = answer.request
     assert isinstance(request, HttpRequest)
     assert request.META["REMOTE_ADDR"] == ""

@@ -28,7 +28,7 @@ from django_mcp.bridges.views.view_tool import ViewTool
 from django_mcp.declarations.permissions import decide
 from django_mcp.management.uri_access import conditions
 from tests.client import RpcError
-from tests.declarations.world import asked, ids, only, right
+from tests.declarations.helpers import make_request, problem_ids, single_problem, valid_catalog
 from tests.http import HttpClient
 from tests.shop.models import Customer, Invoice, Tag
 
@@ -88,7 +88,7 @@ def refused(result):
 
 def test_tools_have_names_titles_words_and_hints(views, server):
     views(get=["billing:list"], post=["billing:close", "billing:delete"])
-    tools = right(server).tools
+    tools = valid_catalog(server).tools
     assert list(tools) == ["billing_list", "billing_close", "billing_delete"]
     listed, closes, deletes = (tool._definition() for tool in tools.values())
     assert (listed["title"], listed["description"]) == (
@@ -107,7 +107,7 @@ def test_generic_views_say_what_they_are_for(views, server):
         post=["billing:edit", "billing:new-customer", "seen"],
         resources=["billing:detail"],
     )
-    catalog = right(server)
+    catalog = valid_catalog(server)
     assert [tool.description for tool in catalog.tools.values()] == [
         "Show one invoice.", "Show one invoice.",
         "Change one invoice. Fields that are not given keep their value.", "Add one customer.",
@@ -119,12 +119,12 @@ def test_generic_views_say_what_they_are_for(views, server):
 
 def test_a_page_that_is_got_and_posted_to_is_two_tools(views, server):
     views(get=["billing:edit"], post=["billing:edit"])
-    assert list(right(server).tools) == ["show_billing_edit", "billing_edit"]
+    assert list(valid_catalog(server).tools) == ["show_billing_edit", "billing_edit"]
 
 
 def test_names_and_words_may_be_given(views, server):
     views(post=["seen"], names={"seen": "look"}, descriptions={"seen": "Look."})
-    tool = right(server).tools["look"]
+    tool = valid_catalog(server).tools["look"]
     assert tool._definition()["description"] == "Look."
 
 
@@ -135,7 +135,7 @@ def test_arguments_are_of_the_address_the_query_and_the_form(views, server):
         forms={"billing:close": site.CloseForm},
         query={"billing:list": site.InvoiceFilter},
     )
-    listed, closes = (tool._arguments.schema for tool in right(server).tools.values())
+    listed, closes = (tool._arguments.schema for tool in valid_catalog(server).tools.values())
     assert list(listed["properties"]) == ["status", "page"]
     assert listed["additionalProperties"] is False
     assert list(closes["properties"]) == ["pk", "reason", "silent"]
@@ -520,7 +520,7 @@ def test_what_a_refused_post_did_is_undone(visit, kind):
 
 def test_what_a_view_says_of_transactions_holds(views, server):
     views(post=["piecemeal", "seen"])
-    tools = right(server).tools
+    tools = valid_catalog(server).tools
     assert (tools["piecemeal"].atomic, tools["seen"].atomic) == (False, True)
 
 
@@ -555,15 +555,15 @@ def test_permissions_of_a_views_class_hide_it(views, server, connect, alice, inv
 
 
 def test_the_reason_is_told_as_it_is_asked(views, server, alice, bob):
-    from tests.declarations.world import asked
+    from tests.declarations.helpers import make_request
 
     views(post=["billing:delete"])
-    tool = right(server).tools["billing_delete"]
+    tool = valid_catalog(server).tools["billing_delete"]
     assert "shop.delete_invoice" in tool._rule
     for user in (alice, bob, None):
-        request = asked(user, server)
+        request = make_request(user, server)
         assert decide(tool, request).allowed == tool._is_allowed(request)
-    assert "shop.delete_invoice" in decide(tool, asked(alice, server)).reason
+    assert "shop.delete_invoice" in decide(tool, make_request(alice, server)).reason
 
 
 def test_a_redirect_to_sign_in_is_a_refusal(visit):
@@ -621,7 +621,7 @@ def test_an_asynchronous_view_may_ask(views, server, connect, alice, settings):
 
 def test_views_are_resources(views, server, connect, alice, invoice):
     views(resources=["billing:list", "billing:detail", "optional", "deep:path", "answer"])
-    catalog = right(server)
+    catalog = valid_catalog(server)
     assert list(catalog.resources) == ["view://billing/list", "view://optional"]
     assert list(catalog.templates) == [
         "view://billing/detail/{pk}", "view://optional/{page}", "view://optional/{page}/{order}",
@@ -702,8 +702,8 @@ class Clashing(site.forms.Form):
 )
 def test_what_is_wrong_is_found_by_the_checks(views, server, attributes, number):
     views(**attributes)
-    assert ids(server) == [number]
-    assert only(server).hint
+    assert problem_ids(server) == [number]
+    assert single_problem(server).hint
 
 
 def page(request):
@@ -760,31 +760,31 @@ def test_view_that_requires_a_permission_that_does_not_exist_is_a_warning(
 
     settings.ROOT_URLCONF = Urls
     views(**{listed: ["page", "right"]})
-    message = only(server)
+    message = single_problem(server)
     assert message.id == "django_mcp.W011" and "'shop.view_invoise'" in message.msg
     assert "Did you mean 'shop.view_invoice'?" in message.hint
 
 
 def test_a_name_that_is_nearly_one(views, server):
     views(get=["billing:lists"])
-    assert "billing:list" in str(only(server).hint)
+    assert "billing:list" in str(single_problem(server).hint)
 
 
 def test_without_the_library_it_says_so(views, server, monkeypatch):
     monkeypatch.setattr("django_mcp.bridges.views.tools.find_spec", lambda name: None)
     views(get=["seen"])
-    assert ids(server) == ["E104"]
+    assert problem_ids(server) == ["E104"]
 
 
 def test_the_servers_own_host_is_one_that_views_answer_to(views, server, settings):
     views(get=["seen"])
     settings.ALLOWED_HOSTS = ["other.example"]
-    assert ids(server) == ["W111"]
+    assert problem_ids(server) == ["W111"]
     settings.ALLOWED_HOSTS, settings.DEBUG = [], True
     for url, found in (("https://shop.example", ["W111"]), ("http://localhost:8000", [])):
         settings.DJANGO_MCP = settings.DJANGO_MCP | {"URL": url}
         server._forget()
-        assert ids(server) == found
+        assert problem_ids(server) == found
 
 
 def test_to_declare_is_cheap_and_needs_no_library():
@@ -801,14 +801,14 @@ def test_to_declare_is_cheap_and_needs_no_library():
 
 def test_views_are_registered_alone(server):
     server.register(site.seen, ViewTools)
-    assert ids(server) == ["E003"]
+    assert problem_ids(server) == ["E003"]
 
 
 def test_that_a_view_decides_is_told(views, server, alice):
     """To read it may fail, whatever the gates before it say."""
     views(resources=["billing:detail"])
-    (found,) = right(server).templates.values()
-    told = conditions(found, dict.fromkeys(found._template.names, "1"), asked(alice, server))
+    (found,) = valid_catalog(server).templates.values()
+    told = conditions(found, dict.fromkeys(found._template.names, "1"), make_request(alice, server))
     assert told[-1].reason == "the view 'billing:detail' checks permissions when it is read"
 
 

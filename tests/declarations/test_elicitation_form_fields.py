@@ -1,4 +1,4 @@
-"""The fields of a Django form as a user sees them: types, choices, limits, initial values."""
+"""Fields of Django forms in a question: types, choices, limits and initial values."""
 
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -11,8 +11,8 @@ from django_mcp.declarations.elicitation_forms import form_schema
 from tests.shop.models import Company, Customer, Invoice
 
 
-def shown(field, **form):
-    """The property of a form's only field."""
+def property_of(field, **form):
+    """Return the schema of a form's only field."""
     made = type("Asked", (forms.Form,), {"a": field} | form)
     schema = form_schema(made())
     assert schema["type"] == "object" and schema["required"] == (["a"] if field.required else [])
@@ -66,14 +66,18 @@ TITLED = {"type": "string", "oneOf": [{"const": "a", "title": "An A"}]}
         ),
     ],
 )
-def test_a_field_is_shown_as_what_it_accepts(field, expected):
-    assert shown(field) == expected
+def test_schema_of_a_form_field(field, expected):
+    assert property_of(field) == expected
 
 
-def test_words():
+def test_label_and_help_text_are_title_and_description():
     field = forms.CharField(label=gettext_lazy("Yes"), help_text="As on the card.")
-    assert shown(field) == {"type": "string", "title": "Yes", "description": "As on the card."}
-    assert type(shown(field)["title"]) is str
+    assert property_of(field) == {
+        "type": "string",
+        "title": "Yes",
+        "description": "As on the card.",
+    }
+    assert type(property_of(field)["title"]) is str
 
 
 @pytest.mark.parametrize(
@@ -98,9 +102,9 @@ def test_words():
         (forms.MultipleChoiceField(choices=[(1, "One"), (2, "Two")], initial=[2]), ["2"]),
     ],
 )
-def test_initial_values_are_shown(field, default, settings):
+def test_initial_value_is_the_default(field, default, settings):
     settings.TIME_ZONE = "America/Chicago"
-    found = shown(field)["default"]
+    found = property_of(field)["default"]
     assert found == default and type(found) is type(default)
 
 
@@ -116,30 +120,30 @@ def test_initial_values_are_shown(field, default, settings):
         forms.ChoiceField(choices=[("a", "A")], initial=lambda: None),
     ],
 )
-def test_initial_values_that_do_not_fit_are_not(field):
-    assert "default" not in shown(field)
+def test_invalid_initial_value_is_not_the_default(field):
+    assert "default" not in property_of(field)
 
 
 @pytest.mark.parametrize(
     "field", [forms.FileField(), forms.ImageField(), forms.MultiValueField([forms.CharField()])]
 )
-def test_what_no_client_can_ask_for(field):
+def test_unsupported_form_field_is_refused(field):
     with pytest.raises(TypeError, match=f"a: a question cannot contain a {type(field).__name__}"):
-        shown(field)
+        property_of(field)
 
 
-def test_choices_without_a_choice():
+def test_choice_field_without_choices_is_refused():
     with pytest.raises(TypeError, match="a: there are no choices"):
-        shown(forms.ChoiceField(choices=[("", "---")]))
+        property_of(forms.ChoiceField(choices=[("", "---")]))
 
 
-def test_what_is_disabled_is_not_asked():
+def test_disabled_field_is_not_part_of_the_question():
     field = forms.CharField(disabled=True, initial="x")
     schema = form_schema(type("Asked", (forms.Form,), {"a": field, "b": forms.CharField()})())
     assert list(schema["properties"]) == schema["required"] == ["b"]
 
 
-def test_a_form_may_change_its_fields_when_it_is_made():
+def test_fields_changed_in_init_are_used():
     class Asked(forms.Form):
         a = forms.ChoiceField()
 
@@ -150,7 +154,7 @@ def test_a_form_may_change_its_fields_when_it_is_made():
     assert form_schema(Asked())["properties"]["a"] == TITLED
 
 
-# Rows.
+# Choices of rows.
 
 
 @pytest.fixture
@@ -159,19 +163,19 @@ def customers(invoice):
     return [invoice.customer, Customer.objects.create(company=company, name="Dora")]
 
 
-def test_a_choice_of_rows(customers):
+def test_model_choice_fields_list_their_rows(customers):
     carla, dora = customers
     rows = Customer.objects.order_by("name")
-    one = shown(forms.ModelChoiceField(rows, initial=dora))
+    one = property_of(forms.ModelChoiceField(rows, initial=dora))
     titled = [{"const": str(row.pk), "title": row.name} for row in (carla, dora)]
     assert one == {"type": "string", "oneOf": titled, "default": str(dora.pk)}
-    several = shown(forms.ModelMultipleChoiceField(rows, initial=[carla, dora.pk]))
+    several = property_of(forms.ModelMultipleChoiceField(rows, initial=[carla, dora.pk]))
     assert several["items"] == {"anyOf": titled}
     assert several["default"] == [str(carla.pk), str(dora.pk)]
-    by_name = shown(forms.ModelChoiceField(rows, to_field_name="name"))
+    by_name = property_of(forms.ModelChoiceField(rows, to_field_name="name"))
     assert by_name["oneOf"][0] == {"const": "Carla", "title": "Carla"}
 
 
-def test_no_rows_to_choose_from(db):
+def test_model_choice_field_without_rows_is_refused(db):
     with pytest.raises(TypeError, match="no choices"):
-        shown(forms.ModelChoiceField(Customer.objects.all()))
+        property_of(forms.ModelChoiceField(Customer.objects.all()))

@@ -1,4 +1,4 @@
-"""Registered field types: read, written, described, and refused where they cannot be right."""
+"""Registration of field types: how they encode, decode and describe values, and their checks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Point(models.Field):
         return "Point"
 
 
-class Place(models.TextField):
+class WrappedTextField(models.TextField):
     """A column of text whose values are objects."""
 
     def to_python(self, value: Any) -> Any:
@@ -49,8 +49,8 @@ class PointType(mcp.FieldType):
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a test registers is its own."""
+def restore_field_types(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Forget after the test which field types it registered."""
     monkeypatch.setattr(field_types, "_TYPES", dict(field_types._TYPES))
     field_types.conversion.cache_clear()
     yield
@@ -64,7 +64,7 @@ def model() -> Any:
         class Site(models.Model):
             at = Point(null=True)
             inner = type("Inner", (Point,), {})()
-            place = Place()
+            place = WrappedTextField()
 
             class Meta:
                 app_label = "shop"
@@ -105,12 +105,12 @@ def test_type_without_from_json_is_read_only():
     assert type("Shown", (mcp.FieldType,), {"to_json": str})(None).is_read_only
 
 
-def test_field_with_a_type_is_not_filtered_by(model):
-    mcp.register_field_type(Place)(PointType)
+def test_field_with_a_registered_type_cannot_be_a_filter(model):
+    mcp.register_field_type(WrappedTextField)(PointType)
     assert "which has no filters" in Search(model, (), ["place"]).problems()[0]
 
 
-def test_value_of_a_package_becomes_json_by_get_prep_value(model):
+def test_field_with_python_objects_is_encoded_by_get_prep_value(model):
     assert field_value(model._meta.get_field("place"), ["Wellington"]) == "Wellington"
     assert [each.name for each in filters_of(model, "place")] == ["place"]
 
@@ -121,7 +121,7 @@ def test_invalid_schema_of_a_type_is_refused(model):
     assert problem.startswith("'at': Odd.schema: The JSON Schema is not valid")
 
 
-def test_registering_what_is_no_type_raises():
+def test_registering_an_invalid_field_type_raises():
     with pytest.raises(TypeError, match="is not a subclass of mcp.FieldType"):
         mcp.register_field_type(Point)(object)
     with pytest.raises(TypeError, match="has no to_json"):
@@ -153,7 +153,7 @@ def test_unknown_attribute_of_a_field_type_raises(name, value, meant):
         mcp.register_field_type(Point)(made)
 
 
-def test_field_type_may_have_private_values_methods_and_mixins_of_its_own():
+def test_field_type_may_have_its_own_attributes_methods_and_mixins():
     class Rounded:
         digits = 2
 
@@ -194,30 +194,30 @@ def test_encrypted_field_is_not_searched_filtered_or_ordered():
         assert "'text' cannot be queried" in problem
 
 
-def test_path_that_leads_nowhere_is_an_error_of_check():
+def test_dotted_path_that_cannot_be_imported_is_a_check_error():
     mcp.register_field_type("tests.nowhere.Field")(PointType)
-    mcp.register_field_type("tests.declarations.rows.test_field_types.PointType")(PointType)
+    mcp.register_field_type("tests.declarations.fields.test_field_types.PointType")(PointType)
     found = [message for message in check_declarations() if message.id == "django_mcp.E064"]
     assert len(found) == 2
     assert "No module named 'tests.nowhere'" in found[0].msg
     assert "is not a model field class" in found[1].msg
 
 
-def test_server_does_not_start_with_a_path_that_leads_nowhere(server):
+def test_server_does_not_start_with_a_dotted_path_that_cannot_be_imported(server):
     mcp.register_field_type("tests.nowhere.Field")(PointType)
     with pytest.raises(Misdeclared, match=r"tests\.nowhere"):
         server.ready()
 
 
-def test_path_at_which_a_class_is_re_exported_registers_the_class():
+def test_dotted_path_of_a_re_exported_class_registers_the_class():
     mcp.register_field_type("django.db.models.TextField")(PointType)
     assert isinstance(field_types.field_type(models.TextField()), PointType)
-    assert isinstance(field_types.field_type(Place()), PointType)
+    assert isinstance(field_types.field_type(WrappedTextField()), PointType)
     assert [*field_types.registration_problems()] == []
 
 
 @pytest.mark.parametrize("name", ["ForeignKey", "ManyToManyField", "OneToOneField"])
-def test_relation_takes_no_type_by_class_or_by_path(name):
+def test_relation_fields_cannot_have_a_field_type(name):
     with pytest.raises(TypeError, match="cannot have a field type"):
         mcp.register_field_type(getattr(models, name))
     mcp.register_field_type(f"django.db.models.{name}")(PointType)

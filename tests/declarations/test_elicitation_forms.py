@@ -1,4 +1,4 @@
-"""The form of a question: flat, as the client shows it, and the reading of what comes back."""
+"""Schemas of questions, which are flat objects, and the validation of answers."""
 
 import enum
 from dataclasses import dataclass, field
@@ -40,7 +40,7 @@ STATUS = [
 
 
 class Person(BaseModel):
-    """Who somebody is."""
+    """A person."""
 
     name: Annotated[str, Field(min_length=1, max_length=20, title="Full name")]
     age: Annotated[int, Field(ge=0, le=150, description="In years.")] = 30
@@ -69,22 +69,22 @@ class Point:
     label: str = field(default="here")
 
 
-def asked(schema) -> dict[str, Any]:
-    """The schema of the form, which the official schemas of all revisions allow."""
+def schema_for(schema) -> dict[str, Any]:
+    """Return the schema that is sent to the client."""
     return form_for(schema).schema
 
 
-def answer(schema, value) -> Any:
+def read_answer(schema, value) -> Any:
     return form_for(schema).read({"answer": value})
 
 
-def refusal(schema, content) -> str:
+def refusal_message(schema, content) -> str:
     with pytest.raises(WrongAnswer) as refused:
         form_for(schema).read(content)
     return str(refused.value)
 
 
-# One value.
+# Single values.
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def refusal(schema, content) -> str:
         (list[Invoice.Status], {"type": "array", "items": {"anyOf": STATUS}}),
     ],
 )  # fmt: skip
-def test_one_value(schema, prop):
-    assert asked(schema) == {
+def test_schema_of_a_single_value(schema, prop):
+    assert schema_for(schema) == {
         "type": "object", "properties": {"answer": prop}, "required": ["answer"],
     }  # fmt: skip
 
@@ -130,8 +130,8 @@ def test_one_value(schema, prop):
         (list[Literal["a"]], [], []),
     ],
 )
-def test_one_answer(schema, given, value):
-    found = answer(schema, given)
+def test_answer_of_a_single_value(schema, given, value):
+    found = read_answer(schema, given)
     assert found == value and type(found) is type(value)
 
 
@@ -147,13 +147,13 @@ def test_one_answer(schema, given, value):
         (int, None), (str, {"a": 1}),
     ],
 )  # fmt: skip
-def test_answers_of_another_kind_are_wrong(schema, given):
-    assert refusal(schema, {"answer": given})
+def test_answer_of_another_type_is_refused(schema, given):
+    assert refusal_message(schema, {"answer": given})
 
 
-def test_a_missing_answer_is_wrong():
-    assert refusal(bool, {}) == "'answer' is a required property"
-    assert refusal(bool, {"other": True}) == "'answer' is a required property"
+def test_missing_answer_is_refused():
+    assert refusal_message(bool, {}) == "'answer' is a required property"
+    assert refusal_message(bool, {"other": True}) == "'answer' is a required property"
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_missing_answer_is_wrong():
         Annotated[int, Field(gt=0)], list[Person], Customer,
     ],
 )  # fmt: skip
-def test_what_cannot_be_asked(schema):
+def test_unsupported_type_of_a_question_is_refused(schema):
     with pytest.raises(TypeError):
         form_for(schema)
 
@@ -172,8 +172,8 @@ def test_what_cannot_be_asked(schema):
 # Models and dataclasses.
 
 
-def test_a_model():
-    schema = asked(Person)
+def test_schema_of_a_pydantic_model():
+    schema = schema_for(Person)
     assert schema["required"] == ["name"] and "$defs" not in schema
     assert schema["properties"] == {
         "name": {"type": "string", "title": "Full name", "minLength": 1, "maxLength": 20},
@@ -193,7 +193,7 @@ def test_a_model():
     }  # fmt: skip
 
 
-def test_the_answer_is_the_model():
+def test_answer_is_an_instance_of_the_model():
     given = {
         "name": "Ann", "age": 40, "height": 1.7, "member": True, "born": "2001-02-03",
         "seen": "2026-01-02T03:04:05Z", "size": "l", "status": "paid", "wanted": ["open"],
@@ -206,7 +206,7 @@ def test_the_answer_is_the_model():
     )  # fmt: skip
 
 
-def test_what_was_left_empty_is_left_out():
+def test_null_in_an_answer_uses_the_default():
     assert form_for(Person).read({"name": "A", "height": None, "age": None}) == Person(name="A")
 
 
@@ -229,15 +229,15 @@ def test_datetime_of_an_answer_is_in_the_current_time_zone(settings):
         ({"name": "nonsense"}, "This is nonsense."),
     ],
 )
-def test_what_is_validated_is_what_was_shown(content, words):
-    assert words in refusal(Person, content)
+def test_answer_that_does_not_fit_the_model_is_refused(content, words):
+    assert words in refusal_message(Person, content)
 
 
-def test_a_dataclass():
-    assert asked(Point)["required"] == ["x"]
-    assert asked(Point)["properties"]["y"] == {"type": "number", "title": "Y", "default": 0.0}
+def test_schema_and_answer_of_a_dataclass():
+    assert schema_for(Point)["required"] == ["x"]
+    assert schema_for(Point)["properties"]["y"] == {"type": "number", "title": "Y", "default": 0.0}
     assert form_for(Point).read({"x": 1, "label": "there"}) == Point(1.0, label="there")
-    assert "x" in refusal(Point, {"x": "1"})
+    assert "x" in refusal_message(Point, {"x": "1"})
 
 
 class Nested(BaseModel):
@@ -274,51 +274,51 @@ class Numbers(BaseModel):
 
 
 @pytest.mark.parametrize("schema", [Nested, Lists, Objects, Several, Exact, Holder, Many, Numbers])
-def test_what_is_not_flat_is_refused(schema):
+def test_nested_type_is_refused(schema):
     with pytest.raises(TypeError):
         form_for(schema)
 
 
-def test_several_choices_have_bounds():
+def test_list_of_choices_may_have_length_limits():
     class Bounded(BaseModel):
         wanted: Annotated[list[Invoice.Status], Field(min_length=1, max_length=2)]
         sizes: set[Size]
         words: set[Literal["a"]] = set()
 
-    properties = asked(Bounded)["properties"]
+    properties = schema_for(Bounded)["properties"]
     assert (properties["wanted"]["minItems"], properties["wanted"]["maxItems"]) == (1, 2)
     assert properties["sizes"]["items"]["enum"] == ["s", "l"]
     assert properties["words"]["items"]["enum"] == ["a"]
     given = {"wanted": ["open"], "sizes": ["s", "s"], "words": ["a"]}
     assert form_for(Bounded).read(given).sizes == {Size.SMALL}
-    assert refusal(Bounded, given | {"wanted": []})
+    assert refusal_message(Bounded, given | {"wanted": []})
 
 
-def test_formats_a_client_does_not_know_are_left_out():
+def test_format_that_the_specification_lacks_is_omitted():
     class Ids(BaseModel):
         id: Annotated[str, Field(json_schema_extra={"format": "uuid"})]
         mail: Annotated[str, Field(json_schema_extra={"format": "email"})]
 
-    properties = asked(Ids)["properties"]
+    properties = schema_for(Ids)["properties"]
     assert "format" not in properties["id"] and properties["mail"]["format"] == "email"
 
 
-def test_what_no_form_can_say_is_left_out_but_counts():
+def test_constraint_that_the_form_cannot_express_is_still_validated():
     class Odd(BaseModel):
         number: Annotated[int, Field(gt=0, multiple_of=2)]
         code: Annotated[str, Field(pattern="^[A-Z]+$")]
 
-    assert asked(Odd)["properties"]["number"] == {"type": "integer", "title": "Number"}
+    assert schema_for(Odd)["properties"]["number"] == {"type": "integer", "title": "Number"}
     assert form_for(Odd).read({"number": 2, "code": "A"}) == Odd(number=2, code="A")
-    assert "greater than 0" in refusal(Odd, {"number": 0, "code": "A"})
-    assert "pattern" in refusal(Odd, {"number": 2, "code": "a"})
+    assert "greater than 0" in refusal_message(Odd, {"number": 0, "code": "A"})
+    assert "pattern" in refusal_message(Odd, {"number": 2, "code": "a"})
 
 
-def test_a_schema_is_made_once():
+def test_form_of_a_type_is_cached():
     assert form_for(Person) is form_for(Person) and form_for(list[Size]) is form_for(list[Size])
 
 
-# Schemas by hand.
+# Handwritten schemas.
 
 LEGACY = {
     "type": "object",
@@ -331,11 +331,11 @@ LEGACY = {
 }
 
 
-def test_a_schema_by_hand_is_asked_verbatim():
-    assert asked(LEGACY) == LEGACY
+def test_handwritten_schema_is_sent_verbatim():
+    assert schema_for(LEGACY) == LEGACY
     assert form_for(LEGACY).read({"colour": "r", "count": 2}) == {"colour": "r", "count": 2}
-    assert refusal(LEGACY, {"colour": "Red"}).startswith("colour: 'Red' is not one of")
-    assert refusal(LEGACY, {"colour": "r", "count": 0})
+    assert refusal_message(LEGACY, {"colour": "Red"}).startswith("colour: 'Red' is not one of")
+    assert refusal_message(LEGACY, {"colour": "r", "count": 0})
 
 
 @pytest.mark.parametrize(
@@ -353,7 +353,7 @@ def test_a_schema_by_hand_is_asked_verbatim():
         {"type": "object", "properties": {"a": True}},
     ],
 )
-def test_a_schema_by_hand_is_flat(schema):
+def test_handwritten_schema_that_is_not_flat_is_refused(schema):
     with pytest.raises(TypeError):
         form_for(schema)
 
@@ -378,7 +378,7 @@ class Payment(forms.Form):
         return super().clean()
 
 
-def test_a_django_form_cleans_the_answer():
+def test_django_form_cleans_the_answer():
     content = {"amount": 12.5, "on": "2026-01-02", "express": True, "tags": ["b"], "note": "hi"}
     assert form_for(Payment).read(content) == {
         "amount": Decimal("12.5"), "on": date(2026, 1, 2), "express": True, "status": "",
@@ -399,20 +399,20 @@ def test_a_django_form_cleans_the_answer():
         ({"amount": 1, "status": "lost"}, "status: 'lost' should be: one of "),
     ],
 )
-def test_a_django_form_says_what_is_wrong(content, words):
-    assert words in refusal(Payment, content)
+def test_django_form_refuses_an_invalid_answer(content, words):
+    assert words in refusal_message(Payment, content)
 
 
-def test_a_form_with_a_prefix():
+def test_prefix_of_a_form_is_ignored():
     class Prefixed(forms.Form):
         prefix = "pay"
         name = forms.CharField()
 
-    assert list(asked(Prefixed)["properties"]) == ["name"]
+    assert list(schema_for(Prefixed)["properties"]) == ["name"]
     assert form_for(Prefixed).read({"name": "A"}) == {"name": "A"}
 
 
-def test_a_form_that_needs_arguments_cannot_be_asked():
+def test_form_class_with_required_arguments_is_refused():
     class Needy(forms.Form):
         def __init__(self, user, *args, **kwargs):
             super().__init__(*args, **kwargs)
@@ -421,16 +421,16 @@ def test_a_form_that_needs_arguments_cannot_be_asked():
         form_for(Needy)
 
 
-def test_a_model_form_asks_for_a_model(db):
+def test_model_form_validates_uniqueness(db):
     class CompanyForm(forms.ModelForm):
         class Meta:
             model = Company
             fields = ["name"]
 
-    assert asked(CompanyForm)["properties"]["name"]["maxLength"] == 100
+    assert schema_for(CompanyForm)["properties"]["name"]["maxLength"] == 100
     assert form_for(CompanyForm).read({"name": "New"}) == {"name": "New"}
     Company.objects.create(name="Taken")
-    assert "already exists" in refusal(CompanyForm, {"name": "Taken"})
+    assert "already exists" in refusal_message(CompanyForm, {"name": "Taken"})
 
 
 class Pick(forms.Form):
@@ -438,8 +438,10 @@ class Pick(forms.Form):
 
 
 @pytest.mark.parametrize("kind", ["sync", "async", "several"])
-def test_rows_are_chosen_in_every_revision(server, connect, alice, invoice, kind, revision):
-    """The choices are queried where a query is allowed, also when an async tool asks."""
+def test_rows_can_be_chosen_from_sync_and_async_tools(
+    server, connect, alice, invoice, kind, revision
+):
+    """The choices are queried in a thread where queries are allowed."""
     import django_mcp as mcp
 
     if kind == "sync":
@@ -471,13 +473,15 @@ def test_rows_are_chosen_in_every_revision(server, connect, alice, invoice, kind
         assert client.text("pick") == "Carla"
 
 
-def chosen(params, **content):
+def accept(params, **content):
     return {"action": "accept", "content": content}
 
 
 @pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25", "2026-07-28"])
-def test_only_rows_that_may_be_seen_are_offered(server, connect, alice, bob, invoice, revision):
-    """Also where the form's own queryset holds everybody's."""
+def test_choices_contain_only_rows_that_the_user_may_see(
+    server, connect, alice, bob, invoice, revision
+):
+    """This also applies if the queryset of the form contains all rows."""
     import django_mcp as mcp
 
     acme, bolts = Company.objects.get(name="Acme"), Company.objects.get(name="Bolts")
@@ -500,7 +504,7 @@ def test_only_rows_that_may_be_seen_are_offered(server, connect, alice, bob, inv
         return request.elicit("Whom?", Pick)["customer"].name
 
     given = iter([str(hidden.pk), str(invoice.customer_id)])
-    answers = {"elicitation/create": lambda params: chosen(params, customer=next(given))}
+    answers = {"elicitation/create": lambda params: accept(params, customer=next(given))}
     client = connect(alice, server=server, revision=revision, answers=answers)
     assert client.text("pick") == "Carla"
     first, second = (one["params"] for one in client.asked)
@@ -509,8 +513,9 @@ def test_only_rows_that_may_be_seen_are_offered(server, connect, alice, bob, inv
 
 
 @pytest.mark.parametrize("required", [True, False])
-def test_no_rows_to_choose_from(server, connect, bob, invoice, required):
-    """What nobody can answer is not asked; what must be is told to the model."""
+def test_optional_field_without_rows_is_omitted_and_required_one_fails(
+    server, connect, bob, invoice, required
+):
     import django_mcp as mcp
 
     @server.register(Customer)
@@ -529,7 +534,7 @@ def test_no_rows_to_choose_from(server, connect, bob, invoice, required):
     def pick(request) -> str:
         return str(request.elicit("Whom?", Perhaps)["customer"])
 
-    answers = {"elicitation/create": lambda params: chosen(params, note="x")}
+    answers = {"elicitation/create": lambda params: accept(params, note="x")}
     client = connect(bob, server=server, answers=answers)
     if required:
         assert client.failure("pick") == "customer: there are no choices."
@@ -538,13 +543,13 @@ def test_no_rows_to_choose_from(server, connect, bob, invoice, required):
         assert list(client.asked[0]["params"]["requestedSchema"]["properties"]) == ["note"]
 
 
-def test_of_rows_only_so_many_are_offered(alice, invoice):
+def test_number_of_rows_to_choose_from_is_limited(alice, invoice):
     rows = [Customer(company=invoice.company, name=f"{n:04}") for n in range(200)]
     Customer.objects.bulk_create(rows)
     with pytest.raises(TypeError, match="customer: there are more than 200 rows"):
         form_for(Pick)
     Customer.objects.filter(name="0000").delete()
-    assert len(asked(Pick)["properties"]["customer"]["oneOf"]) == 200
+    assert len(schema_for(Pick)["properties"]["customer"]["oneOf"]) == 200
 
 
 class Needy(forms.Form):
@@ -559,12 +564,12 @@ class Needy(forms.Form):
         self.cleaned_data["names"] = len(self.fields["whom"].choices)
 
 
-def test_an_unbound_form_that_needs_arguments():
+def test_form_instance_with_arguments_and_initial_values():
     form = form_for(Needy(["ann", "bob"], initial={"greeting": "Hi"}))
     properties = form.schema["properties"]
     assert properties["greeting"]["default"] == "Hi"
     assert [one["title"] for one in properties["whom"]["oneOf"]] == ["Ann", "Bob"]
-    for _ in range(2):  # what was wrong once is not wrong for ever
+    for _ in range(2):  # an invalid answer does not affect the next
         with pytest.raises(WrongAnswer):
             form.read({"whom": "ann"})
         given = {"greeting": "Hi", "whom": "ann"}
@@ -572,7 +577,9 @@ def test_an_unbound_form_that_needs_arguments():
 
 
 @pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25", "2026-07-28"])
-def test_a_row_is_shown_as_it_is_and_asked_again(server, connect, alice, invoice, revision):
+def test_form_of_a_row_has_its_values_as_defaults_and_is_asked_again(
+    server, connect, alice, invoice, revision
+):
     class Edit(forms.ModelForm):
         class Meta:
             model = Invoice
@@ -587,11 +594,11 @@ def test_a_row_is_shown_as_it_is_and_asked_again(server, connect, alice, invoice
         return str(found["total"])
 
     given = iter([{"number": "A-1", "total": 1.234}, {"number": "A-1", "total": 1}])
-    answers = {"elicitation/create": lambda params: chosen(params, **next(given))}
+    answers = {"elicitation/create": lambda params: accept(params, **next(given))}
     client = connect(alice, server=server, revision=revision, answers=answers)
     assert client.text("edit") == "1"
     first, second = (one["params"] for one in client.asked)
-    if revision != "2025-06-18":  # which knows no default of numbers
+    if revision != "2025-06-18":  # this revision has no defaults of numbers
         assert first["requestedSchema"]["properties"]["total"]["default"] == 12.5
     assert second["message"] == (
         "Change it?\n\nHow much?: Ensure that there are no more than 2 decimal places."
@@ -604,7 +611,7 @@ class Dates(forms.Form):
     price = forms.DecimalField(localize=True)
 
 
-def test_dates_and_numbers_are_json_s_in_any_locale():
+def test_dates_and_numbers_are_read_as_json_in_any_locale():
     from django.utils import translation
 
     given = {"day": "2026-01-02", "moment": "2026-01-02T03:04:05Z", "price": 1.234}
@@ -615,7 +622,7 @@ def test_dates_and_numbers_are_json_s_in_any_locale():
         }  # fmt: skip
 
 
-# What every form keeps to.
+# The specification.
 
 
 @pytest.mark.parametrize(
@@ -634,10 +641,10 @@ def test_dates_and_numbers_are_json_s_in_any_locale():
         Dates,
     ],
 )
-def test_forms_are_what_the_specification_allows(schema):
+def test_schemas_conform_to_the_specification(schema):
     from django_mcp.protocol.revisions import REVISIONS, encode_request
 
-    shown = asked(schema)
+    shown = schema_for(schema)
     assert problem(shown) is None
     for revision in REVISIONS.values():
         params = {"mode": "form", "message": "?", "requestedSchema": shown}

@@ -1,4 +1,4 @@
-"""The gates on the way to a URI: they agree with what may be read, and the closed one is named."""
+"""Conditions for access to a URI: they agree with what can be read, and name the unmet one."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ import django_mcp as mcp
 from django_mcp.calls.execution import surrounded
 from django_mcp.calls.visibility import visible
 from django_mcp.management.uri_access import conditions
+from tests.declarations.helpers import make_request, valid_catalog
 from tests.shop.models import Company, Customer, Invoice
 
-from .world import asked, right
-
-HERE = "tests.declarations.test_traces.shown.<locals>"
+HERE = "tests.management.test_uri_access.catalog.<locals>"
 
 
 @pytest.fixture
-def shown(server):
+def catalog(server):
     @mcp.register(Invoice, server=server)
     class Invoices(mcp.ModelResource):
         uri = "invoice://{number}"
@@ -45,7 +44,7 @@ def shown(server):
     def letter(request: mcp.Request, invoice: Invoice, page: int = 1) -> str:
         return ""
 
-    return right(server)
+    return valid_catalog(server)
 
 
 @pytest.fixture
@@ -71,43 +70,62 @@ def uris():
 
 
 @pytest.mark.slow
-def test_the_gates_agree_with_what_may_be_read(shown, rows, alice, bob, server):
+def test_conditions_agree_with_visibility(catalog, rows, alice, bob, server):
     viewer = User.objects.create_user("viewer")
     viewer.user_permissions.add(Permission.objects.get(codename="view_invoice"))
     seen = set()
     for user in (None, alice, bob, viewer, User.objects.create_superuser("boss")):
-        request = asked(user, server)
+        request = make_request(user, server)
         with surrounded(request):
             for uri in uris():
-                ways = [conditions(one, variables, request) for one, variables in shown.at(uri)]
-                open_ways = [all(gate.allowed for gate in gates) for gates in ways]
-                assert any(open_ways) == (uri in visible(request, [uri])), (uri, user, ways)
-                assert all(gate.allowed for gates in ways for gate in gates[:-1])
-                seen.add((uri.partition(":")[0], any(open_ways)))
-    assert len(seen) == 8  # each kind, open and closed
+                alternatives = [
+                    conditions(one, variables, request) for one, variables in catalog.at(uri)
+                ]
+                met = [
+                    all(condition.allowed for condition in conditions_of_one)
+                    for conditions_of_one in alternatives
+                ]
+                assert any(met) == (uri in visible(request, [uri])), (uri, user, alternatives)
+                assert all(
+                    condition.allowed
+                    for conditions_of_one in alternatives
+                    for condition in conditions_of_one[:-1]
+                )
+                seen.add((uri.partition(":")[0], any(met)))
+    assert len(seen) == 8  # each kind, readable and not readable
 
 
-def last(shown, request, uri):
-    (words,) = (conditions(one, variables, request)[-1].reason for one, variables in shown.at(uri))
+def last_reason(catalog, request, uri):
+    (words,) = (
+        conditions(one, variables, request)[-1].reason for one, variables in catalog.at(uri)
+    )
     return words
 
 
-def test_the_closed_gate_is_named(shown, rows, alice, bob, server):
-    request = asked(alice, server)
+def test_reason_names_the_unmet_condition(catalog, rows, alice, bob, server):
+    request = make_request(alice, server)
     invoices = f"{HERE}.Invoices"
-    assert last(shown, request, "invoice://missing") == "invoice missing is not in the database"
-    assert last(shown, request, "invoice://theirs") == f"get_queryset() of {invoices} leaves it out"
-    assert last(shown, request, "invoice://secret") == (
+    assert (
+        last_reason(catalog, request, "invoice://missing")
+        == "invoice missing is not in the database"
+    )
+    assert (
+        last_reason(catalog, request, "invoice://theirs")
+        == f"get_queryset() of {invoices} leaves it out"
+    )
+    assert last_reason(catalog, request, "invoice://secret") == (
         f"has_object_permission() of {invoices} returned False"
     )
-    assert last(shown, asked(bob, server), "invoice://A-1") == (
+    assert last_reason(catalog, make_request(bob, server), "invoice://A-1") == (
         "lacks shop.view_invoice and shop.change_invoice"
     )
-    assert last(shown, request, "invoice://A-1/x") == "'x' is not a file that fields shows"
-    assert last(shown, request, "invoice://A-1/attachment").startswith("'attachment' is a file")
-    assert last(shown, request, "model://shop/company/x") == "'x' is no key of company"
-    assert last(shown, request, "total://x").startswith("company: There is no company 'x'")
-    assert last(shown, request, "letter://theirs/1") == (
+    assert last_reason(catalog, request, "invoice://A-1/x") == "'x' is not a file that fields shows"
+    assert last_reason(catalog, request, "invoice://A-1/attachment").startswith(
+        "'attachment' is a file"
+    )
+    assert last_reason(catalog, request, "model://shop/company/x") == "'x' is no key of company"
+    assert last_reason(catalog, request, "total://x").startswith("company: There is no company 'x'")
+    assert last_reason(catalog, request, "letter://theirs/1") == (
         f"invoice: get_queryset() of {invoices} leaves it out"
     )
-    assert "page" in last(shown, request, "letter://A-1/x")
+    assert "page" in last_reason(catalog, request, "letter://A-1/x")

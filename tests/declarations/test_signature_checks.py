@@ -1,4 +1,4 @@
-"""Functions and methods with other parameters than are passed are errors of ``check``."""
+"""Checks of the parameters of permission functions and hook methods."""
 
 import functools
 
@@ -7,26 +7,26 @@ import pytest
 import django_mcp as mcp
 from tests.shop.models import Invoice
 
-from .world import ids, only
+from .helpers import problem_ids, single_problem
 
 
-def of_the_user(user):
+def takes_user(user):
     return user.is_staff
 
 
-def of_nothing():
+def takes_nothing():
     return True
 
 
-def of_two(request, obj):
+def takes_request_and_object(request, obj):
     return True
 
 
-def of_the_request(request):
+def takes_request(request):
     return request.user.is_staff
 
 
-def tool(server, permission):
+def register_tool(server, permission):
     class Do(mcp.Tool):
         """Do it."""
 
@@ -38,34 +38,47 @@ def tool(server, permission):
     return server
 
 
-@pytest.mark.parametrize("permission", [of_the_user, of_nothing, of_two, functools.partial(of_two)])
+@pytest.mark.parametrize(
+    "permission",
+    [
+        takes_user,
+        takes_nothing,
+        takes_request_and_object,
+        functools.partial(takes_request_and_object),
+    ],
+)
 def test_permission_function_with_other_parameters_is_an_error(server, permission):
-    message = only(tool(server, staticmethod(permission)))
+    message = single_problem(register_tool(server, staticmethod(permission)))
     assert message.id == "django_mcp.E011" and "of the request" in message.hint
 
 
-def test_permission_function_in_a_class_body_is_told_staticmethod(server):
-    message = only(tool(server, of_the_request))
+def test_hint_for_a_permission_function_in_a_class_body_is_staticmethod(server):
+    message = single_problem(register_tool(server, takes_request))
     assert message.id == "django_mcp.E011"
-    assert "Write staticmethod(of_the_request)." in message.msg
+    assert "Write staticmethod(takes_request)." in message.msg
 
 
 @pytest.mark.parametrize(
     "permission",
-    [of_the_request, lambda anything: True, lambda *given: True, functools.partial(of_two, obj=1)],
+    [
+        takes_request,
+        lambda anything: True,
+        lambda *given: True,
+        functools.partial(takes_request_and_object, obj=1),
+    ],
 )
-def test_permission_function_of_the_request_is_right(server, permission):
-    assert ids(tool(server, staticmethod(permission))) == []
+def test_permission_function_that_accepts_the_request_is_valid(server, permission):
+    assert problem_ids(register_tool(server, staticmethod(permission))) == []
 
 
-@pytest.mark.parametrize("permission", [of_the_user, of_nothing])
+@pytest.mark.parametrize("permission", [takes_user, takes_nothing])
 def test_permission_of_a_decorated_function_is_checked(server, permission):
     @server.tool(permission=permission)
     def do(request) -> str:
         """Do it."""
         return "done"
 
-    assert ids(server) == ["E011"]
+    assert problem_ids(server) == ["E011"]
 
 
 class Rows(mcp.ModelResource):
@@ -73,17 +86,17 @@ class Rows(mcp.ModelResource):
     fields = ["number", "total"]
 
 
-@pytest.mark.parametrize("permission", [of_the_user, of_nothing])
+@pytest.mark.parametrize("permission", [takes_user, takes_nothing])
 def test_operation_permission_with_other_parameters_is_an_error(server, permission):
     attributes = {"operations": ["update"], "operation_permissions": {"update": permission}}
     server.register(Invoice, type("Own", (Rows,), attributes))
-    assert "E137" in ids(server)
+    assert "E137" in problem_ids(server)
 
 
 def test_page_permission_with_other_parameters_is_an_error(server):
-    server.page = of_nothing
+    server.page = takes_nothing
     server.tool(do)
-    assert ids(server) == ["E008"]
+    assert problem_ids(server) == ["E008"]
 
 
 def do(request) -> str:
@@ -91,7 +104,7 @@ def do(request) -> str:
     return "done"
 
 
-WRONG = {
+INVALID_METHODS = {
     "get_queryset": lambda self: Invoice.objects.all(),
     "has_object_permission": lambda self, obj: True,
     "save_model": lambda self, obj: None,
@@ -103,14 +116,14 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name", INVALID_METHODS)
 def test_method_with_other_parameters_is_an_error(server, name):
-    server.register(Invoice, type("Own", (Rows,), {name: WRONG[name], "listed": True}))
-    message = only(server)
+    server.register(Invoice, type("Own", (Rows,), {name: INVALID_METHODS[name], "listed": True}))
+    message = single_problem(server)
     assert message.id == "django_mcp.E063" and message.hint.startswith(f"Write def {name}(self, ")
 
 
-RIGHT = {
+VALID_METHODS = {
     "get_queryset": lambda self, caller: Invoice.objects.all(),
     "has_object_permission": lambda self, *given: True,
     "save_model": lambda self, request, obj, created, **more: None,
@@ -118,10 +131,10 @@ RIGHT = {
 }
 
 
-@pytest.mark.parametrize("name", RIGHT)
-def test_method_that_takes_what_is_passed_is_right(server, name):
-    server.register(Invoice, type("Own", (Rows,), {name: RIGHT[name], "listed": True}))
-    assert ids(server) == []
+@pytest.mark.parametrize("name", VALID_METHODS)
+def test_method_that_accepts_all_arguments_is_valid(server, name):
+    server.register(Invoice, type("Own", (Rows,), {name: VALID_METHODS[name], "listed": True}))
+    assert problem_ids(server) == []
 
 
 @pytest.mark.parametrize("base", [Rows, mcp.Tool])

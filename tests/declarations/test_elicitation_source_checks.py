@@ -1,4 +1,4 @@
-"""What a function's source tells before it runs: what it will ask, and what it would do twice."""
+"""Checks of a function's source: forms in its questions, and async tools that write and ask."""
 
 import functools
 
@@ -9,8 +9,8 @@ from pydantic import BaseModel
 import django_mcp as mcp
 from django_mcp.declarations.elicitation_checks import ASKING, FunctionSource
 
-from . import world
-from .world import ids, only, right
+from . import helpers
+from .helpers import problem_ids, single_problem, valid_catalog
 
 
 class Login(BaseModel):
@@ -30,7 +30,7 @@ class Upload(forms.Form):
     file = forms.FileField()
 
 
-world.LoginForm = type("LoginForm", (forms.Form,), {"password": forms.CharField()})
+helpers.LoginForm = type("LoginForm", (forms.Form,), {"password": forms.CharField()})
 
 
 def by_position(request) -> str:
@@ -49,8 +49,8 @@ def several(request) -> str:
     return str(request.ask(a=mcp.Elicit("Who are you?", Login), b=mcp.Roots()))
 
 
-def of_another_module(req) -> str:
-    return req.elicit("Who are you?", world.LoginForm)["password"]
+def from_another_module(req) -> str:
+    return req.elicit("Who are you?", helpers.LoginForm)["password"]
 
 
 def nested(request) -> str:
@@ -62,7 +62,9 @@ def a_file(request) -> str:
 
 
 def a_type(request) -> str:
-    return str(request.elicit("Which?", dict))  # no global: left to the moment of asking
+    return str(
+        request.elicit("Which?", dict)
+    )  # not a global of the module: checked when it is asked
 
 
 def inside(request) -> str:
@@ -74,71 +76,71 @@ def inside(request) -> str:
 
 @pytest.mark.parametrize(
     "function",
-    [by_position, by_name, awaited, several, of_another_module, nested, a_file, inside],
+    [by_position, by_name, awaited, several, from_another_module, nested, a_file, inside],
 )
 @pytest.mark.parametrize("kind", ["tool", "prompt", "resource"])
-def test_forms_that_would_be_refused_are_found_before(server, function, kind):
+def test_invalid_form_in_a_question_is_an_error(server, function, kind):
     decorate = server.resource("x://y") if kind == "resource" else getattr(server, kind)
     decorate(function)
     found = [message for message in server.check() if message.is_serious()]
     assert [message.id for message in found] == ["django_mcp.E027"] and found[0].hint
 
 
-def test_it_says_what_is_wrong(server):
+def test_message_of_an_invalid_form(server):
     server.tool(by_position)
-    assert only(server).msg == "A form must not ask for secrets (password)."
+    assert single_problem(server).msg == "A form must not ask for secrets (password)."
 
 
-def fine(request) -> str:
+def valid(request) -> str:
     return str(request.elicit("Who?", Person)) + str(request.elicit("Sure?"))
 
 
-def made_on_the_way(request) -> str:
+def local_variable(request) -> str:
     Login = Person  # noqa: N806
     return str(request.elicit("Who?", Login))
 
 
-def anothers_method(request) -> str:
-    client = world
-    return str(client.elicit("Who?", Login)) + str(world.nowhere.elicit("Who?", Login))
+def method_of_another_object(request) -> str:
+    client = helpers
+    return str(client.elicit("Who?", Login)) + str(helpers.nowhere.elicit("Who?", Login))
 
 
-def by_arithmetic(request) -> str:
-    return str(request.elicit("Who?", [Login][0])) + str(request.elicit("Who?", world.no.such))
+def by_expression(request) -> str:
+    return str(request.elicit("Who?", [Login][0])) + str(request.elicit("Who?", helpers.no.such))
 
 
 @pytest.mark.parametrize(
-    "function", [fine, made_on_the_way, anothers_method, by_arithmetic, a_type]
+    "function", [valid, local_variable, method_of_another_object, by_expression, a_type]
 )
-def test_only_what_is_certain_is_said(server, function):
+def test_uncertain_cases_are_not_reported(server, function):
     server.tool(function)
-    right(server)
+    valid_catalog(server)
 
 
-def test_a_method_is_read_too(server):
+def test_invalid_form_in_a_method_is_an_error(server):
     class Ask(mcp.Tool):
         def handle(self, request) -> str:
             return str(request.elicit("Who?", Login))
 
     server.register(Ask)
-    assert ids(server) == ["E027"]
+    assert problem_ids(server) == ["E027"]
 
 
-def test_a_wrapped_function_is_read_through(server):
+def test_source_of_a_wrapped_function_is_checked(server):
     @functools.wraps(by_position)
     def wrapper(*args):
         return by_position(*args)
 
     server.tool(wrapper)
-    assert ids(server) == ["E027"]
+    assert problem_ids(server) == ["E027"]
 
 
-def test_without_a_source_nothing_is_said(server):
+def test_function_without_a_source_is_not_checked(server):
     namespace = {"Login": Login}
     exec("def ask(request): return request.elicit('Who?', Login)", namespace)
     server.tool(namespace["ask"])
     server.tool(name="a")(functools.partial(by_position))
-    right(server)
+    valid_catalog(server)
     assert not FunctionSource(len).does(ASKING) and list(FunctionSource(print).forms()) == []
 
 
@@ -167,17 +169,17 @@ def waits(request) -> str:
 
 
 @pytest.mark.parametrize("function", [asks, samples])
-def test_an_async_tool_that_writes_and_asks_is_a_warning(server, function):
+def test_async_tool_that_writes_and_asks_is_a_warning(server, function):
     server.tool(function)
-    message = only(server)
+    message = single_problem(server)
     assert message.id == "django_mcp.W028" and "aonce" in message.hint
     assert not message.is_serious() and list(server.ready().tools) == [function.__name__]
 
 
-def test_what_is_not_such_a_tool(server):
+def test_tool_that_does_not_both_write_and_ask_is_valid(server):
     for function in (remembers, neither, waits):
         server.tool(function)
     server.tool(read_only=True)(asks)
     server.prompt(asks)
     server.resource("x://y")(asks)
-    right(server)
+    valid_catalog(server)

@@ -1,4 +1,4 @@
-"""What of the arguments is mirrored into HTTP headers, and what must not be."""
+"""Arguments that clients repeat in HTTP headers (``mcp.Header``)."""
 
 from typing import Annotated, Literal
 
@@ -15,7 +15,7 @@ from django_mcp.declarations.arguments import (
 from django_mcp.exceptions import InvalidArguments
 from tests.shop.models import Customer
 
-from .world import ids, only, right
+from .helpers import problem_ids, single_problem, valid_catalog
 
 REGION = {"type": "string", "x-mcp-header": "Region"}
 
@@ -24,11 +24,11 @@ def schema(**properties):
     return {"type": "object", "properties": properties}
 
 
-def nested(**properties):
+def object_schema(**properties):
     return {"type": "object", "properties": properties}
 
 
-def test_an_argument_is_marked(server):
+def test_header_argument_is_marked_in_the_schema(server):
     @server.tool
     def ask(
         request,
@@ -38,7 +38,7 @@ def test_an_argument_is_marked(server):
     ) -> str:
         return region
 
-    properties = right(server).tools["ask"]._arguments.schema["properties"]
+    properties = valid_catalog(server).tools["ask"]._arguments.schema["properties"]
     assert properties["region"] == REGION
     assert properties["size"] == {
         "type": "integer", "minimum": 1, "maximum": SAFE_INTEGER, "default": 1,
@@ -47,10 +47,12 @@ def test_an_argument_is_marked(server):
     assert properties["dry"]["x-mcp-header"] == "Dry"
 
 
-def test_headers_by_their_paths(server):
-    written = schema(region=REGION, place=nested(city={"type": "string", "x-mcp-header": "City"}))
+def test_headers_of_nested_properties(server):
+    written = schema(
+        region=REGION, place=object_schema(city={"type": "string", "x-mcp-header": "City"})
+    )
     server.tool(input_schema=written)(function)
-    arguments = right(server).tools["function"]._arguments
+    arguments = valid_catalog(server).tools["function"]._arguments
     assert arguments.headers == {("region",): "Region", ("place", "city"): "City"}
 
 
@@ -58,8 +60,8 @@ def function(request, **anything) -> str:
     return "x"
 
 
-def test_key_of_a_row_is_mirrored_as_text(server, alice):
-    """A row is named by key or URI, and a header mirrors one type."""
+def test_header_argument_with_a_model_is_a_string(server, alice):
+    """A row is named by key or URI, but a header argument has one type."""
 
     class Rows(mcp.ModelResource):
         permission = mcp.AUTHENTICATED
@@ -74,40 +76,40 @@ def test_key_of_a_row_is_mirrored_as_text(server, alice):
     def visit(request, customer: Annotated[Customer, mcp.Header("Customer")]) -> str:
         return "done"
 
-    arguments = right(server).tools["visit"]._arguments
+    arguments = valid_catalog(server).tools["visit"]._arguments
     prop = arguments.schema["properties"]["customer"]
     assert prop["type"] == "string" and prop["x-mcp-header"] == "Customer"
     assert arguments.read({"customer": "5"}) == {"customer": "5"}
 
 
-def test_integers_are_those_every_client_can_read(server):
+def test_integer_beyond_the_safe_range_is_refused(server):
     @server.tool
     def ask(request, size: Annotated[int, mcp.Header("Size")]) -> str:
         return str(size)
 
-    arguments = right(server).tools["ask"]._arguments
+    arguments = valid_catalog(server).tools["ask"]._arguments
     assert arguments.read({"size": SAFE_INTEGER}) == {"size": SAFE_INTEGER}
     with pytest.raises(InvalidArguments, match=f"size: must be an integer from -{SAFE_INTEGER}"):
         arguments.read({"size": SAFE_INTEGER + 1})
 
 
-def test_integers_of_a_handwritten_schema_too(server):
+def test_integer_of_a_handwritten_schema_beyond_the_safe_range_is_refused(server):
     size = {"type": "integer", "x-mcp-header": "Size"}
-    server.tool(input_schema=schema(of=nested(size=size)))(function)
-    arguments = right(server).tools["function"]._arguments
+    server.tool(input_schema=schema(of=object_schema(size=size)))(function)
+    arguments = valid_catalog(server).tools["function"]._arguments
     with pytest.raises(InvalidArguments, match=r"of\.size"):
         arguments.read({"of": {"size": -(SAFE_INTEGER + 1)}})
     assert arguments.read({"of": {}}) == {"of": {}}
     assert arguments.schema["properties"]["of"]["properties"]["size"] == size  # as it was written
 
 
-def test_what_is_at_a_path():
+def test_value_at_a_path():
     assert value_at(("a", "b"), {"a": {"b": 1}}) == 1
     assert value_at(("a", "b"), {"a": 5}) is None and value_at(("a",), {}) is None
 
 
 @pytest.mark.parametrize("name", ["", "a b", "ä", "a:b", "a\r\nSet-Cookie: x", "a\n", 7, None])
-def test_names_that_are_no_headers(name):
+def test_invalid_header_name_is_a_problem(name):
     (words,) = header_problems(schema(a={"type": "string", "x-mcp-header": name}))
     assert "not a valid HTTP header name" in words
 
@@ -115,20 +117,20 @@ def test_names_that_are_no_headers(name):
 @pytest.mark.parametrize(
     "type", ["number", "array", "object", "null", ["string", "null"], ["string"], None]
 )
-def test_types_that_are_not_mirrored(type):
+def test_unsupported_type_of_a_header_argument_is_a_problem(type):
     (words,) = header_problems(schema(a={"type": type, "x-mcp-header": "A"}))
     assert "must be a string, integer or boolean" in words
 
 
 @pytest.mark.parametrize("name", ["password", "api_key", "apiKey", "access_token", "email"])
-def test_secrets_are_not_mirrored(name):
+def test_header_argument_that_looks_like_a_secret_is_a_problem(name):
     (words,) = header_problems(schema(**{name: {"type": "string", "x-mcp-header": "A"}}))
     assert "looks like a secret" in words
 
 
-def test_a_header_has_one_argument():
+def test_same_header_for_two_arguments_is_a_problem():
     other = {"type": "string", "x-mcp-header": "REGION"}
-    (words,) = header_problems(schema(a=REGION, b=nested(c=other)))
+    (words,) = header_problems(schema(a=REGION, b=object_schema(c=other)))
     assert words == "The header 'region' is used twice."
 
 
@@ -142,18 +144,18 @@ def test_a_header_has_one_argument():
         {"$ref": "#/$defs/region"},
     ],
 )
-def test_only_properties_lead_to_a_header(part):
+def test_header_outside_of_plain_properties_is_a_problem(part):
     written = schema(a=part) | {"$defs": {"region": REGION}}
     (words,) = header_problems(written)
     assert "mirror only a property" in words
 
 
-def test_words_about_headers_are_no_headers():
+def test_header_mentioned_in_a_description_is_ignored():
     written = schema(a={"type": "string", "description": 'mirrored by "x-mcp-header": "A"'})
     assert header_problems(written) == [] and mirrored_properties(written) == []
 
 
-def test_every_rule_is_a_check(server):
+def test_problems_of_header_arguments_are_check_errors(server):
     class Place(BaseModel):
         city: str
 
@@ -177,13 +179,13 @@ def test_every_rule_is_a_check(server):
     def fifth(request, region: Annotated[Literal["eu", "us"], mcp.Header("Region")]) -> str:
         return region
 
-    assert ids(server) == ["E023"] * 4 and list(server._catalog.tools) == ["fifth"]
+    assert problem_ids(server) == ["E023"] * 4 and list(server._catalog.tools) == ["fifth"]
 
 
-def test_a_check_says_what_to_do(server):
+def test_check_message_has_a_hint(server):
     @server.tool
     def ask(request, amount: Annotated[float, mcp.Header("Amount")]) -> str:
         return ""
 
-    message = only(server)
+    message = single_problem(server)
     assert message.id == "django_mcp.E023" and "mcp.Header" in message.hint

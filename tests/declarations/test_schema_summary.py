@@ -1,4 +1,4 @@
-"""What is said of schemas: of every type, of what the shop declares, and of what is odd."""
+"""Summaries of JSON Schemas in plain words, for commands and the server page."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from django_mcp.declarations.schema_summary import (
 )
 from tests.shop.models import Customer, Invoice
 
-from .world import right
+from .helpers import valid_catalog
 
 
 @pytest.mark.parametrize(
@@ -97,11 +97,11 @@ from .world import right
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
-def test_a_value_in_words(schema, words):
+def test_description_of_a_type(schema, words):
     assert kind(schema) == words
 
 
-def by_name(schema) -> dict[str, PropertyLine]:
+def lines_by_name(schema) -> dict[str, PropertyLine]:
     return {line.name: line for line in lines(schema)}
 
 
@@ -117,7 +117,7 @@ class Person(BaseModel):
     others: list[Address] = []
 
 
-def test_what_python_declares(server):
+def test_summary_of_a_tool_with_nested_types(server):
     @server.tool
     def order(
         request: mcp.Request,
@@ -136,7 +136,7 @@ def test_what_python_declares(server):
         """
         return ""
 
-    found = by_name(right(server).tools["order"]._arguments.schema)
+    found = lines_by_name(valid_catalog(server).tools["order"]._arguments.schema)
     assert {name: line.type for name, line in found.items()} == {
         "person": "object",
         "person.name": "text",
@@ -164,7 +164,7 @@ def test_what_python_declares(server):
     assert found["person.name"].description == "In full."
 
 
-def test_keys_of_models_are_told_with_their_address(server):
+def test_summary_of_model_arguments_mentions_their_uri(server):
     @mcp.register(Invoice, server=server)
     class Invoices(mcp.ModelResource):
         uri = "invoice://{number}"
@@ -190,11 +190,11 @@ def test_keys_of_models_are_told_with_their_address(server):
         """
         return ""
 
-    invoice, customer, others = lines(right(server).tools["send"]._arguments.schema)
+    invoice, customer, others = lines(valid_catalog(server).tools["send"]._arguments.schema)
     assert invoice.type == "key or URI of an invoice"
     assert invoice.description == "What to send. Such as invoice://{number}."
     assert customer.type == "key or URI of a customer or nothing"
-    assert customer.description == ""  # a key is what rows show, unless the URI names another
+    assert customer.description == ""  # the URI contains the key that rows show
     assert others.type == "list of keys or URIs, each of an invoice"
     assert others.description == "Such as invoice://{number}."
 
@@ -214,12 +214,12 @@ def test_keys_of_models_are_told_with_their_address(server):
         },
     ],
 )
-def test_what_holds_itself_has_an_end(schema):
+def test_recursive_schema_has_a_limited_summary(schema):
     found = lines(schema)
     assert found[0].name == "a" and len(found) <= MAX_LINES
 
 
-def test_a_reference_is_followed_with_what_stands_beside_it():
+def test_keywords_beside_a_reference_are_used():
     schema = {
         "properties": {
             "a": {"$ref": "#/$defs/x~1y", "description": "Its own."},
@@ -236,7 +236,7 @@ def test_a_reference_is_followed_with_what_stands_beside_it():
     assert (c.type, c.description) == ("text of at most 3 characters", "Theirs.")
 
 
-def test_what_is_none_has_no_lines():
+def test_schema_without_properties_has_no_lines():
     assert lines({}) == [] and lines({"type": "object"}) == []
 
 
@@ -257,6 +257,6 @@ JSON: Any = st.recursive(
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.sampled_from(["a", "b"]), JSON, max_size=2))
-def test_a_schema_that_is_none_harms_nobody(properties):
+def test_arbitrary_properties_raise_no_error(properties):
     for line in lines({"properties": properties}):
         assert line.type and line.name

@@ -1,9 +1,9 @@
-"""
-The effective permission, as a table: every kind of thing, for every user, by every token.
+"""The effective permission of every kind of declaration, for every user and every token.
 
-``ROWS`` says of each thing which of Django's permissions its users need, what a narrowed token
-needs, and which of the scopes of ``OFFERED`` a client is to ask for. Everything else follows from
-the rule: whoever lacks a permission is told nothing, and who lacks but a scope is told which.
+``ROWS`` states for each declaration which of Django's permissions its users need, which scopes a
+narrowed token needs, and which of the scopes in ``OFFERED`` a client should request. The expected
+result follows from one rule: if the user lacks a permission, the declaration does not exist for
+them. If only the token lacks a scope, the response names the scope.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from django_mcp.models import Switch
 from tests.client import Client, RpcError
 from tests.shop.models import Company, Customer, Invoice, Note
 
-from .world import right
+from .helpers import valid_catalog
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
 
@@ -46,7 +46,7 @@ def refused(*missing_scopes: str) -> Decision:
 
 ALLOWED, UNKNOWN = Decision(True, str), refused()
 
-# What is exposed.
+# Declarations.
 
 
 class Report(PermissionRequiredMixin, View):
@@ -65,8 +65,8 @@ class CompanyForm(forms.ModelForm):  # type: ignore[type-arg]
         fields = ["name"]
 
 
-class Open(mcp.ModelResource):
-    """Rows that have a secret are nobody's."""
+class ExceptHidden(mcp.ModelResource):
+    """Nobody has the object permission for rows whose name begins with "Hidden"."""
 
     def has_object_permission(self, request: Request, obj: Any, operation: str) -> bool:
         return not str(obj).startswith("Hidden")
@@ -76,12 +76,12 @@ def each(request: Request, x: str) -> str:
     return x
 
 
-def of_the_staff(request: Request) -> bool:
+def is_staff(request: Request) -> bool:
     return bool(request.user.is_staff)
 
 
-def expose(server: Any) -> Any:
-    """One thing of every kind."""
+def declare_all(server: Any) -> Any:
+    """Register a declaration of every kind."""
     _functions(server)
     _models(server)
     server.register(type("Views", (ViewTools,), {"get": ["report"], "permission": "shop.add_note"}))
@@ -91,7 +91,7 @@ def expose(server: Any) -> Any:
 
 def _functions(server: Any) -> None:
     for name, options in {
-        "by_codename": {"permission": "shop.add_note"}, "by_function": {"permission": of_the_staff},
+        "by_codename": {"permission": "shop.add_note"}, "by_function": {"permission": is_staff},
         "for_users": {}, "for_all": {"permission": mcp.PUBLIC},
         "by_scope": {"permission": "shop.add_note", "scope": "notes:write"},
         "of_users_by_scope": {"scope": "shop.view_note"},
@@ -115,15 +115,15 @@ def _functions(server: Any) -> None:
 
 
 def _models(server: Any) -> None:
-    server.register(Company, type("Companies", (Open,), {
+    server.register(Company, type("Companies", (ExceptHidden,), {
         "fields": ["name"], "search_fields": ["name"], "operations": ["create", "update", "delete"],
     }))  # fmt: skip
-    server.register(Invoice, type("Invoices", (Open,), {
+    server.register(Invoice, type("Invoices", (ExceptHidden,), {
         "fields": ["number", "attachment"], "search_fields": ["number"],
         "permission": "shop.change_invoice",
     }))  # fmt: skip
-    server.register(Note, type("Notes", (Open,), {
-        "fields": ["text"], "permission": staticmethod(of_the_staff), "search_fields": ["text"],
+    server.register(Note, type("Notes", (ExceptHidden,), {
+        "fields": ["text"], "permission": staticmethod(is_staff), "search_fields": ["text"],
         "operations": ["create"], "operation_permissions": {"create": "shop.add_note"},
     }))  # fmt: skip
     server.register(CompanyForm, type("AddByForm", (FormTool,), {"__doc__": "Add."}))
@@ -137,11 +137,11 @@ def _models(server: Any) -> None:
 
 @dataclass(frozen=True)
 class Row:
-    """``asks``: of Django's permissions, and "staff" for the project's own function."""
+    """The requirements of a declaration. In ``asks``, "staff" stands for the project's function."""
 
-    asks: tuple[str, ...]  # of the user, all of them
-    needs: tuple[str, ...]  # of a narrowed token
-    ask: tuple[str, ...] = ()  # what of OFFERED is good for that
+    asks: tuple[str, ...]  # permissions that the user needs, all of them
+    needs: tuple[str, ...]  # scopes that a narrowed token needs
+    ask: tuple[str, ...] = ()  # scopes of OFFERED that cover them
 
 
 VIEW, CHANGE, ADD = "shop.view_company", "shop.change_company", "shop.add_company"
@@ -156,7 +156,7 @@ OFFERED = {
 
 
 def _alike(kind: str, place: str, name: str = "{}") -> dict[tuple[str, str], Row]:
-    """Tools, prompts, resources and templates say who may use them in the same words."""
+    """Return the rows of one kind of declaration. All kinds have the same permissions."""
     each = {
         "by_codename": Row(("shop.add_note",), ("shop.add_note",), ("change",)),
         "by_function": Row(("staff",), (f"{kind}:by_function",), ("named",)),
@@ -179,7 +179,7 @@ ROWS: dict[tuple[str, str], Row] = {
     ("templates", "bound://{company}"): Row(
         (), ("resource:bound_page", VIEW), ("named", "view")
     ),
-    # What a model resource is, and brings along.
+    # A model resource and its tools.
     ("templates", "model://shop/company/{pk}"): Row((VIEW,), (VIEW,), ("view",)),
     ("tools", "search_company"): Row((VIEW,), (VIEW,), ("view",)),
     ("tools", "create_company"): Row((VIEW, ADD), (ADD, VIEW), ("change", "view")),
@@ -187,7 +187,7 @@ ROWS: dict[tuple[str, str], Row] = {
     ("tools", "delete_company"): Row(
         (VIEW, "shop.delete_company"), ("shop.delete_company", VIEW), ("delete", "view")
     ),
-    # One that states its permission.
+    # A model resource with a permission of its own.
     ("templates", "model://shop/invoice/{pk}"): Row(
         ("shop.change_invoice",), ("shop.change_invoice",), ("change",)
     ),
@@ -197,7 +197,7 @@ ROWS: dict[tuple[str, str], Row] = {
     ("tools", "search_invoice"): Row(
         ("shop.change_invoice",), ("shop.change_invoice",), ("change",)
     ),
-    # One whose permission is a function.
+    # A model resource whose permission is a function.
     ("templates", "model://shop/note/{pk}"): Row(
         ("staff",), ("resource:note",), ("named",)
     ),
@@ -215,17 +215,19 @@ ROWS: dict[tuple[str, str], Row] = {
     ),
 }  # fmt: skip
 EVERYTHING = sorted({name for row in ROWS.values() for name in row.asks})
-# What a user lacks: nothing, or one of the permissions that something asks for.
+# The permission that a user lacks, or None.
 LACKING = [None, *EVERYTHING]
-IMPLIED = {VIEW: {VIEW, CHANGE}}  # as in the admin, who may change rows may view them
+IMPLIED = {
+    VIEW: {VIEW, CHANGE}
+}  # as in the admin, the change permission implies the view permission
 
 
-def lacked(lacks: str | None) -> set[str]:
+def missing_permissions(lacks: str | None) -> set[str]:
     return IMPLIED.get(lacks, {lacks}) if lacks else set()
 
 
 APPLICATION = SimpleNamespace(pk=7)
-# By name: the scopes of a token, whether it is an application's, and what of OFFERED is offered.
+# Scopes of the token, whether it belongs to an OAuth application, and the offered scopes.
 TOKENS: dict[str, tuple[set[str] | None, bool, list[str]]] = {
     "none": (None, False, [*OFFERED]),
     "without scopes": (set(), True, [*OFFERED]),
@@ -237,10 +239,10 @@ TOKENS: dict[str, tuple[set[str] | None, bool, list[str]]] = {
     "covering, of no application": ({"all"}, False, [*OFFERED]),
     "of other scopes alone": ({"profile"}, True, [*OFFERED]),
 }
-GOOD = {
+SUFFICIENT = {
     "none", "without scopes", "covering", "covering in parts", "covering, of no application",
 }  # fmt: skip
-ASKING = {"not covering, offered", "of other scopes alone"}
+EXTENDABLE = {"not covering, offered", "of other scopes alone"}
 
 
 def auth_of(token: str) -> Auth | None:
@@ -251,7 +253,7 @@ def auth_of(token: str) -> Auth | None:
 
 
 def offering(token: str) -> Any:
-    """The settings under which a token is what it is called."""
+    """Override the settings with the scopes that are offered in the case ``token``."""
     offered = {name: OFFERED[name] for name in TOKENS[token][2]}
     return override_settings(DJANGO_MCP={"SCOPES": offered})
 
@@ -259,93 +261,95 @@ def offering(token: str) -> Any:
 def user(lacks: str | None) -> Any:
     made = User.objects.create_user("carol", is_staff=lacks != "staff")
     for codename in EVERYTHING:
-        if codename not in {"staff", *lacked(lacks)}:
+        if codename not in {"staff", *missing_permissions(lacks)}:
             name = codename.removeprefix("shop.")
             made.user_permissions.add(Permission.objects.get(codename=name))
     return User.objects.get(pk=made.pk)
 
 
 def expected(row: Row, lacks: str | None, token: str) -> Decision:
-    """The rule."""
-    if lacked(lacks) & set(row.asks):
+    """Return the decision that the rule gives."""
+    if missing_permissions(lacks) & set(row.asks):
         return UNKNOWN
-    if token in GOOD or not row.needs:
+    if token in SUFFICIENT or not row.needs:
         return ALLOWED
-    return refused(*row.ask) if token in ASKING else UNKNOWN
+    return refused(*row.ask) if token in EXTENDABLE else UNKNOWN
 
 
-def things(catalog: Any) -> dict[tuple[str, str], Any]:
+def declarations_of(catalog: Any) -> dict[tuple[str, str], Any]:
     return {(line, key): one for line in LINES for key, one in getattr(catalog, line).items()}
 
 
-def test_the_table_has_everything(server):
-    assert set(things(expose(server))) == set(ROWS)
-    assert {token for token in TOKENS if token in GOOD | ASKING} != set(TOKENS)
+def test_matrix_contains_all_declarations(server):
+    assert set(declarations_of(declare_all(server))) == set(ROWS)
+    assert {token for token in TOKENS if token in SUFFICIENT | EXTENDABLE} != set(TOKENS)
 
 
-def test_what_a_narrowed_token_needs(server):
-    found = {key: thing._scopes for key, thing in things(expose(server)).items()}
+def test_scopes_that_a_narrowed_token_needs(server):
+    found = {key: thing._scopes for key, thing in declarations_of(declare_all(server)).items()}
     assert found == {key: row.needs for key, row in ROWS.items()}
 
 
 @pytest.mark.parametrize("token", TOKENS)
 @pytest.mark.parametrize("lacks", LACKING)
-def test_the_effective_permission(server, lacks, token):
-    catalog, principal = expose(server), Principal(user(lacks), auth_of(token))
+def test_decision_for_each_user_and_token(server, lacks, token):
+    catalog, principal = declare_all(server), Principal(user(lacks), auth_of(token))
     with offering(token):
         request = Request(principal, server)
-        found = {key: decide(thing, request) for key, thing in things(catalog).items()}
-        admitted = {key for key, thing in things(catalog).items() if thing._is_allowed(request)}
+        found = {key: decide(thing, request) for key, thing in declarations_of(catalog).items()}
+        allowed = {
+            key for key, thing in declarations_of(catalog).items() if thing._is_allowed(request)
+        }
     assert found == {key: expected(row, lacks, token) for key, row in ROWS.items()}
-    assert admitted == {key for key, one in found.items() if one.allowed}
+    assert allowed == {key for key, one in found.items() if one.allowed}
 
 
 @pytest.mark.parametrize("token", TOKENS)
-def test_nobody_allowed_but_what_is_for_all_whatever_their_token_says(server, token):
-    catalog, principal = expose(server), Principal(anonymous().user, auth_of(token))
+def test_anonymous_user_may_use_only_public_declarations_with_any_token(server, token):
+    catalog, principal = declare_all(server), Principal(anonymous().user, auth_of(token))
     with offering(token):
         request = Request(principal, server)
-        found = {key: decide(thing, request) for key, thing in things(catalog).items()}
+        found = {key: decide(thing, request) for key, thing in declarations_of(catalog).items()}
     assert found == {key: UNKNOWN if row.needs else ALLOWED for key, row in ROWS.items()}
 
 
-def test_who_is_not_active_is_nobody(server):
+def test_inactive_superuser_may_use_only_public_declarations(server):
     boss = User.objects.create_superuser("boss", is_active=False)
     with offering("covering"):
         request = Request(Principal(boss, auth_of("covering")), server)
-        for key, thing in things(expose(server)).items():
+        for key, thing in declarations_of(declare_all(server)).items():
             assert decide(thing, request) == (UNKNOWN if ROWS[key].needs else ALLOWED)
 
 
 @pytest.mark.parametrize("token", TOKENS)
-def test_what_an_administrator_switched_off_is_there_for_nobody(server, token):
-    """Nor what rests on it, but for what only takes its rows: that finds none."""
-    catalog, principal = expose(server), Principal(user(None), auth_of(token))
-    every = things(catalog)
+def test_disabled_declaration_and_its_dependents_do_not_exist(server, token):
+    """Declarations that only bind rows of a disabled resource still exist, but find no rows."""
+    catalog, principal = declare_all(server), Principal(user(None), auth_of(token))
+    every = declarations_of(catalog)
     with offering(token):
         for key, off in every.items():
             switch = Switch.objects.create(server=server.name, thing=off._mark)
             kill_switches.look()
             request = Request(principal, server)
             found = {one for one, thing in every.items() if decide(thing, request).is_listed}
-            gone = {one for one, thing in every.items() if thing._mark == off._mark}
-            resting = {one for one in every if off in _seen_through(every[one])}
-            assert found & (gone | resting) == set() and key in gone
-            for one in every.keys() - gone - resting:
+            disabled = {one for one, thing in every.items() if thing._mark == off._mark}
+            dependents = {one for one in every if off in _dependencies(every[one])}
+            assert found & (disabled | dependents) == set() and key in disabled
+            for one in every.keys() - disabled - dependents:
                 assert decide(every[one], request) == expected(ROWS[one], None, token), one
             switch.delete()
 
 
-def _seen_through(thing: Any) -> set[Any]:
-    """The resource whose rows it is about, where it is about any."""
+def _dependencies(thing: Any) -> set[Any]:
+    """Return the declarations whose rows it exposes."""
     return set() if thing.name in BINDING | {"bound_page"} else set(thing._depends_on)
 
 
-# What comes of it, for a client.
+# Results for a client.
 
 
-class Holder(Client):
-    """A client of a user and a token."""
+class PrincipalClient(Client):
+    """A client with a user and a token."""
 
     def __init__(self, principal: Principal, **options: Any) -> None:
         self.principal = principal
@@ -356,12 +360,12 @@ class Holder(Client):
 
 
 @pytest.fixture
-def hold(server):
+def connect_with(server):
     held = []
 
-    def made(lacks: str | None, token: str, **options: Any) -> Holder:
+    def made(lacks: str | None, token: str, **options: Any) -> PrincipalClient:
         principal = Principal(user(lacks), auth_of(token))
-        held.append(Holder(principal, server=server, **options))
+        held.append(PrincipalClient(principal, server=server, **options))
         return held[-1].__enter__()  # type: ignore[return-value]
 
     yield made
@@ -377,7 +381,7 @@ LISTS = {
 }
 
 
-def listed(client: Holder) -> set[tuple[str, str]]:
+def listed(client: PrincipalClient) -> set[tuple[str, str]]:
     return {
         (line, one[key])
         for line, (method, member, key) in LISTS.items()
@@ -386,7 +390,7 @@ def listed(client: Holder) -> set[tuple[str, str]]:
 
 
 def arguments_of(name: str, company: Any) -> dict[str, Any]:
-    """Such as would be right."""
+    """Return valid arguments."""
     given: dict[str, dict[str, Any]] = {
         "bind": {"company": company.pk}, "create_company": {"name": "New"},
         "update_company": {"company": company.pk, "name": "Newer"},
@@ -397,25 +401,25 @@ def arguments_of(name: str, company: Any) -> dict[str, Any]:
     return given.get(name, {})
 
 
-def tried(client: Holder, line: str, name: str, world: Any) -> str:
-    """What comes of using a thing: "done", or what is said instead, the name left out."""
+def use(client: PrincipalClient, line: str, name: str, data: Any) -> str:
+    """Use a declaration. Return "done" or the error message, in which "..." replaces the name."""
     try:
         if line == "tools":
-            result = client.call(name, **arguments_of(name, world.company))
+            result = client.call(name, **arguments_of(name, data.company))
             return result["content"][0]["text"] if result.get("isError") else "done"
         if line == "prompts":
-            given = {"company": str(world.company.pk)} if name == "bound" else {}
+            given = {"company": str(data.company.pk)} if name == "bound" else {}
             client.request("prompts/get", name=name, arguments=given)
         else:
-            client.request("resources/read", uri=uri_of(name, world))
+            client.request("resources/read", uri=uri_of(name, data))
     except RpcError as error:
         return error.message.replace(name, "...")
     return "done"
 
 
-def uri_of(name: str, world: Any) -> str:
-    pk = {"invoice": world.invoice.pk, "note": world.note.pk}
-    key = next((pk[kind] for kind in pk if f"/{kind}/" in name), world.company.pk)
+def uri_of(name: str, data: Any) -> str:
+    pk = {"invoice": data.invoice.pk, "note": data.note.pk}
+    key = next((pk[kind] for kind in pk if f"/{kind}/" in name), data.company.pk)
     parts = {"{pk}": key, "{company}": key, "{x}": "x", "{file}": "attachment"}
     for part, value in parts.items():
         name = name.replace(part, str(value))
@@ -423,7 +427,7 @@ def uri_of(name: str, world: Any) -> str:
 
 
 @pytest.fixture
-def world(tmp_path, settings):
+def data(tmp_path, settings):
     settings.MEDIA_ROOT = tmp_path
     company = Company.objects.create(name="Acme")
     customer = Customer.objects.create(company=company, name="Carla")
@@ -434,80 +438,84 @@ def world(tmp_path, settings):
     return SimpleNamespace(company=spare, invoice=invoice, note=Note.objects.create(text="n"))
 
 
-BINDING = {"bind", "bound", "bound://{company}"}  # a company, in whatever permission they have
-UNHEARD = {
+BINDING = {"bind", "bound", "bound://{company}"}  # these also need access to a company
+UNKNOWN_MESSAGES = {
     "tools": "Unknown tool: ...", "prompts": "Unknown prompt: ...",
     "resources": "Resource not found", "templates": "Resource not found",
 }  # fmt: skip
 
 
-def needs_said(words: str) -> tuple[str, ...] | None:
-    """The scopes that a refusal names."""
+def scopes_in_message(words: str) -> tuple[str, ...] | None:
+    """Return the scopes that an error message names."""
     found = re.search("it needs the scope (.*?)[.;] ", words)
     return tuple(found[1].split()) if found else None
 
 
 @pytest.mark.parametrize("token", TOKENS)
 @pytest.mark.parametrize("lacks", [None, VIEW, "staff", "shop.add_note"])
-def test_what_is_listed_and_what_can_be_done(server, hold, world, lacks, token):
-    """Over a connection that knows no 403: the words say it."""
-    expose(server)
+def test_listed_and_usable_declarations_for_each_user_and_token(
+    server, connect_with, data, lacks, token
+):
+    """Without HTTP there is no status 403, so the message names the missing scopes."""
+    declare_all(server)
     with offering(token):
-        client = hold(lacks, token)
+        client = connect_with(lacks, token)
         shown = listed(client)
         for (line, name), row in ROWS.items():
             wanted = expected(row, lacks, token)
             assert ((line, name) in shown) == wanted.is_listed, name
-            world.company = Company.objects.create(name=f"Spare {line} {name}")
-            words = tried(client, line, name, world)
+            data.company = Company.objects.create(name=f"Spare {line} {name}")
+            words = use(client, line, name, data)
             if wanted.missing_scopes:
-                assert needs_said(words) == wanted.missing_scopes, (name, words)
+                assert scopes_in_message(words) == wanted.missing_scopes, (name, words)
             elif not wanted.allowed:
-                assert words == UNHEARD[line], (name, words)
-            elif lacks == VIEW and name in BINDING:  # what they are used with is another matter
+                assert words == UNKNOWN_MESSAGES[line], (name, words)
+            elif lacks == VIEW and name in BINDING:  # the company they use is hidden
                 assert words != "done", name
             else:
                 assert words == "done", (name, words)
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_what_is_not_there_is_answered_alike(server, hold, world, line):
-    expose(server)
+def test_unknown_declaration_has_the_message_of_a_forbidden_one(server, connect_with, data, line):
+    declare_all(server)
     with offering("none"):
-        words = tried(hold(None, "none"), line, "fixed://nothing", world)
-    assert words == UNHEARD[line]
+        words = use(connect_with(None, "none"), line, "fixed://nothing", data)
+    assert words == UNKNOWN_MESSAGES[line]
 
 
-# Rows, which object permission hides.
+# Rows without object permission.
 
-NAMING = [("tools", "bind"), ("tools", "update_company"), ("tools", "delete_company"),
+USING_A_COMPANY = [("tools", "bind"), ("tools", "update_company"), ("tools", "delete_company"),
           ("tools", "change_by_form"), ("prompts", "bound"), ("templates", "bound://{company}"),
           ("templates", "model://shop/company/{pk}")]  # fmt: skip
 
 
 @pytest.mark.parametrize("token", TOKENS)
-@pytest.mark.parametrize(("line", "name"), NAMING)
-def test_a_hidden_row_is_a_missing_one_whatever_the_token(server, hold, world, line, name, token):
-    expose(server)
+@pytest.mark.parametrize(("line", "name"), USING_A_COMPANY)
+def test_hidden_row_has_the_same_message_as_a_missing_row_with_any_token(
+    server, connect_with, data, line, name, token
+):
+    declare_all(server)
     hidden = Company.objects.create(name="Hidden")
     wanted = expected(ROWS[line, name], None, token)
     answers = []
     with offering(token):
-        client = hold(None, token)
+        client = connect_with(None, token)
         for pk in (hidden.pk, hidden.pk + 1000):
-            world.company = SimpleNamespace(pk=pk)
-            answers.append(tried(client, line, name, world).replace(str(pk), "KEY"))
+            data.company = SimpleNamespace(pk=pk)
+            answers.append(use(client, line, name, data).replace(str(pk), "KEY"))
     assert answers[0] == answers[1] != "done"
-    assert needs_said(answers[0]) == (wanted.missing_scopes or None)
+    assert scopes_in_message(answers[0]) == (wanted.missing_scopes or None)
     assert Company.objects.get(pk=hidden.pk).name == "Hidden"
 
 
 @pytest.mark.parametrize("token", TOKENS)
-def test_searches_and_completions_show_no_hidden_row(server, hold, world, token):
-    expose(server)
+def test_searches_and_completions_do_not_contain_hidden_rows(server, connect_with, data, token):
+    declare_all(server)
     hidden = Company.objects.create(name="Hidden")
     with offering(token):
-        client = hold(None, token)
+        client = connect_with(None, token)
         try:
             sent = str(client.call("search_company"))
         except RpcError as error:
@@ -520,58 +528,58 @@ def test_searches_and_completions_show_no_hidden_row(server, hold, world, token)
             completed = {"completion": {"values": [], "error": str(error)}}
     values = completed["completion"]["values"]
     assert "Hidden" not in sent and str(hidden.pk) not in values
-    assert ("Spare" in sent) == (str(world.company.pk) in values) == (token in GOOD)
+    assert ("Spare" in sent) == (str(data.company.pk) in values) == (token in SUFFICIENT)
 
 
 @pytest.mark.parametrize(("line", "name"), [("tools", "bind"), ("prompts", "bound"),
                                             ("templates", "bound://{company}")])  # fmt: skip
-def test_what_binds_rows_needs_what_viewing_them_needs(server, hold, world, line, name):
-    expose(server)
+def test_binding_a_row_requires_the_scope_for_viewing_it(server, connect_with, data, line, name):
+    declare_all(server)
     with offering("covering"):
-        client = hold(None, "covering")
+        client = connect_with(None, "covering")
         client.principal = Principal(client.user, Auth(frozenset({"named"}), APPLICATION))
-        assert needs_said(tried(client, line, name, world)) == ("named", "view")
+        assert scopes_in_message(use(client, line, name, data)) == ("named", "view")
         client.principal = Principal(client.user, Auth(frozenset({"named"}), None, key="t"))
-        assert tried(client, line, name, world) == UNHEARD[line]
+        assert use(client, line, name, data) == UNKNOWN_MESSAGES[line]
 
 
 # Details.
 
 
-def test_what_the_token_has_is_named_with_what_it_lacks(server):
-    catalog = expose(server)
+def test_missing_scopes_include_the_needed_scopes_that_the_token_has(server):
+    catalog = declare_all(server)
     with offering("covering"):
         auth = Auth(frozenset({"view"}), APPLICATION)
         request = Request(Principal(user(None), auth), server)
         assert decide(catalog.tools["update_company"], request).missing_scopes == ("change", "view")
 
 
-def test_permission_is_not_asked_where_no_scope_can_be_had(server):
-    """Nothing of the project runs for whoever is told nothing anyway."""
-    asked = []
+def test_permission_function_does_not_run_if_no_scope_can_be_granted(server):
+    """The response does not depend on it."""
+    calls = []
 
-    @server.tool(permission=lambda request: asked.append(request) or True)
+    @server.tool(permission=lambda request: calls.append(request) or True)
     def guarded(request: mcp.Request) -> str:
         return "x"
 
-    thing = right(server).tools["guarded"]
+    thing = valid_catalog(server).tools["guarded"]
     for token in ("not covering, not offered", "not covering, of no application"):
         with offering(token):
             request = Request(Principal(user(None), auth_of(token)), server)
             assert decide(thing, request) == UNKNOWN
         User.objects.all().delete()
-    assert asked == []
+    assert calls == []
 
 
 @pytest.mark.parametrize("scope", ["", "a b", 'a"b', "é", "a\\b", "a\n"])
-def test_what_is_no_scope_is_told(server, scope):
+def test_invalid_scope_is_an_error(server, scope):
     server.tool(scope=scope, name="x")(lambda request: None)
     (message,) = server.check()
     assert message.id == "django_mcp.E019" and repr(scope) in message.msg and message.hint
 
 
-def test_nothing_is_grantable_without_an_application(server):
-    thing = expose(server).tools["for_users"]
+def test_scopes_are_grantable_only_to_tokens_of_an_application(server):
+    thing = declare_all(server).tools["for_users"]
     with offering("covering"):
         assert grantable(thing, None) == grantable(thing, Auth(frozenset({"basic"}))) == ()
         assert grantable(thing, Auth(frozenset({"basic"}), APPLICATION)) == ("named",)

@@ -1,4 +1,4 @@
-"""A search finds what it says, shows nothing else, and answers odd arguments with words."""
+"""Search, filters, ordering and completion of a model's rows, and their arguments."""
 
 from datetime import UTC, datetime
 
@@ -70,7 +70,7 @@ def invoices():
     return rows
 
 
-def found(search, arguments):
+def found_numbers(search, arguments):
     validator = Draft202012Validator(search.schema())
     assert not [error.message for error in validator.iter_errors(arguments)]
     return sorted(row.number for row in search.apply(Invoice.objects.all(), arguments))
@@ -113,21 +113,21 @@ def found(search, arguments):
         ({"limit": 5, "cursor": "x", "ordering": "issued"}, "0123"),
     ],
 )
-def test_what_is_found(search, invoices, arguments, numbers):
-    assert found(search, arguments) == [f"A-{number}" for number in numbers]
+def test_query_and_filters_find_rows(search, invoices, arguments, numbers):
+    assert found_numbers(search, arguments) == [f"A-{number}" for number in numbers]
 
 
-def test_by_keys(search, invoices):
+def test_filters_by_keys_of_related_rows(search, invoices):
     first, second = invoices[0].customer_id, invoices[2].customer_id
-    assert found(search, {"customer": first}) == ["A-0"]
-    assert found(search, {"customer__in": [first, second, 10**6]}) == ["A-0", "A-2"]
+    assert found_numbers(search, {"customer": first}) == ["A-0"]
+    assert found_numbers(search, {"customer__in": [first, second, 10**6]}) == ["A-0", "A-2"]
     new, big = (tag.pk for tag in Tag.objects.order_by("pk"))
-    assert found(search, {"tags": big}) == ["A-2"]
-    assert found(search, {"tags": new}) == ["A-1", "A-2"]
-    assert found(search, {"tags__in": [new, big]}) == ["A-1", "A-2"]  # each once
+    assert found_numbers(search, {"tags": big}) == ["A-2"]
+    assert found_numbers(search, {"tags": new}) == ["A-1", "A-2"]
+    assert found_numbers(search, {"tags__in": [new, big]}) == ["A-1", "A-2"]  # each once
 
 
-def test_the_gate_is_the_queryset(search, invoices):
+def test_search_finds_only_rows_of_its_queryset(search, invoices):
     queryset = Invoice.objects.filter(number="A-1")
     assert [row.number for row in search.apply(queryset, {"query": "zimmer"})] == []
     assert [row.number for row in search.apply(queryset, {"status": "open"})] == ["A-1"]
@@ -178,7 +178,7 @@ def test_the_gate_is_the_queryset(search, invoices):
         ({"customer__name": "\ud800"}, "not a string"),
     ],
 )
-def test_odd_arguments_are_refused_with_words(search, arguments, words):
+def test_invalid_arguments_are_refused_with_a_message(search, arguments, words):
     with pytest.raises(ValueError, match="^[a-zA-Z_]+") as caught:
         search.apply(Invoice.objects.all(), arguments)
     assert words in str(caught.value) and len(str(caught.value)) < 400
@@ -205,7 +205,7 @@ values = st.recursive(
     max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data(), value=values)
-def test_no_argument_reaches_the_database_as_an_error(data, value):
+def test_no_argument_causes_a_database_error(data, value):
     search = Search(Sample, ["name", "nickname"], ALL, ["name"])
     name = data.draw(st.sampled_from(["query", *search.filters]))
     with transaction.atomic():
@@ -215,14 +215,14 @@ def test_no_argument_reaches_the_database_as_an_error(data, value):
             assert str(error).startswith(name)
 
 
-def test_a_filter_by_a_float_finds_no_nan():
+def test_float_filter_refuses_nan_and_infinity():
     search = Search(Sample, (), ["weight"])
     for odd in (float("inf"), float("nan"), "nan", "inf"):
         with pytest.raises(ValueError, match="weight"):
             search.apply(Sample.objects.all(), {"weight": odd})
 
 
-def test_to_field_keys_and_string_keys():
+def test_filters_by_string_keys_and_to_field_keys():
     badge = Badge.objects.create(code="gold,1", colour="gold")
     wearer = Wearer.objects.create(badge=badge)
     search = Search(Wearer, (), ["badge", "locker"])
@@ -233,7 +233,7 @@ def test_to_field_keys_and_string_keys():
 
 
 class TestOrdering:
-    def test_declared_columns_either_way(self, search):
+    def test_declared_columns_can_be_ordered_in_both_directions(self, search):
         schema = search.schema()["properties"]["ordering"]
         assert schema["enum"] == ["issued", "-issued", "number", "-number"]
         orders = [str(term) for term in search.keyset({"ordering": "-number"}).terms]
@@ -242,18 +242,18 @@ class TestOrdering:
         assert [str(term) for term in search.keyset({}).terms] == ["-issued", "number"]
 
     @pytest.mark.parametrize("ordering", ["total", "customer__notes", None, 3, ["issued"], "?", ""])
-    def test_nothing_else(self, search, ordering):
+    def test_undeclared_ordering_is_refused(self, search, ordering):
         with pytest.raises(ValueError, match="ordering: must be one of issued"):
             search.keyset({"ordering": ordering})
 
-    def test_none_declared(self):
+    def test_without_declared_ordering_rows_are_ordered_by_key(self):
         search = Search(Invoice, ["number"])
         assert "ordering" not in search.schema()["properties"]
         assert [str(term) for term in search.keyset({}).terms] == ["id"]
         with pytest.raises(ValueError, match="none"):
             search.keyset({"ordering": "issued"})
 
-    def test_pages_of_a_search(self, search, invoices):
+    def test_search_results_are_paged_in_the_chosen_ordering(self, search, invoices):
         arguments = {"query": "a", "ordering": "issued"}
         keyset = search.keyset(arguments)
         queryset = search.apply(Invoice.objects.all(), arguments)
@@ -268,17 +268,17 @@ class TestOrdering:
 @pytest.mark.parametrize(
     ("given_limit", "limit"), [({}, 20), ({"limit": 1}, 1), ({"limit": 100}, 100)]
 )
-def test_limits(search, given_limit, limit):
+def test_limit_of_a_search(search, given_limit, limit):
     assert search.limit(given_limit) == limit
 
 
 @pytest.mark.parametrize("limit", [0, 101, -1, True, "5", None, 5.0])
-def test_limits_that_are_none(search, limit):
+def test_invalid_limit_is_refused(search, limit):
     with pytest.raises(ValueError, match="limit: must be an integer from 1 to 100"):
         search.limit({"limit": limit})
 
 
-def test_rows_are_found_by_a_column_of_their_related_rows(invoices):
+def test_filter_by_a_column_of_related_rows(invoices):
     search = Search(Invoice, (), ["tags__label"])
     properties = search.schema()["properties"]
     assert properties["tags__label"]["type"] == "string"
@@ -292,7 +292,7 @@ def test_duration_filter_names_its_format():
     assert properties["lasts"] == {"type": "string", "format": "duration"}
 
 
-def test_the_schema_lists_just_what_was_declared(search):
+def test_schema_contains_exactly_the_declared_arguments(search):
     schema = search.schema()
     Draft202012Validator.check_schema(schema)
     assert schema["additionalProperties"] is False
@@ -344,12 +344,12 @@ def test_the_schema_lists_just_what_was_declared(search):
         ((), ["statsu"], "Did you mean 'status'"),
     ],
 )
-def test_what_is_wrong_with_a_search(search_fields, filter_fields, words):
+def test_invalid_search_or_filter_field_is_a_problem(search_fields, filter_fields, words):
     problems = Search(Invoice, search_fields, filter_fields).problems()
     assert len(problems) == 1 and words in problems[0]
 
 
-def test_more_that_is_wrong(search, monkeypatch):
+def test_relations_composite_keys_and_reserved_names_are_problems(search, monkeypatch):
     assert search.problems() == []
     assert "is not a column" in Search(Company, (), ["invoices"]).problems()[0]
     assert "is not a column" in Search(LedgerLine, (), ["pk"]).problems()[0]
@@ -358,36 +358,36 @@ def test_more_that_is_wrong(search, monkeypatch):
 
 
 class TestCompletions:
-    def keys(self, search, text, lookup="number", limit=100):
+    def completed_values(self, search, text, lookup="number", limit=100):
         return [
             getattr(row, lookup)
             for row in search.completions(Invoice.objects.all(), text, lookup, limit)
         ]
 
-    def test_by_relevance(self, search, invoices):
+    def test_completions_are_sorted_by_relevance(self, search, invoices):
         Invoice.objects.filter(number="A-3").update(number="B-A-1", issued="2030-01-01")
-        assert self.keys(search, "A-1") == ["A-1", "B-A-1"]
-        assert self.keys(search, "a-") == ["A-0", "A-1", "A-2", "B-A-1"]
-        assert self.keys(search, "zimmer") == ["B-A-1", "A-0"]
-        assert self.keys(search, "nobody") == []
+        assert self.completed_values(search, "A-1") == ["A-1", "B-A-1"]
+        assert self.completed_values(search, "a-") == ["A-0", "A-1", "A-2", "B-A-1"]
+        assert self.completed_values(search, "zimmer") == ["B-A-1", "A-0"]
+        assert self.completed_values(search, "nobody") == []
 
-    def test_bounded(self, search, invoices):
+    def test_completions_are_limited_in_the_database(self, search, invoices):
         with CaptureQueriesContext(connection) as queries:
-            assert self.keys(search, "a", limit=2) == ["A-0", "A-1"]
-            assert self.keys(search, "", limit=2) == ["A-3", "A-2"]
+            assert self.completed_values(search, "a", limit=2) == ["A-0", "A-1"]
+            assert self.completed_values(search, "", limit=2) == ["A-3", "A-2"]
         assert all("LIMIT 2" in query["sql"] for query in queries)
 
-    def test_by_key(self, search, invoices):
+    def test_completions_include_the_row_with_that_key(self, search, invoices):
         key = invoices[1].pk
-        assert self.keys(search, str(key), "pk")[0] == key
-        assert self.keys(Search(Invoice), str(key), "pk") == [key]
-        assert self.keys(Search(Invoice), f"0{key}", "pk") == []
+        assert self.completed_values(search, str(key), "pk")[0] == key
+        assert self.completed_values(Search(Invoice), str(key), "pk") == [key]
+        assert self.completed_values(Search(Invoice), f"0{key}", "pk") == []
 
     @pytest.mark.parametrize("text", ["\0", "\ud800", "x" * 201, "'", '"', "\\"])
-    def test_odd_texts_find_nothing(self, search, invoices, text):
-        assert self.keys(search, text) == []
+    def test_unusual_texts_complete_to_nothing(self, search, invoices, text):
+        assert self.completed_values(search, text) == []
 
-    def test_refused_rows_take_nobodys_place(self):
+    def test_rows_without_object_permission_do_not_count_towards_the_limit(self):
         tags = [Tag(label=f"a-{n:03}") for n in range(70)]
         shown = Tag.objects.bulk_create(tags)[-1]
         search = Search(Tag, ["label"], ordering=["label"])
@@ -397,15 +397,15 @@ class TestCompletions:
             )
             assert found == [shown]
 
-    def test_only_within_the_queryset(self, search, invoices):
+    def test_completions_are_limited_to_the_queryset(self, search, invoices):
         assert search.completions(Invoice.objects.none(), "A-1", "number", 5) == []
 
-    def test_an_order_that_cannot_be_is_never_used(self):
+    def test_completions_with_an_invalid_ordering_raise(self):
         with pytest.raises(ImproperlyConfigured):
             Search(Invoice, ordering=["tags"]).completions(Invoice.objects.all(), "x")
 
 
-def test_other_shapes_of_keys():
+def test_completions_of_composite_uuid_and_named_keys():
     company = Company.objects.create(name="Acme")
     line = LedgerLine.objects.create(company=company, line=3, text="x", amount=1)
     lines = Search(LedgerLine, ["text"]).completions(LedgerLine.objects.all(), f"{company.pk},3")

@@ -1,4 +1,4 @@
-"""What the tests of declarations share: requests nobody sent, and the words of the checks."""
+"""Helpers of the tests of declarations: requests without a client, and the results of checks."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ def nothing(request: Request) -> str:
     return "nothing"
 
 
-def asked(user: Any = None, server: Server = default_server, **options: Any) -> Request:
-    """A request of ``user``, or of nobody, that no client sent."""
+def make_request(user: Any = None, server: Server = default_server, **options: Any) -> Request:
+    """Return a request of ``user``, or of an anonymous user, that no client has sent."""
     principal = anonymous() if user is None else Principal(user)
     return Request(principal, server, **options)
 
 
-def ids(server: Server) -> list[str]:
-    """The ids of what is wrong, without the package's name."""
+def problem_ids(server: Server) -> list[str]:
+    """Return the ids of the server's check messages without ``django_mcp.``."""
     return [str(message.id).removeprefix("django_mcp.") for message in server.check()]
 
 
-def only(server: Server) -> CheckMessage:
-    """The one thing that is wrong; its hint says what to do."""
+def single_problem(server: Server) -> CheckMessage:
+    """Return the only check message of a server, and assert that it has a hint."""
     (message,) = server.check()
     assert message.hint, message
     return message
 
 
-def right(server: Server) -> Any:
-    """The catalog of a server with nothing wrong."""
+def valid_catalog(server: Server) -> Any:
+    """Return the catalog of a server, and assert that its checks find no problem."""
     assert [str(message) for message in server.check()] == []
     return server._catalog

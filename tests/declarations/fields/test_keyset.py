@@ -1,4 +1,4 @@
-"""Pages are the list: over orders, NULLs, ties, sizes, and rows that come and go meanwhile."""
+"""Keyset pagination: every row is on one page, also with NULLs, ties and concurrent changes."""
 
 import json
 from datetime import UTC, date, datetime, time, timedelta
@@ -40,7 +40,7 @@ on_database = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
-# Few values each, so that most rows tie; neighbours that a careless comparison would swap.
+# Few values for each column, so that many rows are equal, and values that are easily misordered.
 VALUES = {
     "name": ["", "a", "A", "a ", "b", "B", "é", "z", "10", "9", "%", "'", "\U0001f600"],
     "nickname": [None, "", "a", "B", "b"],
@@ -71,14 +71,14 @@ orderings = st.lists(
 ).map(lambda pairs: [sign + name for sign, name in pairs])
 
 
-def add(values: dict[str, object], places: list[Place]) -> Sample:
+def create_sample(values: dict[str, object], places: list[Place]) -> Sample:
     place = values["place"]
     chosen = None if place is None else places[int(str(place))]
     return Sample.objects.create(**(values | {"place": chosen}))
 
 
-def in_order(ordering: list[str], queryset: models.QuerySet[Sample]) -> list[int]:
-    """The whole list, by nothing but Django's own ordering."""
+def expected_keys(ordering: list[str], queryset: models.QuerySet[Sample]) -> list[int]:
+    """Return the keys of all rows in the order that Django itself gives."""
     terms = []
     for name in [*ordering, "-pk" if ordering and ordering[-1].startswith("-") else "pk"]:
         column = F(name.lstrip("-"))
@@ -104,15 +104,15 @@ def pages_of(keyset, queryset, limit):
     rows=st.lists(row_values, max_size=14),
     limit=st.integers(1, 6),
 )
-def test_pages_are_the_list(ordering, rows, limit):
+def test_pages_contain_all_rows_in_order(ordering, rows, limit):
     with transaction.atomic():
         places = [Place.objects.create(name=name, city="x") for name in ("north", "South")]
         for values in rows:
-            add(values, places)
+            create_sample(values, places)
         keyset, queryset = Keyset(Sample, ordering), Sample.objects.all()
         assert keyset.problems() == []
         pages = list(pages_of(keyset, queryset, limit))
-        expected = in_order(ordering, queryset)
+        expected = expected_keys(ordering, queryset)
         assert [row.pk for page in pages for row in page] == expected
         assert [row.pk for row in keyset.order(queryset)] == expected
         assert all(len(page) == limit for page in pages[:-1])
@@ -127,17 +127,17 @@ def test_pages_are_the_list(ordering, rows, limit):
     limit=st.integers(1, 4),
     data=st.data(),
 )
-def test_rows_may_come_and_go_between_pages(ordering, rows, limit, data):
+def test_rows_inserted_and_deleted_between_pages(ordering, rows, limit, data):
     with transaction.atomic():
         places = [Place.objects.create(name=name) for name in ("north", "South")]
         for values in rows:
-            add(values, places)
+            create_sample(values, places)
         keyset, queryset = Keyset(Sample, ordering), Sample.objects.all()
         page, after = keyset.page(queryset, None, limit)
         while after is not None:
             for values in data.draw(st.lists(row_values, max_size=1), label="inserted"):
-                add(values, places)
-            whole = in_order(ordering, queryset)
+                create_sample(values, places)
+            whole = expected_keys(ordering, queryset)
             rest = whole[whole.index(page[-1].pk) + 1 :]
             gone = data.draw(st.sets(st.sampled_from(whole), max_size=3), label="deleted")
             Sample.objects.filter(pk__in=gone).delete()
@@ -145,7 +145,7 @@ def test_rows_may_come_and_go_between_pages(ordering, rows, limit, data):
             page, after = keyset.page(queryset, after, limit)
             assert [row.pk for row in page] == expected[:limit]
             assert (after is None) == (len(expected) <= limit)
-            # With the last rows gone there is nothing to measure the next page by.
+            # Without a last row, the next expected page cannot be computed.
             if len(whole) > 40 or not page:
                 break
         transaction.set_rollback(True)
@@ -160,7 +160,7 @@ junk = st.recursive(
 
 @on_database
 @given(junk=junk, place=st.integers(-1, 14), name=st.sampled_from(NAMES))
-def test_a_malformed_position_is_a_value_error_and_never_a_database_error(junk, place, name):
+def test_malformed_position_raises_value_error_and_no_database_error(junk, place, name):
     keyset = Keyset(Sample, [name, "moment", "price"])
     good = [keyset.fingerprint, *(None if term.nullable else 1 for term in keyset.terms)]
     position = [*good[: place % len(good)], junk, *good[place % len(good) + 1 :]]
@@ -189,7 +189,7 @@ def test_a_malformed_position_is_a_value_error_and_never_a_database_error(junk, 
         ["{fingerprint}", 1, 1],
     ],
 )
-def test_a_position_must_be_exactly_one_that_was_given(bad):
+def test_position_that_was_not_issued_is_refused(bad):
     keyset = Keyset(Sample, ["pk"])
     if isinstance(bad, list):
         bad = [keyset.fingerprint if part == "{fingerprint}" else part for part in bad]
@@ -197,14 +197,14 @@ def test_a_position_must_be_exactly_one_that_was_given(bad):
         keyset.page(Sample.objects.all(), bad, 5)
 
 
-def test_a_position_of_another_order_is_refused():
+def test_position_of_another_ordering_is_refused():
     Sample.objects.bulk_create(Sample(name=name, nickname=name) for name in "abc")
     _, after = Keyset(Sample, ["name"]).page(Sample.objects.all(), None, 1)
     with pytest.raises(ValueError, match="another order"):
         Keyset(Sample, ["-name"]).page(Sample.objects.all(), after, 1)
 
 
-def test_a_nul_in_a_position_never_reaches_postgresql():
+def test_nul_character_in_a_position_is_not_sent_to_postgresql():
     Sample.objects.create(name="a")
     keyset = Keyset(Sample, ["name"])
     position = [keyset.fingerprint, "\0", 0]
@@ -223,27 +223,31 @@ def test_nulls_are_last_in_either_direction(ordering):
     assert weights == sorted([1.0, 2.0], reverse=ordering == ["-weight"]) + [None, None]
 
 
-def test_what_the_field_does_not_show_counts():
-    # On SQLite an update leaves 0.3333..., which the field shows as 0.333: a page must not
-    # find the same row after itself for ever.
+def test_stored_digits_beyond_the_decimal_places_are_compared():
+    # On SQLite the update stores 0.3333..., which the field reads as 0.333. A cursor with the
+    # rounded value would return the same row on every page.
     Sample.objects.bulk_create(Sample(name="x", price=Decimal(price)) for price in (1, 1, 2))
     Sample.objects.update(price=A_THIRD)
     pages = list(pages_of(Keyset(Sample, ["price"]), Sample.objects.all(), 1))
-    assert [row.pk for page in pages for row in page] == in_order(["price"], Sample.objects.all())
+    assert [row.pk for page in pages for row in page] == expected_keys(
+        ["price"], Sample.objects.all()
+    )
 
 
 @pytest.mark.parametrize("weight", [float("inf"), float("-inf"), float("nan")])
-def test_numbers_that_json_lacks(weight):
+def test_infinities_and_nan_can_be_in_a_position(weight):
     if connection.vendor == "mysql" or (connection.vendor == "sqlite" and weight != weight):
         pytest.skip("this database has no such number")
     Sample.objects.bulk_create(Sample(name="x", weight=value) for value in (weight, 1.0, weight))
     pages = list(pages_of(Keyset(Sample, ["weight"]), Sample.objects.all(), 1))
-    assert [row.pk for page in pages for row in page] == in_order(["weight"], Sample.objects.all())
+    assert [row.pk for page in pages for row in page] == expected_keys(
+        ["weight"], Sample.objects.all()
+    )
 
 
 @pytest.mark.parametrize("model", [Note, LocalPlace, Warehouse, Place, LedgerLine, Wearer])
 @pytest.mark.parametrize("sign", ["", "-"])
-def test_keys_of_every_shape(model, sign):
+def test_paging_by_keys_of_all_types(model, sign):
     company = Company.objects.create(name="Acme")
     for number in range(7):
         Note.objects.create(text="n")
@@ -255,7 +259,7 @@ def test_keys_of_every_shape(model, sign):
     assert keys == [row.pk for row in wanted] and len(keys) == model.objects.count()
 
 
-def test_inherited_columns_and_their_nulls():
+def test_paging_by_inherited_columns_with_nulls():
     for number in range(9):
         Warehouse.objects.create(name=f"w{number % 2}", capacity=[None, 1, 2][number % 3])
     keyset = Keyset(Warehouse, ["-capacity", "name"])
@@ -285,12 +289,12 @@ def test_inherited_columns_and_their_nulls():
         (LedgerLine, ["line", "company"], ["line", "company_id"]),
     ],
 )
-def test_an_order_ends_in_something_unique(model, ordering, terms):
+def test_ordering_is_extended_until_it_is_unique(model, ordering, terms):
     assert [str(term) for term in Keyset(model, ordering).terms] == terms
 
 
 @isolate_apps("tests.shop")
-def test_constraints_over_several_columns_are_unique_unless_something_can_be_null():
+def test_unique_constraints_end_an_ordering_unless_a_column_is_nullable():
     class Seat(models.Model):
         row = models.IntegerField()
         number = models.IntegerField()
@@ -323,7 +327,7 @@ def test_constraints_over_several_columns_are_unique_unless_something_can_be_nul
 
 
 @isolate_apps("tests.shop")
-def test_a_unique_column_of_a_related_model_with_the_same_name_makes_no_order_unique():
+def test_unique_column_of_a_related_model_does_not_make_an_ordering_unique():
     class Holder(models.Model):
         code = models.IntegerField(unique=True)
 
@@ -376,26 +380,26 @@ def test_a_unique_column_of_a_related_model_with_the_same_name_makes_no_order_un
         (LedgerLine, ["pk"], "several columns"),
     ],
 )
-def test_what_cannot_be_paged_is_a_problem_and_never_paged(model, ordering, words):
+def test_ordering_that_cannot_be_paged_is_a_problem_and_raises(model, ordering, words):
     keyset = Keyset(model, ordering)
     assert len(keyset.problems()) == 1 and words in keyset.problems()[0]
     with pytest.raises(ImproperlyConfigured):
         keyset.page(model.objects.all(), None, 1)
 
 
-def test_orders_that_one_database_cannot_keep():
+def test_ordering_by_a_long_text_is_a_problem_on_mariadb():
     notes = Keyset(Note, ["text"]).problems()
     assert bool(notes) == (connection.vendor == "mysql")
     assert Keyset(Customer, ["email", "-name"]).problems() == []
 
 
-def test_too_many_digits_for_sqlite(monkeypatch):
+def test_decimal_with_more_than_15_digits_is_a_problem_on_sqlite(monkeypatch):
     monkeypatch.setattr(Sample._meta.get_field("price"), "max_digits", 16)
     problems = Keyset(Sample, ["price"]).problems()
     assert bool(problems) == (connection.vendor == "sqlite")
 
 
-def test_an_unknown_database_is_refused(monkeypatch):
+def test_unsupported_database_is_a_problem(monkeypatch):
     monkeypatch.setattr(connections["default"], "vendor", "oracle")
     assert "oracle" in Keyset(Sample, ["name"]).problems()[0]
 
@@ -410,12 +414,12 @@ def test_an_unknown_database_is_refused(monkeypatch):
         lambda: Sample.objects.distinct("name"),
     ],
 )
-def test_querysets_that_have_no_pages(unpageable):
+def test_queryset_that_cannot_be_paged_raises(unpageable):
     with pytest.raises(TypeError):
         Keyset(Sample, ["name"]).page(unpageable(), None, 5)
 
 
-def test_any_other_queryset_keeps_what_it_is():
+def test_paging_keeps_annotations_joins_and_deferred_fields_of_the_queryset():
     company = Company.objects.create(name="Acme")
     customer = Customer.objects.create(company=company, name="Zoe")
     tags = [Tag.objects.create(label=label) for label in "ab"]
@@ -438,7 +442,7 @@ def test_any_other_queryset_keeps_what_it_is():
 @pytest.mark.parametrize(
     "ordering", [["rank"], ["-weight"], ["rank", "-name"], ["price", "weight"]]
 )
-def test_a_page_never_loads_more_than_one_row_over(ordering):
+def test_page_loads_at_most_one_row_more_than_its_size(ordering):
     Sample.objects.bulk_create(
         Sample(name=f"{number % 5}", rank=number % 3, weight=number % 2 or None)
         for number in range(30)
@@ -456,7 +460,7 @@ def test_a_page_never_loads_more_than_one_row_over(ordering):
         assert len(rows) == 7 and limits[0] == 8 and limits == sorted(limits, reverse=True)
 
 
-def test_the_rows_after_the_nulls_begin_are_counted_in():
+def test_query_for_rows_with_null_is_limited_to_the_rest_of_the_page():
     Sample.objects.bulk_create(Sample(name="x", weight=weight) for weight in [1, 2, 3] + [None] * 9)
     with CaptureQueriesContext(connection) as queries:
         rows, _ = Keyset(Sample, ["weight"]).page(Sample.objects.all(), None, 5)
@@ -469,22 +473,22 @@ INDEXED = [["pk"], ["-pk"], ["rank"], ["-rank"], ["weight"], ["-weight"]]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ordering", INDEXED)
-def test_a_deep_page_is_found_by_an_index_and_not_sorted(ordering):
+def test_deep_page_uses_an_index_without_sorting(ordering):
     Sample.objects.bulk_create(
         Sample(name="x", rank=number * 7919 % 4000, weight=number % 5000 or None)
         for number in range(10_000)
     )
-    if connection.vendor != "mysql":  # where it would commit
+    if connection.vendor != "mysql":  # MariaDB would commit the transaction
         with connection.cursor() as cursor:
             cursor.execute("ANALYZE shop_sample")
     keyset, queryset = Keyset(Sample, ordering), Sample.objects.all()
     _, after = keyset.page(queryset, None, 7000)
-    for plan in plans(keyset, queryset, after):
+    for plan in query_plans(keyset, queryset, after):
         assert_index_search(plan)
 
 
-def plans(keyset, queryset, after):
-    """What the database says it will do for each statement of a page."""
+def query_plans(keyset, queryset, after):
+    """Yield the query plan of each statement of a page."""
     with CaptureQueriesContext(connection) as queries:
         keyset.page(queryset, after, 100)
     explain = {"sqlite": "EXPLAIN QUERY PLAN ", "postgresql": "EXPLAIN ", "mysql": "EXPLAIN "}
@@ -498,7 +502,7 @@ def assert_index_search(plan):
     if connection.vendor == "sqlite":
         assert "SEARCH" in plan and "SCAN" not in plan and "TEMP B-TREE" not in plan
     elif connection.vendor == "postgresql":
-        # An index on (rank) leaves only the ties of one rank to be sorted.
+        # With an index on (rank), only rows of equal rank are sorted.
         assert "Index Cond" in plan and "Seq Scan" not in plan
         assert "Sort" not in plan.replace("Incremental Sort", "").replace("Sort Key", "")
     else:
@@ -506,7 +510,7 @@ def assert_index_search(plan):
 
 
 @pytest.mark.parametrize("hidden", [0, 1_001, 2_500])
-def test_cursor_does_not_depend_on_refused_rows(hidden):
+def test_cursor_does_not_depend_on_rows_without_object_permission(hidden):
     Tag.objects.bulk_create([Tag(label=f"b{number}") for number in range(hidden)])
     Tag.objects.bulk_create([Tag(label="a"), Tag(label="c")])
     keyset, pages, position = Keyset(Tag, ["label"]), [], None

@@ -1,4 +1,4 @@
-"""What a form must not ask for, and where a question may send the user."""
+"""Checks of questions: secrets in forms, links in texts, and URLs."""
 
 import enum
 import logging
@@ -18,14 +18,14 @@ from django_mcp.declarations.elicitation_checks import (
 from django_mcp.declarations.secret_names import words
 from tests.shop.models import Customer
 
-SECRET = [
+SECRET_NAMES = [
     "password", "new_password", "newPassword", "passwd", "passphrase", "pwd", "api_key", "apiKey",
     "API_KEY", "apikey", "access_token", "accessToken", "token", "client_secret", "secret",
     "private_key", "card_number", "credit_card", "creditCardNumber", "cvv", "cvc", "otp", "pin",
     "pin_code", "security_code", "iban", "credentials", "userpassword", "authtoken", "accesstoken",
     "secretkey", "ssh_key", "encryption_key", "totp",
 ]  # fmt: skip
-PLAIN = [
+OTHER_NAMES = [
     "name", "secretary", "passenger", "compass", "pinned", "tokenizer", "keyboard", "key",
     "monkey", "page_token", "next_token", "passport_country", "card", "author",
 ]  # fmt: skip
@@ -35,35 +35,35 @@ class Colour(enum.Enum):
     PIN = "pin"
 
 
-def named(name, type=str):
+def model_with_field(name, type=str):
     return create_model("Asked", **{name: (type, ...)})
 
 
-@pytest.mark.parametrize("name", SECRET)
-def test_secrets_by_name(name):
-    assert secrets(named(name)) == [name]
+@pytest.mark.parametrize("name", SECRET_NAMES)
+def test_field_with_a_secret_name_is_found(name):
+    assert secrets(model_with_field(name)) == [name]
     assert secrets({"type": "object", "properties": {name: {"type": "string"}}}) == [name]
     assert secrets(type("Asked", (forms.Form,), {name: forms.CharField()})) == [name]
-    assert secrets(named(name, int)) == [name]
+    assert secrets(model_with_field(name, int)) == [name]
 
 
-@pytest.mark.parametrize("name", PLAIN)
-def test_names_that_only_look_so(name):
-    assert secrets(named(name)) == []
+@pytest.mark.parametrize("name", OTHER_NAMES)
+def test_name_that_only_resembles_a_secret_is_ignored(name):
+    assert secrets(model_with_field(name)) == []
 
 
 @pytest.mark.parametrize("kind", [bool, Colour, Literal["a"], list[Colour]])
-def test_what_nobody_types_is_no_secret(kind):
-    assert secrets(named("password", kind)) == []
+def test_choices_with_a_secret_name_are_ignored(kind):
+    assert secrets(model_with_field("password", kind)) == []
 
 
-def test_a_title_tells_too():
+def test_field_with_a_secret_title_is_found():
     schema = {"type": "object", "properties": {"a": {"type": "string", "title": "Your PIN"}}}
     assert secrets(schema) == ["a"]
     assert secrets(type("Asked", (forms.Form,), {"a": forms.CharField(label="API key")})) == ["a"]
 
 
-def test_a_dataclass_too():
+def test_secret_field_of_a_dataclass_is_found():
     @dataclass
     class Login:
         user: str
@@ -81,7 +81,7 @@ def test_a_dataclass_too():
         forms.ChoiceField(choices=[("a", "A")], widget=forms.HiddenInput),
     ],
 )
-def test_what_is_hidden_from_the_user_is_not_asked(field):
+def test_password_or_hidden_field_of_a_django_form_is_a_secret(field):
     assert secrets(type("Asked", (forms.Form,), {"a": field})) == ["a"]
 
 
@@ -89,11 +89,11 @@ def test_what_is_hidden_from_the_user_is_not_asked(field):
     "field",
     [forms.BooleanField(), forms.ChoiceField(choices=[("a", "A")]), forms.MultipleChoiceField()],
 )
-def test_choices_of_a_django_form_are_no_secret(field):
+def test_choices_of_a_django_form_are_ignored(field):
     assert secrets(type("Asked", (forms.Form,), {"password": field})) == []
 
 
-def test_no_row_is_looked_up(django_assert_num_queries, db):
+def test_check_of_a_form_makes_no_query(django_assert_num_queries, db):
     class Pick(forms.Form):
         customer = forms.ModelChoiceField(Customer.objects.all())
         password = forms.CharField()
@@ -106,7 +106,7 @@ def test_no_row_is_looked_up(django_assert_num_queries, db):
     "message",
     ["Password?", "Your password, please.", "What is your API key?", "Type my PIN", "PIN:"],
 )
-def test_a_single_text_is_named_by_the_message(message):
+def test_message_that_asks_for_a_secret_text_is_found(message):
     assert secrets(str, message) == ["answer"]
     assert secrets(bool, message) == []
 
@@ -115,16 +115,16 @@ def test_a_single_text_is_named_by_the_message(message):
     "message",
     ["Which password policy applies?", "Name?", "Reset the passwords?"],
 )
-def test_messages_that_ask_for_none(message):
+def test_message_that_only_mentions_a_secret_is_ignored(message):
     assert secrets(str, message) == []
 
 
-def test_words_of_a_name():
+def test_name_is_split_into_words():
     assert words("apiKey") == words("API_KEY") == words("Api key") == "api key"
     assert words("PDFReport") == "pdf report" and words("_a-b_") == "a b"
 
 
-# As the checks say it.
+# Problems of forms.
 
 
 class Login(BaseModel):
@@ -152,24 +152,24 @@ class Upload(forms.Form):
         (type("Plain", (forms.Form,), {"a": forms.CharField()}), None),
     ],
 )
-def test_what_is_wrong_with_a_form(schema, problem):
+def test_problem_of_a_form(schema, problem):
     assert form_problem(schema) == problem
 
 
-# Links.
+# Links and URLs.
 
 
 @pytest.mark.parametrize(
     "text", ["See https://a.example", "http://a.example", "go to www.a.example"]
 )
-def test_links_in_a_form_are_a_warning(text, caplog):
+def test_links_in_a_question_are_logged_as_a_warning(text, caplog):
     with caplog.at_level(logging.WARNING, "django_mcp"):
         warn_of_links({"message": text})
         warn_of_links({"requestedSchema": {"properties": {"a": {"title": text}}}})
     assert len(caplog.records) == 2 and "url=" in caplog.text
 
 
-def test_without_links_nothing_is_said(caplog):
+def test_question_without_links_logs_nothing(caplog):
     warn_of_links({"message": "Sure? (a:b)", "requestedSchema": {"properties": {}}})
     assert caplog.text == ""
 
@@ -181,7 +181,7 @@ def test_without_links_nothing_is_said(caplog):
         "http://127.0.0.1/", "http://[::1]/",
     ],
 )  # fmt: skip
-def test_urls_a_user_may_be_sent_to(url):
+def test_https_or_local_url_is_valid(url):
     assert url_problem(url) is None
 
 
@@ -204,10 +204,10 @@ def test_urls_a_user_may_be_sent_to(url):
         ("http://localhost.evil.example", "is not https"),
     ],
 )
-def test_urls_nobody_is_sent_to(url, problem):
+def test_invalid_or_insecure_url_is_a_problem(url, problem):
     assert url_problem(url) == problem
 
 
-def test_while_debugging_plain_http_will_do(settings):
+def test_http_url_is_valid_while_debugging(settings):
     settings.DEBUG = True
     assert url_problem("http://shop.example") is None

@@ -1,4 +1,4 @@
-"""Contents write themselves as the newest revision's blocks, or refuse to be made."""
+"""Content blocks, annotations and the contents of resources, as the newest revision has them."""
 
 import base64
 import json
@@ -10,13 +10,23 @@ import pytest
 from django.utils.translation import gettext_lazy
 
 import django_mcp as mcp
-from django_mcp.declarations.content import Content, written
+from django_mcp.declarations.content import (
+    Content,
+    extension_problem,
+    json_problem,
+    meta_problem,
+    written,
+)
 from django_mcp.protocol.revisions import LATEST
 from tests.oracle import message_conforms
 
 ICON = mcp.Icon("https://shop.example/i.png", "image/png", ("48x48",), "light")
-SEEN = mcp.Annotations(("user",), 0.5, datetime(2026, 1, 2, tzinfo=UTC))
-SHOWN = {"audience": ["user"], "priority": 0.5, "lastModified": "2026-01-02T00:00:00+00:00"}
+ANNOTATIONS = mcp.Annotations(("user",), 0.5, datetime(2026, 1, 2, tzinfo=UTC))
+WRITTEN = {
+    "audience": ["user"],
+    "priority": 0.5,
+    "lastModified": "2026-01-02T00:00:00+00:00",
+}
 
 
 @pytest.mark.parametrize(
@@ -24,8 +34,8 @@ SHOWN = {"audience": ["user"], "priority": 0.5, "lastModified": "2026-01-02T00:0
     [
         (mcp.Text("hi"), {"type": "text", "text": "hi"}),
         (
-            mcp.Text("hi", annotations=SEEN, meta={"com.example/a": 1}),
-            {"type": "text", "text": "hi", "annotations": SHOWN, "_meta": {"com.example/a": 1}},
+            mcp.Text("hi", annotations=ANNOTATIONS, meta={"com.example/a": 1}),
+            {"type": "text", "text": "hi", "annotations": WRITTEN, "_meta": {"com.example/a": 1}},
         ),
         (mcp.Image(b"\x89"), {"type": "image", "data": "iQ==", "mimeType": "image/png"}),
         (
@@ -45,30 +55,30 @@ SHOWN = {"audience": ["user"], "priority": 0.5, "lastModified": "2026-01-02T00:0
              "resource": {"uri": "a://b", "mimeType": "text/plain", "text": "hi"}},
         ),
         (
-            mcp.EmbeddedResource("a://b.png", b"\x89", annotations=SEEN),
-            {"type": "resource", "annotations": SHOWN,
+            mcp.EmbeddedResource("a://b.png", b"\x89", annotations=ANNOTATIONS),
+            {"type": "resource", "annotations": WRITTEN,
              "resource": {"uri": "a://b.png", "mimeType": "image/png", "blob": "iQ=="}},
         ),
     ],
 )  # fmt: skip
-def test_blocks(content, block):
+def test_content_blocks_conform_to_the_schema(content, block):
     assert content.block() == block
     result = {"resultType": "complete", "content": [block], "isError": False}
     message_conforms(LATEST, {"jsonrpc": "2.0", "id": 1, "result": result}, "tools/call")
 
 
-def test_a_content_of_no_kind():
+def test_block_of_the_base_class_is_not_implemented():
     with pytest.raises(NotImplementedError):
         Content().block()
 
 
-def test_contents_are_values():
+def test_contents_are_immutable_and_comparable():
     assert mcp.Text("a") == mcp.Text("a") != mcp.Text("b")
     with pytest.raises(AttributeError):
         mcp.Text("a").text = "b"
 
 
-def test_bytes_are_bytes():
+def test_image_data_must_be_bytes():
     with pytest.raises(TypeError):
         mcp.Image("not bytes").block()
     data = bytes(range(256))
@@ -84,7 +94,7 @@ def test_bytes_are_bytes():
         (mcp.Annotations(last_modified="2026"), {"lastModified": "2026"}),
     ],
 )  # fmt: skip
-def test_annotations_say_what_was_given(annotations, shown):
+def test_annotations_contain_only_given_values(annotations, shown):
     assert annotations.write() == shown
 
 
@@ -95,7 +105,7 @@ def test_annotations_say_what_was_given(annotations, shown):
         {"priority": float("nan")},
     ],
 )  # fmt: skip
-def test_annotations_there_are_not(given):
+def test_invalid_annotations_raise(given):
     with pytest.raises(ValueError, match="audience|priority"):
         mcp.Annotations(**given)
 
@@ -118,25 +128,25 @@ def test_annotations_there_are_not(given):
         lambda: mcp.Message("x", role="system"),
     ],
 )
-def test_what_no_revision_allows_is_not_made(made):
+def test_content_that_no_revision_allows_raises(made):
     with pytest.raises(ValueError, match="is not|reserved|role"):
         made()
 
 
-def test_media_types_may_have_parameters():
+def test_mime_type_may_have_parameters():
     assert mcp.Text("x").block()
     assert mcp.Contents("x", mime_type='text/html; charset="utf-8"; a=b').mime_type
 
 
-def test_a_message_is_the_users_unless_it_is_not():
+def test_role_of_a_message_is_user_by_default():
     assert mcp.Message("hi").role == "user"
     assert mcp.Message("hi", role="assistant").role == "assistant"
 
 
-# What a resource reads as.
+# Contents of resources.
 
 
-def test_text_and_bytes_and_data():
+def test_text_and_bytes_are_written_with_a_mime_type():
     assert written("a://b", "hi", None) == {"uri": "a://b", "mimeType": "text/plain", "text": "hi"}
     assert written("a://b", "# hi", "text/markdown")["mimeType"] == "text/markdown"
     blob = written("a://b", b"hi", None)
@@ -145,7 +155,7 @@ def test_text_and_bytes_and_data():
     assert written("a://b.pdf", b"", "image/png")["mimeType"] == "image/png"
 
 
-def test_data_becomes_json_that_a_person_can_read():
+def test_data_is_written_as_readable_json():
     data = {
         "ä": Decimal("1.50"), "b": [date(2026, 1, 2), UUID(int=1), None],
         "c": gettext_lazy("Yes"), "d": datetime(2026, 1, 2, tzinfo=UTC),
@@ -159,14 +169,99 @@ def test_data_becomes_json_that_a_person_can_read():
 
 
 @pytest.mark.parametrize("data", [object(), {"a": float("nan")}, {1j}])
-def test_data_without_a_json_form(data):
+def test_data_without_a_json_form_raises(data):
     with pytest.raises((TypeError, ValueError)):
         written("a://b", data, None)
 
 
-def test_a_part_may_have_a_uri_and_type_of_its_own():
+def test_contents_may_have_their_own_uri_and_mime_type():
     assert mcp.Contents("x").write("a://b", "text/css")["mimeType"] == "text/css"
     own = mcp.Contents("x", "a://c", "text/html", {"com.example/a": 1}).write("a://b", "text/css")
     assert own == {
         "uri": "a://c", "mimeType": "text/html", "text": "x", "_meta": {"com.example/a": 1},
     }  # fmt: skip
+
+
+# Keys of ``_meta``, extensions and JSON values.
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "io.modelcontextprotocol/x",
+        "com.mcp/x",
+        "com.mcp.tools/x",
+        "org.modelcontextprotocol.api/x",
+        "modelcontextprotocol.io/x",
+        "mcp.dev/x",
+        "api.example.mcp.dev/x",
+    ],
+)
+def test_key_reserved_for_the_protocol_is_refused(key):
+    assert "reserved" in meta_problem(key)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "1a/x",
+        "a-/x",
+        "-a/x",
+        "a..b/x",
+        "a./x",
+        "/x",
+        "a/b/c",
+        "-x",
+        "x-",
+        "a b",
+        "a\n",
+        "ä",
+        7,
+        None,
+    ],
+)
+def test_invalid_key_of_meta_is_refused(key):
+    assert meta_problem(key) == f"{key!r} is not a valid key of _meta."
+
+
+@pytest.mark.parametrize(
+    "key", ["x", "a-b_c.d", "com.example/x", "com.example.mcp/x", "m/x", "a1-b.c/", "", "1"]
+)
+def test_valid_key_of_meta(key):
+    assert meta_problem(key) is None
+
+
+@pytest.mark.parametrize("key", ["progressToken", "traceparent", "tracestate", "baggage"])
+def test_key_reserved_for_requests_is_refused(key):
+    assert "reserved" in meta_problem(key)
+
+
+@pytest.mark.parametrize("name", ["com.example/ui", "io.modelcontextprotocol/ui"])
+def test_valid_extension(name):
+    assert extension_problem(name, {"a": [1]}) is None
+
+
+@pytest.mark.parametrize("name", ["ui", "com.example/", "a b/ui", 7])
+def test_invalid_extension_name_is_refused(name):
+    assert repr(name) in extension_problem(name, {})
+
+
+@pytest.mark.parametrize("settings", [True, None, [], "x", {"a": object()}])
+def test_extension_settings_that_are_no_object_are_refused(settings):
+    assert extension_problem("com.example/ui", settings)
+
+
+@pytest.mark.parametrize("value", [None, True, 1, 1.5, "x", [1, {"a": None}], {"a": []}])
+def test_json_value_is_valid(value):
+    assert json_problem(value) is None
+
+
+@pytest.mark.parametrize("value", [object(), float("nan"), float("inf"), {"a": {1}}, b"x"])
+def test_value_without_a_json_form_is_a_problem(value):
+    assert json_problem(value).startswith("This cannot be written as JSON")
+
+
+def test_recursive_value_is_a_problem():
+    value = []
+    value.append(value)
+    assert json_problem(value)

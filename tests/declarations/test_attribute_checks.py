@@ -1,4 +1,4 @@
-"""A class attribute that nothing reads is an error: it may have been meant to restrict access."""
+"""Checks of class attributes: a misspelled attribute could leave a declaration unrestricted."""
 
 import functools
 
@@ -17,15 +17,15 @@ from django_mcp.bridges.views import ViewTools
 from django_mcp.declarations.attribute_checks import CHECKED_ELSEWHERE, checked_types
 from tests.shop.models import Invoice
 
-from .world import ids, only
+from .helpers import problem_ids, single_problem
 
 
 def is_staff(request):
     return request.user.is_staff
 
 
-def tool(server, *mixins, **attributes):
-    """Register a tool class with ``attributes``; return what ``check`` says."""
+def register_tool(server, *mixins, **attributes):
+    """Register a tool class with ``attributes``, and return the server."""
 
     class Do(*mixins, mcp.Tool):
         """Do it."""
@@ -39,7 +39,7 @@ def tool(server, *mixins, **attributes):
     return server
 
 
-def rows(server, **attributes):
+def register_rows(server, **attributes):
     class Rows(mcp.ModelResource):
         permission = "shop.view_invoice"
         fields = ["number", "total"]
@@ -65,7 +65,7 @@ def rows(server, **attributes):
     ],
 )
 def test_unknown_attribute_of_a_tool_is_an_error(server, name, value, meant):
-    message = only(tool(server, **{name: value}))
+    message = single_problem(register_tool(server, **{name: value}))
     assert message.id == "django_mcp.E009" and name in message.msg
     assert f"Did you mean {meant!r}?" in message.hint
 
@@ -83,13 +83,13 @@ def test_unknown_attribute_of_a_tool_is_an_error(server, name, value, meant):
     ],
 )
 def test_unknown_attribute_of_a_model_resource_is_an_error(server, name, value, meant):
-    message = only(rows(server, **{name: value}))
+    message = single_problem(register_rows(server, **{name: value}))
     assert message.id == "django_mcp.E009" and meant in message.hint
 
 
 @pytest.mark.parametrize("name", ["size", "last_modified"])
 def test_attribute_that_describes_one_resource_is_an_error_for_many_rows(server, name):
-    message = only(rows(server, **{name: None}))
+    message = single_problem(register_rows(server, **{name: None}))
     assert message.id == "django_mcp.E009" and f".{name} of a model resource" in message.msg
 
 
@@ -129,8 +129,8 @@ def test_unknown_attributes_of_the_other_classes_are_errors(server):
         get = ["admin:index"]
 
     found = [message for message in server.check() if message.id == "django_mcp.E009"]
-    told = {message.msg.split()[2]: message.hint for message in found}
-    assert [*told] == [
+    hints = {message.msg.split()[2]: message.hint for message in found}
+    assert [*hints] == [
         f"{cls.__qualname__}.{name}"
         for cls, name in [
             (Greet, "permision"),
@@ -139,11 +139,11 @@ def test_unknown_attributes_of_the_other_classes_are_errors(server):
             (Views, "resource"),
         ]  # fmt: skip
     ]
-    assert "'mime_type'" in told[f"{Policy.__qualname__}.mimetype"]
+    assert "'mime_type'" in hints[f"{Policy.__qualname__}.mimetype"]
 
 
-def test_an_attribute_that_only_the_package_sets_is_an_error(server):
-    assert ids(tool(server, scopes=["shop.view_invoice"])) == ["E009"]
+def test_attribute_that_only_the_package_may_set_is_an_error(server):
+    assert problem_ids(register_tool(server, scopes=["shop.view_invoice"])) == ["E009"]
 
 
 @pytest.mark.parametrize(
@@ -164,16 +164,16 @@ def test_an_attribute_that_only_the_package_sets_is_an_error(server):
         ("get_fields", "fields"),
     ],
 )
-def test_method_that_nearly_has_the_name_of_a_hook_is_an_error(server, name, meant):
+def test_method_with_a_misspelled_hook_name_is_an_error(server, name, meant):
     def method(self, request):
         return True
 
     method.__name__ = name
-    message = only(rows(server, **{name: method}))
+    message = single_problem(register_rows(server, **{name: method}))
     assert message.id == "django_mcp.E009" and f"{meant!r}" in message.hint
 
 
-RESTRICTING = [
+RESTRICTION_NAMES = [
     "permision", "permissions", "permission_required", "get_permission_required",
     "permission_classes", "check_permission", "check_permissions", "check_perms", "login_required",
     "exclude", "is_allowed", "is_authorized", "allow", "can_access", "readonly_field",
@@ -181,7 +181,7 @@ RESTRICTING = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", RESTRICTING)
+@pytest.mark.parametrize("name", RESTRICTION_NAMES)
 @pytest.mark.parametrize("base", [mcp.Tool, mcp.Resource, mcp.Prompt, mcp.ModelResource])
 @pytest.mark.parametrize("wrap", [lambda function: function, property])
 def test_method_or_property_that_looks_like_a_restriction_is_an_error(server, base, name, wrap):
@@ -192,11 +192,11 @@ def test_method_or_property_that_looks_like_a_restriction_is_an_error(server, ba
         return "done"
 
     method.__name__ = name
-    rows = base is mcp.ModelResource
-    own = own_of(base, handle)
+    is_rows = base is mcp.ModelResource
+    own = required_attributes(base, handle)
     made = type("Restricted", (base,), own | {"__doc__": "Do.", name: wrap(method)})
     found = [
-        e for e in server_with(server, made, *([Invoice] if rows else [])) if e.id[-3:] == "009"
+        e for e in check_with(server, made, *([Invoice] if is_rows else [])) if e.id[-3:] == "009"
     ]
     assert [message.msg.split()[2] for message in found] == [f"Restricted.{name}"]
     assert "underscore" in found[0].hint
@@ -206,14 +206,14 @@ def test_method_or_property_that_looks_like_a_restriction_is_an_error(server, ba
         assert "Did you mean 'has_permission'?" in found[0].hint
 
 
-def own_of(base, method):
-    """What a class needs at least."""
+def required_attributes(base, method):
+    """Return the attributes that a subclass of ``base`` must have."""
     if base is mcp.ModelResource:
         return {"fields": ["number"]}
     return {"uri": "a://b", "read": method} if base is mcp.Resource else {"handle": method}
 
 
-def server_with(server, cls, *models):
+def check_with(server, cls, *models):
     server.register(*models, cls)
     return server.check()
 
@@ -228,7 +228,7 @@ def server_with(server, cls, *models):
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("base", [mcp.Tool, mcp.Resource, mcp.Prompt, mcp.ModelResource])
-def test_an_ordinary_helper_method_is_no_error(server, base, name):
+def test_helper_method_with_an_ordinary_name_is_valid(server, base, name):
     def handle(self, request) -> str:
         return "done"
 
@@ -236,11 +236,11 @@ def test_an_ordinary_helper_method_is_no_error(server, base, name):
         return ""
 
     method.__name__ = name
-    rows = base is mcp.ModelResource
-    own = own_of(base, handle)
+    is_rows = base is mcp.ModelResource
+    own = required_attributes(base, handle)
     for each in (method, property(method)):
         made = type("Helped", (base,), own | {"__doc__": "Do.", name: each})
-        assert server_with(server, made, *([Invoice] if rows else [])) == []
+        assert check_with(server, made, *([Invoice] if is_rows else [])) == []
         server._records.clear()
         server._forget()
 
@@ -254,19 +254,21 @@ def test_an_ordinary_helper_method_is_no_error(server, base, name):
         (mcp.Resource, "raed", "read", "E043"),
     ],
 )
-def test_a_class_without_its_method_is_told_which_one_was_meant(server, base, name, entry, number):
+def test_missing_method_is_an_error_that_suggests_the_misspelled_one(
+    server, base, name, entry, number
+):
     def method(self, request) -> str:
         return "done"
 
     method.__name__ = name
     uri = {"uri": "a://b"} if base is mcp.Resource else {}
     made = type("Do", (base,), uri | {"__doc__": "Do.", name: method})
-    (message,) = server_with(server, made)
+    (message,) = check_with(server, made)
     assert message.id == f"django_mcp.{number}" and f"no method {entry!r}" in message.msg
     assert (f"Did you mean {entry!r} by {name!r}?" in message.msg) is (name != "run")
 
 
-# Values.
+# Types of values.
 
 
 @pytest.mark.parametrize(
@@ -292,8 +294,8 @@ def test_value_of_the_wrong_type_is_an_error(server, name, value, words, decorat
     if decorated:
         server.tool(**{"name": "do"} | {name: value})(lambda request: "x")
     else:
-        tool(server, **{name: value})
-    message = only(server)
+        register_tool(server, **{name: value})
+    message = single_problem(server)
     assert message.id == "django_mcp.E060" and f"{name} is {value!r}" in message.msg
     assert words in message.hint
 
@@ -318,7 +320,7 @@ def test_value_of_the_wrong_type_is_an_error(server, name, value, words, decorat
 def test_value_of_the_wrong_type_of_a_model_resource_is_an_error(
     server, name, value, number, words
 ):
-    message = only(rows(server, **{name: value}))
+    message = single_problem(register_rows(server, **{name: value}))
     assert message.id == f"django_mcp.{number}" and f"{name} is {value!r}" in message.msg
     assert words in message.hint
 
@@ -329,17 +331,17 @@ def test_value_of_the_wrong_type_of_a_model_resource_is_an_error(
 )
 def test_value_of_the_wrong_type_of_a_resource_is_an_error(server, name, value, words):
     server.resource("policy://returns", **{name: value})(lambda request: "text")
-    message = only(server)
+    message = single_problem(server)
     assert message.id == "django_mcp.E060" and f"{name} is {value!r}" in message.msg
     assert words in message.hint
 
 
-def test_every_wrong_value_is_told_at_once_beside_unknown_attributes(server):
-    tool(server, read_only="no", atomic=5, permision=mcp.PUBLIC)
-    assert sorted(ids(server)) == ["E009", "E060", "E060"]
+def test_check_reports_all_wrong_values_and_unknown_attributes(server):
+    register_tool(server, read_only="no", atomic=5, permision=mcp.PUBLIC)
+    assert sorted(problem_ids(server)) == ["E009", "E060", "E060"]
 
 
-def test_values_of_the_other_classes_have_their_types(server):
+def test_value_of_the_wrong_type_of_form_and_view_tools_is_an_error(server):
     @server.register(Form)
     class Send(FormTool):
         update = "no"
@@ -354,22 +356,27 @@ def test_values_of_the_other_classes_have_their_types(server):
         forms = ["admin:index"]
         names = "index"
 
-    assert sorted(ids(server)) == ["E060"] * 4
+    assert sorted(problem_ids(server)) == ["E060"] * 4
 
 
 @pytest.mark.parametrize("value", [True, None, False])
-def test_value_of_the_right_type_is_no_error(server, value):
-    assert ids(tool(server, read_only=value, title=gettext_lazy("x"), needs=("roots",))) == []
+def test_value_of_the_right_type_is_valid(server, value):
+    assert (
+        problem_ids(
+            register_tool(server, read_only=value, title=gettext_lazy("x"), needs=("roots",))
+        )
+        == []
+    )
 
 
-def test_every_option_has_a_type_that_is_checked_or_a_check_of_its_own():
+def test_every_option_has_a_type_check_or_its_own_check():
     classes = [mcp.Tool, mcp.Resource, mcp.Prompt, mcp.ModelResource, FormTool, ViewTools]
     unchecked = {name for cls in classes for name in cls._options() - {*checked_types(cls)}}
     own = {"permission", "audience", "form_class"}
     assert unchecked == own | CHECKED_ELSEWHERE
 
 
-def test_a_class_may_have_private_names_methods_properties_and_classes_of_its_own(server):
+def test_class_may_have_its_own_private_names_methods_and_properties(server):
     @server.register(Invoice)
     class Rows(mcp.ModelResource):
         permission = "shop.view_invoice"
@@ -408,10 +415,10 @@ def test_a_class_may_have_private_names_methods_properties_and_classes_of_its_ow
         def cached(self):
             return []
 
-    assert "E009" not in ids(server)
+    assert "E009" not in problem_ids(server)
 
 
-PRIVATE = [
+PRIVATE_NAMES = [
     "_decide", "_definition", "_error", "_kind", "_made_for", "_origin", "_resolve",
     "_arguments",  # set on instances, and only annotated in the class
 ]  # fmt: skip
@@ -419,17 +426,17 @@ PRIVATE = [
 
 @pytest.mark.parametrize("in_mixin", [False, True])
 @pytest.mark.parametrize("value", [5, lambda self: "x", property(lambda self: "x")])
-@pytest.mark.parametrize("name", PRIVATE)
+@pytest.mark.parametrize("name", PRIVATE_NAMES)
 def test_replacing_a_private_attribute_is_an_error(server, name, value, in_mixin):
     mixins = [type("Mixin", (), {name: value})] if in_mixin else []
-    message = only(tool(server, *mixins, **({} if in_mixin else {name: value})))
+    message = single_problem(register_tool(server, *mixins, **({} if in_mixin else {name: value})))
     owner = "Mixin" if in_mixin else message.obj.__qualname__
     assert message.id == "django_mcp.E065" and f"{owner}.{name} replaces" in message.msg
     assert "another name" in message.hint and str(message)
 
 
-def test_a_mixin_after_the_base_class_must_not_share_a_private_attribute(server):
-    """Otherwise the methods of the mixin would find ours."""
+def test_mixin_after_the_base_class_must_not_have_its_private_attributes(server):
+    """Otherwise the methods of the mixin would read the attribute of the base class."""
 
     class Paged:
         _page = 3
@@ -439,21 +446,21 @@ def test_a_mixin_after_the_base_class_must_not_share_a_private_attribute(server)
         permission = "shop.view_invoice"
         fields = ["number"]
 
-    assert "Paged._page" in only(server).msg
+    assert "Paged._page" in single_problem(server).msg
 
 
-@pytest.mark.parametrize("declare", [rows, tool])
+@pytest.mark.parametrize("declare", [register_rows, register_tool])
 @pytest.mark.parametrize("name", ["page", "gate", "required", "transaction", "function", "kind"])
-def test_a_method_may_have_any_name_that_is_not_documented(server, declare, name):
+def test_method_may_have_any_undocumented_name(server, declare, name):
     def own(self):
         return "x"
 
     own.__name__ = name
-    assert "E009" not in ids(declare(server, **{name: own}))
+    assert "E009" not in problem_ids(declare(server, **{name: own}))
     assert server._catalog.tools or server._catalog.models
 
 
-def test_an_attribute_of_a_base_class_of_the_project_is_an_error_in_each_subclass(server):
+def test_unknown_attribute_of_a_base_class_is_an_error_in_a_subclass(server):
     class Base(mcp.Tool):
         permision = "shop.view_invoice"
 
@@ -461,15 +468,15 @@ def test_an_attribute_of_a_base_class_of_the_project_is_an_error_in_each_subclas
             return "done"
 
     server.register(type("One", (Base,), {"__doc__": "One."}))
-    assert "Base.permision" in only(server).msg
+    assert "Base.permision" in single_problem(server).msg
 
 
-def test_a_mixin_may_have_attributes_of_its_own_and_its_subclass_may_set_them(server):
+def test_mixin_may_have_its_own_attributes_which_a_subclass_may_set(server):
     class Monthly:
         month = 1
         logger = None
 
-    assert ids(tool(server, Monthly, month=2)) == []
+    assert problem_ids(register_tool(server, Monthly, month=2)) == []
 
 
 @pytest.mark.parametrize("value", [1, is_staff, property(is_staff)])
@@ -477,22 +484,22 @@ def test_a_mixin_may_have_attributes_of_its_own_and_its_subclass_may_set_them(se
     ("name", "meant"),
     [("permision", "permission"), ("permissions", "permission"), ("test_func", "has_permission")],
 )
-def test_a_mixin_whose_attribute_is_nearly_an_option_is_an_error(server, name, value, meant):
-    message = only(tool(server, type("Restricted", (), {name: value})))
+def test_mixin_with_a_misspelled_option_is_an_error(server, name, value, meant):
+    message = single_problem(register_tool(server, type("Restricted", (), {name: value})))
     assert f"Restricted.{name}" in message.msg and f"Did you mean {meant!r}?" in message.hint
 
 
 @pytest.mark.parametrize(
     "mixin", [PermissionRequiredMixin, UserPassesTestMixin, LoginRequiredMixin]
 )
-def test_a_mixin_of_django_that_restricts_only_views_is_an_error(server, mixin):
-    message = only(tool(server, mixin, permission=mcp.PUBLIC))
+def test_permission_mixin_of_django_is_an_error(server, mixin):
+    message = single_problem(register_tool(server, mixin, permission=mcp.PUBLIC))
     assert message.id == "django_mcp.E009" and mixin.__name__ in message.msg
     assert "'permission'" in message.hint
 
 
-def test_mixin_behind_the_base_class_is_an_error(server):
-    """What it says of permissions and rows would be ignored: the base class comes first."""
+def test_mixin_after_the_base_class_that_overrides_options_is_an_error(server):
+    """Its permission and rows would be ignored, because the base class comes first."""
 
     class Own:
         permission = "shop.change_invoice"
@@ -524,7 +531,7 @@ def test_mixin_behind_the_base_class_is_an_error(server):
     }
 
 
-def test_unknown_option_of_a_decorator_names_the_one_that_was_meant(server):
+def test_unknown_option_of_a_decorator_is_an_error_with_a_suggestion(server):
     server.tool(permision=mcp.PUBLIC)(lambda request: "x")
     (message,) = server.check()
     assert message.id == "django_mcp.E003" and "Did you mean 'permission'?" in message.msg

@@ -1,4 +1,4 @@
-"""Methods of a resource in ``fields``: shown with the row, described by their annotation."""
+"""Methods of a model resource that are listed in ``fields``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.db.models import Prefetch
 import django_mcp as mcp
 from django_mcp.declarations.fields.whitelist import FieldSet
 from tests.client import RpcError
-from tests.declarations.world import only, right
+from tests.declarations.helpers import single_problem, valid_catalog
 from tests.shop.models import Invoice, Tag
 
 
@@ -36,18 +36,18 @@ class Bills(mcp.ModelResource):
         return row.issued
 
 
-def test_methods_are_shown_with_the_row(server, connect, alice, invoice):
+def test_method_values_are_part_of_the_row(server, connect, alice, invoice):
     server.register(Invoice, Bills)
-    right(server)
+    valid_catalog(server)
     client = connect(alice, server=server)
     (found,) = client.call("search_invoice")["structuredContent"]["results"]
     assert found["total_label"] == f"{invoice.total} for alice"
     assert found["due"] == invoice.issued.isoformat()
 
 
-def test_annotation_is_the_schema(server):
+def test_schema_of_a_method_is_its_return_annotation(server):
     server.register(Invoice, Bills)
-    (resource,) = right(server).models[Invoice]
+    (resource,) = valid_catalog(server).models[Invoice]
     shown = resource._row_schema()["properties"]
     label = {"type": "string", "description": "The total, for this user."}
     assert shown["total_label"] == label
@@ -55,9 +55,9 @@ def test_annotation_is_the_schema(server):
     assert shown["due"] == due
 
 
-def refused(server: Any, method: Any, name: str = "label", **more: Any) -> str:
+def problem_of_method(server: Any, method: Any, name: str = "label", **more: Any) -> str:
     server.register(Invoice, type("Odd", (Bills,), {"fields": [name], name: method} | more))
-    return str(only(server))
+    return str(single_problem(server))
 
 
 def unannotated(self, row, request):
@@ -88,11 +88,11 @@ def row_of_another_name(self, invoice, request) -> str:
     return ""
 
 
-def of_rows(self, row, request) -> list[Invoice]:
+def returns_rows(self, row, request) -> list[Invoice]:
     return [row]
 
 
-def of_nothing_known(self, row, request) -> server:  # noqa: F821
+def unknown_annotation(self, row, request) -> server:  # noqa: F821
     return row
 
 
@@ -104,40 +104,40 @@ def of_nothing_known(self, row, request) -> server:  # noqa: F821
         (swapped, "'label' must accept (self, row, request): write 'row' before 'request'"),
         (annotated, "'label' must accept (self, row, request): write 'b' before 'a'"),
         (asynchronous, "'label' is asynchronous"),
-        (of_rows, "'label' returns model instances"),
-        (of_nothing_known, "'label': its annotation has no JSON Schema"),
+        (returns_rows, "'label' returns model instances"),
+        (unknown_annotation, "'label': its annotation has no JSON Schema"),
     ],
 )
-def test_method_that_cannot_be_shown_is_refused_by_name(server, method, words):
-    assert words in refused(server, method, search_fields=[])
+def test_invalid_method_is_a_problem_with_its_name(server, method, words):
+    assert words in problem_of_method(server, method, search_fields=[])
 
 
 @pytest.mark.parametrize("method", [request_of_another_name, row_of_another_name])
-def test_parameters_of_a_method_may_have_other_names(server, method):
+def test_parameters_of_a_method_may_have_any_name(server, method):
     more = {"fields": ["label"], "label": method, "search_fields": []}
     server.register(Invoice, type("Named", (Bills,), more))
-    right(server)
+    valid_catalog(server)
 
 
-def test_method_named_like_a_field_is_refused(server):
-    words = refused(server, Bills.total_label, "number")
+def test_method_with_the_name_of_a_model_field_is_a_problem(server):
+    words = problem_of_method(server, Bills.total_label, "number")
     assert "'number' is both a field of the model and a method of the resource" in words
 
 
 @pytest.mark.parametrize("option", ["search_fields", "filter_fields", "ordering"])
-def test_nothing_is_found_or_ordered_by_a_method(server, option):
+def test_method_cannot_be_searched_filtered_or_ordered_by(server, option):
     server.register(Invoice, type("Odd", (Bills,), {option: ["due"]}))
-    assert "due" in str(only(server))
+    assert "due" in str(single_problem(server))
 
 
 @pytest.mark.django_db
-def test_value_that_does_not_fit_the_annotation_does_not_leave(
+def test_method_value_that_does_not_fit_its_annotation_is_not_sent(
     server, connect, alice, invoice, caplog
 ):
     odd = {"fields": ["number", "due"], "due": lambda self, row, request: Decimal(1)}
     odd["due"].__annotations__["return"] = str
     server.register(Invoice, type("Odd", (Bills,), odd))
-    right(server)
+    valid_catalog(server)
     with pytest.raises(RpcError, match="Something went wrong"):
         connect(alice, server=server).request(
             "resources/read", uri=f"model://shop/invoice/{invoice.pk}"
@@ -146,7 +146,7 @@ def test_value_that_does_not_fit_the_annotation_does_not_leave(
     assert "ValidationError" not in caplog.text
 
 
-def test_only_methods_of_the_project_are_meant():
+def test_methods_of_the_package_cannot_be_listed():
     assert FieldSet(Invoice, ["number"]).methods == {}
     resource = Bills()
     resource.model = Invoice
@@ -166,11 +166,9 @@ class Tagged(Bills):
         return [tag.label for tag in row.shown_tags]
 
 
-def test_method_has_what_get_queryset_prefetches_in_lists_and_when_read(
-    server, connect, alice, invoice
-):
+def test_method_can_use_what_get_queryset_prefetches(server, connect, alice, invoice):
     server.register(Invoice, Tagged)
-    right(server)
+    valid_catalog(server)
     for label in ("late", "hidden"):
         invoice.tags.create(label=label)
     client = connect(alice, server=server)

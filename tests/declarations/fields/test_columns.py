@@ -1,4 +1,4 @@
-"""What a column holds survives JSON, and nothing else is read as one."""
+"""Encoding of column values as JSON, and strict decoding of what clients send."""
 
 import json
 import math
@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from django_mcp.declarations.fields.columns import COLUMN_TYPES, column_type, stored_field
 from tests.shop.models import Invoice, LedgerLine, Sample, Warehouse, Wearer
 
-zones = st.sampled_from(
+time_zones = st.sampled_from(
     [UTC, timezone(timedelta(hours=5, minutes=45)), timezone(-timedelta(hours=9))]
 )
 VALUES = {
@@ -24,7 +24,7 @@ VALUES = {
     "FloatField": st.floats(),
     "DecimalField": st.decimals(allow_nan=False, allow_infinity=False, places=5),
     "DateField": st.dates(),
-    "DateTimeField": st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=zones),
+    "DateTimeField": st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=time_zones),
     "TimeField": st.times(),
     "DurationField": st.timedeltas(),
     "UUIDField": st.uuids(),
@@ -33,7 +33,7 @@ VALUES = {
 
 @pytest.mark.parametrize("name", VALUES)
 @given(data=st.data())
-def test_a_value_is_read_as_it_was_written(name, data):
+def test_encoded_value_is_decoded_to_the_same_value(name, data):
     kind, value = COLUMN_TYPES[name], data.draw(VALUES[name])
     encoded = json.loads(json.dumps(kind.encode(value), allow_nan=False))
     read = kind.read(encoded)
@@ -42,7 +42,7 @@ def test_a_value_is_read_as_it_was_written(name, data):
         assert Draft202012Validator(kind.schema).is_valid(encoded)
 
 
-anything = st.recursive(
+json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
     max_leaves=5,
@@ -50,8 +50,8 @@ anything = st.recursive(
 
 
 @pytest.mark.parametrize("name", VALUES)
-@given(value=anything)
-def test_anything_else_is_a_value_error(name, value):
+@given(value=json_values)
+def test_arbitrary_json_is_decoded_or_raises_value_error(name, value):
     kind = COLUMN_TYPES[name]
     try:
         read = kind.read(value)
@@ -76,12 +76,12 @@ def test_anything_else_is_a_value_error(name, value):
         ("CharField", "\ud800"),
     ],
 )
-def test_what_is_refused(name, value):
+def test_value_of_another_type_or_out_of_range_is_refused(name, value):
     with pytest.raises(ValueError, match="is not"):
         COLUMN_TYPES[name].read(value)
 
 
-def test_datetimes_follow_the_settings():
+def test_datetimes_follow_the_time_zone_settings():
     kind = COLUMN_TYPES["DateTimeField"]
     with override_settings(TIME_ZONE="Europe/Vienna"):
         assert kind.read("2024-07-01T12:00:00") == datetime(2024, 7, 1, 10, tzinfo=UTC)
@@ -92,14 +92,14 @@ def test_datetimes_follow_the_settings():
 
 
 @pytest.mark.parametrize("moment", [datetime.min, datetime.max])
-def test_the_ends_of_time_can_be_written(moment):
+def test_smallest_and_largest_datetimes_can_be_encoded(moment):
     with override_settings(TIME_ZONE="Asia/Tokyo"):
         for zone in (None, timezone(timedelta(hours=14)), timezone(-timedelta(hours=12))):
             text = COLUMN_TYPES["DateTimeField"].encode(moment.replace(tzinfo=zone))
             assert datetime.fromisoformat(text).tzinfo is not None
 
 
-def test_which_row_of_the_table():
+def test_column_type_is_found_through_inheritance_and_foreign_keys():
     field = Warehouse._meta.pk
     assert stored_field(field).model._meta.model_name == "place"
     assert column_type(field) is COLUMN_TYPES["BigAutoField"]

@@ -1,11 +1,11 @@
-"""Records of what was declared: whatever was written, the checks say what is wrong with it."""
+"""Registration of declarations: the checks report decorators and classes that are used wrongly."""
 
 import pytest
 
 from django_mcp.exceptions import AlreadyRegistered
 from tests.shop.models import Customer, Invoice
 
-from .world import Do, Rows, ids, nothing, only, right
+from .helpers import Do, Rows, nothing, problem_ids, single_problem, valid_catalog
 
 
 @pytest.mark.parametrize(
@@ -18,37 +18,37 @@ from .world import Do, Rows, ids, nothing, only, right
         ((Do, Invoice), "register(Do, Invoice)"),
     ],
 )
-def test_a_registration_never_applied(server, things, words):
+def test_register_without_a_class_is_an_error(server, things, words):
     server.register(*things)
-    message = only(server)
+    message = single_problem(server)
     assert message.id == "django_mcp.E002" and message.msg.startswith(words)
 
 
 @pytest.mark.parametrize("cls", [Invoice, nothing, type("Plain", (), {})])
-def test_what_is_no_declaration(server, cls):
+def test_registering_another_class_or_function_is_an_error(server, cls):
     server.register(Invoice)(cls)
-    assert only(server).id == "django_mcp.E003"
+    assert single_problem(server).id == "django_mcp.E003"
 
 
-def test_a_model_resource_needs_a_model(server):
+def test_registering_a_model_resource_without_a_model_is_an_error(server):
     server.register(Rows)
-    message = only(server)
+    message = single_problem(server)
     assert message.id == "django_mcp.E003" and "with a model: @mcp.register" in message.msg
 
 
 @pytest.mark.parametrize("subject", ["shop.Invoice", nothing, Do])
-def test_a_model_resource_needs_nothing_but_models(server, subject):
+def test_registering_a_model_resource_for_something_else_is_an_error(server, subject):
     server.register(Invoice, subject, Rows)
-    assert only(server).id == "django_mcp.E003"
+    assert single_problem(server).id == "django_mcp.E003"
 
 
-def test_a_class_that_cannot_be_made(server):
+def test_class_that_cannot_be_instantiated_is_an_error(server):
     class Needy(Do):
         def __init__(self, what):
             self.what = what
 
     server.register(Needy)
-    assert only(server).id == "django_mcp.E003"
+    assert single_problem(server).id == "django_mcp.E003"
 
 
 @pytest.mark.parametrize(
@@ -61,14 +61,14 @@ def test_a_class_that_cannot_be_made(server):
         (lambda server: server.resource(nothing), "resource(uri=<function nothing"),
     ],
 )
-def test_a_decorator_never_applied(server, declare, words):
-    """Above all `@mcp.resource` without a URI, which swallows the function."""
+def test_decorator_without_a_function_is_an_error(server, declare, words):
+    """The most frequent case is ``@mcp.resource`` without a URI, which receives the function."""
     declare(server)
-    message = only(server)
+    message = single_problem(server)
     assert message.id == "django_mcp.E002" and message.msg.startswith(words)
 
 
-def test_a_decorator_that_is_applied_twice(server):
+def test_decorator_can_be_applied_to_several_functions(server):
     expose = server.tool(title="Title")
     assert expose(nothing) is nothing
 
@@ -76,15 +76,15 @@ def test_a_decorator_that_is_applied_twice(server):
     def other(request) -> str:
         return "x"
 
-    assert list(right(server).tools) == ["nothing", "other"]
+    assert list(valid_catalog(server).tools) == ["nothing", "other"]
 
 
-def test_a_resource_whose_uri_is_none(server):
+def test_uri_that_is_no_text_is_an_error(server):
     server.resource(7)(nothing)
-    assert ids(server) == ["E040"]
+    assert problem_ids(server) == ["E040"]
 
 
-def test_what_is_the_same_declaration(server):
+def test_registering_the_same_function_or_class_twice_raises(server):
     server.tool(nothing)
     server.register(Customer, Rows)
     with pytest.raises(AlreadyRegistered):
@@ -93,4 +93,4 @@ def test_what_is_the_same_declaration(server):
         server.register(Customer)(Rows)
     server.tool(name="another")(nothing)
     server.prompt(nothing)
-    assert list(right(server).tools) == ["nothing", "another"]
+    assert list(valid_catalog(server).tools) == ["nothing", "another"]
