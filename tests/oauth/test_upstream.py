@@ -528,7 +528,7 @@ def test_what_nobody_waits_for_leaves_threads_to_others(accounts):
     alice = get_user_model().objects.create_user("alice")
     accounts.gate.clear()
     with override_settings(DJANGO_MCP={**settings.DJANGO_MCP, "THREADS": 4, "QUEUE": 100}):
-        pool, before = ThreadPool("verify", lambda: 4), threads.verifiers
+        pool, before = ThreadPool("verify", 4), threads.verifiers
         threads.verifiers = pool
         try:
             found = [

@@ -5,9 +5,8 @@ import pytest
 from django_mcp.storage import wakeups
 
 from ..postgres import by_postgres, pgbouncer
-from .loops import loop
 
-__all__ = ["by_postgres", "loop", "pgbouncer"]
+__all__ = ["by_postgres", "pgbouncer"]
 
 
 @pytest.fixture

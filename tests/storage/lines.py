@@ -22,7 +22,7 @@ class Ear:
         self.line.open(self.heard.extend)
 
     async def __aenter__(self) -> Ear:
-        await until(lambda: self.line.is_prompt)
+        await until(lambda: self.line.is_working)
         return self
 
     async def __aexit__(self, *details: object) -> None:
@@ -41,7 +41,7 @@ async def given_up() -> ChannelLayerConnection:
     line = ChannelLayerConnection()
     line.open(print)
     await until(lambda: not line.is_open)
-    assert not line.is_prompt
+    assert not line.is_working
     return line
 
 

@@ -88,13 +88,6 @@ def a_loop(monkeypatch: pytest.MonkeyPatch, period: float = 0.02) -> Iterator[Lo
         leases.lease.end()
 
 
-@pytest.fixture
-def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loop]:
-    """One for the test."""
-    with a_loop(monkeypatch) as made:
-        yield made
-
-
 class Reader:
     """One connection to a stream: what came to it, and how it ended."""
 

@@ -342,7 +342,7 @@ def test_what_i_claimed_without_knowing():
 
 
 def test_those_of_a_dead_process_are_many(monkeypatch):
-    monkeypatch.setattr(calls, "CALLS_PER_LOOK", 2)
+    monkeypatch.setattr(calls, "CALLS_PER_POLL", 2)
     leases.begin("mine")
     made = session()
     for id in range(3):

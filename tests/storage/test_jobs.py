@@ -11,7 +11,7 @@ from django.db import IntegrityError, InterfaceError, InternalError, Operational
 
 from django_mcp.exceptions import Busy
 from django_mcp.runtime import threads
-from django_mcp.runtime.environment import Environment
+from django_mcp.runtime.runtime import Environment
 from django_mcp.storage import jobs
 from django_mcp.storage.jobs import insistently, is_away, surely
 

@@ -14,7 +14,12 @@ import pytest
 from channels.layers import ChannelLayerManager
 
 from django_mcp.storage import wakeups
-from django_mcp.storage.wakeups import ChannelLayerConnection, StreamWakeup, tell, wake_readers
+from django_mcp.storage.wakeups import (
+    ChannelLayerConnection,
+    StreamWakeup,
+    send_wakeups,
+    wake_readers,
+)
 
 from ..redis import BACKENDS, a_redis
 from .lines import SECONDS, Ear, given_up, told, until
@@ -42,21 +47,21 @@ def configured(request, settings):
 
 async def a_stranger():
     """What speaks to the same group, and is no line of ours."""
-    made = wakeups._made()
+    made = wakeups._create_layer()
     await made.new_channel("stranger")
     return made
 
 
 async def test_who_rings_is_heard_by_all_others_and_not_by_itself(configured):
     async with Ear() as here, Ear() as there, Ear() as elsewhere:
-        here.line.say([1, 2])
+        here.line.send([1, 2])
         await until(lambda: there.heard and elsewhere.heard)
         await asyncio.sleep(0.1)
         assert sorted(there.heard) == sorted(elsewhere.heard) == [1, 2] and here.heard == []
 
 
 async def test_the_doorbell_rings_it_from_any_thread(configured):
-    async with Ear(wakeups.line()), Ear() as there:
+    async with Ear(wakeups.channel_layer()), Ear() as there:
         wake_readers(StreamWakeup(1, [(1, "a")]), StreamWakeup(2))
         await asyncio.to_thread(wake_readers, StreamWakeup(3))
         await until(lambda: len(there.heard) == 3)
@@ -65,13 +70,13 @@ async def test_the_doorbell_rings_it_from_any_thread(configured):
 
 async def test_what_is_rung_at_once_goes_together(configured, monkeypatch):
     messages = []
-    take = ChannelLayerConnection._take
+    take = ChannelLayerConnection._handle
     monkeypatch.setattr(
-        ChannelLayerConnection, "_take", lambda self, one: messages.append(one) or take(self, one)
+        ChannelLayerConnection, "_handle", lambda self, one: messages.append(one) or take(self, one)
     )
     async with Ear() as here, Ear() as there:
         for number in range(500):
-            here.line.say([number % 7, 8])
+            here.line.send([number % 7, 8])
             await asyncio.sleep(0)
         await until(lambda: len(set(there.heard)) == 8)
         await asyncio.sleep(0.1)
@@ -84,7 +89,7 @@ async def test_what_waits_is_bounded(configured, monkeypatch):
     monkeypatch.setattr(wakeups, "MAX_WAITING_STREAMS", 9)
     async with Ear() as here, Ear() as there:
         for number in range(100):
-            here.line.say([number])
+            here.line.send([number])
         await until(lambda: len(there.heard) == 9)
         await asyncio.sleep(0.1)
         assert sorted(there.heard) == list(range(9))
@@ -95,7 +100,7 @@ async def test_what_was_closed_is_opened_again(configured):
         there.line.stop()
         there.line.open(there.heard.extend)
         assert there.line.is_open
-        await until(lambda: here.line.say([1]) or there.heard)
+        await until(lambda: here.line.send([1]) or there.heard)
 
 
 async def test_trouble_that_comes_with_the_end_does_not_keep_it_open(configured, monkeypatch):
@@ -114,7 +119,7 @@ async def test_trouble_that_comes_with_the_end_does_not_keep_it_open(configured,
     await began.wait()
     await line.close()
     began.clear()
-    await until(lambda: line._ending.done())
+    await until(lambda: line._stopping.done())
     assert not began.is_set()
 
 
@@ -129,10 +134,10 @@ async def test_another_project_is_not_heard(configured, settings):
         settings.SECRET_KEY = "only for the tests"
         assert other != wakeups.group()
         await theirs.group_send(other, {"type": wakeups.KIND, "streams": [1]})
-        here.line.say([2])
+        here.line.send([2])
         await until(lambda: there.heard)
         assert there.heard == [2]
-        await wakeups._closed(theirs)
+        await wakeups._close_layer(theirs)
 
 
 @pytest.mark.parametrize(
@@ -149,16 +154,16 @@ async def test_what_a_stranger_sends_does_nothing(configured, monkeypatch, messa
         stranger = await a_stranger()
         await stranger.group_send(wakeups.group(), {"type": wakeups.KIND, **message})
         await asyncio.sleep(2.5)
-        await until(lambda: here.line.say([2]) or there.heard)
+        await until(lambda: here.line.send([2]) or there.heard)
         assert set(there.heard) == {2} and not caplog.records
-        await wakeups._closed(stranger)
+        await wakeups._close_layer(stranger)
 
 
 async def test_of_a_long_message_a_part_is_read(monkeypatch):
     monkeypatch.setattr(wakeups, "MAX_STREAMS_PER_MESSAGE", 3)
     line, heard = ChannelLayerConnection(), []
     line._on_wakeup = heard.extend
-    line._take({"streams": list(range(10))})
+    line._handle({"streams": list(range(10))})
     assert heard == [0, 1, 2]
 
 
@@ -166,7 +171,7 @@ async def test_a_message_without_streams_causes_no_poll():
     line, received = ChannelLayerConnection(), []
     line._on_wakeup = received.append
     for streams in ([], ["1", None]):
-        line._take({"streams": streams})
+        line._handle({"streams": streams})
     assert received == []
 
 
@@ -174,9 +179,9 @@ async def test_nothing_is_sent_for_no_streams(configured):
     async with Ear() as here, Ear() as there:
         received = []
         there.line._on_wakeup = received.append
-        tell((), asyncio.get_running_loop())
+        send_wakeups((), asyncio.get_running_loop())
         assert not here.line._rung.is_set()
-        here.line.say([3])
+        here.line.send([3])
         await until(lambda: received)
         assert received == [[3]]
 
@@ -185,8 +190,8 @@ async def test_the_members_that_are_remembered_are_bounded(monkeypatch):
     monkeypatch.setattr(wakeups, "MAX_CHANNELS", 2)
     line = ChannelLayerConnection()
     for name in ("a" * 100, *"abcab"):
-        line._take({"channel": name})
-    assert list(line._members) == ["a", "b"]
+        line._handle({"channel": name})
+    assert list(line._channels) == ["a", "b"]
 
 
 async def test_who_died_is_taken_off_the_group(redis, settings, monkeypatch):
@@ -197,17 +202,17 @@ async def test_who_died_is_taken_off_the_group(redis, settings, monkeypatch):
         key = layer._group_key(wakeups.group())
         there = Ear()
         async with there:
-            await until(lambda: here.line._members)
+            await until(lambda: here.line._channels)
             assert await counted(key) == 2
             there.line.stop()
             await asyncio.sleep(0.1)
             assert await counted(key) == 1  # who ends in order leaves
-            await layer.group_add(wakeups.group(), next(iter(here.line._members)))  # as the dead
+            await layer.group_add(wakeups.group(), next(iter(here.line._channels)))  # as the dead
             monkeypatch.setattr(wakeups, "SILENT_CHANNEL_SECONDS", 0.2)
-            await until(lambda: not here.line._members)
+            await until(lambda: not here.line._channels)
             await asyncio.sleep(0.1)
-            assert await counted(key) == 1 and here.line.is_prompt
-        await wakeups._closed(layer)
+            assert await counted(key) == 1 and here.line.is_working
+        await wakeups._close_layer(layer)
 
 
 # Where there is none.
@@ -218,7 +223,7 @@ async def test_without_a_layer_there_is_no_line(settings, monkeypatch):
     del settings.CHANNEL_LAYERS
     line = ChannelLayerConnection()
     line.open(print)
-    assert not line.is_open and not line.is_prompt
+    assert not line.is_open and not line.is_working
     await line.close()
     settings.CHANNEL_LAYERS = {"other": {}}
     line.open(print)
@@ -271,18 +276,18 @@ async def test_redis_goes_and_comes_back(fleeting, backend, settings, caplog):
     settings.CHANNEL_LAYERS = fleeting.layers(backend)
     async with Ear() as here, Ear() as there:
         await asyncio.to_thread(fleeting.kill)
-        await until(lambda: not here.line.is_prompt and not there.line.is_prompt)
+        await until(lambda: not here.line.is_working and not there.line.is_working)
         for number in range(50):  # nothing of it waits, and nothing is kept for long
             began = time.monotonic()
-            here.line.say([number])
+            here.line.send([number])
             assert time.monotonic() - began < 1
             await asyncio.sleep(0.01)
         assert told(caplog, "The channel layer does not work") == 2  # each line, once
         await asyncio.to_thread(fleeting.start)
-        await until(lambda: here.line.is_prompt and there.line.is_prompt)
+        await until(lambda: here.line.is_working and there.line.is_working)
         there.heard.clear()
         assert here.line.is_open
-        here.line.say([77])
+        here.line.send([77])
         await until(lambda: 77 in there.heard)
         assert told(caplog, "The channel layer works again") == 2
         assert told(caplog, "The channel layer does not work") == 2
@@ -294,7 +299,7 @@ async def test_a_layer_that_forgets_is_joined_again(fleeting, settings, monkeypa
         layer = ChannelLayerManager().make_backend("default")
         await layer.flush()
         await asyncio.sleep(0.5)
-        here.line.say([5])
+        here.line.send([5])
         await until(lambda: there.heard == [5])
 
 
@@ -304,11 +309,11 @@ async def test_a_layer_that_hangs_is_given_up(fleeting, settings, monkeypatch, c
     async with Ear() as here:
         fleeting._process.send_signal(19)  # SIGSTOP
         try:
-            await until(lambda: not here.line.is_prompt)
+            await until(lambda: not here.line.is_working)
             assert told(caplog, "The channel layer does not work") == 1
         finally:
             fleeting._process.send_signal(18)
-        await until(lambda: here.line.is_prompt)
+        await until(lambda: here.line.is_working)
 
 
 # Two processes.
@@ -322,7 +327,7 @@ from django_mcp.storage.wakeups import ChannelLayerConnection
 async def main():
     loop, line = asyncio.get_running_loop(), ChannelLayerConnection()
     line.open(lambda streams: print(json.dumps([time.monotonic(), list(streams)]), flush=True))
-    while not line.is_prompt:
+    while not line.is_working:
         await asyncio.sleep(0.01)
     print("ready", flush=True)
     await loop.run_in_executor(None, sys.stdin.read)
@@ -366,7 +371,7 @@ async def test_another_process_hears_within_a_tenth_of_a_second(redis, backend, 
     async with Ear() as here:
         for number in range(11):
             began = time.monotonic()
-            here.line.say([number])
+            here.line.send([number])
             at, streams = await asyncio.to_thread(there.heard)
             assert streams == [number]
             took.append(at - began)

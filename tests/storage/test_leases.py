@@ -11,10 +11,10 @@ from django.db.backends.signals import connection_created
 
 from django_mcp.conf import settings
 from django_mcp.models import Process
-from django_mcp.runtime.environment import environment
+from django_mcp.runtime.runtime import environment
 from django_mcp.storage import leases
 from django_mcp.storage import leases as processes
-from django_mcp.storage.leases import Lease, Observer
+from django_mcp.storage.leases import HeartbeatObserver, Lease
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_process_beats_on_its_own(lease, monkeypatch):
 def test_who_leaves_something_behind_says_so(lease):
     mine = lease.hold()
     lease.end(holding=True)
-    assert counters() == {mine: processes.LEFT} and Observer().dead(counters()) == [mine]
+    assert counters() == {mine: processes.LEFT} and HeartbeatObserver().dead(counters()) == [mine]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -170,7 +170,7 @@ def test_a_child_of_a_process_holds_nothing_of_it(lease):
 @pytest.mark.django_db(transaction=True)
 def test_who_is_in_doubt_claims_nothing_until_it_has_another_name(lease, monkeypatch):
     mine = lease.hold()
-    lease._beaten -= leases.LEASE_SECONDS
+    lease._beaten_at -= leases.LEASE_SECONDS
     with pytest.raises(leases.LeaseDoubtful):
         lease.hold()
     stuck = lease._thread
@@ -185,7 +185,7 @@ def test_a_beat_counts_from_before_it_was_sent(lease, monkeypatch):
     beat = processes.beat
     monkeypatch.setattr(processes, "beat", lambda id: time.sleep(0.2) or beat(id))
     began = time.monotonic()
-    assert lease._beat() and began <= lease._beaten < began + 0.2
+    assert lease._beat() and began <= lease._beaten_at < began + 0.2
 
 
 @pytest.mark.django_db(transaction=True)
@@ -206,7 +206,7 @@ def test_a_late_beat_under_a_name_that_was_given_up_means_nothing(lease, monkeyp
 
 
 def test_an_answer_that_comes_late_proves_no_more(clock):
-    observer = Observer()
+    observer = HeartbeatObserver()
     observer.dead({"a": 7})
     asked = clock[0] + leases.LEASE_SECONDS / 2
     clock[0] += leases.LEASE_SECONDS * 2  # this process stood still meanwhile
@@ -214,14 +214,14 @@ def test_an_answer_that_comes_late_proves_no_more(clock):
 
 
 def test_a_counter_that_moves_is_a_life(clock):
-    observer = Observer()
+    observer = HeartbeatObserver()
     for beat in range(10):
         assert observer.dead({"a": beat}) == []
         clock[0] += leases.LEASE_SECONDS / 3
 
 
 def test_a_counter_that_stands_for_a_lease_is_none(clock):
-    observer = Observer()
+    observer = HeartbeatObserver()
     assert observer.dead({"a": 7, "b": 1}) == []
     clock[0] += leases.LEASE_SECONDS - 0.01
     assert observer.dead({"a": 7, "b": 2}) == []
@@ -230,10 +230,10 @@ def test_a_counter_that_stands_for_a_lease_is_none(clock):
 
 
 def test_a_failed_look_proves_nothing(clock):
-    observer = Observer()
+    observer = HeartbeatObserver()
     observer.dead({"a": 7})
     clock[0] += leases.LEASE_SECONDS - 1
-    observer.blind()
+    observer.reset()
     clock[0] += 1
     assert observer.dead({"a": 7}) == []
     clock[0] += leases.LEASE_SECONDS
@@ -241,7 +241,7 @@ def test_a_failed_look_proves_nothing(clock):
 
 
 def test_who_is_gone_is_not_remembered(clock):
-    observer = Observer()
+    observer = HeartbeatObserver()
     observer.dead({"a": 7})
     clock[0] += leases.LEASE_SECONDS
     assert observer.dead({}) == [] and observer.dead({"a": 7}) == []

@@ -95,7 +95,7 @@ def test_the_log_waits_for_a_lock_but_not_for_ever():
         with pytest.raises(BROKEN) as caught:
             in_the_log(sessions.lock, made.pk).result(timeout=databases.LOCK_TIMEOUT_SECONDS + 5)
         assert codes(caught.value) & LOCKS
-        sessions.seen([made.pk])
+        sessions.touch_connected([made.pk])
     in_the_log(sessions.lock, made.pk).result()
 
 

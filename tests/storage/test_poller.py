@@ -78,7 +78,7 @@ def runner(loop):
 
 
 def wake(loop):
-    loop.do(lambda: poller.poller().wake())
+    loop.do(lambda: poller.poller().start_if_needed())
 
 
 def is_running(loop) -> bool:
@@ -291,7 +291,7 @@ def test_calls_of_an_abandoned_id_are_resumed_at_once_unless_they_still_run(
     ended, running = call(1, process=former), call(2, process=former)
     Reader(loop, opened(ended, running))
     made = loop.do(poller.poller)
-    loop.until(lambda: made._known and not made._recounting.is_due)
+    loop.until(lambda: made._states and not made._recount_timer.restart_if_due())
     runner.holding = {ended.pk, running.pk}
     runner.stop = runner.recheck = lambda ids: runner.holding.discard(ended.pk)
     with monkeypatch.context() as patch:
@@ -324,7 +324,7 @@ def test_what_nobody_works_on_is_found_at_the_second_count(loop, runner, monkeyp
     opened(unknown := call(process=leases.lease.hold()))
     Reader(loop, opened())
     made = loop.do(poller.poller)
-    loop.until(lambda: made._unknown)
+    loop.until(lambda: made._not_running)
     assert not runner.resumed
     resumed, *_ = loop.until(lambda: runner.resumed)
     assert resumed.pk == unknown.pk
@@ -378,7 +378,7 @@ def test_a_recount_follows_at_once_when_the_last_claim_ends(monkeypatch):
 def test_a_claim_does_not_wait_for_a_poller_that_was_stopped(loop, runner):
     Reader(loop, opened())
     made = loop.do(poller.poller)
-    loop.until(lambda: made._asleep)
+    loop.until(lambda: made._is_pausing)
 
     async def stopped():
         made._task.cancel()
@@ -436,7 +436,7 @@ def test_what_another_loop_works_on_is_known(loop, runner):
 
 
 def pause(loop) -> float:
-    return loop.do(lambda: poller.poller()._pause())
+    return loop.do(lambda: poller.poller()._pause_seconds())
 
 
 @pytest.fixture
@@ -453,8 +453,8 @@ def test_a_look_is_followed_by_a_pause(unhurried, cost, prompt, expected):
     Reader(unhurried, opened())
 
     def given():
-        poller.poller()._lasting = cost
-        wakeups.line().is_prompt = prompt
+        poller.poller()._cost = cost
+        wakeups.channel_layer().is_working = prompt
 
     unhurried.do(given)
     assert pause(unhurried) == pytest.approx(expected)
@@ -465,14 +465,14 @@ def test_one_look_that_took_long_is_none_of_many(unhurried, monkeypatch):
     Reader(unhurried, opened())
     took = iter((0.001, 5.0, 0.002))
     made = unhurried.do(poller.poller)
-    seen = made._seen
-    made._seen = lambda *given: replace(seen(*given), cost=next(took))
+    read = made._read_rows
+    made._read_rows = lambda *given: replace(read(*given), cost=next(took))
 
     async def looks():
         costs = []
         for _ in range(3):
             await made._poll()
-            costs.append(made._lasting)
+            costs.append(made._cost)
         return costs
 
     assert unhurried.run(looks()) == [0.0, 0.001, 0.002]
@@ -484,7 +484,7 @@ def test_a_ring_from_elsewhere_has_followers_look(unhurried, monkeypatch):
     reader = Reader(unhurried, stream)
     unhurried.sleep(0.3)  # the next look by itself is far away
     event_log.append(stream.pk, ["a"])
-    unhurried.do(lambda: poller.poller().heard([stream.pk, stream.pk + 1]))
+    unhurried.do(lambda: poller.poller().receive_wakeup([stream.pk, stream.pk + 1]))
     began = time.monotonic()
     assert reader.until(1) == [(1, "a")] and time.monotonic() - began < 10
 
@@ -497,10 +497,10 @@ def test_a_ring_for_what_is_worked_on_is_a_look(monkeypatch):
         made.on.add(stream.pk)
         loop.do(lambda: setattr(poller.poller(), "runner", made))
         calls.cancel(stream.session, "1")
-        loop.do(lambda: poller.poller().heard([stream.pk + 1]))
+        loop.do(lambda: poller.poller().receive_wakeup([stream.pk + 1]))
         loop.sleep(0.05)
         assert not made.stopped
-        loop.do(lambda: poller.poller().heard([stream.pk]))
+        loop.do(lambda: poller.poller().receive_wakeup([stream.pk]))
         loop.until(lambda: made.stopped == [one.pk])
 
 
@@ -509,17 +509,17 @@ def test_queries_are_as_many_for_one_stream_as_for_many(loop, runner):
     opened(one)
     Reader(loop, opened())
     made = loop.do(poller.poller)
-    made._sweep = poller.PeriodicTimer(lambda: 60.0, at_once=False)
-    made._timing_out = poller.PeriodicTimer(lambda: 0.0)
+    made._takeover_timer = poller.PeriodicTimer(lambda: 60.0, at_once=False)
+    made._overdue_timer = poller.PeriodicTimer(lambda: 0.0)
 
     def counted():
-        """Nobody else looks meanwhile, and nothing is known from the look before."""
+        """No other poll runs meanwhile, and nothing is known from the poll before."""
         task = loop.do(lambda: made._task)
         loop.do(task.cancel)
         loop.until(task.done)
         made._totals = ([], ())
         with queries() as done:
-            made._seen(made._wakeups.streams(), (), [one.pk])
+            made._read_rows(made._wakeups.streams(), (), [one.pk])
         return len(done())
 
     few = counted()
@@ -534,7 +534,7 @@ def test_a_look_is_worth_what_it_takes_and_what_it_works(loop, monkeypatch, took
     clocks = {"perf_counter": iter((10.0, 10.0 + took)), "thread_time": iter((1.0, 1.0 + worked))}
     for name, times in clocks.items():
         monkeypatch.setattr(poller.time, name, times.__next__)
-    assert made._seen((), (), ()).cost == pytest.approx(cost)
+    assert made._read_rows((), (), ()).cost == pytest.approx(cost)
 
 
 # With nobody to follow and nothing to work on.
@@ -595,5 +595,5 @@ def test_a_process_that_is_taken_for_dead_takes_over_nothing(loop, runner):
     made = loop.do(poller.poller)
     opened(call(process="dead"))
     processes.end(mine)
-    assert made._orphans(mine) == [] and Call.objects.get().process == "dead"
+    assert made._take_over_orphans(mine) == [] and Call.objects.get().process == "dead"
     assert leases.lease.hold() != mine

@@ -77,7 +77,7 @@ async def test_a_configured_layer_goes_before_it_even_if_it_reaches_nobody(setti
 async def test_nothing_of_it_is_in_a_transaction():
     """Transactions that notify wait for each other when they commit: ours holds up nobody."""
     async with Ear() as here, Ear() as there:
-        here.line.say([1])
+        here.line.send([1])
         await until(lambda: there.heard)
         assert not ask(
             "SELECT 1 FROM pg_stat_activity WHERE application_name = %s AND xact_start IS NOT NULL"
@@ -91,13 +91,13 @@ async def test_nothing_of_it_is_in_a_transaction():
 
 async def test_a_message_names_streams_and_is_bounded(monkeypatch):
     messages = []
-    take = ChannelLayerConnection._take
+    take = ChannelLayerConnection._handle
     monkeypatch.setattr(
-        ChannelLayerConnection, "_take", lambda self, one: messages.append(one) or take(self, one)
+        ChannelLayerConnection, "_handle", lambda self, one: messages.append(one) or take(self, one)
     )
     streams = range(10**18, 10**18 + 1000)  # as long as a number can be
     async with Ear() as here, Ear() as there:
-        here.line.say(streams)
+        here.line.send(streams)
         await until(lambda: len(there.heard) == len(streams))
         assert sorted(there.heard) == list(streams)
     rings = [one for one in messages if "streams" in one]
@@ -109,7 +109,7 @@ async def test_a_message_names_streams_and_is_bounded(monkeypatch):
 async def test_what_a_stranger_notifies_does_nothing(payload, caplog):
     async with Ear() as here, Ear() as there:
         await asyncio.to_thread(ask, "SELECT pg_notify(%s, %s)", wakeups.group(), payload)
-        here.line.say([2])
+        here.line.send([2])
         await until(lambda: there.heard)
         assert there.heard == [2] and not caplog.records
 
@@ -172,16 +172,16 @@ async def test_the_server_goes_and_comes_back(wire, caplog):
     caplog.set_level("INFO", "django_mcp")
     async with Ear() as here, Ear() as there:
         await wire.cut()
-        await until(lambda: not here.line.is_prompt and not there.line.is_prompt)
+        await until(lambda: not here.line.is_working and not there.line.is_working)
         for number in range(50):
-            here.line.say([number])
+            here.line.send([number])
         await until(lambda: told(caplog, "The LISTEN connection to PostgreSQL does not work") == 2)
         await asyncio.sleep(0.5)
         assert told(caplog, "The LISTEN connection to PostgreSQL does not work") == 2  # each, once
         await wire.mend()
-        await until(lambda: here.line.is_prompt and there.line.is_prompt)
+        await until(lambda: here.line.is_working and there.line.is_working)
         there.heard.clear()
-        await until(lambda: here.line.say([77]) or 77 in there.heard)
+        await until(lambda: here.line.send([77]) or 77 in there.heard)
         assert told(caplog, "The LISTEN connection to PostgreSQL works again") == 2
 
 
@@ -191,12 +191,14 @@ async def worker(wire, monkeypatch):
     for pool in (threads.polling, threads.log):
         await pool.run(connections.close_all)
     poller.poller().runner = Runner()
-    line = wakeups.line()
-    losses, lose = [], ChannelLayerConnection._lose
+    line = wakeups.channel_layer()
+    losses, lose = [], ChannelLayerConnection._note_failure
     monkeypatch.setattr(
-        ChannelLayerConnection, "_lose", lambda self, why: losses.append(why) or lose(self, why)
+        ChannelLayerConnection,
+        "_note_failure",
+        lambda self, why: losses.append(why) or lose(self, why),
     )
-    await until(lambda: line.is_prompt)
+    await until(lambda: line.is_working)
     yield line, losses
     await poller.poller().close()
     await line.close()
@@ -210,8 +212,8 @@ async def test_an_outage_of_the_database_is_one_message(wire, worker, caplog):
     await wire.cut()
     await until(lambda: len(losses) > 3)
     await wire.mend()
-    await until(lambda: line.is_prompt)
-    await until(lambda: poller.poller()._called.set() or told(caplog, "can be reached again"))
+    await until(lambda: line.is_working)
+    await until(lambda: poller.poller()._poll_now.set() or told(caplog, "can be reached again"))
     assert told(caplog, "The database 'default' cannot be reached") == 1
     assert not told(caplog, "LISTEN connection to PostgreSQL")
 
@@ -221,11 +223,13 @@ async def test_a_line_that_fails_alone_is_told_once(wire, worker, caplog, monkey
     line, losses = worker
     nowhere = postgres_layer.params_of("default") | {"port": free_port()}
     with monkeypatch.context() as patch:
-        patch.setattr(wakeups, "_by_postgres", lambda: PostgresLayer(nowhere, wakeups.group()))
+        patch.setattr(
+            wakeups, "_create_postgres_layer", lambda: PostgresLayer(nowhere, wakeups.group())
+        )
         await asyncio.to_thread(ask, END_LISTENERS)
         await until(lambda: len(losses) > 3)
     assert told(caplog, "The LISTEN connection to PostgreSQL does not work") == 1
-    await until(lambda: line.is_prompt)
+    await until(lambda: line.is_working)
     assert told(caplog, "The LISTEN connection to PostgreSQL works again") == 1
     assert not told(caplog, "cannot be reached")
 
@@ -234,7 +238,7 @@ async def test_a_line_that_is_back_at_once_is_not_told(worker, caplog):
     caplog.set_level("INFO", "django_mcp")
     line, losses = worker
     await asyncio.to_thread(ask, END_LISTENERS)
-    await until(lambda: losses and line.is_prompt)
+    await until(lambda: losses and line.is_working)
     assert len(losses) == 1 and not told(caplog, "LISTEN connection to PostgreSQL")
 
 
@@ -244,19 +248,19 @@ async def test_a_server_that_is_silent_is_given_up(wire, monkeypatch, caplog):
     async with Ear() as here:
         wire.flows.clear()
         began = time.monotonic()
-        await until(lambda: not here.line.is_prompt)
+        await until(lambda: not here.line.is_working)
         assert time.monotonic() - began < 3
         await until(lambda: told(caplog, "The LISTEN connection to PostgreSQL does not work") == 1)
         wire.flows.set()
-        await until(lambda: here.line.is_prompt)
+        await until(lambda: here.line.is_working)
 
 
 async def test_a_listener_that_is_ended_alone_is_noticed():
     async with Ear() as here, Ear() as there:
         assert len(await asyncio.to_thread(ask, END_LISTENERS)) == 2
-        await until(lambda: not there.line.is_prompt)
-        await until(lambda: there.line.is_prompt and here.line.is_prompt)
-        await until(lambda: here.line.say([1]) or there.heard)
+        await until(lambda: not there.line.is_working)
+        await until(lambda: there.line.is_working and here.line.is_working)
+        await until(lambda: here.line.send([1]) or there.heard)
 
 
 # A pool in between.
@@ -274,7 +278,7 @@ async def test_without_psycopg_3_there_is_none(monkeypatch, caplog):
     caplog.set_level("INFO", "django_mcp")
     monkeypatch.setitem(sys.modules, "django_mcp.storage.postgres_layer", None)
     monkeypatch.delattr("django_mcp.storage.postgres_layer")
-    assert await threads.log.run(wakeups._made) is None
+    assert await threads.log.run(wakeups._create_layer) is None
     assert told(caplog, "they need psycopg 3") == 1
 
 

@@ -98,7 +98,7 @@ def test_who_is_connected_is_not_idle():
     idle, connected = session(), session()
     for one in (idle, connected):
         aged(one, last_seen=timedelta(hours=1))
-    sessions.seen([connected.pk])
+    sessions.touch_connected([connected.pk])
     idle.refresh_from_db()
     connected.refresh_from_db()
     assert connected.last_seen - idle.last_seen > timedelta(minutes=59)

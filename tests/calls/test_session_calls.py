@@ -20,7 +20,7 @@ from django_mcp.storage.stream_reader import StreamEnd
 
 from ..storage import rows
 from ..storage.rows import call, given, together
-from .desk import Desk, Reading, text
+from .session_client import Desk, Reading, text
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("short_grace")]
 PUBLIC = {"permission": mcp.PUBLIC}

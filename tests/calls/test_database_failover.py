@@ -32,7 +32,7 @@ from tests.shop.models import Company
 from ..database_proxy import Proxy
 from ..storage.rows import given, together
 from ..unreachable import unreachable
-from .desk import Desk, text
+from .session_client import Desk, text
 
 pytestmark = pytest.mark.usefixtures("real_threads")
 PUBLIC = {"permission": mcp.PUBLIC}

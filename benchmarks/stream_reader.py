@@ -1,8 +1,8 @@
 """
-A reader of a stream: what came, when, over a connection that may be cut and gone on with.
+A reader of an SSE stream that notes when each event was received.
 
-The rule: standard library alone, and nothing is assumed of what comes but that it is chunked and
-consists of events.
+Its connection may be cut, and another reader resumes the stream. Standard library only: it parses
+chunks and events itself and relies on no other behaviour of the server.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from benchmarks.wires import ACCEPTED, JSON, SESSION, Wrong
+from benchmarks.messages import ACCEPTED, JSON, SESSION, WrongResponse
 
-PATIENCE = 60
+PATIENCE = 60  # seconds
 
 
-class Came(NamedTuple):
-    """An event, and when it was here."""
+class ReceivedEvent(NamedTuple):
+    """An event, and when it was received (monotonic clock)."""
 
     at: float
     id: str
@@ -27,7 +27,7 @@ class Came(NamedTuple):
 
 
 class Reader:
-    """One connection to a stream: of a call that it makes, or from a cursor on."""
+    """A connection to a stream: that of a call it makes, or one that resumes after an event."""
 
     def __init__(self, address: tuple[str, int], headers: JSON, call: JSON | None = None) -> None:
         body = b"" if call is None else json.dumps(call).encode()
@@ -45,18 +45,18 @@ class Reader:
             self._receive()
         head, self._rest = self._rest.split(b"\r\n\r\n", 1)
         if b" 200 " not in head.split(b"\r\n")[0] or b"text/event-stream" not in head.lower():
-            self.cut()
-            raise Wrong((head + self._rest).decode(errors="replace"))
+            self.close()
+            raise WrongResponse((head + self._rest).decode(errors="replace"))
 
     def _receive(self) -> None:
-        came = self.socket.recv(262_144)
-        if not came:
-            self.cut()
-            raise Wrong("The connection was closed")
-        self._rest += came
+        received = self.socket.recv(262_144)
+        if not received:
+            self.close()
+            raise WrongResponse("The connection was closed")
+        self._rest += received
 
     def _chunks(self) -> Iterator[bytes]:
-        """The body, piece by piece, until it ends."""
+        """Yield the chunks of the body until it ends."""
         while True:
             while (end := self._rest.find(b"\r\n")) < 0:
                 self._receive()
@@ -65,12 +65,12 @@ class Reader:
                 self._receive()
             chunk, self._rest = self._rest[end + 2 : end + 2 + size], self._rest[end + size + 4 :]
             if not size:
-                self.cut()
+                self.close()
                 return
             yield chunk
 
-    def __iter__(self) -> Iterator[Came]:
-        """The events that say something, until the stream ends."""
+    def __iter__(self) -> Iterator[ReceivedEvent]:
+        """Yield the events that have data, until the stream ends."""
         left = b""
         for chunk in self._chunks():
             at = time.monotonic()
@@ -78,8 +78,8 @@ class Reader:
             for block in blocks:
                 fields = dict(line.split(b": ", 1) for line in block.split(b"\n") if b": " in line)
                 if data := fields.get(b"data", b"").decode():
-                    yield Came(at, fields.get(b"id", b"").decode(), data)
+                    yield ReceivedEvent(at, fields.get(b"id", b"").decode(), data)
 
-    def cut(self) -> None:
-        """Close it at once, whatever is on its way."""
+    def close(self) -> None:
+        """Close the connection, even if the stream goes on."""
         self.socket.close()

@@ -1,7 +1,7 @@
 """
-A server that is measured: started on a core of its own, looked at from outside, stopped again.
+Servers that are measured: one process on a core of its own, observed from outside.
 
-The rule: standard library alone, on Linux. The load keeps to another core where there are two.
+Standard library and Linux only. The load runs on another core if there are two.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pathlib import Path
 from tools import ROOT
 
 PATIENCE = 60
-CPUCLOCK_SCHED = 2  # with a process's id, the clock that clock_getcpuclockid(3) tells
+CPUCLOCK_SCHED = 2  # with a process's id, the clock that clock_getcpuclockid(3) returns
 
 
 @dataclass
-class Running:
+class RunningServer:
     """A server of one process that answers at `address`."""
 
     process: subprocess.Popen[bytes]
@@ -32,28 +32,28 @@ class Running:
     environ: dict[str, str]
 
     def memory(self) -> int:
-        """Resident memory in bytes: of the process itself, shared pages included."""
+        """Return the resident memory of the process in bytes, including shared pages."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
         return int(line.split()[1]) * 1024
 
     def cpu(self) -> float:
-        """Seconds of processor time it has used, those of its threads that ended among them."""
+        """Return the seconds of processor time it has used, including those of ended threads."""
         return time.clock_gettime((~self.process.pid << 3) | CPUCLOCK_SCHED)
 
-    def words(self) -> str:
+    def log_tail(self) -> str:
         return self.log.read_text(errors="replace")[-4000:]
 
 
 def cores() -> tuple[int, int]:
-    """The load's core and the server's: the same where there is but one."""
+    """Return the core of the load and that of the server, which are one if there is only one."""
     allowed = sorted(os.sched_getaffinity(0))
     return allowed[0], allowed[-1]
 
 
 @contextmanager
 def pinned() -> Iterator[None]:
-    """Keep this process to the load's core."""
+    """Run this process on the core of the load."""
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {cores()[0]})
     try:
@@ -63,20 +63,20 @@ def pinned() -> Iterator[None]:
 
 
 @contextmanager
-def running(command: list[str], port: int, environ: dict[str, str]) -> Iterator[Running]:
-    """The server that `command` starts at this port, for as long as needed."""
+def running(command: list[str], port: int, environ: dict[str, str]) -> Iterator[RunningServer]:
+    """Start a server by `command` at this port, and stop it at the end."""
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
         log, environ = Path(folder) / "log", os.environ | {"BENCHMARK_FOLDER": folder} | environ
-        with log.open("wb") as words:
+        with log.open("wb") as output:
             process = subprocess.Popen(
                 command,
                 cwd=ROOT,
                 env=environ,
-                stdout=words,
-                stderr=words,
+                stdout=output,
+                stderr=output,
                 preexec_fn=lambda: os.sched_setaffinity(0, {cores()[1]}),
             )
-        started = Running(process, ("127.0.0.1", port), log, environ)
+        started = RunningServer(process, ("127.0.0.1", port), log, environ)
         try:
             wait(started)
             yield started
@@ -84,14 +84,14 @@ def running(command: list[str], port: int, environ: dict[str, str]) -> Iterator[
             stop(process)
 
 
-def wait(started: Running) -> None:
-    """Until it takes connections."""
+def wait(started: RunningServer) -> None:
+    """Wait until the server accepts connections."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until and started.process.poll() is None:
         with suppress(OSError), socket.create_connection(started.address, timeout=1):
             return
         time.sleep(0.05)
-    raise RuntimeError(f"The server did not start:\n{started.words()}")
+    raise RuntimeError(f"The server did not start:\n{started.log_tail()}")
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:

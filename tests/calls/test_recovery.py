@@ -19,7 +19,7 @@ from django_mcp.storage import calls as steps
 from django_mcp.storage.poller import poller
 
 from ..storage.rows import call
-from .desk import Desk, dead, left_behind, reading, text
+from .session_client import Desk, dead, left_behind, reading, text
 
 pytestmark = pytest.mark.usefixtures("real_threads", "short_grace")
 PUBLIC = {"permission": mcp.PUBLIC}
@@ -352,7 +352,7 @@ def test_one_that_no_answer_could_be_written_for_is_begun_again(desk, runs, monk
     idle(desk)
     assert Call.objects.get().state == RUNNING
     found = reading(desk, stream)
-    desk.loop.until(lambda: poller()._recounting.hasten() or len(runs) == 2)
+    desk.loop.until(lambda: poller()._recount_timer.make_due() or len(runs) == 2)
     assert text(found.all()[-1]) == "looked"
     row = Call.objects.get()
     assert (row.runs, row.fence) == (1, 2)
@@ -408,7 +408,7 @@ def ending(desk, whether=True):
 
 def sweep(desk):
     """As after a third of a lease."""
-    desk.loop.do(lambda: (poller()._sweep.hasten(), poller()._called.set()))
+    desk.loop.do(lambda: (poller()._takeover_timer.make_due(), poller()._poll_now.set()))
 
 
 @pytest.mark.parametrize("before", [0, 3])

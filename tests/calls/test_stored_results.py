@@ -18,7 +18,7 @@ from django_mcp.storage import calls, event_log, leases
 from tests.shop.models import Company
 
 from ..storage.rows import elsewhere, given
-from .desk import Desk, text
+from .session_client import Desk, text
 
 pytestmark = pytest.mark.usefixtures("real_threads", "short_grace")
 PUBLIC = {"permission": mcp.PUBLIC}

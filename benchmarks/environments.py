@@ -1,7 +1,7 @@
 """
-Where the contenders live: an environment for each, with what it asks for and the same server.
+The virtual environments of the contenders, each with its packages and the same ASGI server.
 
-The rule: standard library alone; made once, kept until what it holds should be another thing.
+Standard library only. An environment is made once, and again when its packages change.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from pathlib import Path
 from tools import ROOT
 from tools.matrix import find
 
-PLACES = ROOT / ".venv-benchmark"
-# One server for all, in the same shape.
+ENVIRONMENTS = ROOT / ".venv-benchmark"
+# The same server for all, in the same version.
 SERVER = ("uvicorn==0.54.*", "httptools==0.9.*", "uvloop==0.23.*")
 INSTALL = ("-m", "pip", "--disable-pip-version-check", "-q", "install")
 
 
-class Missing(Exception):
+class NotInstallable(Exception):
     """A contender cannot run on this machine."""
 
 
-def place(name: str, packages: tuple[str, ...], oldest: tuple[int, int] = (3, 11)) -> Path:
-    """The interpreter of the environment called `name`, with these packages installed."""
+def interpreter(name: str, packages: tuple[str, ...], oldest: tuple[int, int] = (3, 11)) -> Path:
+    """Return the interpreter of the environment `name`, which has these packages."""
     wanted = (*SERVER, *packages)
-    stamp = PLACES / name / f"holds-{digest(wanted)}"
-    python = PLACES / name / "bin" / "python"
+    stamp = ENVIRONMENTS / name / f"installed-{digest(wanted)}"
+    python = ENVIRONMENTS / name / "bin" / "python"
     if not stamp.exists():
         print(f"Installing {name}: {' '.join(packages)} ...", file=sys.stderr, flush=True)
-        create(PLACES / name, oldest)
+        create(ENVIRONMENTS / name, oldest)
         install(python, wanted)
         stamp.touch()
     return python
 
 
 def install(python: Path, wanted: tuple[str, ...]) -> None:
-    # From the root, for the project is one of the packages.
+    # From the root, because the project itself may be one of the packages.
     command = [python, *INSTALL, *wanted]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if done.returncode:
-        raise Missing(f"{' '.join(wanted)} cannot be installed:\n{done.stdout.decode()}")
+        raise NotInstallable(f"{' '.join(wanted)} cannot be installed:\n{done.stdout.decode()}")
 
 
 def digest(wanted: tuple[str, ...]) -> str:
@@ -52,17 +52,17 @@ def digest(wanted: tuple[str, ...]) -> str:
 
 
 def create(folder: Path, oldest: tuple[int, int]) -> None:
-    """An environment of this Python, or of the next newer one that is found."""
+    """Create an environment of this Python, or of a newer one that is found."""
     if sys.version_info >= oldest:
         venv.create(folder, with_pip=True, clear=True, symlinks=True)
         return
     path = next(filter(None, map(find, ((3, 12), (3, 13)))), None)
     if path is None:
-        raise Missing(f"Python {oldest[0]}.{oldest[1]} is needed, and none was found")
+        raise NotInstallable(f"Python {oldest[0]}.{oldest[1]} is needed, and none was found")
     subprocess.run([path, "-m", "venv", "--clear", folder], check=True)
 
 
 def version(python: Path, package: str) -> str:
-    tell = f"from importlib.metadata import version; print(version({package!r}))"
-    told = subprocess.run([python, "-c", tell], capture_output=True, text=True, check=True)
-    return told.stdout.strip()
+    code = f"from importlib.metadata import version; print(version({package!r}))"
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.strip()

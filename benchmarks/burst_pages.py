@@ -1,9 +1,9 @@
 """
-What a worker sees of itself while a call says a lot: when each group was begun and committed.
+Pages of the measured project that report how a burst of messages was stored.
 
-The rule: it watches from outside - the database's connections, and a page of the application - and
-nothing in the package knows of it. `/burst` tells of the last burst; `/bulk` writes the same rows
-again in the way of a programmer who has all of them at once, and tells how long that takes.
+They observe the database connections from outside; the package knows nothing of them. `/burst`
+reports the last burst and when each group was committed. `/bulk` writes the same rows with
+`bulk_create`, and reports how long that takes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from django.db import transaction
 from django.db.backends.signals import connection_created
 from django.db.models import Max, Min
 
-from benchmarks.mcp import SAID
+from benchmarks.mcp import SENT
 from benchmarks.peers.bare import respond
 from django_mcp.conf import settings
 from django_mcp.models import Event, Stream
@@ -28,7 +28,7 @@ COMMITTED: list[Transaction] = []  # those that wrote events, in order
 
 @dataclass
 class Transaction:
-    """One that is under way, or was committed, on a connection to the log."""
+    """A transaction of a connection to the session database."""
 
     begun: float
     has_events: bool = False
@@ -42,39 +42,39 @@ class Transaction:
 
 def watch(connection: Any, **details: Any) -> None:
     if connection.alias == settings.DATABASE:
-        connection.execute_wrappers.append(see)
+        connection.execute_wrappers.append(observe)
 
 
-def see(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+def observe(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
     connection = context["connection"]
     if connection.in_atomic_block:
         now = time.monotonic()
         hooks = (hook for _, hook, _ in connection.run_on_commit)
-        seen = next((hook.__self__ for hook in hooks if hasattr(hook, "__self__")), None)
-        if seen is None:  # what was rolled back has no hooks any more
-            seen = Transaction(now)
-            connection.on_commit(seen.committed)
-        seen.has_events |= "INSERT INTO" in sql and Event._meta.db_table in sql
+        current = next((hook.__self__ for hook in hooks if hasattr(hook, "__self__")), None)
+        if current is None:  # a rollback has removed the hooks of the last one
+            current = Transaction(now)
+            connection.on_commit(current.committed)
+        current.has_events |= "INSERT INTO" in sql and Event._meta.db_table in sql
     return execute(sql, params, many, context)
 
 
 def burst() -> dict[str, Any]:
-    """The last burst: its stream, when each message was said, and its groups."""
+    """Return the last burst: its stream, when each message was sent, and its groups."""
     events = Event.objects.using(settings.DATABASE)
     stream = events.order_by("-pk").values_list("stream_id", flat=True)[0]
     flushes = events.filter(stream=stream, final=False).values("nonce").order_by()
     ends = flushes.annotate(first=Min("seq"), last=Max("seq")).order_by("first")
     found = [(one["first"], one["last"]) for one in ends]
-    mine = COMMITTED[-len(found) - 1 : -1]  # the last one wrote the response
+    mine = COMMITTED[-len(found) - 1 : -1]  # the last transaction wrote the response
     groups = [
         {"first": first, "last": last, "begun": one.begun, "ended": one.ended}
         for (first, last), one in zip(found, mine, strict=True)
     ]
-    return {"stream": stream, "said": SAID, "groups": groups}
+    return {"stream": stream, "sent": SENT, "groups": groups}
 
 
 def bulk(sizes: list[int]) -> float:
-    """Seconds to write the rows of the last burst in groups of these sizes, each committed."""
+    """Return the seconds to write the rows of the last burst in committed groups of these sizes."""
     alias = settings.DATABASE
     stream = Stream.objects.using(alias).latest("pk")
     found = Event.objects.using(alias).filter(stream=stream, final=False).order_by("seq")
@@ -102,9 +102,9 @@ def compared() -> dict[str, float]:
 PAGES = {"/burst": burst, "/bulk": compared}
 
 
-def witnessed(application: Any) -> Any:
-    """The application, with its pages."""
-    connection_created.connect(watch, dispatch_uid="witness")
+def with_burst_pages(application: Any) -> Any:
+    """Add the pages to the application."""
+    connection_created.connect(watch, dispatch_uid="burst-pages")
 
     async def answered(scope: Any, receive: Any, send: Any) -> None:
         page = PAGES.get(scope.get("path", ""))

@@ -77,7 +77,7 @@ class Told:
 @pytest.fixture
 def use(settings):
     def used(*names):
-        settings.DJANGO_MCP = {"VERIFIERS": [f"tests.calls.test_revocations.{n}" for n in names]}
+        settings.DJANGO_MCP = {"VERIFIERS": [f"{__name__}.{name}" for name in names]}
 
     return used
 

@@ -12,8 +12,8 @@ from django_mcp.calls.call_state import CallRun
 from django_mcp.changes import permission_rechecks
 from django_mcp.changes.change_set import ChangeSet
 from django_mcp.declarations.request import NoNotifier
-
-from .test_runs import call
+from django_mcp.protocol.connection import ClientCall
+from django_mcp.protocol.revisions import REVISIONS
 
 
 def test_a_call_that_was_cancelled_is_looked_at_like_any_other(alice, server, settings):
@@ -25,7 +25,8 @@ def test_a_call_that_was_cancelled_is_looked_at_like_any_other(alice, server, se
         return ""
 
     work = SimpleNamespace(thing=server._catalog.tools["tool"])
-    run = CallRun(call(), server, Principal(alice), None, NoNotifier(), work=work)
+    call = ClientCall(1, "tools/call", {}, REVISIONS["2026-07-28"])
+    run = CallRun(call, server, Principal(alice), None, NoNotifier(), work=work)
     run.stop.set()
     assert asyncio.run(permission_rechecks._admits(run, Principal(alice))) is True
 

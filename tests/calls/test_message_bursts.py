@@ -16,7 +16,7 @@ from django_mcp.storage.event_writer import EventWriter
 
 from ..storage.loops import a_loop
 from ..storage.rows import given
-from .desk import Desk, text
+from .session_client import Desk, text
 
 pytestmark = pytest.mark.django_db
 MANY = 3_000

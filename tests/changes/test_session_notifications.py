@@ -18,9 +18,9 @@ from django_mcp.storage import sessions, streams
 from tests.announcing import Announcement, announce
 from tests.shop.models import Company, Invoice
 
+from ..calls.session_client import Desk, text
 from ..storage.loops import Reader
 from ..unreachable import unreachable
-from .desk import Desk, text
 
 pytestmark = pytest.mark.django_db
 
