@@ -1,4 +1,4 @@
-"""A form as the input of a tool: its schema, the form bound to arguments, what is said of it."""
+"""Forms as input of tools: the schema, the bound form, and messages about invalid values."""
 
 import base64
 from datetime import UTC, date, datetime
@@ -46,7 +46,7 @@ class InvoiceForm(forms.ModelForm):
 
 @pytest.fixture
 def find(server):
-    """The catalog of a server that shows companies' own customers, and all tags."""
+    """Return the lookup of a catalog in which users see their companies' customers, and tags."""
 
     @server.register(Customer)
     class CustomerResource(mcp.ModelResource):
@@ -71,18 +71,18 @@ def find(server):
     return server.ready().find
 
 
-def bound(form, arguments, user=None, find=None, **kwargs):
+def bind_form(form, arguments, user=None, find=None, **kwargs):
     return FormInput(form, find).form(make_request(user), arguments, **kwargs)
 
 
-def wrong(form, arguments, user=None, find=None, **kwargs):
-    made = bound(form, arguments, user, find, **kwargs)
+def error_lines(form, arguments, user=None, find=None, **kwargs):
+    made = bind_form(form, arguments, user, find, **kwargs)
     assert not made.is_valid()
     return errors(made).splitlines()
 
 
-def cleaned(form, arguments, user=None, find=None, **kwargs):
-    made = bound(form, arguments, user, find, **kwargs)
+def cleaned_data(form, arguments, user=None, find=None, **kwargs):
+    made = bind_form(form, arguments, user, find, **kwargs)
     assert made.is_valid(), errors(made)
     return made.cleaned_data
 
@@ -90,7 +90,7 @@ def cleaned(form, arguments, user=None, find=None, **kwargs):
 # The schema.
 
 
-def test_the_schema_is_the_form():
+def test_schema_of_a_form():
     assert FormInput(Contact).schema == {
         "type": "object",
         "properties": {
@@ -117,7 +117,9 @@ def test_the_schema_is_the_form():
     }  # fmt: skip
 
 
-def test_rows_are_keys_and_never_listed(find, invoice, django_assert_num_queries):
+def test_schema_of_row_fields_accepts_keys_and_lists_no_rows(
+    find, invoice, django_assert_num_queries
+):
     with django_assert_num_queries(0):
         made = FormInput(InvoiceForm, find)
     properties = made.schema["properties"]
@@ -131,7 +133,7 @@ def test_rows_are_keys_and_never_listed(find, invoice, django_assert_num_queries
     assert made.schema["required"] == ["customer", "number", "total", "issued"]
 
 
-def test_a_row_that_may_be_left_out(find):
+def test_schema_of_an_optional_row_field(find):
     class Pick(forms.Form):
         whom = forms.ModelChoiceField(Customer.objects.all(), required=False, help_text="Or not.")
 
@@ -140,19 +142,19 @@ def test_a_row_that_may_be_left_out(find):
     assert shown["description"].startswith("Or not. Key or URI of the customer")
 
 
-def test_nothing_is_required_of_a_change(find):
+def test_partial_schema_has_no_required_fields_and_defaults(find):
     made = FormInput(InvoiceForm, find, partial=True)
     assert "required" not in made.schema and "default" not in str(made.schema)
 
 
-def test_what_is_excluded_keeps_its_value():
+def test_excluded_field_keeps_its_initial_value():
     made = FormInput(Contact, exclude=["copies"])
     assert "copies" not in made.schema["properties"]
     form = made.form(make_request(), {"name": "ann"})
     assert form.is_valid() and form.cleaned_data["copies"] == 1
 
 
-def test_an_unbound_form_is_as_good():
+def test_form_instance_can_be_used_instead_of_a_class():
     class Dynamic(forms.Form):
         def __init__(self, names, *args, **kwargs):
             super().__init__(*args, **kwargs)
@@ -164,7 +166,7 @@ def test_an_unbound_form_is_as_good():
     assert errors(form).splitlines() == ["c: This field is required."]
 
 
-# Problems.
+# Checks.
 
 
 @pytest.mark.parametrize(
@@ -178,60 +180,60 @@ def test_an_unbound_form_is_as_good():
         (forms.ModelChoiceField(None), 124),
     ],
 )
-def test_what_no_tool_may_ask_for(field, number, find):
+def test_secret_or_unsupported_field_is_a_problem(field, number, find):
     made = FormInput(type("Asked", (forms.Form,), {"a": field}), find)
     (problem,) = made.problems
     assert problem.number == number and problem.message.startswith("a: ") and problem.hint
     assert FormInput(type("Asked", (forms.Form,), {"a": field}), find, exclude="a").problems == []
 
 
-# The form.
+# Binding.
 
 
-def test_a_form_cleans_what_is_given():
+def test_form_cleans_the_arguments():
     given = {"name": "ann lee", "mail": "a@example.com", "urgent": False, "colours": ["g"]}
-    assert cleaned(Contact, given) == {
+    assert cleaned_data(Contact, given) == {
         "name": "Ann Lee", "mail": "a@example.com", "copies": 1, "urgent": False,
         "colours": ["g"], "source": "mcp", "token": "kept",
     }  # fmt: skip
 
 
-def test_what_is_not_named_is_what_the_form_shows():
-    found = cleaned(Contact, {"name": "ann"})
+def test_omitted_field_has_its_initial_value():
+    found = cleaned_data(Contact, {"name": "ann"})
     assert (found["urgent"], found["copies"], found["mail"]) == (True, 1, "")
-    assert wrong(Contact, {}) == ["name: This field is required."]
+    assert error_lines(Contact, {}) == ["name: This field is required."]
 
 
 @pytest.mark.parametrize("nothing", [None, ""])
-def test_nothing_is_nothing(nothing):
-    found = cleaned(Contact, {"name": "ann", "mail": nothing, "urgent": nothing})
+def test_null_and_empty_text_are_empty_values(nothing):
+    found = cleaned_data(Contact, {"name": "ann", "mail": nothing, "urgent": nothing})
     assert (found["mail"], found["urgent"]) == ("", False)
-    assert wrong(Contact, {"name": nothing, "copies": nothing}) == [
+    assert error_lines(Contact, {"name": nothing, "copies": nothing}) == [
         "name: This field is required.",
         "copies: This field is required.",
     ]
 
 
-def test_everything_that_is_wrong_is_said_at_once():
+def test_all_errors_of_a_form_are_reported_together():
     given = {"name": "nobody", "mail": "x", "copies": 0, "urgent": "yes", "colours": ["b"]}
-    assert wrong(Contact, given) == [
+    assert error_lines(Contact, given) == [
         "name: Somebody, please.",
         "mail: Enter a valid email address.",
         "copies: Ensure this value is greater than or equal to 1.",
         "urgent: 'yes' is not true or false.",
         "colours: Select a valid choice. b is not one of the available choices. There are: r, g.",
     ]
-    assert wrong(Contact, {"name": "ann", "copies": 13}) == ["the form: Not on a Friday."]
+    assert error_lines(Contact, {"name": "ann", "copies": 13}) == ["the form: Not on a Friday."]
 
 
 @pytest.mark.parametrize("name", ["source", "token", "csrfmiddlewaretoken", "is_staff"])
-def test_what_the_form_takes_from_nobody(name):
+def test_disabled_hidden_or_unknown_field_is_refused(name):
     with pytest.raises(InvalidArguments, match=f"{name}: unknown argument. The arguments are: n"):
-        bound(Contact, {"name": "ann", name: "forged"})
+        bind_form(Contact, {"name": "ann", name: "forged"})
 
 
-def test_what_this_form_takes_from_nobody():
-    """The form of the request decides, not the one that the schema was made of."""
+def test_field_disabled_for_this_request_is_refused():
+    """The form of the request decides, and not the form from which the schema was made."""
 
     class Locked(Contact):
         def __init__(self, *args, **kwargs):
@@ -254,21 +256,21 @@ def test_what_this_form_takes_from_nobody():
         {"name": "a\0b"},
     ],
 )  # fmt: skip
-def test_type_confusion(given):
-    assert len(wrong(Contact, given)) == 1
+def test_value_of_another_type_is_one_error(given):
+    assert len(error_lines(Contact, given)) == 1
 
 
-def test_what_is_said_has_bounds():
-    long = wrong(Contact, {"name": "ann", "colours": ["x" * 100_000]})
+def test_length_and_number_of_errors_are_limited():
+    long = error_lines(Contact, {"name": "ann", "colours": ["x" * 100_000]})
     assert len("".join(long)) < 500
     many = type("Many", (forms.Form,), {f"f{n}": forms.CharField() for n in range(100)})
-    assert len(wrong(many, {})) == 20
+    assert len(error_lines(many, {})) == 20
     with pytest.raises(InvalidArguments) as refused:
-        bound(Contact, {f"{n}" * 200: 1 for n in range(1000)})
+        bind_form(Contact, {f"{n}" * 200: 1 for n in range(1000)})
     assert len(str(refused.value)) < 5000
 
 
-def test_a_prefix_and_the_forms_own_look_at_its_data():
+def test_form_with_a_prefix_can_read_its_own_data():
     class Looking(forms.Form):
         prefix = "p"
         country = forms.CharField()
@@ -281,19 +283,19 @@ def test_a_prefix_and_the_forms_own_look_at_its_data():
             self.seen = self.data.getlist(self.add_prefix("cities")) if self.is_bound else []
 
     given = {"country": "fr", "cities": ["fr-1", "fr-2"]}
-    form = bound(Looking, given)
+    form = bind_form(Looking, given)
     assert form.is_valid() and form.cleaned_data == given and form.seen == given["cities"]
-    form = bound(Looking, given, prefix="q")
+    form = bind_form(Looking, given, prefix="q")
     assert form.is_valid() and list(form.data) == ["q-country", "q-cities"]
-    assert "There are: de-0, de-1, de-2." in wrong(Looking, given | {"country": "de"})[0]
+    assert "There are: de-0, de-1, de-2." in error_lines(Looking, given | {"country": "de"})[0]
 
 
-def test_choices_of_a_function_are_told_when_they_are_missed():
+def test_choices_of_a_function_are_listed_in_the_error():
     class Pick(forms.Form):
         team = forms.ChoiceField(choices=lambda: [("a", "A"), ("b", "B")])
 
     assert FormInput(Pick).schema["properties"]["team"] == {"type": "string", "title": "Team"}
-    assert wrong(Pick, {"team": "c"})[0].endswith("There are: a, b.")
+    assert error_lines(Pick, {"team": "c"})[0].endswith("There are: a, b.")
 
 
 class MeasureInput(forms.MultiWidget):
@@ -310,17 +312,19 @@ class Measure(forms.MultiValueField):
         return "".join(map(str, values))
 
 
-def test_fields_of_several_widgets(settings):
+def test_multi_widget_fields(settings):
     class Meeting(forms.Form):
         when = forms.SplitDateTimeField(initial=datetime(2026, 1, 2, 12, tzinfo=UTC))
         day = forms.DateField(widget=forms.SelectDateWidget, required=False)
         far = Measure(required=False)
 
-    found = cleaned(Meeting, {"when": "2026-03-04T05:06:07Z", "day": "2026-01-02", "far": [3, "m"]})
+    found = cleaned_data(
+        Meeting, {"when": "2026-03-04T05:06:07Z", "day": "2026-01-02", "far": [3, "m"]}
+    )
     assert found["when"] == datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
     assert (found["day"], found["far"]) == (date(2026, 1, 2), "3m")
-    assert cleaned(Meeting, {})["when"] == datetime(2026, 1, 2, 12, tzinfo=UTC)
-    assert wrong(Meeting, {"when": "soon", "far": [3]}) == [
+    assert cleaned_data(Meeting, {})["when"] == datetime(2026, 1, 2, 12, tzinfo=UTC)
+    assert error_lines(Meeting, {"when": "soon", "far": [3]}) == [
         "when: 'soon' is not a date and time (ISO 8601).",
         "far: This is not a list of 2 values.",
     ]
@@ -331,9 +335,9 @@ def test_fields_of_several_widgets(settings):
 
 @pytest.fixture
 def rows(invoice, bob):
-    """Customers of Acme: one to be seen, one that nobody may, and one of another company."""
+    """Create a visible customer, one without object permission, and one of another company."""
     acme, bolts = Company.objects.get(name="Acme"), Company.objects.get(name="Bolts")
-    # Keys that no other number of a query has.
+    # Keys that do not occur elsewhere in the SQL.
     forbidden = Customer.objects.create(pk=999_997, company=acme, name="Forbidden")
     hidden = Customer.objects.create(pk=999_998, company=bolts, name="Hidden")
     return invoice.customer, forbidden, hidden
@@ -348,34 +352,34 @@ class PickMany(forms.Form):
 
 
 @pytest.mark.parametrize("shape", ["key", "text", "uri"])
-def test_a_row_by_its_key_or_its_address(find, rows, alice, shape):
+def test_row_is_chosen_by_key_or_uri(find, rows, alice, shape):
     key = rows[0].pk
     given = {"key": key, "text": str(key), "uri": f"model://shop/customer/{key}"}[shape]
-    assert cleaned(Pick, {"whom": given}, alice, find) == {"whom": rows[0]}
-    assert list(cleaned(PickMany, {"whom": [given, key]}, alice, find)["whom"]) == [rows[0]]
+    assert cleaned_data(Pick, {"whom": given}, alice, find) == {"whom": rows[0]}
+    assert list(cleaned_data(PickMany, {"whom": [given, key]}, alice, find)["whom"]) == [rows[0]]
 
 
-def test_a_row_by_another_of_its_fields(find, alice):
+def test_row_is_chosen_by_the_to_field_name(find, alice):
     Tag.objects.create(label="blue")
 
     class Tagged(forms.Form):
         tag = forms.ModelChoiceField(Tag.objects.all(), to_field_name="label")
 
     for given in ("blue", "tag://blue"):
-        assert cleaned(Tagged, {"tag": given}, alice, find)["tag"].label == "blue"
+        assert cleaned_data(Tagged, {"tag": given}, alice, find)["tag"].label == "blue"
 
 
 @pytest.mark.parametrize("form", [Pick, PickMany])
-def test_a_hidden_row_and_a_missing_one_are_the_same(find, rows, alice, form):
-    """In words and in queries, whatever the form's own queryset would find."""
+def test_hidden_and_missing_rows_have_the_same_error_and_queries(find, rows, alice, form):
+    """The form's own queryset contains the hidden rows."""
     _, forbidden, hidden = rows
-    told = set()
-    # MariaDB gives keys after the highest one that was ever there, so the missing one is lower.
+    results = set()
+    # MariaDB assigns keys above the highest that ever existed, so the missing key is lower.
     for key in (forbidden.pk, hidden.pk, 899_999):
         given = key if form is Pick else [key]
         with CaptureQueriesContext(connection) as queries:
-            (line,) = wrong(form, {"whom": given}, alice, find)
-        told.add(
+            (line,) = error_lines(form, {"whom": given}, alice, find)
+        results.add(
             (
                 line.replace(str(key), "KEY"),
                 len(queries),
@@ -383,50 +387,53 @@ def test_a_hidden_row_and_a_missing_one_are_the_same(find, rows, alice, form):
             )
         )
         assert "Hidden" not in line and "Forbidden" not in line
-    assert len(told) == 1, told
+    assert len(results) == 1, results
 
 
-def test_of_several_rows_all_or_none(find, rows, alice):
+def test_list_with_a_hidden_row_is_refused(find, rows, alice):
     seen, _, hidden = rows
     assert (
-        f"{hidden.pk} is not one" in wrong(PickMany, {"whom": [seen.pk, hidden.pk]}, alice, find)[0]
+        f"{hidden.pk} is not one"
+        in error_lines(PickMany, {"whom": [seen.pk, hidden.pk]}, alice, find)[0]
     )
 
 
 @pytest.mark.parametrize(
     "value", ["x", "model://shop/tag/1", True, {}, [1], 1.5, "a\0b", "9" * 5000]
 )
-def test_what_is_no_key(find, rows, alice, value):
-    assert len(wrong(Pick, {"whom": value}, alice, find)) == 1
-    assert len(wrong(PickMany, {"whom": [value]}, alice, find)) == 1
+def test_invalid_key_is_one_error(find, rows, alice, value):
+    assert len(error_lines(Pick, {"whom": value}, alice, find)) == 1
+    assert len(error_lines(PickMany, {"whom": [value]}, alice, find)) == 1
 
 
-def test_keys_are_counted(find, rows, alice, django_assert_num_queries):
+def test_list_of_too_many_keys_is_refused_without_a_query(
+    find, rows, alice, django_assert_num_queries
+):
     with django_assert_num_queries(0):
-        assert wrong(PickMany, {"whom": list(range(101))}, alice, find)
-        assert wrong(PickMany, {"whom": "1"}, alice, find)
+        assert error_lines(PickMany, {"whom": list(range(101))}, alice, find)
+        assert error_lines(PickMany, {"whom": "1"}, alice, find)
 
 
-def test_the_fields_own_queryset_counts_too(find, rows, alice):
+def test_queryset_of_the_form_field_restricts_the_rows(find, rows, alice):
     class Narrow(forms.Form):
         whom = forms.ModelChoiceField(Customer.objects.exclude(name="Carla"))
 
-    assert wrong(Narrow, {"whom": rows[0].pk}, alice, find) == wrong(
+    assert error_lines(Narrow, {"whom": rows[0].pk}, alice, find) == error_lines(
         Narrow, {"whom": 0}, alice, find
     )
 
 
-def test_without_resources_keys_go_as_they_are(rows):
-    """For a view, which looks for itself."""
+def test_keys_are_not_restricted_without_resources(rows):
+    """A view restricts rows itself."""
     assert FormInput(Pick).schema["properties"]["whom"]["type"] == ["integer", "string"]
-    assert cleaned(Pick, {"whom": str(rows[2].pk)}) == {"whom": rows[2]}
-    assert wrong(Pick, {"whom": [rows[2].pk]}) == wrong(Pick, {"whom": "x"})
+    assert cleaned_data(Pick, {"whom": str(rows[2].pk)}) == {"whom": rows[2]}
+    assert error_lines(Pick, {"whom": [rows[2].pk]}) == error_lines(Pick, {"whom": "x"})
 
 
-# Rows to change.
+# Changing rows.
 
 
-def changed(invoice, find, alice, **given):
+def change(invoice, find, alice, **given):
     form = FormInput(InvoiceForm, find, partial=True).form(
         make_request(alice), given, instance=invoice
     )
@@ -436,26 +443,26 @@ def changed(invoice, find, alice, **given):
     return form.changed_data
 
 
-def test_a_change_changes_what_it_names(find, invoice, alice):
-    """Also where what is not named is a hidden row, a set, a box or a microsecond."""
+def test_partial_form_changes_only_given_fields(find, invoice, alice):
+    """Hidden rows, sets, booleans and microseconds of other fields are unchanged."""
     moment = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
     hidden = Customer.objects.create(company=Company.objects.create(name="X"), name="Hidden")
     Invoice.objects.update(paid_at=moment, customer=hidden, metadata={"a": [1]})
     invoice.refresh_from_db()
     invoice.tags.set([Tag.objects.create(label="secret"), Tag.objects.create(label="blue")])
-    assert changed(invoice, find, alice, total="99.95") == ["total"]
+    assert change(invoice, find, alice, total="99.95") == ["total"]
     assert (invoice.total, invoice.paid_at, invoice.customer) == (Decimal("99.95"), moment, hidden)
     assert invoice.metadata == {"a": [1]} and invoice.number == "A-1" and invoice.status == "open"
     assert sorted(tag.label for tag in invoice.tags.all()) == ["blue", "secret"]
-    assert changed(invoice, find, alice, paid_at=None, tags=[]) == ["paid_at", "tags"]
+    assert change(invoice, find, alice, paid_at=None, tags=[]) == ["paid_at", "tags"]
     assert invoice.paid_at is None and invoice.tags.get().label == "secret"
     green = Tag.objects.create(label="green")
-    assert changed(invoice, find, alice, tags=["green"]) == ["tags"]
+    assert change(invoice, find, alice, tags=["green"]) == ["tags"]
     assert {*invoice.tags.all()} == {green, Tag.objects.get(label="secret")}
-    assert wrong(InvoiceForm, {"tags": ["secret"]}, alice, find, instance=invoice)
+    assert error_lines(InvoiceForm, {"tags": ["secret"]}, alice, find, instance=invoice)
 
 
-def test_a_hidden_link_that_is_no_choice_any_more_is_not_named(find, invoice, alice):
+def test_hidden_related_row_is_not_named_in_errors(find, invoice, alice):
     secret, blue = (Tag.objects.create(label=label) for label in ("secret", "blue"))
     invoice.tags.set([secret])
 
@@ -466,14 +473,14 @@ def test_a_hidden_link_that_is_no_choice_any_more_is_not_named(find, invoice, al
             model = Invoice
             fields = ["tags"]
 
-    found = cleaned(Blues, {"tags": ["blue"]}, alice, find, instance=invoice)
+    found = cleaned_data(Blues, {"tags": ["blue"]}, alice, find, instance=invoice)
     assert list(found["tags"]) == [blue]
-    (line,) = wrong(Blues, {}, alice, find, instance=invoice)
+    (line,) = error_lines(Blues, {}, alice, find, instance=invoice)
     assert str(secret.pk) not in line and "secret" not in line
 
 
-def test_a_form_of_other_rows_is_bound_through_their_resource(find, invoice, alice):
-    """Whatever the form is that the schema was made of."""
+def test_rows_of_the_requests_form_are_restricted_by_their_resource(find, invoice, alice):
+    """The schema was made from another form."""
 
     class Other(forms.Form):
         whom = forms.ModelChoiceField(Tag.objects.all())
@@ -484,7 +491,7 @@ def test_a_form_of_other_rows_is_bound_through_their_resource(find, invoice, ali
     assert errors(form) == errors(made.form(make_request(alice), {"whom": 99}, Other)) != ""
 
 
-def test_a_form_may_want_an_argument_of_any_name():
+def test_form_constructor_may_have_arguments_of_any_name():
     class Wanting(forms.Form):
         a = forms.CharField()
 
@@ -497,7 +504,7 @@ def test_a_form_may_want_an_argument_of_any_name():
     assert form.is_valid() and form.fields["a"].initial == (1, 2, 3)
 
 
-def test_what_is_shown_empty_is_required():
+def test_field_with_an_empty_initial_value_is_required():
     class Empty(forms.Form):
         agree = forms.BooleanField(initial=False)
         agreed = forms.BooleanField(initial=True)
@@ -506,7 +513,7 @@ def test_what_is_shown_empty_is_required():
     assert FormInput(Empty).schema["required"] == ["agree", "several"]
 
 
-def test_boxes_stay_ticked(db):
+def test_omitted_checkbox_keeps_its_value(db):
     class SampleForm(forms.ModelForm):
         class Meta:
             model = Sample
@@ -514,25 +521,25 @@ def test_boxes_stay_ticked(db):
 
     row = Sample.objects.create(name="a", checked=True)
     for given, checked in (({"rank": 1}, True), ({"checked": False}, False), ({"rank": 2}, False)):
-        form = bound(SampleForm, given, instance=row)
+        form = bind_form(SampleForm, given, instance=row)
         assert form.is_valid() and form.save().checked is checked
 
 
-def test_files_stay_where_they_are(find, invoice, alice, settings, tmp_path):
+def test_omitted_file_field_keeps_its_file(find, invoice, alice, settings, tmp_path):
     settings.MEDIA_ROOT = tmp_path
     data = base64.b64encode(b"hello").decode()
-    changed(invoice, find, alice, attachment={"name": "a.txt", "data": data})
+    change(invoice, find, alice, attachment={"name": "a.txt", "data": data})
     name = invoice.attachment.name
     assert (tmp_path / name).read_bytes() == b"hello" and name.startswith("invoices/a")
-    (tmp_path / name).unlink()  # nobody looks for it
-    changed(invoice, find, alice, total=1)
+    (tmp_path / name).unlink()  # the update does not read the file
+    change(invoice, find, alice, total=1)
     assert invoice.attachment.name == name
-    changed(invoice, find, alice, attachment=None)
+    change(invoice, find, alice, attachment=None)
     assert not invoice.attachment
 
 
-def test_what_was_not_given_is_not_quoted(invoice):
-    """It may be what the caller must not know."""
+def test_error_about_an_omitted_field_does_not_contain_its_value(invoice):
+    """The caller may not be allowed to see it."""
 
     class Statuses(forms.ModelForm):
         status = forms.ChoiceField(choices=[("a", "A")])
@@ -543,15 +550,15 @@ def test_what_was_not_given_is_not_quoted(invoice):
 
     Invoice.objects.update(status="secret")
     invoice.refresh_from_db()
-    said = wrong(Statuses, {"total": 1}, instance=invoice)
-    assert said == ["status: What it is now is not valid: give it another value."]
+    lines = error_lines(Statuses, {"total": 1}, instance=invoice)
+    assert lines == ["status: What it is now is not valid: give it another value."]
 
 
-def test_unique_values_are_the_forms_to_judge(find, invoice, alice):
-    said = wrong(
+def test_form_validates_uniqueness(find, invoice, alice):
+    lines = error_lines(
         InvoiceForm,
         {"customer": invoice.customer_id, "number": "A-1", "total": 1, "issued": "2026-01-02"},
         alice,
         find,
     )
-    assert said == ["number: Invoice with this Number already exists."]
+    assert lines == ["number: Invoice with this Number already exists."]

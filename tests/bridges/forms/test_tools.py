@@ -1,4 +1,4 @@
-"""Forms as tools: listed, called over transports, refused in words, and attacked."""
+"""Forms as tools: definitions, calls over transports, permissions, attacks and checks."""
 
 import base64
 import re
@@ -19,7 +19,7 @@ from tests.declarations.helpers import problem_ids, single_problem, valid_catalo
 from tests.http import HttpClient
 from tests.shop.models import Company, Customer, Invoice, Sample, Tag
 
-SPOKEN = ("2025-06-18", "2026-07-28")
+REVISIONS = ("2025-06-18", "2026-07-28")
 
 
 class ContactForm(forms.Form):
@@ -40,7 +40,7 @@ class InvoiceForm(forms.ModelForm):
 
 @pytest.fixture
 def shop(server):
-    """Companies, customers, tags and invoices, as their members see them."""
+    """Register companies, customers, tags and invoices, which members of the company may see."""
 
     class Own(mcp.ModelResource):
         permission = mcp.AUTHENTICATED
@@ -79,7 +79,7 @@ def shop(server):
 
 @pytest.fixture
 def clerk(alice):
-    """Alice, who may add and change invoices."""
+    """Return alice with the permissions to add and change invoices."""
     alice.user_permissions.add(Permission.objects.get(codename="add_invoice"))
     return User.objects.get(pk=alice.pk)
 
@@ -103,7 +103,7 @@ def edit(shop):
 
 
 def contact(server, **attributes):
-    """A tool of the contact form that returns what was cleaned."""
+    """Register a tool of the contact form that returns the cleaned data."""
 
     class Contact(FormTool):
         """Get in touch."""
@@ -116,21 +116,21 @@ def contact(server, **attributes):
 
 
 def new(invoice, **given):
-    """The arguments of another invoice like ``invoice``."""
+    """Return the arguments of a new invoice like ``invoice``."""
     row = {"company": invoice.company_id, "customer": invoice.customer_id, "number": "A-2"}
     return row | {"total": "5.00", "issued": "2026-02-03"} | given
 
 
-def unnamed(queries, name):
-    """The queries, whatever row and savepoint they name."""
+def anonymized_sql(queries, name):
+    """Return the SQL of queries without the name of the row and of savepoints."""
     return [re.sub(rf"\b{name}\b|s\d+_x\d+", "NAME", one["sql"]) for one in queries]
 
 
-# A form.
+# Forms.
 
 
-@pytest.mark.parametrize("revision", SPOKEN)
-def test_a_form_is_a_tool(server, connect, alice, revision):
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_form_is_listed_and_called_as_a_tool(server, connect, alice, revision):
     contact(server)
     client = connect(alice, server=server, revision=revision)
     (shown,) = client.all("tools/list", "tools")
@@ -147,7 +147,7 @@ def test_a_form_is_a_tool(server, connect, alice, revision):
     assert client.failure("contact") == "name: This field is required."
 
 
-def test_a_form_over_http(server, db):
+def test_form_tool_over_http(server, db):
     contact(server, permission=mcp.PUBLIC)
     with HttpClient(server=server) as client:
         assert client.call("contact", name="Ann")["structuredContent"]["name"] == "Ann"
@@ -161,7 +161,7 @@ def test_a_form_over_http(server, db):
         {"given": {}},
     ],
 )  # fmt: skip
-def test_what_the_form_does_not_ask_for_is_refused(server, connect, alice, given):
+def test_argument_that_is_no_field_is_refused(server, connect, alice, given):
     contact(server)
     client = connect(alice, server=server)
     assert "unknown argument. The arguments are: name, amount." in client.failure(
@@ -170,7 +170,7 @@ def test_what_the_form_does_not_ask_for_is_refused(server, connect, alice, given
 
 
 @pytest.mark.parametrize("name", ["request", "self", "form", "data", "instance", "prefix"])
-def test_a_field_may_have_any_name(server, connect, alice, name):
+def test_form_field_may_have_any_name(server, connect, alice, name):
     made = type("Named", (forms.Form,), {name: forms.CharField()})
 
     @server.register(made)
@@ -190,20 +190,20 @@ def test_a_field_may_have_any_name(server, connect, alice, name):
         {"name": "Ann", "amount": "1e999"}, {"name": "Ann", "amount": "x" * 100_000},
     ],
 )  # fmt: skip
-def test_type_confusion_is_told(server, connect, alice, given):
+def test_value_of_another_type_is_refused(server, connect, alice, given):
     contact(server)
-    said = connect(alice, server=server).failure("contact", **given)
-    assert said.startswith(("name: ", "amount: ")) and len(said) < 500
+    message = connect(alice, server=server).failure("contact", **given)
+    assert message.startswith(("name: ", "amount: ")) and len(message) < 500
 
 
-def test_nobody_uses_what_is_not_public(server, connect, alice):
+def test_anonymous_client_cannot_use_a_form_tool(server, connect, alice):
     contact(server)
     assert connect(server=server).all("tools/list", "tools") == []
     with pytest.raises(RpcError):
         connect(server=server).call("contact", name="Ann")
 
 
-def test_the_form_may_be_the_requests(server, connect, alice, bob):
+def test_form_class_and_arguments_may_depend_on_the_request(server, connect, alice, bob):
     class Greeting(forms.Form):
         greeting = forms.ChoiceField()
 
@@ -242,7 +242,7 @@ def test_the_form_may_be_the_requests(server, connect, alice, bob):
     )
 
 
-def test_a_question_from_a_form(server, connect, alice, revision):
+def test_form_tool_can_ask_a_question(server, connect, alice, revision):
     class Contact(FormTool):
         def form_valid(self, request, form):
             name = form.cleaned_data["name"]
@@ -257,10 +257,10 @@ def test_a_question_from_a_form(server, connect, alice, revision):
         assert client.text("contact", name="Ann") == "sent"
 
 
-# A form of a model: a new row.
+# Model forms that create a row.
 
 
-def test_a_model_form_saves_a_row(create, connect, clerk, invoice):
+def test_model_form_creates_a_row_and_a_log_entry(create, connect, clerk, invoice):
     client = connect(clerk, server=create)
     (shown,) = [t for t in client.all("tools/list", "tools") if t["name"] == "create_invoice"]
     assert shown["description"] == "Write an invoice."
@@ -276,7 +276,7 @@ def test_a_model_form_saves_a_row(create, connect, clerk, invoice):
     assert (entry.action_flag, entry.user, entry.object_id) == (ADDITION, clerk, str(row.pk))
 
 
-def test_adding_needs_the_permission_to_add(create, connect, alice, clerk, bob, invoice):
+def test_creating_a_row_requires_the_add_permission(create, connect, alice, clerk, bob, invoice):
     bob.user_permissions.add(*Permission.objects.filter(codename="change_invoice"))
     for user in (bob, None):
         client = connect(user and User.objects.get(pk=user.pk), server=create)
@@ -285,8 +285,8 @@ def test_adding_needs_the_permission_to_add(create, connect, alice, clerk, bob, 
             client.call("create_invoice", **new(invoice))
 
 
-def test_what_cannot_be_seen_is_not_made(create, connect, clerk, invoice):
-    """A row in another company: the form may take it, its maker would not see it."""
+def test_row_that_the_user_could_not_see_is_not_created(create, connect, clerk, invoice):
+    """The form accepts the other company, but the user would not see the row."""
     theirs = Company.objects.create(name="Theirs")
 
     class Anywhere(InvoiceForm):
@@ -302,33 +302,35 @@ def test_what_cannot_be_seen_is_not_made(create, connect, clerk, invoice):
     assert Invoice.objects.count() == 1 and not LogEntry.objects.exists()
 
 
-def test_a_row_of_another_company_is_no_choice(create, connect, clerk, bob, invoice):
-    """Whether it is there or not: the same words, after the same queries."""
+def test_row_of_another_company_cannot_be_chosen(create, connect, clerk, bob, invoice):
+    """A missing row has the same error and the same queries."""
     bolts = Company.objects.get(name="Bolts")
     hidden = Customer.objects.create(pk=777_777, company=bolts, name="Hidden")
     client = connect(clerk, server=create)
-    client.failure("create_invoice")  # permissions are looked up once
-    told = set()
+    client.failure("create_invoice")  # permissions are cached by the first call
+    results = set()
     for key in (hidden.pk, 999_999):
         with CaptureQueriesContext(connection) as queries:
-            said = client.failure("create_invoice", **new(invoice, customer=key, number="A"))
-        told.add((said, *unnamed(queries, key)))
-    assert len(told) == 1, told
-    assert next(iter(told))[0].startswith("customer: Select a valid choice.")
+            message = client.failure("create_invoice", **new(invoice, customer=key, number="A"))
+        results.add((message, *anonymized_sql(queries, key)))
+    assert len(results) == 1, results
+    assert next(iter(results))[0].startswith("customer: Select a valid choice.")
 
 
 @pytest.mark.parametrize("name", ["paid_at", "id", "pk", "attachment", "customer__notes"])
-def test_fields_outside_of_the_form_are_not_written(create, connect, clerk, invoice, name):
-    said = connect(clerk, server=create).failure("create_invoice", **new(invoice, **{name: 1}))
-    assert f"{name}: unknown argument" in said and Invoice.objects.count() == 1
+def test_field_outside_of_the_form_is_refused(create, connect, clerk, invoice, name):
+    message = connect(clerk, server=create).failure("create_invoice", **new(invoice, **{name: 1}))
+    assert f"{name}: unknown argument" in message and Invoice.objects.count() == 1
 
 
-def test_lists_are_bounded(create, connect, clerk, invoice):
-    said = connect(clerk, server=create).failure("create_invoice", **new(invoice, tags=[1] * 101))
-    assert said == "tags: Give a list of at most 100 keys."
+def test_list_of_too_many_keys_is_refused(create, connect, clerk, invoice):
+    message = connect(clerk, server=create).failure(
+        "create_invoice", **new(invoice, tags=[1] * 101)
+    )
+    assert message == "tags: Give a list of at most 100 keys."
 
 
-def test_the_projects_own_saving(shop, connect, clerk, invoice):
+def test_form_valid_of_the_project_saves(shop, connect, clerk, invoice):
     class Short(forms.ModelForm):
         class Meta:
             model = Invoice
@@ -361,10 +363,10 @@ def test_the_projects_own_saving(shop, connect, clerk, invoice):
     assert Invoice.objects.count() == 2 and LogEntry.objects.count() == 1
 
 
-# A row that is there.
+# Model forms that change a row.
 
 
-def test_a_row_is_changed(edit, connect, alice, invoice):
+def test_model_form_changes_only_given_fields(edit, connect, alice, invoice):
     client = connect(alice, server=edit)
     (shown,) = [t for t in client.all("tools/list", "tools") if t["name"] == "edit_invoice"]
     assert shown["description"] == "Change one invoice: the fields that are given, and no others."
@@ -381,28 +383,30 @@ def test_a_row_is_changed(edit, connect, alice, invoice):
 
 
 @pytest.mark.parametrize("given", [{}, {"invoice": None}, {"invoice": ["A-1"]}, {"invoice": {}}])
-def test_a_row_must_be_named(edit, connect, alice, invoice, given):
+def test_row_argument_is_required(edit, connect, alice, invoice, given):
     assert "invoice" in connect(alice, server=edit).failure("edit_invoice", **given)
 
 
-def test_hidden_forbidden_and_missing_rows_are_the_same(edit, connect, alice, bob, invoice):
+def test_hidden_forbidden_and_missing_rows_have_the_same_error_and_queries(
+    edit, connect, alice, bob, invoice
+):
     bolts = Company.objects.get(name="Bolts")
     like = {"customer": invoice.customer, "total": 1, "issued": "2026-01-02"}
     Invoice.objects.create(company=bolts, number="B-1", **like)
     Invoice.objects.create(company=invoice.company, number="B-2", status="paid", **like)
     client = connect(alice, server=edit)
-    client.failure("edit_invoice", invoice="B-0")  # permissions are looked up once
-    told = set()
+    client.failure("edit_invoice", invoice="B-0")  # permissions are cached by the first call
+    results = set()
     for name in ("B-1", "B-2", "B-3"):
         with CaptureQueriesContext(connection) as queries:
-            said = client.failure("edit_invoice", invoice=name, total=5)
-        told.add((said.replace(name, "NAME"), *unnamed(queries, name)))
-    assert len(told) == 1, told
-    assert next(iter(told))[0] == "There is no invoice 'NAME' that you may change."
+            message = client.failure("edit_invoice", invoice=name, total=5)
+        results.add((message.replace(name, "NAME"), *anonymized_sql(queries, name)))
+    assert len(results) == 1, results
+    assert next(iter(results))[0] == "There is no invoice 'NAME' that you may change."
     assert not Invoice.objects.filter(total=5).exists()
 
 
-def test_changing_needs_the_permission_to_change(edit, connect, bob, invoice):
+def test_changing_a_row_requires_the_change_permission(edit, connect, bob, invoice):
     bolts = Company.objects.get(name="Bolts")
     Invoice.objects.update(company=bolts)
     client = connect(bob, server=edit)
@@ -411,7 +415,9 @@ def test_changing_needs_the_permission_to_change(edit, connect, bob, invoice):
         client.call("edit_invoice", invoice="A-1", total=5)
 
 
-def test_a_row_is_not_moved_out_of_sight(edit, connect, alice, bob, invoice):
+def test_row_cannot_be_changed_so_that_it_becomes_hidden_or_forbidden(
+    edit, connect, alice, bob, invoice
+):
     theirs = Company.objects.get(name="Bolts")
     client = connect(alice, server=edit)
     assert "company: Select a valid choice" in client.failure(
@@ -426,7 +432,7 @@ def test_a_row_is_not_moved_out_of_sight(edit, connect, alice, bob, invoice):
     assert (invoice.company, invoice.status) == (theirs, "open")
 
 
-def test_an_argument_has_the_rows_name_unless_a_field_has(shop, connect, alice, invoice):
+def test_row_argument_is_renamed_if_a_field_has_its_name(shop, connect, alice, invoice):
     class Odd(forms.ModelForm):
         invoice = forms.CharField(required=False)
 
@@ -444,7 +450,9 @@ def test_an_argument_has_the_rows_name_unless_a_field_has(shop, connect, alice, 
     )
 
 
-def test_a_file(shop, connect, alice, invoice, settings, tmp_path):
+def test_file_argument_is_stored_and_paths_are_refused(
+    shop, connect, alice, invoice, settings, tmp_path
+):
     settings.MEDIA_ROOT = tmp_path
 
     class Attach(forms.ModelForm):
@@ -459,15 +467,17 @@ def test_a_file(shop, connect, alice, invoice, settings, tmp_path):
     client = connect(alice, server=shop)
     data = base64.b64encode(b"hello").decode()
     for name in ("../../../etc/cron.d/x", "/etc/passwd", "..", "a\\b"):
-        said = client.failure(
+        message = client.failure(
             "attach_paper", invoice="A-1", attachment={"name": name, "data": data}
         )
-        assert said == "attachment: The name of a file must not be a path."
+        assert message == "attachment: The name of a file must not be a path."
     client.call("attach_paper", invoice="A-1", attachment={"name": "a.txt", "data": data})
     assert [file.read_bytes() for file in tmp_path.rglob("*.txt")] == [b"hello"]
 
 
-def test_the_queries_of_a_change(edit, connect, alice, invoice, django_assert_num_queries):
+def test_number_of_queries_of_a_change_is_limited(
+    edit, connect, alice, invoice, django_assert_num_queries
+):
     client = connect(alice, server=edit)
     client.call("edit_invoice", invoice="A-1", total=1)
     with CaptureQueriesContext(connection) as queries:
@@ -481,8 +491,7 @@ class TitleForm(forms.ModelForm):
         fields = ["name"]
 
 
-def test_a_form_of_the_users_own_row(shop, connect, alice):
-    """A row that ``get_form_kwargs`` gives is changed, and the log says so."""
+def test_instance_of_get_form_kwargs_is_changed_and_logged(shop, connect, alice):
 
     @shop.register(TitleForm)
     class Rename(FormTool):
@@ -498,7 +507,7 @@ def test_a_form_of_the_users_own_row(shop, connect, alice):
     assert LogEntry.objects.get().action_flag == CHANGE
 
 
-def test_what_one_may_not_view_one_does_not_save(shop, connect, alice, invoice):
+def test_row_of_a_resource_without_view_permission_is_not_saved(shop, connect, alice, invoice):
     class Labels(forms.ModelForm):
         class Meta:
             model = Sample
@@ -523,7 +532,7 @@ def test_what_one_may_not_view_one_does_not_save(shop, connect, alice, invoice):
 # Checks.
 
 
-def test_the_shop_is_right(create, edit):
+def test_shop_has_no_problems(create, edit):
     assert {"create_invoice", "edit_invoice"} <= set(valid_catalog(create).tools)
 
 
@@ -569,12 +578,12 @@ class Changing(FormTool):
         (ContactForm, type("T", (Doing,), {"permission": "shop"}), 11),
     ],
 )
-def test_mistakes_are_found_at_the_start(server, made, tool, number):
+def test_invalid_form_tool_is_an_error(server, made, tool, number):
     server.register(made, tool)
     assert single_problem(server).id == f"django_mcp.E{number:03}"
 
 
-def test_what_is_asked_at_once_is_not_async(server):
+def test_asynchronous_hook_is_an_error(server):
     class Late(Doing):
         async def get_form_kwargs(self, request):
             return {}
@@ -583,7 +592,7 @@ def test_what_is_asked_at_once_is_not_async(server):
     assert problem_ids(server) == ["E131"]
 
 
-def test_a_result_of_no_known_type(server):
+def test_return_annotation_with_an_unregistered_model_is_an_error(server):
     class Odd(FormTool):
         def form_valid(self, request, form) -> Invoice:
             return Invoice()
@@ -592,20 +601,20 @@ def test_a_result_of_no_known_type(server):
     assert problem_ids(server) == ["E132"]
 
 
-def test_one_form_each(server):
+def test_registering_two_forms_for_one_tool_is_an_error(server):
     server.register(ContactForm, InvoiceForm, Doing)
     assert problem_ids(server) == ["E003"]
 
 
-def test_a_form_alone_names_its_tool(shop, connect, clerk, invoice):
-    """Without a class of the project's own: what a ModelForm does, it does."""
+def test_form_without_a_tool_class_has_a_default_name(shop, connect, clerk, invoice):
+    """The tool saves as the model form does."""
     shop.register(InvoiceForm, FormTool)
     assert "invoice_form" in valid_catalog(shop).tools
     client = connect(clerk, server=shop)
     assert client.call("invoice_form", **new(invoice))["structuredContent"]["number"] == "A-2"
 
 
-def test_a_form_class_may_be_an_attribute(server):
+def test_form_class_may_be_an_attribute(server):
     @server.register
     class Contact(Doing):
         form_class = ContactForm
@@ -613,7 +622,7 @@ def test_a_form_class_may_be_an_attribute(server):
     assert "contact" in valid_catalog(server).tools
 
 
-def test_rule_names_a_permission_once_where_row_and_tool_need_the_same(server):
+def test_rule_names_a_permission_of_both_row_and_tool_once(server):
     class Rows(mcp.ModelResource):
         permission = "shop.change_invoice"
         fields = ["number"]
@@ -631,7 +640,7 @@ def test_rule_names_a_permission_once_where_row_and_tool_need_the_same(server):
     assert tool._rule == "shop.change_invoice"
 
 
-def test_reasons_and_rules(create, edit, alice, clerk, bob):
+def test_reason_and_rule_name_the_operation_permission(create, edit, alice, clerk, bob):
     from tests.declarations.helpers import make_request
 
     for name, verb in (("create_invoice", "add"), ("edit_invoice", "change")):
@@ -640,5 +649,5 @@ def test_reasons_and_rules(create, edit, alice, clerk, bob):
         for user in (None, alice, clerk, bob):
             request = make_request(user, create)
             assert decide(tool, request).allowed == tool._is_allowed(request)
-        # Of two rules that allow it, the one of the operation says more.
+        # Of two rules that allow it, the reason names the operation's.
         assert f"shop.{verb}_invoice" in decide(tool, make_request(clerk, create)).reason

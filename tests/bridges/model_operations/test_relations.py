@@ -1,4 +1,4 @@
-"""What a row points to: bound through what its caller sees, and left alone where they do not."""
+"""Relations in operations: related rows are restricted to those that the user may see."""
 
 import pytest
 from django.db import models
@@ -14,7 +14,7 @@ def write(server, connect, alice):
     return writer(server, connect, alice)
 
 
-def test_a_foreign_key_to_another_column(write):
+def test_foreign_key_with_to_field_can_be_set(write):
     Badge.objects.create(code="b", colour="red")
     Badge.objects.create(code="c", colour="blue")
     client = write((Wearer, ["badge", "locker"]), (Badge, ["code"]), (Place, ["name"]))
@@ -27,12 +27,12 @@ def test_a_foreign_key_to_another_column(write):
     assert words == "locker: Wearer with this Locker already exists."
 
 
-class Read(Free):
+class ReadOnly(Free):
     operations: list[str] = []
     operation_permissions: dict[str, str] = {}
 
 
-class Labelled(Read):
+class Labelled(ReadOnly):
     fields = ["label"]
     uri = "tag://{label}"
 
@@ -44,7 +44,7 @@ class Bills(Free):
     operation_permissions = {"update": mcp.AUTHENTICATED}
 
 
-class Customers(Read):
+class Customers(ReadOnly):
     fields = ["name"]
 
 
@@ -56,8 +56,8 @@ def bills(server, connect, alice):
     return connect(alice, server=server)
 
 
-def test_relations_take_the_primary_key_that_rows_show_or_a_uri(bills, invoice):
-    """Also where the related resource names its rows by another field; a filter takes the same."""
+def test_relation_accepts_primary_key_or_uri(bills, invoice):
+    """The related resource has another lookup field in its URI. Filters accept the same values."""
     tag = Tag.objects.create(label="good")
     customer = f"model://shop/customer/{invoice.customer_id}"
     for name in (tag.pk, str(tag.pk), "tag://good"):
@@ -71,8 +71,10 @@ def test_relations_take_the_primary_key_that_rows_show_or_a_uri(bills, invoice):
     assert bills.failure("search_invoice", tags="tag://bad") == "There is no tag 'bad'."
 
 
-def test_filter_by_uri_of_a_hidden_row_is_answered_as_unknown(bills, invoice, monkeypatch):
-    """Otherwise it would tell that there is a hidden row of that name."""
+def test_filter_by_the_uri_of_a_hidden_row_has_the_error_of_a_missing_row(
+    bills, invoice, monkeypatch
+):
+    """Otherwise the response would reveal that a hidden row has this name."""
     hidden = Tag.objects.exclude(label="secret")
     monkeypatch.setattr(Labelled, "get_queryset", lambda self, request: hidden.all())
     invoice.tags.add(Tag.objects.create(label="secret"))
@@ -80,7 +82,7 @@ def test_filter_by_uri_of_a_hidden_row_is_answered_as_unknown(bills, invoice, mo
     assert bills.failure("search_invoice", tags__in=["tag://none"]) == "There is no tag 'none'."
 
 
-def test_a_row_may_point_to_one_of_its_own_kind_or_none(write, invoice):
+def test_self_reference_can_be_set_and_cleared(write, invoice):
     client = write((Customer, ["name", "referred_by", "company"]), (Company, ["name"]))
     first = invoice.customer
     row = read(
@@ -91,7 +93,7 @@ def test_a_row_may_point_to_one_of_its_own_kind_or_none(write, invoice):
     assert row["referred_by"] is None
 
 
-def test_only_what_may_be_chosen_is(write, invoice, monkeypatch):
+def test_limit_choices_to_is_enforced(write, invoice, monkeypatch):
     good, bad = Tag.objects.create(label="good"), Tag.objects.create(label="bad")
     for field, limit in (("tags", {"label": "good"}), ("customer", models.Q(name="Nobody"))):
         monkeypatch.setattr(Invoice._meta.get_field(field).remote_field, "limit_choices_to", limit)

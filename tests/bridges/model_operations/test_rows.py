@@ -1,4 +1,4 @@
-"""A row on its way into the database: held, valid, saved, within sight; and never another one."""
+"""Writing of rows: keys, locking, validation, transactions and errors."""
 
 import threading
 from datetime import date
@@ -37,10 +37,10 @@ def write(server, connect, alice):
     return writer(server, connect, alice)
 
 
-# Keys of every kind.
+# Types of keys.
 
 
-def test_a_key_of_its_own_is_given_once(write):
+def test_natural_key_cannot_be_changed(write):
     client = write((Badge, ["code", "colour"]))
     row = read(client.text("create_badge", code="a/b", colour="red"))
     assert row == {"_uri": "model://shop/badge/a%2Fb", "code": "a/b", "colour": "red"}
@@ -51,19 +51,19 @@ def test_a_key_of_its_own_is_given_once(write):
     assert not Badge.objects.exists()
 
 
-def test_a_new_row_replaces_no_other(write, monkeypatch):
+def test_creating_a_row_with_an_existing_key_is_refused(write, monkeypatch):
     Badge.objects.create(code="taken", colour="red")
     client = write((Badge, ["code", "colour"]))
     words = client.failure("create_badge", code="taken", colour="blue")
     assert words == "code: Badge with this Code already exists."
-    # Neither where the project's own rows are more than it looks at when it validates.
+    # The database refuses a duplicate if validation does not find it.
     monkeypatch.setattr(Badge, "validate_unique", lambda self, exclude=None: None)
     words = client.failure("create_badge", code="taken", colour="blue")
     assert words == "Nothing was saved: it would be in conflict with other data."
     assert Badge.objects.get().colour == "red"
 
 
-def test_a_key_that_is_made_up(write):
+def test_generated_key_is_returned(write):
     client = write((Note, ["id", "text", "written"]))
     row = read(client.text("create_note", text="one"))
     assert row["id"] == str(Note.objects.get().pk) and row["written"]
@@ -71,7 +71,7 @@ def test_a_key_that_is_made_up(write):
     assert Note.objects.get().text == "two"
 
 
-def test_a_key_of_several_columns(write, alice):
+def test_composite_key(write, alice):
     company = Company.objects.get(name="Acme")
     fields = ["pk", "company", "line", "text", "amount"]
     client = write((LedgerLine, fields), (Company, ["name"]))
@@ -89,7 +89,7 @@ def test_a_key_of_several_columns(write, alice):
     assert not LedgerLine.objects.exists()
 
 
-def test_a_field_of_its_own_is_the_address(write, invoice):
+def test_row_is_named_by_the_lookup_field_of_its_uri(write, invoice):
     client = write(
         (Tag, ["label"]),
         uri="tag://{label}",
@@ -101,7 +101,7 @@ def test_a_field_of_its_own_is_the_address(write, invoice):
     assert "that you may change" in client.failure("update_tag", tag="old", label="x")
 
 
-def test_a_row_in_two_tables(write):
+def test_model_with_multi_table_inheritance(write):
     client = write((Warehouse, ["name", "city", "capacity"]))
     row = read(client.text("create_warehouse", name="W", capacity=5))
     client.text("update_warehouse", warehouse=row["_uri"], city="Graz")
@@ -110,15 +110,17 @@ def test_a_row_in_two_tables(write):
     assert not Place.objects.exists()
 
 
-def test_a_parent_takes_its_child_along_only_with_permission(write):
+def test_deleting_a_parent_row_requires_permission_for_the_child(write):
     place = Warehouse.objects.create(name="W").place_ptr
     client = write((Place, ["name"]))
     assert "other rows depend" in client.failure("delete_place", place=place.pk)
 
 
 @pytest.mark.parametrize("allowed", [False, True])
-def test_others_of_its_kind_go_along_only_with_permission(write, invoice, monkeypatch, allowed):
-    """Who may delete a row of their own may not delete what others have hung on it."""
+def test_cascade_to_rows_of_the_same_model_requires_permission(
+    write, invoice, monkeypatch, allowed
+):
+    """A user who may delete their own row may not delete rows of others that refer to it."""
     field = Customer._meta.get_field("referred_by")
     monkeypatch.setattr(field.remote_field, "on_delete", models.CASCADE)
     first = Customer.objects.create(company=invoice.company, name="First")
@@ -132,7 +134,7 @@ def test_others_of_its_kind_go_along_only_with_permission(write, invoice, monkey
     assert Customer.objects.filter(name="Second").exists() != allowed
 
 
-def test_a_proxy_of_a_row_is_the_row(write):
+def test_proxy_model_writes_the_row_of_its_parent(write):
     place = LocalPlace.objects.create(name="Here")
     client = write((LocalPlace, ["name"]))
     client.text("update_localplace", localplace=place.pk, name="There")
@@ -141,10 +143,10 @@ def test_a_proxy_of_a_row_is_the_row(write):
     assert not Place.objects.exists()
 
 
-# Holding.
+# Locking.
 
 
-def test_what_is_missing_is_an_error_of_arguments(server, alice, invoice):
+def test_missing_row_raises_invalid_arguments(server, alice, invoice):
     declare(server)
     resource = valid_catalog(server).models[Invoice][0]
     request = make_request(alice, server)
@@ -155,18 +157,18 @@ def test_what_is_missing_is_an_error_of_arguments(server, alice, invoice):
         assert shown(resource, request, invoice, "change") == invoice
 
 
-def test_the_same_queries_for_what_is_hidden_and_what_is_missing(server, connect, bob, invoice):
+def test_hidden_and_missing_rows_cause_the_same_queries(server, connect, bob, invoice):
     declare(server)
     client = connect(bob, server=server)
     invoice.pk, invoice.number = 777_777, "A-7"
     invoice.save()
-    told = []
+    statements = []
     for pk in (777_777, 999_999):
         with CaptureQueriesContext(connection) as queries:
             client.failure("update_invoice", invoice=pk, total="1")
         plain = [query["sql"] for query in queries if "SAVEPOINT" not in query["sql"]]
-        told.append([sql.replace(str(pk), "N") for sql in plain])
-    assert told[0] == told[1] and "= N" in told[0][-1]
+        statements.append([sql.replace(str(pk), "N") for sql in plain])
+    assert statements[0] == statements[1] and "= N" in statements[0][-1]
 
 
 COUNTS = [
@@ -177,7 +179,7 @@ COUNTS = [
 
 
 @pytest.mark.parametrize(("tool", "given"), COUNTS, ids=[tool for tool, _ in COUNTS])
-def test_how_much_is_asked(server, connect, alice, invoice, tool, given):
+def test_number_of_queries_of_each_operation(server, connect, alice, invoice, tool, given):
     declare(server)
     client = connect(alice, server=server)
     if tool == "create_invoice":
@@ -185,25 +187,25 @@ def test_how_much_is_asked(server, connect, alice, invoice, tool, given):
     else:
         given = given | {"invoice": invoice.pk}
     client.request("tools/list")
-    LogEntry.objects.log_actions(alice.pk, [invoice], 2)  # the content type is known by then
+    LogEntry.objects.log_actions(alice.pk, [invoice], 2)  # this caches the content type
     with CaptureQueriesContext(connection) as queries:
         client.text(tool, **given)
     kinds = [query["sql"].split()[0].strip('"') for query in queries]
     lock = 1 if connection.features.has_select_for_update and tool != "create_invoice" else 0
     expected = {
-        # company, customer; both again as choices; the number; the row, its tags
+        # company, customer, both again as choices, the unique number, the row and its tags
         "create_invoice": {"SELECT": 7, "INSERT": 2},
-        # the row; company and customer as choices; the number; the row, its tags
+        # the row, company and customer as choices, the unique number, the row and its tags
         "update_invoice": {"SELECT": 6 + lock, "UPDATE": 1, "INSERT": 1},
-        # the row; its links, twice
+        # the row, and its relations twice
         "delete_invoice": {"SELECT": 1 + lock, "DELETE": 2, "INSERT": 1},
     }[tool]
     assert {kind: kinds.count(kind) for kind in expected} == expected, kinds
     assert {*kinds} - {*expected} <= {"SAVEPOINT", "RELEASE"}
 
 
-def test_two_who_change_one_row_wait_for_each_other(server, shared_db, alice, invoice):
-    """Each of them adds to what it has read; nothing of it is lost."""
+def test_concurrent_changes_of_a_row_are_serialized(server, shared_db, alice, invoice):
+    """Each change adds to the value that it has read. No addition is lost."""
     declare(server)
     resource = valid_catalog(server).models[Invoice][0]
 
@@ -226,7 +228,7 @@ def test_two_who_change_one_row_wait_for_each_other(server, shared_db, alice, in
 
 
 @pytest.mark.parametrize(
-    "gate",
+    "get_queryset",
     [
         lambda self, request: Invoice.objects.filter(company__members=request.user).distinct(),
         lambda self, request: Invoice.objects.annotate(n=models.Count("tags")).filter(n=0),
@@ -236,15 +238,17 @@ def test_two_who_change_one_row_wait_for_each_other(server, shared_db, alice, in
     ],
     ids=["distinct", "group", "outer join", "ordered", "repeated"],
 )
-def test_any_queryset_is_a_gate(server, connect, alice, bob, invoice, gate):
+def test_row_of_any_kind_of_queryset_can_be_locked_and_written(
+    server, connect, alice, bob, invoice, get_queryset
+):
     invoice.company.members.add(bob)
-    declare(server, get_queryset=gate)
+    declare(server, get_queryset=get_queryset)
     client = connect(alice, server=server)
     assert read(client.text("update_invoice", invoice=invoice.pk, total="5"))["total"] == "5.00"
     client.text("delete_invoice", invoice=invoice.pk)
 
 
-def test_what_a_queryset_adds_is_there_for_permission(server, connect, alice, invoice):
+def test_annotations_of_the_queryset_are_available_for_permissions(server, connect, alice, invoice):
     def has_object_permission(self, request, obj, operation):
         return obj.big
 
@@ -258,16 +262,16 @@ def test_what_a_queryset_adds_is_there_for_permission(server, connect, alice, in
     assert words == "You may not change the invoice like this."
 
 
-# Validity.
+# Validation.
 
 
-def test_rules_over_what_is_not_written_are_kept(invoice):
+def test_uniqueness_of_unwritten_fields_is_validated(invoice):
     with pytest.raises(ValidationError) as error:
         check(Company(name="Acme"), [])
     assert "already exists" in str(error.value)
 
 
-def test_what_is_not_written_is_not_looked_at(invoice):
+def test_values_of_unwritten_fields_are_not_validated(invoice):
     invoice.number = ""
     check(invoice, ["total"])
     with pytest.raises(ValidationError):
@@ -283,7 +287,7 @@ def test_what_is_not_written_is_not_looked_at(invoice):
         (ValidationError({"__all__": ["All."], "company": "CANARY"}), "All. "),
     ],
 )
-def test_what_is_refused_is_told_of_what_is_shown(server, raised, words):
+def test_validation_errors_of_hidden_fields_are_replaced(server, raised, words):
     declare(server, fields=["number", "total", "tags"], operations=[], operation_permissions={})
     resource = valid_catalog(server).models[Invoice][0]
     with pytest.raises(ValidationError) as error, refusals(resource):
@@ -291,7 +295,7 @@ def test_what_is_refused_is_told_of_what_is_shown(server, raised, words):
     assert words in " ".join(error.value.messages) and "CANARY" not in str(error.value)
 
 
-def test_what_the_database_says_is_not_repeated(server, caplog):
+def test_database_error_is_logged_without_its_details(server, caplog):
     declare(server)
     resource = valid_catalog(server).models[Invoice][0]
     with pytest.raises(ToolError) as error, refusals(resource):
@@ -303,7 +307,7 @@ def test_what_the_database_says_is_not_repeated(server, caplog):
 
 
 @pytest.mark.parametrize("revision", ["2025-06-18", "2026-07-28"])
-def test_it_is_written_over_http(server, alice, invoice, revision):
+def test_operations_over_http(server, alice, invoice, revision):
     from django_mcp.models import Token
 
     declare(server)
@@ -316,18 +320,18 @@ def test_it_is_written_over_http(server, alice, invoice, revision):
         assert row["total"] == "2.00"
         failed = client.call("update_invoice", invoice=row["_uri"], total="NaN")
         assert failed["isError"]
-        gone = client.call("delete_invoice", invoice=row["id"])["structuredContent"]
-        assert gone == {"_uri": row["_uri"], "message": "The invoice is deleted."}
+        deleted = client.call("delete_invoice", invoice=row["id"])["structuredContent"]
+        assert deleted == {"_uri": row["_uri"], "message": "The invoice is deleted."}
     assert Invoice.objects.get() == invoice and LogEntry.objects.count() == 3
     assert date(2026, 1, 2) == Invoice.objects.get().issued
 
 
-# In the database of the model.
+# Transactions.
 
 
 @pytest.fixture(params=DATABASES)
 def alias(request, shared_db, settings):
-    """Each database there is, in which tags have a table and are written."""
+    """Yield each database in turn, in which the model ``Tag`` has a table and is written."""
     name = request.param
     missing = Tag._meta.db_table not in connections[name].introspection.table_names()
 
@@ -348,7 +352,7 @@ def alias(request, shared_db, settings):
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_transaction_is_where_the_model_is(alias, write, fails):
+def test_transaction_is_in_the_database_of_the_model(alias, write, fails):
     seen = []
 
     def save_model(self, request, obj, created):

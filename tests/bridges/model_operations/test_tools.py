@@ -1,4 +1,4 @@
-"""Rows written by those who may, through what they see; and everything else refused alike."""
+"""Tools that create, update and delete rows: definitions, permissions, validation and errors."""
 
 import json
 from datetime import date
@@ -27,7 +27,7 @@ NEW = {"number": "A-2", "total": "7.50", "issued": "2026-03-01"}
 
 @pytest.fixture
 def bills(server, connect, alice, invoice):
-    """A client of Alice's, where the billing is declared."""
+    """Return a function that registers the billing and connects a client of alice."""
 
     def opened(user=alice, revision="2026-07-28", **options):
         if not server._records:
@@ -40,7 +40,7 @@ def bills(server, connect, alice, invoice):
 
 @pytest.fixture
 def hidden(bob):
-    """Rows of a company that is not Alice's."""
+    """Create an invoice of a company that alice does not belong to."""
     company = Company.objects.get(name="Bolts")
     customer = Customer.objects.create(company=company, name="Boris", notes="CANARY")
     return Invoice.objects.create(
@@ -49,7 +49,7 @@ def hidden(bob):
     )  # fmt: skip
 
 
-def mine(invoice, **more):
+def new_invoice(invoice, **more):
     return NEW | {"company": invoice.company_id, "customer": invoice.customer_id} | more
 
 
@@ -58,16 +58,16 @@ def data(result):
     return json.loads(result["content"][0]["text"])
 
 
-# What is offered.
+# Definitions.
 
 
-def test_each_operation_is_a_tool(server):
+def test_each_operation_is_a_tool_with_hints(server):
     declare(server)
     catalog = valid_catalog(server)
     made = {name: tool._definition() for name, tool in catalog.tools.items()}
     assert list(made) == ["create_invoice", "update_invoice", "delete_invoice"]
     hints = {name: one["annotations"] for name, one in made.items()}
-    # Hints that equal the protocol's defaults are left out.
+    # Hints with the protocol's default values are omitted.
     changing = {"idempotentHint": True, "openWorldHint": False}
     adding = {"destructiveHint": False, "openWorldHint": False}
     assert list(hints.values()) == [adding, changing, changing]
@@ -76,10 +76,12 @@ def test_each_operation_is_a_tool(server):
     ]  # fmt: skip
     for one in made.values():
         assert problem(one["inputSchema"]) is None
-        assert "title" not in one and "outputSchema" not in one  # they would say nothing new
+        assert (
+            "title" not in one and "outputSchema" not in one
+        )  # both would only repeat other information
 
 
-def test_a_row_is_named_by_what_the_resource_is_called(server):
+def test_row_argument_has_the_name_of_the_resource(server):
     declare(server, name="bill")
     schema = valid_catalog(server).tools["update_bill"]._definition()["inputSchema"]
     assert schema["required"] == ["bill"]
@@ -87,13 +89,13 @@ def test_a_row_is_named_by_what_the_resource_is_called(server):
     assert schema["properties"]["bill"]["description"] == "Key or URI of the invoice."
 
 
-def test_delete_does_not_say_that_nothing_is_left(server):
-    """``delete_model`` of a project may only mark the row."""
+def test_description_of_delete_is_short(server):
+    """It must not promise more, because ``delete_model`` of a project may only mark the row."""
     declare(server)
     assert valid_catalog(server).tools["delete_invoice"].description == "Delete one invoice."
 
 
-def test_unless_a_field_is_called_so(server, connect, alice):
+def test_row_argument_is_renamed_if_a_field_has_its_name(server, connect, alice):
     tag = Tag.objects.create(label="old")
     operation = {"operations": ["update"], "operation_permissions": UPDATING}
     declare(server, Tag, Tags, name="label", **operation)
@@ -101,18 +103,18 @@ def test_unless_a_field_is_called_so(server, connect, alice):
     assert Tag.objects.get().label == "new"
 
 
-def test_there_are_none_that_are_not_named(server):
+def test_only_listed_operations_are_tools(server):
     declare(server, operations=["create"], operation_permissions={"create": mcp.AUTHENTICATED})
     assert list(valid_catalog(server).tools) == ["create_invoice"]
 
 
-def test_several_resources_of_a_model_have_tools_of_their_own(server):
+def test_several_resources_of_a_model_have_separate_tools(server):
     declare(server, default=True)
     server.register(Invoice, type("Drafts", (Bills,), {"name": "draft", "uri": "draft://{pk}"}))
     assert {"create_draft", "create_invoice"} <= valid_catalog(server).tools.keys()
 
 
-def test_two_of_one_name_are_told_apart(server):
+def test_duplicate_tool_name_is_an_error_that_names_both_resources(server):
     declare(server, default=True)
     server.register(Invoice, type("Drafts", (Bills,), {"uri": "draft://{number}"}))
     messages = [message.msg for message in server.check()]
@@ -124,12 +126,12 @@ def test_two_of_one_name_are_told_apart(server):
 
 
 @pytest.mark.parametrize("revision", ["2025-06-18", "2026-07-28"])
-def test_a_row_is_created(bills, alice, invoice, revision):
+def test_create_returns_the_new_row(bills, alice, invoice, revision):
     tag = Tag.objects.create(label="urgent")
     client = bills(revision=revision)
     result = client.call(
         "create_invoice",
-        **mine(invoice, tags=[tag.pk], metadata={"a": [1]}, status="open", paid_at=None),
+        **new_invoice(invoice, tags=[tag.pk], metadata={"a": [1]}, status="open", paid_at=None),
     )
     row = data(result)
     made = Invoice.objects.get(number="A-2")
@@ -140,17 +142,19 @@ def test_a_row_is_created(bills, alice, invoice, revision):
     assert [link["uri"] for link in links] == ([row["_uri"]] if links else [])
 
 
-def test_numbers_may_be_numbers(bills, invoice):
-    assert data(bills().call("create_invoice", **mine(invoice, total=12.5)))["total"] == "12.50"
+def test_decimal_may_be_given_as_a_number(bills, invoice):
+    assert (
+        data(bills().call("create_invoice", **new_invoice(invoice, total=12.5)))["total"] == "12.50"
+    )
 
 
-def test_a_uri_names_a_row_as_well(bills, invoice):
+def test_related_row_may_be_given_by_uri(bills, invoice):
     customer = f"model://shop/customer/{invoice.customer_id}"
-    row = data(bills().call("create_invoice", **mine(invoice, customer=customer)))
+    row = data(bills().call("create_invoice", **new_invoice(invoice, customer=customer)))
     assert row["customer"] == invoice.customer_id
 
 
-def test_the_project_gives_what_the_client_does_not(bills, alice, invoice):
+def test_get_initial_sets_fields_that_the_client_cannot(bills, alice, invoice):
     def get_initial(self, request):
         return {"company": Company.objects.get(members=request.user)}
 
@@ -160,35 +164,35 @@ def test_the_project_gives_what_the_client_does_not(bills, alice, invoice):
     assert Invoice.objects.get(number="A-2").company == invoice.company
 
 
-def test_the_project_saves(bills, invoice):
-    told = []
+def test_save_model_of_the_project_is_called(bills, invoice):
+    calls = []
 
     def save_model(self, request, obj, created):
-        told.append((request.user.username, obj.number, created))
+        calls.append((request.user.username, obj.number, created))
         obj.metadata = {"by": request.user.username}
         super(Bills, self).save_model(request, obj, created)
 
     client = bills(save_model=save_model)
-    row = data(client.call("create_invoice", **mine(invoice)))
+    row = data(client.call("create_invoice", **new_invoice(invoice)))
     assert row["metadata"] == {"by": "alice"}
     data(client.call("update_invoice", invoice=row["_uri"], number="A-3"))
-    assert told == [("alice", "A-2", True), ("alice", "A-3", False)]
+    assert calls == [("alice", "A-2", True), ("alice", "A-3", False)]
 
 
-def test_what_is_wrong_is_said_of_each_field(bills, invoice):
+def test_validation_errors_name_the_field(bills, invoice):
     client = bills()
-    words = client.failure("create_invoice", **mine(invoice, total="7.505", issued="soon"))
+    words = client.failure("create_invoice", **new_invoice(invoice, total="7.505", issued="soon"))
     assert "issued: 'soon' is not a 'date'" in words
-    words = client.failure("create_invoice", **mine(invoice, total="7.505", number="x" * 21))
+    words = client.failure("create_invoice", **new_invoice(invoice, total="7.505", number="x" * 21))
     assert "number" in words
-    words = client.failure("create_invoice", **mine(invoice, total="7.505"))
+    words = client.failure("create_invoice", **new_invoice(invoice, total="7.505"))
     assert words.startswith("total: Ensure that there are no more than 2 decimal places")
-    words = client.failure("create_invoice", **mine(invoice, number="A-1"))
+    words = client.failure("create_invoice", **new_invoice(invoice, number="A-1"))
     assert words == "number: Invoice with this Number already exists."
     assert Invoice.objects.count() == 1
 
 
-def test_what_is_needed_is_told(bills, invoice):
+def test_missing_required_field_is_named(bills, invoice):
     client = bills()
     schema = client.request("tools/list")["tools"][0]["inputSchema"]
     assert schema["required"] == ["number", "company", "customer", "total", "issued"]
@@ -199,7 +203,7 @@ def test_what_is_needed_is_told(bills, invoice):
 
 
 @pytest.mark.parametrize("revision", ["2025-03-26", "2026-07-28"])
-def test_a_row_is_changed(bills, invoice, revision):
+def test_update_changes_only_given_fields(bills, invoice, revision):
     client = bills(revision=revision)
     uri = f"model://shop/invoice/{invoice.pk}"
     row = data(client.call("update_invoice", invoice=uri, total="99", status="paid"))
@@ -208,7 +212,7 @@ def test_a_row_is_changed(bills, invoice, revision):
     assert (invoice.total, invoice.status) == (99, "paid")
 
 
-def test_null_empties(bills, invoice):
+def test_null_clears_a_nullable_field(bills, invoice):
     client = bills()
     row = data(client.call("update_invoice", invoice=invoice.pk, paid_at="2026-01-05T10:00:00Z"))
     assert row["paid_at"] == "2026-01-05T10:00:00+00:00"
@@ -217,7 +221,7 @@ def test_null_empties(bills, invoice):
     assert words.startswith("Invalid arguments. total: None is not")
 
 
-def test_what_changes_nothing_saves_nothing(bills, invoice):
+def test_update_without_changes_does_not_save(bills, invoice):
     client = bills()
     saved = []
     client.conversation.server._catalog.models[Invoice][0].save_model = lambda *a: saved.append(a)
@@ -226,7 +230,7 @@ def test_what_changes_nothing_saves_nothing(bills, invoice):
     assert row["total"] == "12.50" and saved == [] and not LogEntry.objects.exists()
 
 
-def test_true_is_not_one_to_json(bills, invoice):
+def test_true_and_one_are_different_json_values(bills, invoice):
     client = bills()
     data(client.call("update_invoice", invoice=invoice.pk, metadata={"paid": 1}))
     data(client.call("update_invoice", invoice=invoice.pk, metadata={"paid": True}))
@@ -234,31 +238,31 @@ def test_true_is_not_one_to_json(bills, invoice):
     assert invoice.metadata["paid"] is True
 
 
-def test_subscribers_are_told(bills, invoice):
-    heard = []
+def test_update_notifies_subscribers_once(bills, invoice):
+    uris = []
 
-    class Ear:
+    class Listener:
         def hear(self, server, news):
-            heard.extend(news.uris)
+            uris.extend(news.uris)
 
     client = bills()
-    with listening(Ear()):
+    with listening(Listener()):
         data(client.call("update_invoice", invoice=invoice.pk, total="99"))
         client.failure("update_invoice", invoice=invoice.pk, total="9.999")
-    assert heard.count(f"model://shop/invoice/{invoice.pk}") == 1
+    assert uris.count(f"model://shop/invoice/{invoice.pk}") == 1
 
 
 # Deleting.
 
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2026-07-28"])
-def test_a_row_is_deleted(bills, invoice, revision):
+def test_delete_removes_the_row(bills, invoice, revision):
     result = bills(revision=revision).call("delete_invoice", invoice=invoice.pk)
     assert not result["isError"] and "The invoice is deleted." in result["content"][0]["text"]
     assert not Invoice.objects.exists()
 
 
-def test_what_others_depend_on_stays(bills, alice, invoice):
+def test_row_with_dependent_rows_is_not_deleted(bills, alice, invoice):
     operations = {"operations": ["delete"], "operation_permissions": DELETING}
     client = bills(model=Customer, base=Customers, **operations)
     words = client.failure("delete_customer", customer=invoice.customer_id)
@@ -267,7 +271,7 @@ def test_what_others_depend_on_stays(bills, alice, invoice):
     data(client.call("delete_customer", customer=invoice.customer_id))
 
 
-def test_what_would_go_along_needs_permission_too(bills, alice, invoice, connect, server):
+def test_cascade_requires_the_delete_permission(bills, alice, invoice, connect, server):
     invoice.delete()
     operations = {"operations": ["delete"], "operation_permissions": DELETING}
     client = bills(model=Company, base=Companies, **operations)
@@ -282,7 +286,7 @@ def test_what_would_go_along_needs_permission_too(bills, alice, invoice, connect
     assert not Customer.objects.exists()
 
 
-def test_the_project_says_what_may_go_along(bills, invoice):
+def test_has_cascade_permission_decides(bills, invoice):
     invoice.delete()
 
     def has_cascade_permission(self, request, model):
@@ -296,7 +300,7 @@ def test_the_project_says_what_may_go_along(bills, invoice):
     data(client.call("delete_company", company=invoice.company_id))
 
 
-def test_the_project_deletes(bills, invoice):
+def test_delete_model_of_the_project_is_called(bills, invoice):
     def delete_model(self, request, obj):
         obj.status = "draft"
         obj.save()
@@ -306,7 +310,7 @@ def test_the_project_deletes(bills, invoice):
     assert invoice.status == "draft"
 
 
-def test_the_project_may_hold_a_row(bills, invoice):
+def test_protected_error_of_delete_model_is_reported(bills, invoice):
     def delete_model(self, request, obj):
         raise ProtectedError("held by CANARY", {obj})
 
@@ -315,12 +319,12 @@ def test_the_project_may_hold_a_row(bills, invoice):
     assert not LogEntry.objects.exists()
 
 
-# The admin's log.
+# The log of the admin.
 
 
-def test_the_admin_tells_of_it(bills, alice, invoice):
+def test_operations_are_logged_for_the_admin(bills, alice, invoice):
     client = bills()
-    row = data(client.call("create_invoice", **mine(invoice, metadata={"CANARY": 1})))
+    row = data(client.call("create_invoice", **new_invoice(invoice, metadata={"CANARY": 1})))
     data(client.call("update_invoice", invoice=row["_uri"], total="5", metadata={"CANARY": 2}))
     data(client.call("delete_invoice", invoice=row["_uri"]))
     entries = list(LogEntry.objects.order_by("pk"))
@@ -331,23 +335,23 @@ def test_the_admin_tells_of_it(bills, alice, invoice):
     assert not LogEntry.objects.filter(change_message__contains="CANARY").exists()
 
 
-# Who may.
+# Permissions.
 
 
-def test_django_says_who_may_write(bills, alice, invoice, connect, server):
+def test_default_permissions_are_those_of_django(bills, alice, invoice, connect, server):
     client = bills(operation_permissions={})
     names = {tool["name"] for tool in client.request("tools/list")["tools"]}
-    assert names == {"update_invoice"}  # change_invoice is all that Alice has
+    assert names == {"update_invoice"}  # alice has only change_invoice
     with pytest.raises(RpcError, match="Unknown tool"):
-        client.call("create_invoice", **mine(invoice))
+        client.call("create_invoice", **new_invoice(invoice))
     for verb in ("add", "delete"):
         alice.user_permissions.add(Permission.objects.get(codename=f"{verb}_invoice"))
     client = connect(type(alice).objects.get(pk=alice.pk), server=server)
     assert len(client.request("tools/list")["tools"]) == 3
-    data(client.call("create_invoice", **mine(invoice)))
+    data(client.call("create_invoice", **new_invoice(invoice)))
 
 
-def test_to_read_is_not_to_write(server, connect, bob, invoice):
+def test_public_read_permission_does_not_allow_writing(server, connect, bob, invoice):
     declare(
         server, permission=mcp.PUBLIC, operation_permissions={},
         get_queryset=lambda self, request: Invoice.objects.all(),
@@ -360,12 +364,12 @@ def test_to_read_is_not_to_write(server, connect, bob, invoice):
     assert Invoice.objects.exists()
 
 
-def test_who_may_not_read_may_not_write(server, connect, alice, invoice):
+def test_operations_require_the_permission_of_the_resource(server, connect, alice, invoice):
     declare(server, permission="shop.delete_company")
     assert connect(alice, server=server).request("tools/list")["tools"] == []
 
 
-def test_nobody_writes_without_signing_in(server, connect, invoice):
+def test_anonymous_user_cannot_write(server, connect, invoice):
     declare(
         server, permission=mcp.PUBLIC, has_operation_permission=lambda *a: True,
         get_queryset=lambda self, request: Invoice.objects.all(),
@@ -376,7 +380,7 @@ def test_nobody_writes_without_signing_in(server, connect, invoice):
         client.call("delete_invoice", invoice=invoice.pk)
 
 
-def test_a_method_says_who_may(bills, alice, bob, invoice, connect, server):
+def test_has_operation_permission_decides(bills, alice, bob, invoice, connect, server):
     def has_operation_permission(self, request, operation):
         return operation == "update" and request.user.username == "alice"
 
@@ -387,7 +391,7 @@ def test_a_method_says_who_may(bills, alice, bob, invoice, connect, server):
 
 @pytest.mark.parametrize("method", [None, lambda self, request, operation: operation == "create"])
 @pytest.mark.parametrize("stated", [EVERYBODY, {}, {"create": lambda request: False}])
-def test_a_reason_says_what_is_done(server, alice, bob, stated, method):
+def test_reason_agrees_with_the_decision(server, alice, bob, stated, method):
     more = {"has_operation_permission": method} if method else {}
     declare(server, operation_permissions=stated, **more)
     for tool in valid_catalog(server).tools.values():
@@ -399,14 +403,14 @@ def test_a_reason_says_what_is_done(server, alice, bob, stated, method):
         assert ("has_operation_permission() of" in tool._rule) == bool(method)
 
 
-def test_a_reason_may_be_that_of_reading(server, alice):
+def test_reason_may_name_the_permission_of_the_resource(server, alice):
     declare(server, permission="shop.delete_company")
     tool = valid_catalog(server).tools["create_invoice"]
     decision = decide(tool, make_request(alice, server))
     assert not decision.allowed and "shop.delete_company" in decision.reason
 
 
-def test_objects_have_permissions_too(bills, invoice):
+def test_object_permission_is_checked_before_and_after_a_change(bills, invoice):
     other = Invoice.objects.create(
         company=invoice.company, customer=invoice.customer, number="LOCKED", total=1,
         issued=date(2026, 1, 1),
@@ -422,7 +426,7 @@ def test_objects_have_permissions_too(bills, invoice):
     assert words == f"There is no invoice {other.pk} that you may delete."
     other.number = "FREE"
     other.save()
-    words = client.failure("create_invoice", **mine(invoice, number="LOCKED"))
+    words = client.failure("create_invoice", **new_invoice(invoice, number="LOCKED"))
     assert words == "You may not add the invoice like this."
     words = client.failure("update_invoice", invoice=invoice.pk, number="LOCKED")
     assert words == "You may not change the invoice like this."
@@ -430,10 +434,10 @@ def test_objects_have_permissions_too(bills, invoice):
     assert not LogEntry.objects.exists()
 
 
-# What is not told.
+# Hidden rows and fields.
 
 
-def test_hidden_and_missing_rows_are_alike(bills, invoice, hidden):
+def test_hidden_and_missing_rows_have_the_same_message(bills, invoice, hidden):
     client = bills()
     for tool, verb in (("update_invoice", "change"), ("delete_invoice", "delete")):
         words = {
@@ -443,11 +447,11 @@ def test_hidden_and_missing_rows_are_alike(bills, invoice, hidden):
     assert "'nonsense' that you may change" in client.failure("update_invoice", invoice="nonsense")
 
 
-def test_a_hidden_row_is_not_pointed_to(bills, invoice, hidden):
+def test_hidden_and_missing_related_rows_have_the_same_message(bills, invoice, hidden):
     client = bills()
     for name, pk in (("customer", hidden.customer_id), ("company", hidden.company_id)):
         for tool, more in (
-            ("create_invoice", mine(invoice)),
+            ("create_invoice", new_invoice(invoice)),
             ("update_invoice", {"invoice": invoice.pk}),
         ):
             found = client.failure(tool, **(more | {name: pk}))
@@ -456,11 +460,11 @@ def test_a_hidden_row_is_not_pointed_to(bills, invoice, hidden):
             assert found == f"There is no {name} {pk}."
 
 
-def test_a_row_stays_in_sight(bills, alice, bob, invoice, hidden):
-    """Alice sees both companies, and only her own one's invoices."""
+def test_row_cannot_be_moved_out_of_the_users_queryset(bills, alice, bob, invoice, hidden):
+    """alice may see both companies, but only the invoices of her own."""
     see_all = {"get_queryset": lambda self, request: Company.objects.all()}
     client = bills(model=Company, base=Companies, **see_all)
-    words = client.failure("create_invoice", **mine(invoice, company=hidden.company_id))
+    words = client.failure("create_invoice", **new_invoice(invoice, company=hidden.company_id))
     assert words == "You may not add the invoice like this."
     words = client.failure("update_invoice", invoice=invoice.pk, company=hidden.company_id)
     assert words == "You may not change the invoice like this."
@@ -469,8 +473,10 @@ def test_a_row_stays_in_sight(bills, alice, bob, invoice, hidden):
     assert not LogEntry.objects.exists()
 
 
-def test_a_row_does_not_change_hands(bills, alice, invoice, hidden):
-    """Where everybody sees every row, one's own does not become what one may not change."""
+def test_row_cannot_be_changed_so_that_the_user_may_no_longer_change_it(
+    bills, alice, invoice, hidden
+):
+    """Every user may see every row."""
 
     def has_object_permission(self, request, obj, operation):
         return operation == "view" or obj.company.name == "Acme"
@@ -480,7 +486,7 @@ def test_a_row_does_not_change_hands(bills, alice, invoice, hidden):
     hidden.company.members.add(alice)
     words = client.failure("update_invoice", invoice=invoice.pk, company=hidden.company_id)
     assert words == "You may not change the invoice like this."
-    words = client.failure("create_invoice", **mine(invoice, company=hidden.company_id))
+    words = client.failure("create_invoice", **new_invoice(invoice, company=hidden.company_id))
     assert words == "You may not add the invoice like this."
     invoice.refresh_from_db()
     assert invoice.company.name == "Acme" and Invoice.objects.count() == 2
@@ -501,23 +507,23 @@ def test_a_row_does_not_change_hands(bills, alice, invoice, hidden):
         {"tags__label": "x"},
     ],
 )
-def test_what_is_not_writable_is_no_argument(bills, invoice, given):
+def test_field_that_is_not_writable_is_refused(bills, invoice, given):
     client = bills()
     words = client.failure("update_invoice", invoice=invoice.pk, **given)
     assert "Additional properties are not allowed" in words
-    words = client.failure("create_invoice", **(mine(invoice) | given))
+    words = client.failure("create_invoice", **(new_invoice(invoice) | given))
     assert "Additional properties are not allowed" in words
 
 
-def test_what_is_read_only_is_shown_and_no_argument(bills, invoice):
+def test_read_only_field_is_shown_but_refused_as_an_argument(bills, invoice):
     client = bills(readonly_fields=["total"], get_initial=lambda self, request: {"total": 5})
     words = client.failure("update_invoice", invoice=invoice.pk, total="1")
     assert "Additional properties are not allowed" in words
-    given = {name: value for name, value in mine(invoice).items() if name != "total"}
+    given = {name: value for name, value in new_invoice(invoice).items() if name != "total"}
     assert data(client.call("create_invoice", **given))["total"] == "5.00"
 
 
-def test_links_to_hidden_rows_stay(bills, invoice):
+def test_relations_to_hidden_rows_are_kept(bills, invoice):
     seen, secret = Tag.objects.create(label="seen"), Tag.objects.create(label="secret")
     invoice.tags.add(secret)
     client = bills()
@@ -526,14 +532,14 @@ def test_links_to_hidden_rows_stay(bills, invoice):
     data(client.call("update_invoice", invoice=invoice.pk, tags=[]))
     assert set(invoice.tags.all()) == {secret}
     for tool, more in (
-        ("create_invoice", mine(invoice)),
+        ("create_invoice", new_invoice(invoice)),
         ("update_invoice", {"invoice": invoice.pk}),
     ):
         words = client.failure(tool, **more, tags=[seen.pk, secret.pk])
         assert words == f"There is no tag {secret.pk}."
 
 
-def test_links_to_forbidden_rows_stay_too(bills, invoice):
+def test_relations_to_rows_without_object_permission_are_kept(bills, invoice):
     seen, closed = Tag.objects.create(label="seen"), Tag.objects.create(label="closed")
     invoice.tags.add(closed)
 
@@ -548,7 +554,7 @@ def test_links_to_forbidden_rows_stay_too(bills, invoice):
     )
 
 
-def test_lists_are_bounded(bills, invoice):
+def test_number_of_related_rows_is_limited(bills, invoice):
     tags = Tag.objects.bulk_create(Tag(label=f"tag {number}") for number in range(101))
     keys = [tag.pk for tag in Tag.objects.all()]
     client = bills()
@@ -595,10 +601,10 @@ def test_lists_are_bounded(bills, invoice):
         {"attachment": {"name": "empty.txt", "data": ""}},
     ],
 )
-def test_nothing_is_bent_until_it_fits(bills, invoice, given):
+def test_invalid_value_is_refused_and_changes_nothing(bills, invoice, given):
     client = bills()
     for tool, more in (
-        ("create_invoice", mine(invoice)),
+        ("create_invoice", new_invoice(invoice)),
         ("update_invoice", {"invoice": invoice.pk}),
     ):
         words = client.failure(tool, **(more | given))
@@ -607,7 +613,7 @@ def test_nothing_is_bent_until_it_fits(bills, invoice, given):
     assert (before.number, before.total, before.metadata) == ("A-1", Decimal("12.50"), {})
 
 
-def test_rules_of_what_is_hidden_are_kept_and_not_told(bills, invoice, monkeypatch):
+def test_validation_error_of_a_hidden_field_is_not_revealed(bills, invoice, monkeypatch):
     def clean(self):
         raise ValidationError({"number": "Wrong number.", "company": "CANARY is the limit."})
 
@@ -619,8 +625,8 @@ def test_rules_of_what_is_hidden_are_kept_and_not_told(bills, invoice, monkeypat
     assert words == "number: Wrong number. Something that is not shown here would not be valid."
 
 
-def test_constraints_over_what_is_hidden_are_kept(bills, alice, invoice, monkeypatch):
-    """One bill a day and company, where the client has nothing to do with companies."""
+def test_constraint_with_a_hidden_field_is_validated(bills, alice, invoice, monkeypatch):
+    """One bill is allowed for each day and company, and the client does not see the company."""
     once = models.UniqueConstraint(
         fields=["company", "issued"], name="once", violation_error_message="One bill a day."
     )
@@ -635,8 +641,8 @@ def test_constraints_over_what_is_hidden_are_kept(bills, alice, invoice, monkeyp
     assert words == "One bill a day."
 
 
-def test_what_the_database_refuses_is_told_in_words(bills, invoice, monkeypatch, caplog):
+def test_integrity_error_has_a_generic_message(bills, invoice, monkeypatch, caplog):
     monkeypatch.setattr(Invoice, "validate_unique", lambda self, exclude=None: None)
-    words = bills().failure("create_invoice", **mine(invoice, number="A-1"))
+    words = bills().failure("create_invoice", **new_invoice(invoice, number="A-1"))
     assert words == "Nothing was saved: it would be in conflict with other data."
     assert "was not saved" in caplog.text and "Carla" not in caplog.text

@@ -1,4 +1,4 @@
-"""Running views through the project's middleware: as whom, and what of one call reaches another."""
+"""Execution of views through the project's middleware: the user, isolation of calls, and limits."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def project(settings):
 
 
 @pytest.fixture
-def around(settings):
+def add_middleware(settings):
     def added(*names, first=False):
         own = [name if "." in name else MIDDLEWARE + name for name in names]
         before, after = (own, []) if first else ([], own)
@@ -46,16 +46,16 @@ def around(settings):
     return added
 
 
-def visit(name, user=None, body=None, views=(), **given):
-    """The content of a page."""
+def render_view(name, user=None, body=None, views=(), **given):
+    """Return the content of a view's response."""
     with view_calls.request_environment():
         target = routes()[name].target(given)
         with view_calls.response_of(make_request(user), target, body, views=views) as answer:
             return answer.response.content.decode()
 
 
-def refusal_of(name, user, body=None):
-    """What a page that answers by an error makes of it."""
+def raise_refusal(name, user, body=None):
+    """Raise the error that the response of a view becomes."""
     target = routes()[name].target({})
     with (
         view_calls.request_environment(),
@@ -64,163 +64,173 @@ def refusal_of(name, user, body=None):
         refusal(answer, "text")
 
 
-def seen(user=None, **options):
-    return json.loads(visit("seen", user, **options))
+def seen_request(user=None, **options):
+    return json.loads(render_view("seen", user, **options))
 
 
-# Who.
+# The user.
 
 
-def test_the_user_is_the_callers_without_a_query(alice, django_assert_num_queries):
+def test_view_has_the_user_of_the_call_without_a_query(alice, django_assert_num_queries):
     with django_assert_num_queries(0):
-        found = seen(alice)
+        found = seen_request(alice)
     assert (found["user"], found["session"]) == ("alice", str(alice.pk))
 
 
 @pytest.mark.parametrize("name", ["impersonating", "cookie_user"])
-def test_middleware_makes_nobody_else_of_the_caller(around, alice, bob, name):
-    around(name)
-    assert seen(alice)["user"] == "alice"
-    assert seen()["user"] == ""
+def test_middleware_cannot_replace_the_user(add_middleware, alice, bob, name):
+    add_middleware(name)
+    assert seen_request(alice)["user"] == "alice"
+    assert seen_request()["user"] == ""
 
 
-def test_an_asynchronous_view_sees_the_caller_as_well(around, alice, bob):
-    around("impersonating")
-    assert json.loads(visit("aseen", alice))["user"] == "alice"
+def test_asynchronous_view_has_the_user_of_the_call(add_middleware, alice, bob):
+    add_middleware("impersonating")
+    assert json.loads(render_view("aseen", alice))["user"] == "alice"
 
 
-def test_middleware_may_dress_the_caller(around, alice, monkeypatch):
-    around("verifying")
+def test_middleware_can_add_attributes_to_the_user(add_middleware, alice, monkeypatch):
+    add_middleware("verifying")
     found = []
     monkeypatch.setattr(view_calls.ViewRequest, "arrive", lambda self, *a: found.append(self.user))
-    visit("seen", alice)
+    render_view("seen", alice)
     assert found[0].is_verified() and found[0].pk == alice.pk
 
 
-def test_who_is_signed_out_on_the_way_is_nobody(around, alice):
-    around("signing_out")
-    found = seen(alice)
+def test_user_logged_out_by_middleware_is_anonymous(add_middleware, alice):
+    add_middleware("signing_out")
+    found = seen_request(alice)
     assert (found["user"], found["signed_in"]) == ("", False)
 
 
-def test_a_view_may_sign_the_caller_out(alice):
-    assert visit("leave", alice) == "False"
-    assert seen(alice)["user"] == "alice"
+def test_logout_in_a_view_lasts_for_one_call(alice):
+    assert render_view("leave", alice) == "False"
+    assert seen_request(alice)["user"] == "alice"
 
 
-def test_everybody_must_be_signed_in(around, alice):
-    around("django.contrib.auth.middleware.LoginRequiredMiddleware")
-    assert seen(alice)["user"] == "alice"
+def test_login_required_middleware_refuses_anonymous_users(add_middleware, alice):
+    add_middleware("django.contrib.auth.middleware.LoginRequiredMiddleware")
+    assert seen_request(alice)["user"] == "alice"
     with pytest.raises(view_calls.PermissionDenied):
-        seen()
+        seen_request()
 
 
 @pytest.mark.parametrize("backends", [["RemoteUserBackend"], ["RemoteUserBackend", "ModelBackend"]])
-def test_users_of_a_web_server_are_not_signed_out(around, settings, alice, backends):
+def test_remote_user_middleware_does_not_log_the_user_out(
+    add_middleware, settings, alice, backends
+):
     settings.AUTHENTICATION_BACKENDS = [f"django.contrib.auth.backends.{one}" for one in backends]
-    around("django.contrib.auth.middleware.RemoteUserMiddleware")
-    assert seen(alice)["user"] == "alice"
+    add_middleware("django.contrib.auth.middleware.RemoteUserMiddleware")
+    assert seen_request(alice)["user"] == "alice"
 
 
-def test_without_sessions_there_is_none(settings, alice):
+def test_view_without_session_middleware_has_no_session(settings, alice):
     settings.MIDDLEWARE = []
-    assert (seen(alice)["user"], seen(alice)["session"]) == ("alice", None)
+    assert (seen_request(alice)["user"], seen_request(alice)["session"]) == ("alice", None)
 
 
-def test_an_inactive_user_is_nobody(alice):
+def test_inactive_user_is_anonymous(alice):
     alice.is_active = False
-    assert seen(alice)["user"] == ""
+    assert seen_request(alice)["user"] == ""
 
 
-# What is left of a call.
+# Isolation of calls.
 
 
-def test_a_session_is_one_calls_and_is_not_stored(settings, alice, bob):
+def test_session_lasts_for_one_call_and_is_not_stored(settings, alice, bob):
     settings.SESSION_SAVE_EVERY_REQUEST = True
-    assert [visit("visits", user) for user in (alice, alice, bob, None)] == ["1", "1", "1", "1"]
+    assert [render_view("visits", user) for user in (alice, alice, bob, None)] == [
+        "1",
+        "1",
+        "1",
+        "1",
+    ]
     assert not Session.objects.exists()
 
 
-def test_language_and_the_rest_end_with_the_page(around, alice):
-    around("french")
+def test_language_time_zone_and_url_configuration_are_restored(add_middleware, alice):
+    add_middleware("french")
     before = (translation.get_language(), timezone.get_current_timezone_name())
-    assert seen(alice)["language"] == "fr"
-    assert visit("german", alice) == "Guten Tag"
+    assert seen_request(alice)["language"] == "fr"
+    assert render_view("german", alice) == "Guten Tag"
     assert (translation.get_language(), timezone.get_current_timezone_name()) == before
     assert (get_urlconf(), get_script_prefix()) == (None, "/")
 
 
 @pytest.mark.urls("tests.bridges.languages")
-def test_addresses_and_pages_are_in_the_language_of_the_call(around, alice):
-    around("django.middleware.locale.LocaleMiddleware")
-    assert (seen(alice)["path"], seen(alice)["language"]) == ("/en/seen/", "en")
+def test_url_and_view_are_in_the_language_of_the_call(add_middleware, alice):
+    add_middleware("django.middleware.locale.LocaleMiddleware")
+    assert (seen_request(alice)["path"], seen_request(alice)["language"]) == ("/en/seen/", "en")
     with translation.override("de"):
-        found = seen(alice)
+        found = seen_request(alice)
         assert (found["path"], found["language"]) == ("/de/gesehen/", "de")
-        assert json.loads(visit("bare", alice))["language"] == "de"
+        assert json.loads(render_view("bare", alice))["language"] == "de"
         assert translation.get_language() == "de"
 
 
-def test_a_time_zone_that_was_set_is_kept(alice):
+def test_active_time_zone_is_kept(alice):
     with timezone.override("Asia/Tokyo"):
-        seen(alice)
+        seen_request(alice)
         assert timezone.get_current_timezone_name() == "Asia/Tokyo"
 
 
-def test_the_calls_connection_is_kept(settings, alice):
+def test_database_connection_of_the_call_is_kept(settings, alice):
     settings.DATABASES["default"]["CONN_MAX_AGE"] = 0
     before = connection.connection
-    visit("aseen", alice)
+    render_view("aseen", alice)
     assert connection.connection is before is not None
 
 
-def test_a_cache_of_pages_keeps_users_apart(around, alice, bob):
-    """Nobody here has a cookie, and pages vary by nothing else."""
-    around("django.middleware.cache.UpdateCacheMiddleware", first=True)
-    around("django.middleware.cache.FetchFromCacheMiddleware")
-    users = [seen(user)["user"] for user in (alice, bob, alice, None, bob)]
+def test_page_cache_separates_users(add_middleware, alice, bob):
+    """The requests have no cookies, and the pages do not vary by other headers."""
+    add_middleware("django.middleware.cache.UpdateCacheMiddleware", first=True)
+    add_middleware("django.middleware.cache.FetchFromCacheMiddleware")
+    users = [seen_request(user)["user"] for user in (alice, bob, alice, None, bob)]
     assert users == ["alice", "bob", "alice", "", "bob"]
 
 
-def test_what_is_cached_for_nobody_is_for_no_caller(around, alice):
-    around("django.middleware.cache.UpdateCacheMiddleware", first=True)
-    around("django.middleware.cache.FetchFromCacheMiddleware")
-    assert (visit("secret-of-user"), visit("secret-of-user", alice)) == ("for ", "for alice")
+def test_page_cached_for_anonymous_users_is_not_used_for_a_user(add_middleware, alice):
+    add_middleware("django.middleware.cache.UpdateCacheMiddleware", first=True)
+    add_middleware("django.middleware.cache.FetchFromCacheMiddleware")
+    assert (render_view("secret-of-user"), render_view("secret-of-user", alice)) == (
+        "for ",
+        "for alice",
+    )
 
 
-def test_what_is_cached_for_a_caller_is_not_for_visitors(around, alice, client, settings):
+def test_page_cached_for_a_user_is_not_used_for_browsers(add_middleware, alice, client, settings):
     settings.ALLOWED_HOSTS = ["shop.example"]
     settings.CSRF_TRUSTED_ORIGINS = []
-    around("django.middleware.cache.UpdateCacheMiddleware", first=True)
-    around("django.middleware.cache.FetchFromCacheMiddleware")
-    assert "alice" in visit("secret-of-user", alice)
+    add_middleware("django.middleware.cache.UpdateCacheMiddleware", first=True)
+    add_middleware("django.middleware.cache.FetchFromCacheMiddleware")
+    assert "alice" in render_view("secret-of-user", alice)
     there = client.get("/secret-of-user/", headers={"host": "shop.example"}, secure=True)
     assert "alice" not in there.content.decode()
 
 
-# What is run.
+# The request.
 
 
-def test_the_view_is_told_what_is_true(alice, settings):
+def test_request_has_the_public_host_and_script_name(alice, settings):
     settings.FORCE_SCRIPT_NAME = "/shop"
-    found = seen(alice)
+    found = seen_request(alice)
     assert (found["path"], found["secure"], found["host"]) == ("/shop/seen/", True, "shop.example")
     assert found["authorization"] is None
 
 
-def test_a_host_there_is_not_is_refused(alice, settings):
+def test_host_that_is_not_allowed_is_refused(alice, settings):
     settings.ALLOWED_HOSTS = ["other.example"]
     with pytest.raises(ToolError, match="400"):
-        refusal_of("seen", alice)
+        raise_refusal("seen", alice)
 
 
-def test_a_middleware_sends_nobody_to_another_view(around, alice):
-    around("elsewhere")
+def test_middleware_cannot_change_the_view(add_middleware, alice):
+    add_middleware("elsewhere")
     with pytest.raises(view_calls.Http404):
-        seen(alice)
+        seen_request(alice)
 
 
-def test_a_target_is_of_one_view_and_its_arguments(alice):
+def test_target_with_another_view_or_arguments_is_not_found(alice):
     wrong = [
         Target("seen", "/secret/", {}),
         Target("text", "/plain/s/a/", {"text": "b"}),
@@ -231,45 +241,45 @@ def test_a_target_is_of_one_view_and_its_arguments(alice):
             view_calls.response_of(make_request(alice), target).__enter__()
 
 
-def test_what_answers_in_place_of_a_view_did_nothing(around, alice):
-    around("closed")
-    assert visit("seen", alice) == "We are closed."
+def test_post_answered_by_middleware_instead_of_the_view_is_an_error(add_middleware, alice):
+    add_middleware("closed")
+    assert render_view("seen", alice) == "We are closed."
     with pytest.raises(ToolError, match="nothing was done"):
-        visit("seen", alice, Body())
+        render_view("seen", alice, Body())
 
 
-def test_limits_of_uploads_hold(alice, settings):
+def test_upload_limit_is_enforced(alice, settings):
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 10
-    assert seen(alice, body=Body(b"a=b"))["post"] == {"a": ["b"]}
+    assert seen_request(alice, body=Body(b"a=b"))["post"] == {"a": ["b"]}
     with pytest.raises(ToolError, match="413|400"):
-        refusal_of("seen", alice, Body(b"a=" + b"x" * 20))
+        raise_refusal("seen", alice, Body(b"a=" + b"x" * 20))
 
 
-def test_forgery_is_not_asked_about(around, alice):
-    """No browser sends what is sent here, and no other site can make one."""
-    around("django.middleware.csrf.CsrfViewMiddleware")
-    assert seen(alice, body=Body(b"a=1"))["post"] == {"a": ["1"]}
+def test_csrf_check_is_skipped(add_middleware, alice):
+    """The request does not come from a browser, so another site cannot forge it."""
+    add_middleware("django.middleware.csrf.CsrfViewMiddleware")
+    assert seen_request(alice, body=Body(b"a=1"))["post"] == {"a": ["1"]}
 
 
-def test_a_followed_page_is_of_the_same_call(alice):
+def test_redirect_loop_is_an_error(alice):
     with pytest.raises(ToolError, match="circle"):
-        visit("loop", alice, views={"loop"}, number=1)
+        render_view("loop", alice, views={"loop"}, number=1)
 
 
-def test_the_end_of_a_request_is_not_told(alice):
-    """It lets go of connections, which the call still needs."""
-    told = []
+def test_request_signals_are_not_sent(alice):
+    """Their receivers close database connections, which the call still needs."""
+    signals = []
     for signal in (request_started, request_finished):
-        signal.connect(told.append, weak=False, dispatch_uid="told")
+        signal.connect(signals.append, weak=False, dispatch_uid="told")
     try:
-        seen(alice)
+        seen_request(alice)
     finally:
         for signal in (request_started, request_finished):
             signal.disconnect(dispatch_uid="told")
-    assert told == []
+    assert signals == []
 
 
-def test_what_a_response_opened_is_closed(alice):
+def test_file_of_a_response_is_closed(alice):
     target = Target("answer", "/answer/file/", {"kind": "file"})
     with (
         view_calls.request_environment(),
@@ -281,19 +291,19 @@ def test_what_a_response_opened_is_closed(alice):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_transactions_of_requests_are_as_the_project_wants_them(alice, monkeypatch):
+def test_atomic_requests_is_respected(alice, monkeypatch):
     monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
     with pytest.raises(RuntimeError):
-        visit("answer", alice, kind="fails")
+        render_view("answer", alice, kind="fails")
     assert not Tag.objects.exists()
 
 
-def test_calls_at_once_are_each_their_users(shared_db, settings, alice, bob):
+def test_concurrent_calls_have_their_own_user(shared_db, settings, alice, bob):
     settings.DJANGO_MCP = settings.DJANGO_MCP | {"THREADS": 3}
 
     async def all_at_once():
         users = [alice, bob, None] * 10
-        jobs = [threads.tools.run(visit, name, user) for user in users for name in NAMES]
+        jobs = [threads.tools.run(render_view, name, user) for user in users for name in NAMES]
         return await asyncio.gather(*jobs)
 
     expected = [
@@ -305,18 +315,18 @@ def test_calls_at_once_are_each_their_users(shared_db, settings, alice, bob):
 NAMES = ("visits", "secret-of-user", "german")
 
 
-def test_middleware_is_loaded_once(around, alice, settings):
-    around("french")
-    seen(alice)
+def test_middleware_is_loaded_once_for_each_configuration(add_middleware, alice, settings):
+    add_middleware("french")
+    seen_request(alice)
     with_it = view_calls._site.cache_info().misses
-    seen(alice)
+    seen_request(alice)
     assert view_calls._site.cache_info().misses == with_it
     settings.SECURE_SSL_REDIRECT = True
-    seen(alice)
+    seen_request(alice)
     assert view_calls._site.cache_info().misses > 0
 
 
-def test_a_wire_request_has_nothing_of_a_browsers(alice):
+def test_request_contains_no_data_of_a_browser(alice):
     target = Target("seen", "/seen/", {})
     with (
         view_calls.request_environment(),

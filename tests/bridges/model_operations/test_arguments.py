@@ -1,16 +1,18 @@
-"""Values of columns: read as strictly as they are written, and told apart from what is there."""
+"""Values of columns, JSON, bytes and files as arguments of operations."""
 
 import base64
 import json
+from datetime import date
 from decimal import Decimal
 
 import pytest
+from django.core import validators
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 from django.db import connection, models
 
 import django_mcp as mcp
-from django_mcp.bridges.model_operations.arguments import UNCHANGED, TypeInput
+from django_mcp.bridges.model_operations.arguments import UNCHANGED, TypeInput, limits
 from django_mcp.declarations.schemas import violations
 from tests.declarations.helpers import valid_catalog
 from tests.shop.models import Invoice, Sample
@@ -69,7 +71,7 @@ VALUES = [
 
 
 @pytest.mark.parametrize(("name", "given", "shown"), VALUES)
-def test_a_value_of_each_kind(samples, name, given, shown):
+def test_value_of_each_column_type_is_saved(samples, name, given, shown):
     row = json.loads(samples.text("create_sample", name="one", **{name: given}))
     assert row[name] == shown
     again = json.loads(samples.text("update_sample", sample=row["id"], **{name: given}))
@@ -113,13 +115,13 @@ def test_a_value_of_each_kind(samples, name, given, shown):
         ("name", None),
     ],
 )
-def test_what_is_of_no_kind(samples, name, given):
+def test_value_of_another_type_or_out_of_range_is_refused(samples, name, given):
     more = {} if name == "name" else {"name": "one"}
     assert name in samples.failure("create_sample", **more, **{name: given})
     assert not Sample.objects.exists()
 
 
-def test_a_number_is_within_what_its_column_holds(samples):
+def test_number_beyond_the_range_of_its_column_is_refused(samples):
     tool = samples.request("tools/list")["tools"][0]
     assert tool["inputSchema"]["properties"]["rank"] == {
         "type": "integer", "default": 0,
@@ -129,7 +131,7 @@ def test_a_number_is_within_what_its_column_holds(samples):
     assert words.startswith(("rank: Ensure this value is less", "Invalid arguments. rank:"))
 
 
-def test_a_long_list_is_told_what_is_wrong_with_it(bills, invoice):
+def test_list_that_is_too_long_has_a_short_message(bills, invoice):
     words = bills.failure("update_invoice", invoice=invoice.pk, tags=[1] * 200)
     assert words == "Invalid arguments. tags: this value is too long."
 
@@ -138,12 +140,12 @@ def test_a_long_list_is_told_what_is_wrong_with_it(bills, invoice):
 
 
 @pytest.mark.parametrize("given", [{"a": [1, None, {"b": True}]}, [1], "text", 5, 1.5, False, {}])
-def test_any_json(bills, invoice, given):
+def test_any_json_value_is_saved(bills, invoice, given):
     row = json.loads(bills.text("update_invoice", invoice=invoice.pk, metadata=given))
     assert row["metadata"] == given and type(row["metadata"]) is type(given)
 
 
-def test_json_is_as_deep_as_every_database_keeps_it(bills, invoice):
+def test_depth_of_json_is_limited(bills, invoice):
     deep: object = 1
     for level in range(30):
         deep = {"a": deep} if level % 2 else [deep]
@@ -153,14 +155,14 @@ def test_json_is_as_deep_as_every_database_keeps_it(bills, invoice):
     assert words == "Invalid arguments. metadata: It has more than 30 levels."
 
 
-def test_no_value_is_none(bills, invoice):
+def test_null_for_a_json_field_is_refused(bills, invoice):
     assert "metadata" in bills.failure("update_invoice", invoice=invoice.pk, metadata=None)
 
 
 # Bytes.
 
 
-def test_bytes_are_base64():
+def test_bytes_are_base64_and_compared_with_the_row():
     field = models.BinaryField(null=True, blank=True, editable=True)
     field.set_attributes_from_name("blob")
     argument, row = TypeInput("blob", field), Sample(blob=memoryview(b"hello"))
@@ -178,7 +180,7 @@ def test_bytes_are_base64():
 # Files.
 
 
-def test_a_file_is_stored(bills, media, invoice):
+def test_file_is_stored_and_can_be_read(bills, media, invoice):
     file = {"name": "a b.txt", "data": TEXT}
     row = json.loads(bills.text("update_invoice", invoice=invoice.pk, attachment=file))
     stored = Invoice.objects.get().attachment
@@ -195,20 +197,20 @@ NAMES = ["c:\\windows\\a.txt", "/etc/a.txt", "..\\a.txt", "..", "a\nb", ""]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_path_is_no_name(bills, media, invoice, name):
+def test_path_as_a_file_name_is_refused(bills, media, invoice, name):
     file = {"name": name, "data": TEXT}
     words = bills.failure("update_invoice", invoice=invoice.pk, attachment=file)
     assert words == "Invalid arguments. attachment: The name of a file must not be a path."
     assert not Invoice.objects.get().attachment and not [*media.rglob("*.txt")]
 
 
-def test_a_file_is_taken_away(bills, invoice):
+def test_null_removes_a_file(bills, invoice):
     bills.text("update_invoice", invoice=invoice.pk, attachment={"name": "a.txt", "data": TEXT})
     row = json.loads(bills.text("update_invoice", invoice=invoice.pk, attachment=None))
     assert row["attachment"] is None and not Invoice.objects.get().attachment
 
 
-def test_a_file_is_bounded(bills, invoice, settings):
+def test_size_of_a_file_is_limited(bills, invoice, settings):
     settings.DJANGO_MCP = {**settings.DJANGO_MCP, "RESULT_SIZE": 4}
     words = bills.failure(
         "update_invoice", invoice=invoice.pk, attachment={"name": "a.txt", "data": TEXT}
@@ -216,7 +218,7 @@ def test_a_file_is_bounded(bills, invoice, settings):
     assert words == "Invalid arguments. attachment: A file must have at most 4 bytes."
 
 
-def test_a_row_that_is_not_saved_leaves_no_file(bills, media, server, invoice):
+def test_file_of_a_refused_change_is_deleted(bills, media, server, invoice):
     invoice.attachment.save("kept.txt", ContentFile(b"kept"))
     file = {"name": "a.txt", "data": TEXT}
 
@@ -233,11 +235,11 @@ def test_a_row_that_is_not_saved_leaves_no_file(bills, media, server, invoice):
     assert words.startswith("total") and default_storage.exists("invoices/kept.txt")
 
 
-# What is shown fits what is taken.
+# Round trip.
 
 
-def test_what_a_row_shows_it_takes(bills, invoice, server):
-    """A client that sends back what it was shown changes nothing."""
+def test_values_of_a_row_are_accepted_as_arguments(bills, invoice, server):
+    """Sending them back changes nothing."""
     schema = server._catalog.tools["update_invoice"]._arguments.schema
     row = json.loads(bills.text("update_invoice", invoice=invoice.pk))
     same = {name: row[name] for name in schema["properties"] if name in row}
@@ -245,3 +247,52 @@ def test_what_a_row_shows_it_takes(bills, invoice, server):
     assert violations(schema, given) == [] and len(given) > 8
     assert json.loads(bills.text("update_invoice", **given)) == row
     assert Invoice.objects.get().total == Decimal("12.50")
+
+
+# Limits of validators.
+
+
+def limited(*found, kind=models.TextField, **options):
+    field = kind(validators=list(found), **options)
+    field.set_attributes_from_name("made")
+    return limits(field, "string" if kind in (models.TextField, models.CharField) else "number")
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (limited(), {"minLength": 1}),
+        (limited(blank=True), {}),
+        (limited(validators.MinLengthValidator(3)), {"minLength": 3}),
+        (limited(validators.MinLengthValidator(3), blank=True), {"minLength": 3}),
+        (limited(validators.MaxLengthValidator(9), validators.MaxLengthValidator(7), blank=True),
+         {"maxLength": 7}),
+        (limited(kind=models.CharField, max_length=5, blank=True), {"maxLength": 5}),
+        (limited(validators.RegexValidator("x"), blank=True), {}),
+        (limited(validators.MinValueValidator(2), kind=models.FloatField), {"minimum": 2}),
+        (limited(validators.MinValueValidator(2), validators.MinValueValidator(4),
+                 kind=models.FloatField), {"minimum": 4}),
+        (limited(validators.MaxValueValidator(Decimal("2.50")), kind=models.FloatField),
+         {"maximum": 2.5}),
+        (limited(validators.MaxValueValidator(Decimal("2.00")), kind=models.FloatField),
+         {"maximum": 2}),
+        (limited(validators.MinValueValidator(lambda: 5), kind=models.FloatField), {}),
+        (limited(validators.MinValueValidator(date(2026, 1, 1)), blank=True), {}),
+    ],
+)  # fmt: skip
+def test_limits_of_validators_are_in_the_schema(found, expected):
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("field", "expected"),
+    [
+        (models.IntegerField(), {}),
+        (models.PositiveSmallIntegerField(), {"minimum": 0}),
+        (models.PositiveIntegerField(validators=[validators.MinValueValidator(1)]), {"minimum": 1}),
+        (models.SmallIntegerField(validators=[validators.MaxValueValidator(9)]), {"maximum": 9}),
+    ],
+)
+def test_range_of_the_database_is_not_in_the_schema(field, expected):
+    field.set_attributes_from_name("made")
+    assert limits(field, "integer") == expected

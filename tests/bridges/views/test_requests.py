@@ -1,4 +1,4 @@
-"""What is sent to a view: a query, a form, a body of JSON, files."""
+"""Data that is sent to views: queries, forms, JSON bodies and files."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Tree(BaseModel):
     parts: list[Tree] = []
 
 
-def read(body) -> Any:
-    """The body as Django reads it."""
+def parse(body) -> Any:
+    """Parse the body as Django does."""
     return RequestFactory().post("/", data=body.data, content_type=body.type)
 
 
-def test_nothing_is_nothing():
+def test_view_without_fields_gets_an_empty_request():
     none = Fields()
     assert fields_of(None).schema == none.schema
     assert (none.query({}), none.body({}, None).data, none.form(none.body({}, None))) == (
@@ -51,15 +51,15 @@ def test_nothing_is_nothing():
     )
 
 
-def test_a_form_is_posted_as_its_page_shows_it():
-    found = read(fields_of(Upload).body({"title": "ä & b"}, None))
+def test_form_is_posted_with_initial_values_of_its_page():
+    found = parse(fields_of(Upload).body({"title": "ä & b"}, None))
     assert found.POST.dict() == {"title": "ä & b", "kind": "b", "token": "kept"}
     shown = Upload(initial={"kind": "a", "token": "other"}, prefix="up")
-    found = read(fields_of(Upload).body({"title": "x"}, shown))
+    found = parse(fields_of(Upload).body({"title": "x"}, shown))
     assert found.POST.dict() == {"up-title": "x", "up-kind": "a", "up-token": "other"}
 
 
-def test_what_the_page_does_not_ask_for_is_refused():
+def test_field_that_the_page_does_not_show_is_refused():
     shown = Upload()
     shown.fields["title"].disabled = True
     del shown.fields["kind"]
@@ -67,15 +67,15 @@ def test_what_the_page_does_not_ask_for_is_refused():
         fields_of(Upload).body({"title": "x", "kind": "a"}, shown)
 
 
-def test_files_are_posted_as_files():
+def test_files_are_posted_as_multipart():
     data = {"name": 'a".txt', "data": "aGVsbG8="}
-    found = read(fields_of(Upload).body({"title": "x", "file": data}, None))
+    found = parse(fields_of(Upload).body({"title": "x", "file": data}, None))
     assert found.POST["title"] == "x"
     assert found.FILES["file"].read() == b"hello"
 
 
 @pytest.mark.parametrize("name", ['a"; filename="b', "a\r\nX-Evil: yes", "plain"])
-def test_a_name_does_not_leave_its_header(name):
+def test_field_name_cannot_inject_multipart_headers(name):
     file = SimpleUploadedFile("f.txt", b"--\r\nbody", "text/plain")
     body, kind = multipart({name: ["v\r\n--"]}, MultiValueDict({name: [file]}))
     found = RequestFactory().post("/", data=body, content_type=kind)
@@ -84,13 +84,13 @@ def test_a_name_does_not_leave_its_header(name):
     assert (sent.name, sent.read()) == ("f.txt", b"--\r\nbody")
 
 
-def test_a_form_in_a_query_leaves_out_what_is_empty():
+def test_form_in_a_query_omits_empty_fields():
     assert parse_qs(fields_of(Upload).query({"title": "a=b"})) == {
         "title": ["a=b"], "kind": ["b"], "token": ["kept"],
     }  # fmt: skip
 
 
-def test_a_dataclass_in_a_query():
+def test_dataclass_is_written_as_a_query():
     found = fields_of(Search, flat=True)
     assert QueryDict(found.query({"text": "a&b", "tags": ["x", "y"]})).getlist("tags") == ["x", "y"]
     assert found.query({"text": "a"}) == "text=a"
@@ -98,23 +98,23 @@ def test_a_dataclass_in_a_query():
         found.query({"text": 5})
 
 
-def test_a_model_is_a_body_of_json():
+def test_pydantic_model_is_written_as_a_json_body():
     body = fields_of(Tree).body({"name": "a", "parts": [{"name": "b"}]}, None)
     assert body.type == "application/json"
-    assert read(body).body == b'{"name": "a", "parts": [{"name": "b", "parts": []}]}'
+    assert parse(body).body == b'{"name": "a", "parts": [{"name": "b", "parts": []}]}'
 
 
 @pytest.mark.parametrize("kind", [5, "text", dict, int, list[str]])
-def test_what_has_no_fields(kind):
+def test_unsupported_type_of_fields_raises(kind):
     with pytest.raises(Exception, match="."):
         fields_of(kind)
 
 
-def test_a_query_holds_no_objects():
+def test_query_with_objects_raises():
     with pytest.raises(TypeError, match="parts"):
         fields_of(Tree, flat=True)
 
 
-def test_a_page_of_a_list():
+def test_page_number_is_written_as_a_query():
     page = PageNumber("p")
     assert (page.query({"p": 3}), page.query({})) == ("p=3", "")

@@ -1,4 +1,4 @@
-"""Entries as the admin writes them: who did what to which row, and nothing of what is in it."""
+"""Log entries of operations, as the admin writes them, without values of fields."""
 
 import json
 
@@ -14,13 +14,13 @@ from tests.declarations.helpers import make_request
 from tests.shop.models import Invoice
 
 
-def test_the_flags_are_the_admins():
+def test_action_flags_equal_those_of_the_admin():
     assert (rows.ADDITION, rows.CHANGE, rows.DELETION) == (
         ADDITION, CHANGE, DELETION,
     )  # fmt: skip
 
 
-def test_an_entry_is_the_admins(alice, invoice):
+def test_log_entry_is_readable_by_the_admin(alice, invoice):
     logged(make_request(alice), invoice, CHANGE, changed(Invoice, ["total", "tags"]))
     entry = LogEntry.objects.get()
     assert (entry.user, entry.get_edited_object()) == (alice, invoice)
@@ -29,27 +29,27 @@ def test_an_entry_is_the_admins(alice, invoice):
     assert entry.get_change_message() == "Changed Amount due and Tags."
 
 
-def test_what_was_added_and_deleted(alice, invoice):
+def test_log_entries_of_creation_and_deletion(alice, invoice):
     logged(make_request(alice), invoice, ADDITION, ADDED)
     logged(make_request(alice), invoice, DELETION)
     added, deleted = LogEntry.objects.order_by("pk")
     assert added.get_change_message() == "Added." and deleted.is_deletion()
 
 
-def test_names_are_kept_untranslated(alice, invoice):
+def test_field_names_are_stored_untranslated(alice, invoice):
     with override("de"):
         message = changed(Invoice, ["status"])
     assert json.dumps(message) == '[{"changed": {"fields": ["Status"]}}]'
 
 
-@pytest.mark.parametrize("nobody", [True, False], ids=["nobody", "without the admin"])
-def test_there_is_none(alice, invoice, nobody):
-    with modify_settings(INSTALLED_APPS={"remove": [] if nobody else ["django.contrib.admin"]}):
-        logged(make_request(None if nobody else alice), invoice, DELETION)
+@pytest.mark.parametrize("anonymous", [True, False], ids=["anonymous", "without the admin"])
+def test_no_log_entry_for_anonymous_users_or_without_the_admin(alice, invoice, anonymous):
+    with modify_settings(INSTALLED_APPS={"remove": [] if anonymous else ["django.contrib.admin"]}):
+        logged(make_request(None if anonymous else alice), invoice, DELETION)
     assert not LogEntry.objects.exists()
 
 
-def test_a_user_of_another_kind_has_none(db, invoice):
+def test_no_log_entry_for_a_user_of_another_model(db, invoice):
     class Machine:
         pk, is_authenticated, is_active = 1, True, True
 

@@ -1,4 +1,4 @@
-"""Which fields of a model have an argument, for a new row and for one that is there."""
+"""Fields that the tools for creating and updating rows accept, and checks of operations."""
 
 import pytest
 from django.contrib.contenttypes.fields import GenericForeignKey, GenericRelation
@@ -30,23 +30,23 @@ class Rows(mcp.ModelResource):
     operations = ["create", "update"]
 
 
-class Place_(mcp.ModelResource):
+class PlaceNames(mcp.ModelResource):
     fields = ["name"]
 
 
-class Badge_(mcp.ModelResource):
+class BadgeCodes(mcp.ModelResource):
     fields = ["code"]
 
 
-class Company_(mcp.ModelResource):
+class CompanyNames(mcp.ModelResource):
     fields = ["name"]
 
 
-PLAIN = {Place: Place_, Badge: Badge_, Company: Company_}
+PLAIN = {Place: PlaceNames, Badge: BadgeCodes, Company: CompanyNames}
 
 
-def taken(server, model, fields, **attributes):
-    """The arguments of ``create`` and ``update``."""
+def writable_fields(server, model, fields, **attributes):
+    """Return the fields that the tools ``create`` and ``update`` accept."""
     kinds = PLAIN | {model: type("Written", (Rows,), {"fields": fields} | attributes)}
     for one, kind in kinds.items():
         server.register(one, kind)
@@ -75,15 +75,17 @@ def taken(server, model, fields, **attributes):
         (Place, ["name", "warehouse", "wearer"], {"name"}, {"name"}),
     ],
 )
-def test_what_may_be_written(server, model, fields, new, old):
-    assert taken(server, model, fields) == [new, old]
+def test_fields_of_new_and_existing_rows(server, model, fields, new, old):
+    assert writable_fields(server, model, fields) == [new, old]
 
 
-def test_what_is_read_only_is_not(server):
-    assert taken(server, Place, ["name", "city"], readonly_fields=["city"]) == [{"name"}] * 2
+def test_read_only_field_is_not_accepted(server):
+    assert (
+        writable_fields(server, Place, ["name", "city"], readonly_fields=["city"]) == [{"name"}] * 2
+    )
 
 
-def test_reverse_relations_are_not_written(server):
+def test_reverse_relation_is_not_accepted(server):
     class Tagged(mcp.ModelResource):
         fields = ["label", "invoices"]
         operations = ["update"]
@@ -93,15 +95,15 @@ def test_reverse_relations_are_not_written(server):
     assert set(schema["properties"]) == {"tag", "label"}
 
 
-def made(**fields):
-    """A model that no database has."""
+def make_model(**fields):
+    """Create a model class that has no table."""
     meta = type("Meta", (), {"app_label": "shop", "managed": False})
     return type("Made", (models.Model,), {"__module__": __name__, "Meta": meta} | fields)
 
 
 @pytest.fixture
-def unknown():
-    """Forgets the models of a test."""
+def forget_models():
+    """Remove models that a test creates."""
     from django.apps import apps
 
     before = dict(apps.all_models["shop"])
@@ -111,8 +113,8 @@ def unknown():
     apps.clear_cache()
 
 
-def test_columns_that_fill_themselves_are_not_written(server, unknown):
-    model = made(
+def test_automatic_generated_and_non_editable_columns_are_not_accepted(server, forget_models):
+    model = make_model(
         first=models.TextField(),
         since=models.DateTimeField(auto_now_add=True),
         last=models.DateField(auto_now=True),
@@ -124,11 +126,11 @@ def test_columns_that_fill_themselves_are_not_written(server, unknown):
         open=models.BinaryField(default=b"", editable=True),
     )
     names = ["id", "first", "since", "last", "path", "twice", "bytes", "open"]
-    assert taken(server, model, names) == [{"first", "open"}] * 2
+    assert writable_fields(server, model, names) == [{"first", "open"}] * 2
 
 
-def test_links_with_a_model_of_their_own_are_not_written(server, unknown):
-    through = made(place=models.ForeignKey(Place, models.CASCADE, related_name="+"))
+def test_many_to_many_relation_with_a_through_model_is_not_accepted(server, forget_models):
+    through = make_model(place=models.ForeignKey(Place, models.CASCADE, related_name="+"))
     model = type(
         "Other",
         (models.Model,),
@@ -140,26 +142,28 @@ def test_links_with_a_model_of_their_own_are_not_written(server, unknown):
         },
     )
     through.add_to_class("other", models.ForeignKey(model, models.CASCADE, related_name="+"))
-    assert taken(server, model, ["name", "places"]) == [{"name"}] * 2
+    assert writable_fields(server, model, ["name", "places"]) == [{"name"}] * 2
 
 
-def test_a_field_that_is_read_only_is_so_by_all_its_names(server):
+def test_read_only_pk_is_not_accepted_by_its_field_name(server):
     names = ["code", "pk", "colour"]
-    assert taken(server, Badge, names, readonly_fields=["pk"], save_model=print)[0] == {"colour"}
+    assert writable_fields(server, Badge, names, readonly_fields=["pk"], save_model=print)[0] == {
+        "colour"
+    }
 
 
-def test_what_a_generic_relation_is_made_of_is_not_written(server, unknown):
-    model = made(
+def test_columns_of_a_generic_foreign_key_are_not_accepted(server, forget_models):
+    model = make_model(
         name=models.TextField(),
         content_type=models.ForeignKey(ContentType, models.CASCADE),
         object_id=models.PositiveIntegerField(),
         thing=GenericForeignKey(),
     )
     names = ["name", "content_type", "object_id"]
-    assert taken(server, model, names, get_initial=print) == [{"name"}] * 2
+    assert writable_fields(server, model, names, get_initial=print) == [{"name"}] * 2
 
 
-# What is wrong with it.
+# Checks.
 
 
 @pytest.mark.parametrize(
@@ -179,12 +183,12 @@ def test_what_a_generic_relation_is_made_of_is_not_written(server, unknown):
         ({"fields": ["city"], "operations": ["create"]}, "E141"),
     ],
 )
-def test_mistakes(server, attributes, id):
+def test_invalid_operation_options_are_errors(server, attributes, id):
     server.register(Place, type("Wrong", (Rows,), {"fields": ["name", "city"]} | attributes))
     assert single_problem(server).id == f"django_mcp.{id}"
 
 
-def test_a_relation_to_what_is_not_registered(server):
+def test_relation_to_an_unregistered_model_is_an_error(server):
     rows = {"fields": ["name", "company"], "operations": ["update"]}
     server.register(Customer, type("Rows", (Rows,), rows))
     message = single_problem(server)
@@ -192,40 +196,40 @@ def test_a_relation_to_what_is_not_registered(server):
     assert "update_customer: 'company' names rows, but shop.Company is not" in message.msg
 
 
-def test_a_relation_to_what_several_resources_show(server):
+def test_relation_to_a_model_with_several_resources_is_an_error(server):
     rows = {"fields": ["name", "company"], "operations": ["update"]}
     server.register(Customer, type("Rows", (Rows,), rows))
-    server.register(Company, Company_)
-    server.register(Company, type("Again", (Company_,), {"uri": "c://{pk}"}))
+    server.register(Company, CompanyNames)
+    server.register(Company, type("Again", (CompanyNames,), {"uri": "c://{pk}"}))
     assert problem_ids(server) == ["E139"]
 
 
 @pytest.mark.parametrize("method", ["get_initial", "save_model"])
-def test_a_value_that_the_project_gives_is_none_that_lacks(server, method):
+def test_required_field_may_be_omitted_if_the_project_sets_values(server, method):
     given = {"fields": ["city"], method: lambda self, *args: {}}
     server.register(Place, type("Rows", (Rows,), given))
     valid_catalog(server)
 
 
-def test_a_value_that_the_model_makes_up_is_none_that_lacks(server, unknown):
+def test_non_editable_field_is_not_missing(server, forget_models):
     plain_name = models.CharField(max_length=9, editable=False)
-    model = made(name=models.TextField(), plain_name=plain_name)
-    assert taken(server, model, ["name", "plain_name"]) == [{"name"}] * 2
+    model = make_model(name=models.TextField(), plain_name=plain_name)
+    assert writable_fields(server, model, ["name", "plain_name"]) == [{"name"}] * 2
 
 
-def test_a_method_that_is_needed_at_once_is_not_async(server):
+def test_asynchronous_save_model_is_an_error(server):
     async def save_model(self, request, obj, created): ...
 
     declare(server, save_model=save_model)
     assert problem_ids(server) == ["E015"]
 
 
-# What the arguments say.
+# Schemas.
 
 
-def test_every_kind_of_column(server):
+def test_schema_of_columns_of_all_types(server):
     names = [f.name for f in Sample._meta.fields if f.name not in ("id", "blob")]
-    taken(server, Sample, names)
+    writable_fields(server, Sample, names)
     properties = valid_catalog(server).tools["create_sample"]._arguments.schema["properties"]
     types = {name: prop.get("type", prop.get("anyOf")) for name, prop in properties.items()}
     assert types == {
@@ -285,7 +289,7 @@ def test_blank_column_without_null_and_default_is_required(server, sets_it):
     assert schema.get("required", []) == ([] if sets_it else ["count"])
 
 
-def test_choices_are_listed(server):
+def test_schema_lists_choices(server):
     declare(server, readonly_fields=[])
     properties = valid_catalog(server).tools["update_invoice"]._arguments.schema["properties"]
     assert properties["status"]["enum"] == ["draft", "open", "paid"]
@@ -299,7 +303,7 @@ def test_choices_are_listed(server):
 
 @isolate_apps("tests.shop", "django.contrib.contenttypes")
 @pytest.mark.parametrize("shown", [["name"], ["name", "number"]])
-def test_model_with_a_generic_relation_is_written(server, shown):
+def test_model_with_a_generic_relation_can_be_created(server, shown):
     class Page(models.Model):
         name = models.CharField(max_length=9)
         number = models.IntegerField(default=0)
@@ -323,7 +327,7 @@ def test_model_with_a_generic_relation_is_written(server, shown):
             return ""
 
     server.register(Page, type("Written", (Rows,), {"fields": shown}))
-    # No migration made permissions of this model, of which a warning tells.
+    # The model has no migration, so a warning says that its permissions do not exist.
     assert not [message for message in server.check() if message.is_serious()]
     schema = server._catalog.tools["create_page"]._arguments.schema
     assert set(schema["properties"]) == set(shown)
@@ -331,7 +335,7 @@ def test_model_with_a_generic_relation_is_written(server, shown):
 
 @isolate_apps("tests.shop")
 @pytest.mark.parametrize("kind", [models.ForeignObject, type("Own", (models.ForeignObject,), {})])
-def test_columns_of_a_foreign_object_are_not_written(kind):
+def test_columns_of_a_foreign_object_are_not_accepted(kind):
     class Line(models.Model):
         one, two, text = models.IntegerField(), models.IntegerField(), models.TextField()
         target = kind(Place, models.CASCADE, from_fields=["one"], to_fields=["id"])

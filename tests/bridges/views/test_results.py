@@ -9,7 +9,7 @@ from django_mcp.bridges.views.results import markdown, text
 from .. import site
 
 
-def test_a_page_is_its_main_part():
+def test_page_is_reduced_to_its_main_part():
     assert markdown(site.PAGE) == "# Hello\n\nA **bold** [link](/x/).\n\nshown"
     assert text(site.PAGE).splitlines() == ["Hello", "A", "bold", "link", ".", "shown"]
 
@@ -44,9 +44,9 @@ def test_a_page_is_its_main_part():
         ("<p>&lt;b&gt; &amp;</p>", "<b> &"),
     ],
 )
-def test_what_a_person_would_read(html, read):
+def test_html_is_converted_to_markdown(html, read):
     assert markdown(html) == read
 
 
-def test_elements_without_end_are_read_too():
+def test_deeply_nested_elements_are_converted():
     assert markdown("<div>" * 5000 + "deep" + "</div>" * 5000) == "deep"

@@ -1,4 +1,4 @@
-"""What a browser would have posted, held against what Django's own widgets make of it."""
+"""POST data made from arguments: it equals what a browser would send, by Django's own widgets."""
 
 import base64
 from datetime import UTC, date, datetime, time
@@ -15,8 +15,8 @@ from tests.shop.models import Customer, Invoice, Tag
 from .test_input import Contact, Measure, Pick, PickMany
 
 
-def cleaned(form, arguments):
-    """What the form's own class makes of the POST."""
+def clean_posted(form, arguments):
+    """Return what the form's class reads from the POST data."""
     data, files = posted(form, arguments)
     sent = QueryDict(mutable=True)
     for name, values in data.items():
@@ -59,21 +59,21 @@ GIVEN = {
 
 
 @pytest.mark.parametrize("language", ["en", "de", "fr"])
-def test_a_post_says_what_the_arguments_say(language, settings):
+def test_posted_data_is_cleaned_to_the_arguments_in_any_locale(language, settings):
     from django.utils import translation
 
     settings.TIME_ZONE = "America/Chicago"
     noon = datetime(2026, 1, 2, 12, tzinfo=UTC)
     day = date(2026, 1, 2)
     with translation.override(language):
-        assert cleaned(Everything(prefix="p"), GIVEN) == {
+        assert clean_posted(Everything(prefix="p"), GIVEN) == {
             "text": "a\r\nb", "number": 5, "price": Decimal("12.5"), "day": day, "own": day,
             "picked": day, "moment": noon, "split": noon, "clock": time(10, 30), "box": True,
             "maybe": False, "one": 2, "several": ["a", "b"], "data": {"a": [None]}, "far": "3m",
         }  # fmt: skip
 
 
-def test_what_is_not_named_is_posted_as_it_is_shown():
+def test_omitted_fields_are_posted_with_their_initial_values():
     data, _ = posted(Contact(initial={"mail": "a@example.com"}), {"name": "ann"})
     assert data == {
         "name": ["ann"], "mail": ["a@example.com"], "copies": ["1"], "urgent": ["on"],
@@ -83,7 +83,7 @@ def test_what_is_not_named_is_posted_as_it_is_shown():
     assert "source" not in posted(Contact(), {"source": "forged"})[0]
 
 
-def test_a_row_that_is_changed(invoice):
+def test_omitted_fields_of_a_model_form_are_posted_with_the_rows_values(invoice):
     class InvoiceForm(forms.ModelForm):
         class Meta:
             model = Invoice
@@ -91,25 +91,28 @@ def test_a_row_that_is_changed(invoice):
 
     tags = [Tag.objects.create(label=label) for label in "ab"]
     invoice.tags.set(tags)
-    found = cleaned(InvoiceForm(instance=invoice), {"total": 3})
+    found = clean_posted(InvoiceForm(instance=invoice), {"total": 3})
     assert (found["total"], found["customer"]) == (3, invoice.customer)
     assert list(found["tags"].order_by("label")) == tags
     assert (found["number"], found["issued"]) == ("A-1", date(2026, 1, 2))
 
 
-def test_rows_go_by_their_keys(invoice):
+def test_rows_are_posted_as_keys(invoice):
     key = invoice.customer_id
     assert posted(Pick(), {"whom": key})[0] == {"whom": [str(key)]}
     assert posted(PickMany(), {"whom": [key, "x"]})[0] == {"whom": [str(key), "x"]}
-    assert cleaned(PickMany(), {"whom": [key]})["whom"].get() == Customer.objects.get()
+    assert clean_posted(PickMany(), {"whom": [key]})["whom"].get() == Customer.objects.get()
 
 
-def test_files():
+def test_files_are_posted_and_cleared():
     class Upload(forms.Form):
         paper = forms.FileField(required=False)
 
     data = base64.b64encode(b"hello").decode()
-    assert cleaned(Upload(), {"paper": {"name": "a.txt", "data": data}})["paper"].read() == b"hello"
+    assert (
+        clean_posted(Upload(), {"paper": {"name": "a.txt", "data": data}})["paper"].read()
+        == b"hello"
+    )
     assert posted(Upload(), {}) == ({}, {})
     assert posted(Upload(), {"paper": None}) == ({"paper-clear": ["on"]}, {})
 
@@ -121,7 +124,7 @@ def test_files():
         {"one": {}}, {"far": [1]}, {"data": float("nan")},
     ],
 )  # fmt: skip
-def test_what_no_page_could_post(given):
+def test_value_that_no_browser_could_post_is_refused(given):
     with pytest.raises(InvalidArguments, match=f"^{next(iter(given))}: "):
         posted(Everything(), GIVEN | given)
     for value in ({}, [[1]], 1.5, True):
