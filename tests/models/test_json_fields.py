@@ -1,4 +1,4 @@
-"""JSON in a text column: what was kept comes back as it was, on every database."""
+"""JSON in text columns: every value is read as it was stored, on each database."""
 
 import json
 
@@ -22,7 +22,7 @@ class TestJSON(TestCase):
 
     @pytest.mark.slow
     @given(VALUES.filter(lambda value: value is not None))
-    def test_any_value_comes_back(self, value):
+    def test_stored_value_is_read_unchanged(self, value):
         made = Session.objects.create(digest="d", client_info=value)
         made.refresh_from_db()
         assert made.client_info == value
@@ -35,14 +35,14 @@ class TestJSON(TestCase):
     ["\0", "\ud800", "\U0001f600", 10**400, -0.0, 1.0, {"b": 1, "a": 2}, [], {}, "", 0, False,
      "x" * 100_000],
 )  # fmt: skip
-def test_what_a_column_of_json_would_refuse_or_change(value):
+def test_value_that_a_json_column_would_refuse_or_change_is_unchanged(value):
     made = Session.objects.create(digest="d", client_info=value)
     made.refresh_from_db()
     assert json.dumps(made.client_info) == json.dumps(value)
 
 
 @pytest.mark.django_db
-def test_nothing_is_null():
+def test_none_is_stored_as_null():
 
     made = Step.objects.create(call="c", digest="d", key="k")
     assert list(Step.objects.filter(value=None)) == list(Step.objects.filter(value__isnull=True))
@@ -51,7 +51,7 @@ def test_nothing_is_null():
 
 
 @pytest.mark.django_db
-def test_it_can_be_dumped_and_loaded():
+def test_values_can_be_serialized_and_deserialized():
     made = Session.objects.create(digest="d", client_info={"a": ["\0"]}, pending_changes=["x"])
     text = serializers.serialize("json", [made])
     (loaded,) = serializers.deserialize("json", text)

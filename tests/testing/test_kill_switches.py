@@ -1,4 +1,4 @@
-"""What administrators switch off: gone from lists and calls, of whatever transport."""
+"""Kill switches: disabled declarations are unknown over every transport."""
 
 from __future__ import annotations
 
@@ -14,62 +14,62 @@ from django_mcp.testing.environment import TestEnvironment
 TOOLS = ("tool:refund", "refund")
 
 
-def off(thing, server="default"):
+def switch_off(thing, server="default"):
     return Switch.objects.create(server=server, thing=thing, reason="It is broken.")
 
 
-def test_a_tool_is_gone_for_everybody(anywhere, alice, invoice):
-    client = anywhere.acting_as(alice)
+def test_disabled_tool_is_unknown(anonymous_client, alice, invoice):
+    client = anonymous_client.acting_as(alice)
     assert "refund" in client.tools()
-    row = off("tool:refund")
+    row = switch_off("tool:refund")
     assert "refund" not in client.tools() and "add" in client.tools()
     client.call("refund", invoice=invoice, reason="x").assert_unknown()
     row.delete()
     assert "refund" in client.tools()
 
 
-def test_what_is_public_and_needs_no_database_is_gone_too(anywhere):
-    anywhere.call("add", a=1, b=2).assert_ok()
-    off("tool:add")
-    assert "add" not in anywhere.tools()
-    anywhere.call("add", a=1, b=2).assert_unknown()
+def test_disabled_public_tool_is_unknown(anonymous_client):
+    anonymous_client.call("add", a=1, b=2).assert_ok()
+    switch_off("tool:add")
+    assert "add" not in anonymous_client.tools()
+    anonymous_client.call("add", a=1, b=2).assert_unknown()
 
 
-def test_with_a_resource_goes_what_rests_on_it(anywhere, alice, invoice):
-    client = anywhere.acting_as(alice)
+def test_disabled_resource_disables_its_tools_and_bindings(anonymous_client, alice, invoice):
+    client = anonymous_client.acting_as(alice)
     client.read(invoice).assert_ok()
     assert "search_invoice" in client.tools()
-    off("resource:invoice")
+    switch_off("resource:invoice")
     client.read(invoice).assert_unknown()
     assert "search_invoice" not in client.tools()
     client.call("refund", invoice=invoice, reason="x").assert_error("There is no invoice")
 
 
-def test_a_whole_server_is_closed(anywhere, alice):
-    client = anywhere.acting_as(alice)
-    off("")
+def test_disabled_server_has_no_tools(anonymous_client, alice):
+    client = anonymous_client.acting_as(alice)
+    switch_off("")
     assert not list(client.tools())
     client.call("add", a=1, b=2).assert_unknown()
 
 
-def test_another_server_is_not(anywhere):
-    off("", server="another")
-    off("tool:add", server="another")
-    anywhere.call("add", a=1, b=2).assert_ok()
+def test_switches_of_another_server_have_no_effect(anonymous_client):
+    switch_off("", server="another")
+    switch_off("tool:add", server="another")
+    anonymous_client.call("add", a=1, b=2).assert_ok()
 
 
-def test_no_query_more_while_nothing_changed(anywhere, django_assert_num_queries):
-    anywhere.call("add", a=1, b=2).assert_ok()
+def test_switches_are_queried_only_after_a_change(anonymous_client, django_assert_num_queries):
+    anonymous_client.call("add", a=1, b=2).assert_ok()
     with django_assert_num_queries(0):
         kill_switches.look()
-    off("tool:nothing")
+    switch_off("tool:nothing")
     with django_assert_num_queries(1):
         kill_switches.look()
         kill_switches.look()
 
 
-def test_what_a_test_switched_is_not_the_next_ones(db):
-    off("tool:add")
+def test_end_of_a_test_clears_the_cached_switches(db):
+    switch_off("tool:add")
     kill_switches.look()
     assert kill_switches.is_off("default", "tool:add")
     with TestEnvironment().installed():
@@ -78,8 +78,8 @@ def test_what_a_test_switched_is_not_the_next_ones(db):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_another_process_switched_is_known_in_half_a_second(monkeypatch):
-    """Rows that no signal told of."""
+def test_switch_of_another_process_is_noticed_after_the_cache_time(monkeypatch):
+    """``bulk_create`` sends no signals, as a change by another process."""
     now = [100.0]
     monkeypatch.setattr(kill_switches, "monotonic", lambda: now[0])
     monkeypatch.setattr(TestEnvironment, "shares_database", True)
@@ -94,49 +94,49 @@ def test_what_another_process_switched_is_known_in_half_a_second(monkeypatch):
     kill_switches.forget()
 
 
-def test_however_many_wait_it_is_looked_at_once(shared_db, monkeypatch):
-    """Attack: calls that need no database fill the threads in which tokens are looked up."""
-    looked, go_on = [], threading.Event()
+def test_concurrent_calls_share_one_query(shared_db, monkeypatch):
+    """Otherwise calls without a database could block the threads that look up tokens."""
+    queries, release = [], threading.Event()
 
-    def known():
-        looked.append(threading.get_ident())
-        go_on.wait(10)
+    def load_switches():
+        queries.append(threading.get_ident())
+        release.wait(10)
         return frozenset()
 
-    async def crowd():
+    async def many_calls():
         waiting = [asyncio.ensure_future(kill_switches.fresh()) for _ in range(5000)]
         await asyncio.sleep(0)
-        go_on.set()
+        release.set()
         return await asyncio.gather(*waiting)
 
-    monkeypatch.setattr(kill_switches, "source", [known])
+    monkeypatch.setattr(kill_switches, "source", [load_switches])
     monkeypatch.setattr(TestEnvironment, "shares_database", True)
     kill_switches.forget()
-    assert set(asyncio.run(crowd())) == {None}
-    assert len(looked) == 1
+    assert set(asyncio.run(many_calls())) == {None}
+    assert len(queries) == 1
     kill_switches.forget()
 
 
-def test_what_changes_while_it_is_looked_at_is_looked_at_again(shared_db, monkeypatch):
-    looked = []
+def test_change_during_a_query_causes_another_query(shared_db, monkeypatch):
+    queries = []
 
-    def known():
-        looked.append(1)
-        if len(looked) == 1:
+    def load_switches():
+        queries.append(1)
+        if len(queries) == 1:
             kill_switches.changed()
-        return frozenset({("default", "tool:add")} if len(looked) > 1 else ())
+        return frozenset({("default", "tool:add")} if len(queries) > 1 else ())
 
-    monkeypatch.setattr(kill_switches, "source", [known])
+    monkeypatch.setattr(kill_switches, "source", [load_switches])
     kill_switches.forget()
     kill_switches.changed()
     asyncio.run(kill_switches.fresh())
-    assert kill_switches.is_off("default", "tool:add") and len(looked) == 2
+    assert kill_switches.is_off("default", "tool:add") and len(queries) == 2
     kill_switches.forget()
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, AssertionError])
-def test_whoever_cannot_tell_lets_nobody_in(monkeypatch, kind):
-    """Outside of tests ``unittest`` may be there as well: what fails is no guard of theirs."""
+def test_error_while_loading_switches_is_raised(monkeypatch, kind):
+    """It must not be mistaken for the guard of ``unittest`` against database access."""
 
     def fails():
         raise kind("It fails.")
@@ -149,10 +149,10 @@ def test_whoever_cannot_tell_lets_nobody_in(monkeypatch, kind):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_nobody_knows_before_the_table_is_there(monkeypatch):
-    """Where nothing was migrated nothing can be off; where nobody can ask, nothing is known."""
-    # Django caches the table's name in each field. The copies are made before the name changes:
-    # after it, `get_col` would cache the wrong name, and undoing would restore that.
+def test_missing_table_means_that_nothing_is_disabled(monkeypatch):
+    """Without migrations there are no switches."""
+    # Django caches the table's name in each field. The copies are made before the name changes,
+    # because later `get_col` would cache the wrong name, and the restoration would keep it.
     columns = [(field, field.get_col("no_such_table")) for field in Switch._meta.fields]
     for field, column in columns:
         monkeypatch.setitem(vars(field), "cached_col", column)
