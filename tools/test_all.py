@@ -48,10 +48,10 @@ ON_EVERY_DATABASE = (
     "tests/changes/test_permission_changes.py",
     "tests/models",
     "tests/oauth/test_activity.py",
-    "tests/oauth/test_connections.py",
-    "tests/oauth/test_held.py",
-    "tests/oauth/test_issuing.py",
-    "tests/oauth/test_people.py",
+    "tests/oauth/test_connected_apps.py",
+    "tests/oauth/test_scope_grants.py",
+    "tests/oauth/test_token_endpoint.py",
+    "tests/oauth/test_may_authorize.py",
     "tests/oauth/test_register.py",
     "tests/oauth/test_threats_resource.py",
     "tests/oauth/test_threats_tokens.py",
@@ -63,7 +63,7 @@ ON_EVERY_DATABASE = (
     "tests/verifiers/test_personal_tokens.py",
     "tests/transports/http/test_resuming.py",
     "tests/transports/http/test_sessions.py",
-    "--ignore=tests/storage/test_layers.py",
+    "--ignore=tests/storage/test_channel_layer_wakeups.py",
 )
 
 

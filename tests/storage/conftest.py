@@ -1,4 +1,4 @@
-"""What the tests of the log and of lines between workers share."""
+"""Fixtures for the tests of the session database and of wake-ups between workers."""
 
 import pytest
 
@@ -10,7 +10,7 @@ __all__ = ["by_postgres", "pgbouncer"]
 
 
 @pytest.fixture
-def quick_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They notice soon, and come back soon."""
+def short_reconnect_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the intervals at which a lost connection is noticed and made again."""
     monkeypatch.setattr(wakeups, "PROBE_INTERVAL_SECONDS", 0.2)
     monkeypatch.setattr(wakeups, "RECONNECT_SECONDS", 0.1)
