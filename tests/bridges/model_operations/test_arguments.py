@@ -12,7 +12,7 @@ from django.core.files.storage import default_storage
 from django.db import connection, models
 
 import django_mcp as mcp
-from django_mcp.bridges.model_operations.arguments import UNCHANGED, TypeInput, limits
+from django_mcp.bridges.model_arguments import UNCHANGED, TypeInput, limits
 from django_mcp.declarations.schemas import violations
 from tests.declarations.helpers import valid_catalog
 from tests.shop.models import Invoice, Sample

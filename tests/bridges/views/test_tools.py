@@ -840,4 +840,13 @@ class NumberForm(forms.ModelForm):
 )  # fmt: skip
 def test_description_uses_the_model_of_form_class_or_queryset(view, method, words):
     route = Route("one", [Pattern("one/", view)])
-    assert ViewTool(ViewTools(), route, name="one", posts=method == "post").description == words
+    tool = ViewTool(
+        ViewTools(),
+        route,
+        name="one",
+        description=None,
+        pages="markdown",
+        redirects_to=(),
+        posts=method == "post",
+    )
+    assert tool.description == words
