@@ -12,7 +12,7 @@ from django_mcp.bridges.form_input import posted
 from django_mcp.exceptions import InvalidArguments
 from tests.shop.models import Customer, Invoice, Tag
 
-from .test_input import Contact, Measure, Pick, PickMany
+from .test_form_input import Contact, Measure, Pick, PickMany
 
 
 def clean_posted(form, arguments):

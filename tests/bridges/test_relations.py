@@ -6,7 +6,7 @@ from django.db import models
 import django_mcp as mcp
 from tests.shop.models import Badge, Company, Customer, Invoice, Place, Tag, Wearer
 
-from ..billing import Free, read, writer
+from .billing import Free, read, writer
 
 
 @pytest.fixture

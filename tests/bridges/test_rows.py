@@ -29,7 +29,7 @@ from tests.shop.models import (
     Warehouse,
 )
 
-from ..billing import Free, declare, read, writer
+from .billing import Free, declare, read, writer
 
 
 @pytest.fixture

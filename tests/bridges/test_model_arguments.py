@@ -17,7 +17,7 @@ from django_mcp.declarations.schemas import violations
 from tests.declarations.helpers import valid_catalog
 from tests.shop.models import Invoice, Sample
 
-from ..billing import declare
+from .billing import declare
 
 TEXT = base64.b64encode(b"hello").decode()
 

@@ -19,7 +19,7 @@ from tests.client import RpcError
 from tests.declarations.helpers import make_request, valid_catalog
 from tests.shop.models import Company, Customer, Invoice, LedgerLine, Tag
 
-from ..billing import EVERYBODY, Bills, Companies, Customers, Tags, declare
+from .billing import EVERYBODY, Bills, Companies, Customers, Tags, declare
 
 UPDATING, DELETING = ({name: EVERYBODY[name]} for name in ("update", "delete"))
 NEW = {"number": "A-2", "total": "7.50", "issued": "2026-03-01"}

@@ -23,7 +23,7 @@ from tests.shop.models import (
     Wearer,
 )
 
-from ..billing import declare
+from .billing import declare
 
 
 class Rows(mcp.ModelResource):
