@@ -9,7 +9,7 @@ from django.test import modify_settings
 from django.utils.translation import override
 
 from django_mcp.bridges import rows
-from django_mcp.bridges.rows import ADDED, changed, logged
+from django_mcp.bridges.rows import ADDED, change_message, log_action
 from tests.declarations.helpers import make_request
 from tests.shop.models import Invoice
 
@@ -21,7 +21,7 @@ def test_action_flags_equal_those_of_the_admin():
 
 
 def test_log_entry_is_readable_by_the_admin(alice, invoice):
-    logged(make_request(alice), invoice, CHANGE, changed(Invoice, ["total", "tags"]))
+    log_action(make_request(alice), invoice, CHANGE, change_message(Invoice, ["total", "tags"]))
     entry = LogEntry.objects.get()
     assert (entry.user, entry.get_edited_object()) == (alice, invoice)
     assert (entry.object_repr, entry.action_flag) == ("A-1", CHANGE)
@@ -30,22 +30,22 @@ def test_log_entry_is_readable_by_the_admin(alice, invoice):
 
 
 def test_log_entries_of_creation_and_deletion(alice, invoice):
-    logged(make_request(alice), invoice, ADDITION, ADDED)
-    logged(make_request(alice), invoice, DELETION)
+    log_action(make_request(alice), invoice, ADDITION, ADDED)
+    log_action(make_request(alice), invoice, DELETION)
     added, deleted = LogEntry.objects.order_by("pk")
     assert added.get_change_message() == "Added." and deleted.is_deletion()
 
 
 def test_field_names_are_stored_untranslated(alice, invoice):
     with override("de"):
-        message = changed(Invoice, ["status"])
+        message = change_message(Invoice, ["status"])
     assert json.dumps(message) == '[{"changed": {"fields": ["Status"]}}]'
 
 
 @pytest.mark.parametrize("anonymous", [True, False], ids=["anonymous", "without the admin"])
 def test_no_log_entry_for_anonymous_users_or_without_the_admin(alice, invoice, anonymous):
     with modify_settings(INSTALLED_APPS={"remove": [] if anonymous else ["django.contrib.admin"]}):
-        logged(make_request(None if anonymous else alice), invoice, DELETION)
+        log_action(make_request(None if anonymous else alice), invoice, DELETION)
     assert not LogEntry.objects.exists()
 
 
@@ -53,5 +53,5 @@ def test_no_log_entry_for_a_user_of_another_model(db, invoice):
     class Machine:
         pk, is_authenticated, is_active = 1, True, True
 
-    logged(make_request(Machine()), invoice, DELETION)
+    log_action(make_request(Machine()), invoice, DELETION)
     assert not LogEntry.objects.exists()

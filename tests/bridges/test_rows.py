@@ -11,7 +11,7 @@ from django.db import IntegrityError, connection, connections, models, transacti
 from django.test.utils import CaptureQueriesContext
 
 from django_mcp.bridges import rows as operation_rows
-from django_mcp.bridges.rows import check, held, refusals, shown
+from django_mcp.bridges.rows import locked_row, translate_errors, validate_row, visible_row
 from django_mcp.exceptions import InvalidArguments, ToolError
 from tests.declarations.helpers import make_request, valid_catalog
 from tests.http import HttpClient
@@ -151,10 +151,10 @@ def test_missing_row_raises_invalid_arguments(server, alice, invoice):
     resource = valid_catalog(server).models[Invoice][0]
     request = make_request(alice, server)
     with transaction.atomic():
-        assert held(resource, request, invoice.pk, "change") == invoice
+        assert locked_row(resource, request, invoice.pk, "change") == invoice
         with pytest.raises(InvalidArguments):
-            held(resource, request, 0, "change")
-        assert shown(resource, request, invoice, "change") == invoice
+            locked_row(resource, request, 0, "change")
+        assert visible_row(resource, request, invoice, "change") == invoice
 
 
 def test_hidden_and_missing_rows_cause_the_same_queries(server, connect, bob, invoice):
@@ -212,7 +212,7 @@ def test_concurrent_changes_of_a_row_are_serialized(server, shared_db, alice, in
     def add():
         try:
             with transaction.atomic():
-                row = held(resource, make_request(alice, server), invoice.pk, "change")
+                row = locked_row(resource, make_request(alice, server), invoice.pk, "change")
                 row.total += 1
                 row.save()
         finally:
@@ -267,30 +267,33 @@ def test_annotations_of_the_queryset_are_available_for_permissions(server, conne
 
 def test_uniqueness_of_unwritten_fields_is_validated(invoice):
     with pytest.raises(ValidationError) as error:
-        check(Company(name="Acme"), [])
+        validate_row(Company(name="Acme"), [])
     assert "already exists" in str(error.value)
 
 
 def test_values_of_unwritten_fields_are_not_validated(invoice):
     invoice.number = ""
-    check(invoice, ["total"])
+    validate_row(invoice, ["total"])
     with pytest.raises(ValidationError):
-        check(invoice, ["number"])
+        validate_row(invoice, ["number"])
 
 
 @pytest.mark.parametrize(
     ("raised", "words"),
     [
         (ValidationError("Whole."), "Whole."),
-        (ValidationError({"total": "T.", "company": "CANARY"}), "T. " + operation_rows.HIDDEN),
-        (ValidationError({"company": ["CANARY"]}), operation_rows.HIDDEN),
+        (
+            ValidationError({"total": "T.", "company": "CANARY"}),
+            "T. " + operation_rows.HIDDEN_FIELD_INVALID,
+        ),
+        (ValidationError({"company": ["CANARY"]}), operation_rows.HIDDEN_FIELD_INVALID),
         (ValidationError({"__all__": ["All."], "company": "CANARY"}), "All. "),
     ],
 )
 def test_validation_errors_of_hidden_fields_are_replaced(server, raised, words):
     declare(server, fields=["number", "total", "tags"], operations=[], operation_permissions={})
     resource = valid_catalog(server).models[Invoice][0]
-    with pytest.raises(ValidationError) as error, refusals(resource):
+    with pytest.raises(ValidationError) as error, translate_errors(resource):
         raise raised
     assert words in " ".join(error.value.messages) and "CANARY" not in str(error.value)
 
@@ -298,7 +301,7 @@ def test_validation_errors_of_hidden_fields_are_replaced(server, raised, words):
 def test_database_error_is_logged_without_its_details(server, caplog):
     declare(server)
     resource = valid_catalog(server).models[Invoice][0]
-    with pytest.raises(ToolError) as error, refusals(resource):
+    with pytest.raises(ToolError) as error, translate_errors(resource):
         raise IntegrityError("duplicate key\nDETAIL: CANARY")
     assert "CANARY" not in str(error.value) + caplog.text and "duplicate key" in caplog.text
 

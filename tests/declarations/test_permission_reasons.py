@@ -105,7 +105,7 @@ def declarations(server):
     def read(request):
         return "b"
 
-    return list(valid_catalog(server)._things())
+    return list(valid_catalog(server)._declarations())
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_reasons_agree_with_decisions(declarations, people, server, settings, ba
     """All declarations of the shop and of this module are tested, for every kind of user."""
     settings.AUTHENTICATION_BACKENDS = backends
     seen = set()
-    for thing in [*declarations, *mcp.server.ready()._things()]:
+    for thing in [*declarations, *mcp.server.ready()._declarations()]:
         for principal in people:
             request = mcp.Request(principal, server)
             with surrounded(request):

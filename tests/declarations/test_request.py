@@ -93,7 +93,7 @@ def test_request_has_an_http_request_and_no_session(alice):
 
 def test_progress_and_log_reach_the_notifier():
     notifier = RecordingNotifier()
-    request = make_request(say=notifier)
+    request = make_request(notifier=notifier)
     request.progress(1, 2, "half")
     request.progress(2.5)
     request.log("info", {"a": 1}, logger="shop")
@@ -102,7 +102,7 @@ def test_progress_and_log_reach_the_notifier():
 
 def test_cancelled_call_sends_no_notifications_and_asks_no_questions():
     notifier = RecordingNotifier()
-    request = make_request(say=notifier, stopped=lambda: True, offered=EVERYTHING)
+    request = make_request(notifier=notifier, stopped=lambda: True, offered=EVERYTHING)
     assert request.cancelled
     for act in (
         lambda: request.progress(1), lambda: request.log("info", 1), lambda: request.elicit("?"),
@@ -118,7 +118,7 @@ def test_notifications_before_the_last_known_answer_are_not_repeated():
     first = asked_question(lambda: capable_request().elicit("One?"))
     second = asked_question(lambda: capable_request().elicit("Two?"))
     notifier = RecordingNotifier()
-    request = capable_request(answers_to(first, second), say=notifier)
+    request = capable_request(answers_to(first, second), notifier=notifier)
     request.progress(1)
     request.elicit("One?")
     request.log("info", "between")
@@ -131,7 +131,7 @@ def test_notifications_before_the_last_known_answer_are_not_repeated():
 
 def test_notifications_before_a_completed_step_are_not_repeated():
     notifier = RecordingNotifier()
-    request = capable_request(KnownAnswers(remembered={"a": 1}), say=notifier)
+    request = capable_request(KnownAnswers(remembered={"a": 1}), notifier=notifier)
     request.progress(1)
     assert request.once("a", print) == 1
     request.progress(2)
@@ -447,7 +447,7 @@ def test_asynchronous_methods_return_known_answers():
     )
 
     async def run():
-        request = capable_request(answers, say=notifier)
+        request = capable_request(answers, notifier=notifier)
         found = [
             await request.aelicit("Sure?"), await request.aroots(),
             (await request.asample("hi")).text, await request.aonce("a", print),

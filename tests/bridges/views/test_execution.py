@@ -92,7 +92,9 @@ def test_asynchronous_view_has_the_user_of_the_call(add_middleware, alice, bob):
 def test_middleware_can_add_attributes_to_the_user(add_middleware, alice, monkeypatch):
     add_middleware("verifying")
     found = []
-    monkeypatch.setattr(view_calls.ViewRequest, "arrive", lambda self, *a: found.append(self.user))
+    monkeypatch.setattr(
+        view_calls.ViewRequest, "mark_reached", lambda self, *a: found.append(self.user)
+    )
     render_view("seen", alice)
     assert found[0].is_verified() and found[0].pk == alice.pk
 
@@ -318,12 +320,12 @@ NAMES = ("visits", "secret-of-user", "german")
 def test_middleware_is_loaded_once_for_each_configuration(add_middleware, alice, settings):
     add_middleware("french")
     seen_request(alice)
-    with_it = view_calls._site.cache_info().misses
+    with_it = view_calls._handler.cache_info().misses
     seen_request(alice)
-    assert view_calls._site.cache_info().misses == with_it
+    assert view_calls._handler.cache_info().misses == with_it
     settings.SECURE_SSL_REDIRECT = True
     seen_request(alice)
-    assert view_calls._site.cache_info().misses > 0
+    assert view_calls._handler.cache_info().misses > 0
 
 
 def test_request_contains_no_data_of_a_browser(alice):
