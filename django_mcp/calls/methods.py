@@ -23,6 +23,7 @@ from ..declarations.completions import completion
 from ..declarations.permissions import decide
 from ..declarations.resources import Resource
 from ..exceptions import Busy, InsufficientScope, InvalidArguments, ToolError
+from ..protocol.connection import SUBSCRIPTION_ID
 from ..protocol.http_rules import check_parameters
 from ..protocol.jsonrpc import (
     JSON,
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
     from ..declarations.server import Server
     from ..declarations.tools import Tool
     from .call_state import CallRun
-
-SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 
 
 def server_info(server: Server) -> JSON:
@@ -389,7 +388,7 @@ async def listen(run: CallRun) -> JSON:
         raise InvalidParams("notifications is required, as an object.")
     honoured, places = await _honoured(run, wanted)
     await run.session.listen(run.call.id, honoured, places)
-    return {"_meta": {"io.modelcontextprotocol/subscriptionId": run.call.id}}
+    return {"_meta": {SUBSCRIPTION_ID: run.call.id}}
 
 
 async def _honoured(run: CallRun, wanted: JSON) -> tuple[JSON, dict[str, str]]:

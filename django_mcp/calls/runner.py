@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..declarations.request import KnownAnswers
 from ..exceptions import Busy, CallParked, InputRequired, OnceNeeded, RunEnded, Stopped, ToolError
-from ..protocol.connection import ClientCall, Connection
+from ..protocol.connection import SERVER_INFO, ClientCall, Connection
 from ..protocol.http_rules import Mirrored
 from ..protocol.jsonrpc import (
     JSON,
@@ -33,7 +33,7 @@ from .call_state import ActiveCall, CallRun, ClientSession, Conclusion, running_
 from .errors import failure, is_bug
 from .execution import UNKNOWN, DatabaseBroke, Retries
 from .interaction import Asking, Interaction, purpose, resumed, sealed
-from .methods import SERVER_INFO, dispatch, server_info
+from .methods import dispatch, server_info
 from .once import StepStore, done_once, remembered
 from .output import CallOutput
 

@@ -40,7 +40,6 @@ from ..exceptions import Busy, Stopped, TooLarge, ToolError
 from ..models import DONE, Session
 from ..models import Call as Row
 from ..protocol.connection import ClientCall, Connection, Phase, State
-from ..protocol.envelope import progress_token
 from ..protocol.jsonrpc import JSON, InternalError, InvalidRequest, encode
 from ..storage import calls as stored_calls
 from ..storage import databases, event_log, streams
@@ -296,7 +295,7 @@ def call_of(row: Row, connection: Connection) -> ClientCall:
     return ClientCall(
         json.loads(row.request_id), row.method, row.params, connection.revision,
         client_info=state.client_info, capabilities=state.capabilities,
-        progress_token=progress_token(row.meta), meta=row.meta,
+        progress_token=row.meta.get("progressToken"), meta=row.meta,
     )  # fmt: skip
 
 

@@ -1,18 +1,17 @@
 import pytest
 
-from django_mcp.protocol.envelope import (
+from django_mcp.protocol.connection import (
     CAPABILITIES,
     CLIENT_INFO,
     LOG_LEVEL,
     VERSION,
-    Envelope,
+    Connection,
     expect,
     named_revision,
-    progress_token,
     read_capabilities,
     read_client_info,
-    read_envelope,
     read_meta,
+    read_stateless_fields,
 )
 from django_mcp.protocol.jsonrpc import HeaderMismatch, InvalidParams, UnsupportedVersion
 from django_mcp.protocol.revisions import LATEST, LATEST_HANDSHAKE
@@ -23,8 +22,7 @@ INFO = {"name": "n", "version": "1", "title": "T"}
 
 def test_read_meta():
     assert read_meta({}) == {}
-    meta = read_meta({"_meta": {"progressToken": 0}})
-    assert (meta, progress_token(meta), progress_token({})) == ({"progressToken": 0}, 0, None)
+    assert read_meta({"_meta": {"progressToken": 0}}) == {"progressToken": 0}
     assert read_meta({"_meta": {"progressToken": None}}) == {"progressToken": None}
 
 
@@ -34,13 +32,18 @@ def test_read_meta_refuses(meta):
         read_meta({"_meta": meta})
 
 
-def test_read_envelope():
-    assert read_envelope(LEAST, {}) == Envelope(LATEST)
+def test_read_stateless_fields():
+    least = {"client_info": {}, "capabilities": {}, "log_level": None}
+    assert read_stateless_fields(LEAST, {}) == least
     full = LEAST | {CLIENT_INFO: INFO, LOG_LEVEL: "debug", CAPABILITIES: {"roots": {}}}
     retry = {"inputResponses": {"a": {}}, "requestState": ""}
-    assert read_envelope(full, retry, LATEST) == Envelope(
-        LATEST, INFO, {"roots": {}}, "debug", {"a": {}}, ""
-    )
+    assert read_stateless_fields(full, retry) == {
+        "client_info": INFO,
+        "capabilities": {"roots": {}},
+        "log_level": "debug",
+        "input_responses": {"a": {}},
+        "request_state": "",
+    }
 
 
 @pytest.mark.parametrize(
@@ -55,13 +58,18 @@ def test_read_envelope():
         (LEAST, {"inputResponses": {"a": []}}),
     ],
 )
-def test_read_envelope_refuses(meta, params):
-    def check(version):
-        raise HeaderMismatch
-
-    for mirrored in (None, check):  # what is missing or malformed comes before any header
-        with pytest.raises(InvalidParams):
-            read_envelope(meta, params, LATEST, mirrored)
+def test_malformed_fields_are_rejected_before_headers_are_compared(meta, params):
+    with pytest.raises(InvalidParams):
+        read_stateless_fields(meta, params)
+    message = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/list",
+        "params": params | {"_meta": meta},
+    }
+    for headers in (None, {}):
+        (reply,) = Connection(transport="http").receive(message, LATEST.name, headers).replies
+        assert reply["error"]["code"] == InvalidParams.code
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,7 @@ from ...calls.runner import CallRunner
 from ...conf import settings
 from ...exceptions import Stopped
 from ...protocol import http_rules, sse
-from ...protocol.connection import ClientCall, Connection
-from ...protocol.envelope import STATELESS_KEYS
+from ...protocol.connection import STATELESS_KEYS, ClientCall, Connection
 from ...protocol.http_rules import mirrored
 from ...protocol.jsonrpc import JSON, Id, InternalError, InvalidRequest, encode
 from ...protocol.revisions import REVISIONS
