@@ -29,13 +29,13 @@ from ..protocol.jsonrpc import (
 from ..protocol.revisions import Revision
 from ..runtime.outages import note_break
 from ..storage.jobs import break_behind
-from .call_state import ActiveCall, CallRun, ClientSession, Conclusion, running_calls
+from .call_state import ActiveCall, CallOutput, CallRun, ClientSession, Conclusion, running_calls
 from .errors import failure, is_bug
 from .execution import UNKNOWN, DatabaseBroke, Retries
 from .interaction import Asking, Interaction, purpose, resumed, sealed
 from .methods import dispatch, server_info
 from .once import StepStore, done_once, remembered
-from .output import CallOutput
+from .output import ClientNotifier
 
 if TYPE_CHECKING:
     from ..auth.principal import Principal
@@ -67,8 +67,8 @@ class CallRunner:
 
     ``who`` is awaited before every run and returns the current principal. ``asker`` is required for
     revisions with the ``initialize`` handshake. Newer revisions ask by an ``input_required``
-    result. ``log_level`` returns the minimum level that a client with the handshake has set.
-    ``mirrored`` are the request headers that must equal the arguments.
+    result. ``mirrored`` are the request headers that must equal the arguments. Messages and results
+    go to the ``output`` of a call.
     """
 
     server: Server
@@ -76,7 +76,6 @@ class CallRunner:
     who: Callable[[], Awaitable[Principal]]
     session: ClientSession
     asker: ClientAsker | None = None
-    log_level: Callable[[], str | None] = lambda: None
     memory: StepStore = remembered
     host: str | None = None
     mirrored: Mirrored | None = None
@@ -134,16 +133,22 @@ class CallRunner:
 
     async def _runs(self, active: ActiveCall, principal: Principal, rounds: Interaction) -> JSON:
         """Run the call until it has a result. Rerun it after answers, steps and outages."""
-        call, answers = active.call, rounds.answers(active.call)
-        named, retries = dict(answers.named), Retries(self._was_rolled_back)
-        saying, conclude = self._saying(active, principal, rounds), self._conclusion(call)
-        goes_on, running = self._goes_on(), running_calls()
+        # ``ActiveCall.end`` takes the output away from the call, but the run may still fail then.
+        call, output, answers = active.call, active.output, rounds.answers(active.call)
+        named, retries = dict(answers.named), Retries(output.was_rolled_back)
+        level = self.session.log_level if call.revision.handshake else lambda: call.log_level
+        owner = (*principal.limit_keys, self.server.name)
+        notifier = ClientNotifier(active, owner, level, rounds.high_water)
+        conclude: Conclusion | None = None
+        if output.stores_result:
+            conclude = lambda result: output.store_result(self._result(call, result))  # noqa: E731
+        goes_on, running = output.has_run_before(), running_calls()
         while True:
             if rounds.may_return or rounds.has_steps:
                 answers.remembered = await self.memory.recall(rounds.id)
                 rounds.has_steps = bool(answers.remembered)
             run = CallRun(
-                call, self.server, principal, self.session, saying, answers, active.stop,
+                call, self.server, principal, self.session, notifier, answers, active.stop,
                 self.host, self.mirrored, conclude, goes_on,
             )  # fmt: skip
             try:
@@ -153,8 +158,8 @@ class CallRunner:
                 finally:
                     running.discard(run)
             except RunEnded as unwound:
-                rounds.high_water, goes_on, named = saying.high_water, True, {}
-                asking = await self._unwound(unwound, run, rounds)
+                rounds.high_water, goes_on, named = notifier.high_water, True, {}
+                asking = await self._unwound(unwound, run, rounds, output)
             except DatabaseBroke as broke:
                 goes_on = True
                 asking = await retries.wait(run, broke.error, has_steps=rounds.has_steps)
@@ -164,11 +169,15 @@ class CallRunner:
             # Answers and retries take time. The user may have been deactivated meanwhile.
             principal = await self.who()
 
-    async def _unwound(self, unwound: RunEnded, run: CallRun, rounds: Interaction) -> JSON | None:
+    async def _unwound(
+        self, unwound: RunEnded, run: CallRun, rounds: Interaction, output: CallOutput
+    ) -> JSON | None:
         """Get the step or the answers that the run needs, and return None to run it again.
 
         Return a result instead if the client must retry with its answers, or if this fails.
         """
+        if isinstance(unwound, OnceNeeded):
+            await output.prepare_step()
         try:
             if isinstance(unwound, OnceNeeded):
                 rounds.known, rounds.has_steps = dict(run.answers.known), True
@@ -195,33 +204,6 @@ class CallRunner:
         questions = list(asked.questions.values())
         rounds.known.update(await self.asker.ask(revision, questions, rounds))
         return None
-
-    def _goes_on(self) -> bool:
-        """Whether the call has run before. Then it waits for a thread and is never rejected."""
-        return False
-
-    def _conclusion(self, call: ClientCall) -> Conclusion | None:
-        """Return the function that stores the result in the tool's transaction, or None."""
-        return None
-
-    async def _was_rolled_back(self, run: CallRun) -> bool:
-        """Whether the run's transaction was rolled back when its database connection broke.
-
-        If the connection broke during the commit, that is unknown, and the result is False.
-        """
-        work = run.work
-        return work is not None and work.is_atomic and not work.is_ending
-
-    def _is_behind(self) -> bool:
-        """Whether the call should pause before it sends more, because the writer is behind."""
-        return False
-
-    def _saying(self, active: ActiveCall, principal: Principal, rounds: Interaction) -> CallOutput:
-        call, owner = active.call, (*principal.limit_keys, self.server.name)
-        level = self.log_level if call.revision.handshake else lambda: call.log_level
-        return CallOutput(
-            call, owner, active.say, level, rounds.high_water, active.release, self._is_behind
-        )
 
 
 def overloaded(why: str) -> Overloaded:

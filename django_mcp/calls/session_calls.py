@@ -26,7 +26,6 @@ import json
 import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +33,7 @@ from ..auth.principal import anonymous
 from ..conf import settings
 from ..declarations.request import NoNotifier
 from ..declarations.server import Server
-from ..exceptions import Busy, CallParked, OnceNeeded, RunEnded, Stopped
+from ..exceptions import Busy, CallParked, Stopped
 from ..models import Ask, Session
 from ..models import Call as Row
 from ..protocol.connection import Answered, Cancelled, ClientCall, Event
@@ -59,7 +58,7 @@ from ..storage.leases import lease
 from ..storage.poller import poller
 from ..storage.wakeups import StreamWakeup, stream_wakeups, wake_readers
 from . import listing
-from .call_state import ActiveCall, CallRun, Conclusion, SessionState
+from .call_state import ActiveCall, CallRun, SessionState
 from .callers import SessionCaller, covers, revocations, revoked
 from .execution import surrounded_job
 from .interaction import Asking, Interaction, WrittenQuestion, understood, written
@@ -72,7 +71,6 @@ from .session_output import (
     PostResponse,
     SessionCall,
     call_of,
-    conclude,
     connection_of,
     rounds_of,
     withdrawals,
@@ -183,7 +181,7 @@ class SessionCallSteps(StepRows):
 
     def _check(self) -> None:
         row = self._session_call.row
-        assert row is not None  # ``SessionCallRunner._unwound`` stores the call before a step
+        assert row is not None  # ``SessionCall.prepare_step`` stores the call before a step
         if not calls.is_mine(row.pk, row.fence):
             raise Stopped()
 
@@ -195,56 +193,6 @@ class SessionCallSteps(StepRows):
 
         They are deleted in the transaction that stores the outcome, or right after it.
         """
-
-
-@dataclass
-class SessionCallRunner(CallRunner):
-    """Runs one call of a session.
-
-    The call is stored before its first step. Its response is stored in the transaction of its tool
-    where that is possible (``session_output.conclude``).
-    """
-
-    session_call: SessionCall | None = None
-
-    def _conclusion(self, call: ClientCall) -> Conclusion | None:
-        session_call = self.session_call
-        if session_call is None:
-            return None
-        return lambda result: conclude(session_call, self._result(call, result))
-
-    async def _was_rolled_back(self, run: CallRun) -> bool:
-        """Find out from the call's row, if the outcome was to be committed with the tool's writes.
-
-        The broken transaction may hold the row's lock until the database ends it, so this waits
-        for it. Raise ``Stopped`` if the outcome was committed or the call was taken over.
-        """
-        session_call = self.session_call
-        if session_call is None or not session_call.is_decided:
-            return await super()._was_rolled_back(run)
-        row = None if session_call.is_plain else session_call.row
-        if row is not None and not await surely(calls.is_mine, row.pk, row.fence):
-            session_call.commit()
-            raise Stopped()
-        session_call.reopen()
-        return row is not None
-
-    def _is_behind(self) -> bool:
-        return self.session_call is not None and self.session_call.is_behind()
-
-    def _goes_on(self) -> bool:
-        return (
-            self.session_call is not None
-            and self.session_call.row is not None
-            and self.session_call.row.fence > 0
-        )
-
-    async def _unwound(self, unwound: RunEnded, run: CallRun, rounds: Interaction) -> JSON | None:
-        if isinstance(unwound, OnceNeeded) and self.session_call is not None:
-            # The step needs the call's row: its steps are stored under the row's id, and without
-            # the fence a worker that was taken over could repeat the step.
-            await self.session_call.reply.opened()
-        return await super()._unwound(unwound, run, rounds)
 
 
 class SessionCallManager:
@@ -325,7 +273,7 @@ class SessionCallManager:
         return None
 
     def _register(self, reply: PostResponse, call: ClientCall) -> SessionCall:
-        session_call = SessionCall(ActiveCall(call, lambda message: None), reply)
+        session_call = SessionCall(ActiveCall(call), reply)
         session_call.open()
         reply.calls.append(session_call)
         self._requests[reply.session.pk, call.id] = session_call
@@ -340,13 +288,11 @@ class SessionCallManager:
     async def _work(
         self, session_call: SessionCall, server: Server, host: str | None
     ) -> JSON | None:
-        reply, state = (
-            session_call.reply,
-            SessionState(session_call.reply.session, session_call.reply.who.scopes),
-        )
-        serving = SessionCallRunner(
-            server, reply.connection, reply.who, state, SessionAsker(session_call), state.log_level,
-            memory=SessionCallSteps(session_call), host=host, session_call=session_call,
+        reply = session_call.reply
+        state = SessionState(reply.session, reply.who.scopes)
+        runner = CallRunner(
+            server, reply.connection, reply.who, state, SessionAsker(session_call),
+            memory=SessionCallSteps(session_call), host=host,
         )  # fmt: skip
         if session_call.is_durable and reply.stream is None:
             # Store the call before it runs, so that another worker can continue it. Check the
@@ -360,7 +306,7 @@ class SessionCallManager:
                 return reply.connection.error(session_call.active.call, overloaded(str(error)))
             if session_call.is_refused:
                 return session_call.response
-        return await serving.response(session_call.active, session_call.rounds)
+        return await runner.response(session_call.active, session_call.rounds)
 
     async def _is_admitted(
         self, session_call: SessionCall, server: Server, host: str | None

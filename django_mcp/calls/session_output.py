@@ -8,11 +8,12 @@ a tool has committed its outcome, that outcome is the response, whatever happens
 A cancel has an effect only before ``SessionCall.decide``, which runs just before the commit. From
 then on the outcome stands and the call sends nothing more.
 
-``conclude`` stores the response in the tool's transaction, so that the tool's writes and the
-response are committed together or not at all. The call's earlier messages are committed first. The
-transaction of a call that was cancelled or taken over is rolled back. A call that is still without
-a row is answered as plain JSON and gets none. On SQLite the response is stored after the commit: a
-database file has one writer at a time, so the tool's transaction would block the log.
+``SessionCall.store_result`` stores the response in the tool's transaction, so that the tool's
+writes and the response are committed together or not at all. The call's earlier messages are
+committed first. The transaction of a call that was cancelled or taken over is rolled back. A call
+that is still without a row is answered as plain JSON and gets none. On SQLite the response is stored
+after the commit: a database file has one writer at a time, so the tool's transaction would block
+the log.
 
 ``connection_of``, ``call_of`` and ``rounds_of`` load sessions and calls from their rows. The rows
 are the whole state, so any process can continue a call.
@@ -30,7 +31,6 @@ from collections.abc import Collection, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
@@ -60,7 +60,7 @@ from ..storage.sessions import SessionEnded
 from ..storage.streams import DuplicateRequest, RequestRefused
 from ..storage.wakeups import StreamWakeup, wake_readers
 from . import listing
-from .call_state import ActiveCall
+from .call_state import ActiveCall, CallOutput, CallRun
 from .callers import SessionCaller
 from .execution import may_hold
 from .interaction import Interaction, withdrawal
@@ -76,7 +76,7 @@ CALL_TOO_MUCH = "The call sends more messages than its client can receive."
 
 
 @dataclass(eq=False)
-class SessionCall:
+class SessionCall(CallOutput):
     """A call of a session: its response, its row, and what it has sent.
 
     ``_lock`` orders ``cancel``, ``decide`` and ``reopen``, which run in different threads. Without
@@ -135,10 +135,11 @@ class SessionCall:
 
     def open(self) -> None:
         """Allow the call to send messages, and to be stopped."""
-        active = self.active
-        active.send, active.interrupt, active.over = self.send, self.cancel, False
-        if active.call.revision.priming:  # clients of older revisions do not reconnect
-            active.let_go = partial(self.reply.let_go, self)
+        self.active.output, self.active.interrupt, self.active.over = self, self.cancel, False
+
+    def release(self) -> None:
+        if self.active.call.revision.priming:  # clients of older revisions do not reconnect
+            self.reply.let_go(self)
 
     def reopen(self) -> None:
         """Allow messages and cancels again, because the tool's transaction was rolled back."""
@@ -172,6 +173,63 @@ class SessionCall:
             self.is_full = True
         else:
             self.cancel()
+
+    # Steps and the result. A call is stored before its first step.
+
+    stores_result = True
+
+    def has_run_before(self) -> bool:
+        return self.row is not None and self.row.fence > 0
+
+    async def prepare_step(self) -> None:
+        # The step needs the call's row: its steps are stored under the row's id, and without the
+        # fence a worker that was taken over could repeat the step.
+        await self.reply.opened()
+
+    def store_result(self, response: JSON) -> None:
+        """Store the response at the end of the tool's transaction, in its thread.
+
+        Raise ``Stopped``, which rolls back, if the call was cancelled or taken over. If the tool
+        has marked its transaction for rollback, the response is stored afterwards instead.
+        """
+        # Before anything is written: a cancel from now on must not leave writes without a response.
+        if not self.decide():
+            raise Stopped()
+        if self.reply.stays_plain(self):
+            return
+        # Messages are written on other connections. They must be committed before the response,
+        # which is the last event of the call.
+        if self.row is None or self.count:
+            _wait(self.reply.loop, self.reply.written(self))
+        if self.reply.is_gone:
+            raise Stopped()
+        if self.is_full:
+            raise ToolError(CALL_TOO_MUCH)
+        if self.row is None or transaction.get_rollback(settings.DATABASE):
+            return
+        # It checks the fencing token. A call that another worker took over must not commit its
+        # writes.
+        to = self.address
+        if not event_log.finish_here(self.row.pk, to.fence, encode(response), to.stream):
+            raise Stopped()
+        if self.rounds.has_steps:
+            stored_calls.forget(self.rounds.id)
+        transaction.on_commit(self.commit, using=settings.DATABASE, robust=True)
+
+    async def was_rolled_back(self, run: CallRun) -> bool:
+        """Find out from the call's row, if the outcome was to be committed with the tool's writes.
+
+        The broken transaction may hold the row's lock until the database ends it, so this waits
+        for it. Raise ``Stopped`` if the outcome was committed or the call was taken over.
+        """
+        if not self.is_decided:
+            return await super().was_rolled_back(run)
+        row = None if self.is_plain else self.row
+        if row is not None and not await surely(stored_calls.is_mine, row.pk, row.fence):
+            self.commit()
+            raise Stopped()
+        self.reopen()
+        return row is not None
 
     # Ending.
 
@@ -219,7 +277,7 @@ def _is_success(response: JSON | None) -> bool:
     return response is not None and not response.get("result", {"isError": True}).get("isError")
 
 
-WRITE_TIMEOUT_SECONDS = 10.0  # for which ``conclude`` waits for the call's row and messages
+WRITE_TIMEOUT_SECONDS = 10.0  # for which ``store_result`` waits for the call's row and messages
 UNWRITTEN = (
     "The messages of this call could not be stored, so its database writes were rolled back."
 )
@@ -233,30 +291,6 @@ def of_tool(server: Server | None, call: ClientCall) -> bool:
     return tool is not None and may_hold(tool._transaction)
 
 
-def conclude(session_call: SessionCall, response: JSON) -> None:
-    """Store the response at the end of the tool's transaction, in its thread.
-
-    Raise ``Stopped``, which rolls back, if the call was cancelled or taken over. If the tool has
-    marked its transaction for rollback, the response is stored afterwards instead.
-    """
-    # Before anything is written: a cancel from now on must not leave writes without a response.
-    if not session_call.decide():
-        raise Stopped()
-    reply = session_call.reply
-    if reply.stays_plain(session_call):
-        return
-    # Messages are written on other connections. They must be committed before the response, which
-    # is the last event of the call.
-    if session_call.row is None or session_call.count:
-        _wait(reply.loop, reply.written(session_call))
-    if reply.is_gone:
-        raise Stopped()
-    if session_call.is_full:
-        raise ToolError(CALL_TOO_MUCH)
-    if session_call.row is not None and not transaction.get_rollback(settings.DATABASE):
-        _write(session_call, encode(response))
-
-
 def _wait(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> None:
     """Run ``work`` in the event loop and block this thread for it.
 
@@ -268,17 +302,6 @@ def _wait(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> N
     except TimeoutError:
         waiting.cancel()
         raise ToolError(UNWRITTEN) from None
-
-
-def _write(session_call: SessionCall, text: str) -> None:
-    to = session_call.address
-    assert to.call is not None
-    # It checks the fencing token. A call that another worker took over must not commit its writes.
-    if not event_log.finish_here(to.call, to.fence, text, to.stream):
-        raise Stopped()
-    if session_call.rounds.has_steps:
-        stored_calls.forget(session_call.rounds.id)
-    transaction.on_commit(session_call.commit, using=settings.DATABASE, robust=True)
 
 
 def connection_of(session: Session) -> Connection:

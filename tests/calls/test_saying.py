@@ -17,19 +17,26 @@ from pydantic import BaseModel, Field
 
 import django_mcp as mcp
 from django_mcp.calls import output
-from django_mcp.calls.output import MASK, CallOutput
+from django_mcp.calls.call_state import ActiveCall
+from django_mcp.calls.output import MASK, ClientNotifier
 from django_mcp.protocol.connection import ClientCall
 from django_mcp.protocol.revisions import LOG_LEVELS, REVISIONS
+from django_mcp.transports.pipe import PipeOutput
 from tests.shop.models import Tag
 
 OWNER = ("alice", "shop")
+
+
+def notifier(call, said, level, high_water=None):
+    """Return the notifier of a call whose messages are appended to ``said``."""
+    return ClientNotifier(ActiveCall(call, PipeOutput(said.append)), OWNER, level, high_water)
 
 
 def made(revision="2026-07-28", token="t", level="debug", high_water=None):
     """A voice, and what it says."""
     call = ClientCall(1, "tools/call", {}, REVISIONS[revision], progress_token=token)
     said: list[Any] = []
-    return CallOutput(call, OWNER, said.append, lambda: level, high_water), said
+    return notifier(call, said, lambda: level, high_water), said
 
 
 def steps(said):
@@ -138,7 +145,7 @@ def test_the_level_is_asked_for_each_time():
     level = ["error"]
     call = ClientCall(1, "tools/call", {}, REVISIONS["2025-11-25"])
     said: list[Any] = []
-    voice = CallOutput(call, OWNER, said.append, lambda: level[0])
+    voice = notifier(call, said, lambda: level[0])
     voice.log("info", 1, None)
     level[0] = "debug"
     voice.log("info", 2, None)
@@ -218,7 +225,7 @@ def test_who_speaks_is_named():
 def test_a_revision_without_the_notification_hears_nothing():
     silent = replace(REVISIONS["2026-07-28"], sends=frozenset())
     said: list[Any] = []
-    voice = CallOutput(ClientCall(1, "tools/call", {}, silent), OWNER, said.append, lambda: "debug")
+    voice = notifier(ClientCall(1, "tools/call", {}, silent), said, lambda: "debug")
     voice.log("error", "x", None)
     assert said == []
 

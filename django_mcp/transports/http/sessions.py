@@ -274,7 +274,7 @@ async def greeted(exchange: Exchange, connection: Connection, call: ClientCall) 
     if len(encode([state.client_info, state.capabilities])) > MAX_CLIENT_INFO_BYTES:
         raise RequestRejected(413, "clientInfo and capabilities are too large.")
     serving = CallRunner(exchange.server, connection, who, NoSession(), host=exchange.host)
-    response = await serving.response(ActiveCall(call, lambda said: None))
+    response = await serving.response(ActiveCall(call))
     assert response is not None
     return response
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...calls.call_state import ActiveCall
+from ...calls.call_state import ActiveCall, CallOutput
 from ...calls.callers import SessionCaller
 from ...calls.methods import lacks
 from ...calls.once import StepRows
@@ -44,10 +44,10 @@ MAX_BUFFERED_BYTES = 1_000_000  # bytes that may wait for a slow client
 RESERVED_BYTES = 10_000  # bytes more, for the messages that ``when_full`` sends
 
 
-class ResponseWriter:
+class ResponseWriter(CallOutput):
     """The buffer and writer of the messages that precede a response.
 
-    Create it in the event loop. ``say`` may be called from any thread. When a message exceeds the
+    Create it in the event loop. ``send`` may be called from any thread. When a message exceeds the
     limit, ``when_full`` is called once, in the loop, and may send last messages. Without
     ``when_full``, the message is dropped.
     """
@@ -65,7 +65,7 @@ class ResponseWriter:
         self._writer: asyncio.Task[None] | None = None
         self._spoken = self._is_closed = False
 
-    def say(self, message: JSON) -> None:
+    def send(self, message: JSON) -> None:
         """Send ``message`` before the response. Safe in any thread; never blocks."""
         self._spoken = True
         data = sse.event(encode(message))
@@ -113,8 +113,8 @@ class ResponseWriter:
     async def settle(self) -> None:
         """Wait until all messages are written, also those of other threads.
 
-        ``call_soon_threadsafe`` is first in, first out, and threads call it before ``say`` returns.
-        So after one pass of the loop all messages of finished calls to ``say`` are in the buffer.
+        ``send`` calls ``call_soon_threadsafe``, which is first in, first out. So after one pass of
+        the loop all messages of finished calls to ``send`` are in the buffer.
         """
         if self._spoken:
             await asyncio.sleep(0)
@@ -195,7 +195,7 @@ class StatelessCall:
         self._exchange, self._connection, self._call = exchange, connection, call
         self._headers = headers
         self._outbox = ResponseWriter(exchange)
-        self._active = ActiveCall(call, self._outbox.say)
+        self._active = ActiveCall(call, self._outbox)
 
     async def _who(self) -> Principal:
         return self._exchange.principal
@@ -250,7 +250,10 @@ class StatelessCall:
         status, headers = _status(message)
         await self._exchange.text(status, text, headers)
 
-    # What methods may change about a session.
+    # What methods may read and change about a session.
+
+    def log_level(self) -> str | None:
+        return self._call.log_level
 
     async def set_log_level(self, level: str) -> None:
         raise Stopped  # not reached: no revision without a handshake has these methods
@@ -261,7 +264,7 @@ class StatelessCall:
         raise Stopped
 
     async def listen(self, id: Id, wanted: JSON, places: Mapping[str, str]) -> None:
-        listens = ListenResponse(self._exchange, self._connection, self._who, self._outbox.say)
+        listens = ListenResponse(self._exchange, self._connection, self._who, self._outbox.send)
         exchange, self._outbox.when_full = self._exchange, listens.end
         exchange.when_ending = exchange.when_revoked = listens.end
         try:

@@ -50,7 +50,7 @@ async def test_all_that_was_said_is_written_in_order_before_the_answer():
     reader = Reader()
     outbox = ResponseWriter(reader)
     for number in range(100):
-        outbox.say({"n": number})
+        outbox.send({"n": number})
         if number % 10 == 0:
             await asyncio.sleep(0)
     await outbox.settle()
@@ -75,7 +75,7 @@ async def test_what_threads_say_is_written_before_what_comes_after():
 
         def speak(outbox=outbox, done=done) -> None:
             for number in range(20):
-                outbox.say({"n": number})
+                outbox.send({"n": number})
             done.set()
 
         thread = threading.Thread(target=speak)
@@ -91,9 +91,9 @@ async def test_the_loop_and_threads_are_heard_in_the_order_in_which_they_spoke()
     outbox = ResponseWriter(reader)
     for number in range(50):
         if number % 2:
-            await asyncio.to_thread(outbox.say, {"n": number})
+            await asyncio.to_thread(outbox.send, {"n": number})
         else:
-            outbox.say({"n": number})
+            outbox.send({"n": number})
     await outbox.settle()
     assert reader.events == [b'data: {"n":%d}' % number for number in range(50)]
 
@@ -106,7 +106,7 @@ async def test_who_does_not_read_costs_no_more_than_a_bound():
     reader.reads.clear()
     outbox = ResponseWriter(reader)
     for number in range(5_000):
-        outbox.say(NOTE)
+        outbox.send(NOTE)
         if number % 100 == 0:
             await asyncio.sleep(0)
     assert sum(map(len, outbox._waiting)) <= module.MAX_BUFFERED_BYTES
@@ -123,7 +123,7 @@ async def test_what_is_said_in_all_is_bounded(settings):
     reader = Reader()
     outbox = ResponseWriter(reader)
     for _ in range(500):
-        outbox.say(NOTE)
+        outbox.send(NOTE)
         await asyncio.sleep(0)
     await outbox.settle()
     await outbox.answer('"the answer"')
@@ -138,11 +138,11 @@ async def test_whoever_must_miss_nothing_is_told_that_it_is_too_much(settings):
 
     def full() -> None:
         called.append(len(outbox._waiting))
-        outbox.say({"last": "words"})
+        outbox.send({"last": "words"})
 
     outbox = ResponseWriter(reader, full)
     for _ in range(3_000):
-        outbox.say(NOTE)
+        outbox.send(NOTE)
     assert len(called) == 1
     reader.reads.set()
     await outbox.settle()
@@ -153,8 +153,8 @@ async def test_whoever_must_miss_nothing_is_told_that_it_is_too_much(settings):
 async def test_a_message_beyond_all_bounds_is_left_out():
     reader = Reader()
     outbox = ResponseWriter(reader)
-    outbox.say({"data": "x" * (module.MAX_BUFFERED_BYTES + 1)})
-    outbox.say({"data": "y"})
+    outbox.send({"data": "x" * (module.MAX_BUFFERED_BYTES + 1)})
+    outbox.send({"data": "y"})
     await outbox.settle()
     assert reader.events == [b'data: {"data":"y"}']
 
@@ -165,11 +165,11 @@ async def test_a_message_beyond_all_bounds_is_left_out():
 async def test_who_left_is_written_to_no_more():
     reader = Reader()
     outbox = ResponseWriter(reader)
-    outbox.say({"n": 1})
+    outbox.send({"n": 1})
     await outbox.settle()
     reader.leaves = True
     for number in range(5):
-        outbox.say({"n": number})
+        outbox.send({"n": number})
         await asyncio.sleep(0)
     await outbox.settle()
     assert len(reader.events) == 1 and not outbox._waiting
@@ -179,13 +179,13 @@ async def test_after_the_answer_no_keep_alive_is_sent():
     """Not even while the answer waits for a slow reader: it would be in the midst of it."""
     reader = Reader()
     outbox = ResponseWriter(reader)
-    outbox.say({"n": 1})
+    outbox.send({"n": 1})
     await outbox.settle()
     reader.reads.clear()
     answering = asyncio.ensure_future(outbox.answer('"the answer"'))
     await asyncio.sleep(0)
     outbox.tick()
-    outbox.say({"n": 2})
+    outbox.send({"n": 2})
     reader.reads.set()
     await answering
     await asyncio.sleep(0.01)
@@ -200,9 +200,9 @@ async def test_a_pulse_begins_a_stream_and_is_left_out_where_something_waits():
     await asyncio.sleep(0)
     assert reader.begun and reader.written[0].startswith(b":")
     reader.reads.clear()
-    outbox.say({"n": 1})
+    outbox.send({"n": 1})
     await asyncio.sleep(0)
-    outbox.say({"n": 2})
+    outbox.send({"n": 2})
     for _ in range(10):
         outbox.tick()
     assert len(outbox._waiting) == 1
@@ -214,11 +214,11 @@ async def test_what_is_dropped_writes_nothing_more():
     reader = Reader()
     reader.reads.clear()
     outbox = ResponseWriter(reader)
-    outbox.say({"n": 1})
+    outbox.send({"n": 1})
     await asyncio.sleep(0)
     outbox.drop()
     reader.reads.set()
-    outbox.say({"n": 2})
+    outbox.send({"n": 2})
     await asyncio.sleep(0.01)
     assert reader.written == []
 
