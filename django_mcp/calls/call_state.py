@@ -264,6 +264,7 @@ class CallRun:
     work: Invocation | None = None  # the declaration that is run, once it has been found
 
     def __post_init__(self) -> None:
+        self.params = self.call.params
         self.request = Request(
             self.principal,
             self.server,
@@ -276,10 +277,6 @@ class CallRun:
             say=self.say,
             stopped=self.stop.is_set,
         )
-
-    @property
-    def params(self) -> dict[str, Any]:
-        return self.call.params
 
     @property
     def subject(self) -> str:

@@ -5,6 +5,10 @@ arguments, calls the function and makes the result. An asynchronous function run
 The database work before and after it runs in a thread of its own. All of the project's code runs
 inside the context managers of the setting ``AROUND``.
 
+Finished calls are reported to ``observers``, which record what clients did. A call is reported if
+it returned a result, or if it may have written before it failed or asked a question. Rejected calls
+are not reported. A report names the declaration, and contains nothing that the client sent.
+
 ``Retries`` handles a database connection that breaks during a call, as in a failover. A call that
 is safe to repeat runs again when the database is back. Otherwise the response says whether the
 writes were rolled back or may have taken effect.
@@ -13,6 +17,7 @@ writes were rolled back or may have taken effect.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -28,7 +33,7 @@ from django.utils.module_loading import import_string
 
 from ..auth import kill_switches
 from ..conf import settings
-from ..exceptions import Busy, Stopped, Unsupported
+from ..exceptions import Busy, RunEnded, Stopped, Unsupported
 from ..protocol.jsonrpc import JSON, InternalError, ProtocolError
 from ..runtime import outages, threads
 from ..runtime.async_orm import orm_in_own_thread
@@ -36,15 +41,16 @@ from ..runtime.runtime import environment
 from ..storage.databases import codes
 from ..storage.jobs import BROKEN, TEMPORARY
 from .errors import check
-from .reports import report
 from .results import error_result
 
 if TYPE_CHECKING:
+    from ..auth.principal import Principal
     from ..declarations.arguments import Arguments
     from ..declarations.declaration import Declaration
     from ..declarations.request import Request
     from .call_state import CallRun
 
+logger = logging.getLogger("django_mcp")
 RETRY_SECONDS = 30.0  # to wait for the database, from the first broken connection of a call
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 1.0  # between two attempts
 # A statement that crashes the database server must not be repeated without end.
@@ -180,10 +186,14 @@ class Invocation:
 
 
 async def perform(run: CallRun, work: Invocation) -> dict[str, Any]:
-    """Run ``work`` once and report it (``reports``). Raise its errors, and ``RunEnded``."""
+    """Run ``work`` once and report it to ``observers``. Raise its errors, and ``RunEnded``."""
     run.work = work
     try:
-        result = await _performed(run, work)
+        if work.thing._is_async:
+            result = await _in_loop(run, work)
+        else:
+            job = partial(_in_thread, run, work)
+            result = await _in_pool(run.principal.limit_keys, job, waits=run.goes_on)
     except BaseException as error:
         report(run, work, error)
         raise
@@ -191,12 +201,44 @@ async def perform(run: CallRun, work: Invocation) -> dict[str, Any]:
     return result
 
 
-async def _performed(run: CallRun, work: Invocation) -> dict[str, Any]:
-    if work.thing._is_async:
-        return await _in_loop(run, work)
-    return await _in_turn(
-        run.principal.limit_keys, partial(_in_thread, run, work), waits=run.goes_on
-    )
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """A call of a tool or prompt, with its name, or a read of a resource, with its template."""
+
+    principal: Principal
+    server: str
+    method: str
+    name: str
+
+
+# Called in the event loop, so they must not block. Apps add theirs in ``AppConfig.ready()``.
+observers: list[Callable[[CallRecord], None]] = []
+
+
+def report(run: CallRun, work: Invocation, error: BaseException | None = None) -> None:
+    """Report that a run of ``work`` ended, with ``error`` or with a result."""
+    if not observers or not (error is None or _may_have_written(run, work, error)):
+        return
+    thing: Any = work.thing
+    name = thing.uri if run.call.method == "resources/read" else thing.name
+    record = CallRecord(run.principal, run.server.name, run.call.method, name)
+    for observe in observers:
+        try:
+            observe(record)
+        except Exception:
+            logger.exception("Activity of a client could not be recorded")
+
+
+def _may_have_written(run: CallRun, work: Invocation, error: BaseException) -> bool:
+    """Whether writes of a failed run may remain in the database.
+
+    A run that asks a question is rolled back, runs again and is reported then. Writes outside of a
+    transaction or in a step remain, so it is reported at once: it may never run again.
+    """
+    if not (work.is_begun and work.write):
+        return False
+    stays = work.atomic is False or bool(run.answers.remembered)
+    return stays or not isinstance(error, RunEnded)
 
 
 async def with_database(run: CallRun, function: Callable[[], T]) -> T:
@@ -215,15 +257,17 @@ async def surrounded_job(request: Request, function: Callable[[], T], *, waits: 
         with surrounded(request):
             return function()
 
-    return await _in_turn(request.principal.limit_keys, job, waits=waits)
+    return await _in_pool(request.principal.limit_keys, job, waits=waits)
 
 
-async def _in_turn(owners: tuple[str, ...], job: Callable[[], T], *, waits: bool) -> T:
+async def _in_pool(owners: tuple[str, ...], job: Callable[[], T], *, waits: bool) -> T:
     """Run ``job`` in a thread of the pool ``tools``.
 
     Raise ``Busy`` if its queue is full. With ``waits``, retry then: a call that has run before must
     not be rejected as overloaded.
     """
+    if not waits:
+        return await threads.tools.run_for(owners, job)
     begun = False
 
     def marked() -> T:
@@ -235,7 +279,7 @@ async def _in_turn(owners: tuple[str, ...], job: Callable[[], T], *, waits: bool
         try:
             return await threads.tools.run_for(owners, marked)
         except Busy:
-            if begun or not waits:  # the job's own code may raise Busy: do not run it twice
+            if begun:  # the job's own code may raise Busy: do not run it twice
                 raise
         await asyncio.sleep(THREAD_RETRY_SECONDS)
 
@@ -267,8 +311,8 @@ def admitted(request: Request, work: Invocation) -> dict[str, Any]:
     """
     # First the permission: errors about arguments would reveal that the declaration exists.
     check(work.thing, request, work.unknown)
-    lacking = request.can.lacks(work.thing._required_capabilities)
-    if lacking:
+    required = work.thing._required_capabilities
+    if required and (lacking := request.can.lacks(required)):
         raise Unsupported(lacking)
     return work.read()
 

@@ -44,7 +44,6 @@ from .visibility import visible
 if TYPE_CHECKING:
     from ..declarations.prompts import Prompt
     from ..declarations.server import Server
-    from ..declarations.tools import Tool
     from .call_state import CallRun
 
 
@@ -64,11 +63,6 @@ def capabilities(server: Server) -> JSON:
     if server.experimental:
         found["experimental"] = server.experimental
     return found | ({"extensions": server.extensions} if server.extensions else {})
-
-
-def is_capable(server: Server, capability: str) -> bool:
-    """Whether the server has a capability that methods belong to."""
-    return _HAS[capability][0](server)
 
 
 def _has_resources(server: Server) -> bool:
@@ -170,7 +164,7 @@ async def dispatch(run: CallRun) -> JSON:
         raise MethodNotFound(f"This server has no {capability}.")
     run.request.asks = run.call.method in ASKING
     try:
-        return _kept(run, await function(run))
+        return _private_if_retried(run, await function(run))
     except Busy:  # nothing has happened, so the client may send the same request again
         raise
     except Exception as error:
@@ -182,10 +176,10 @@ async def dispatch(run: CallRun) -> JSON:
 def lacks(server: Server, method: str) -> bool:
     """Whether ``method`` belongs to a capability that the server does not have."""
     capability = METHODS[method][1] if method in METHODS else ""
-    return bool(capability) and not is_capable(server, capability)
+    return bool(capability) and not _HAS[capability][0](server)
 
 
-def _kept(run: CallRun, result: JSON) -> JSON:
+def _private_if_retried(run: CallRun, result: JSON) -> JSON:
     """Mark the result of a retry with answers as private.
 
     Such results MUST NOT be cached (server/utilities/caching).
@@ -282,27 +276,22 @@ async def call_tool(run: CallRun) -> JSON:
     tool = run.server._catalog.tools.get(name)
     if tool is None:
         raise unknown
-    return await perform(run, _tool_work(run, tool, arguments, unknown))
 
+    def read() -> dict[str, Any]:
+        if run.mirrored is not None:
+            check_parameters(run.mirrored, arguments, tool._mirrored)
+        return tool._arguments.read(arguments)
 
-def _tool_work(
-    run: CallRun, tool: Tool, arguments: dict[str, Any], unknown: ProtocolError
-) -> Invocation:
-    return Invocation(
+    work = Invocation(
         tool,
-        read=lambda: _read_arguments(run, tool, arguments),
+        read=read,
         finish=lambda value: results.tool_result(tool, value, run.request),
         unknown=unknown,
         arguments=tool._arguments,
         atomic=tool._transaction,
         write=not tool.read_only,
     )
-
-
-def _read_arguments(run: CallRun, tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
-    if run.mirrored is not None:
-        check_parameters(run.mirrored, arguments, tool._mirrored)
-    return tool._arguments.read(arguments)
+    return await perform(run, work)
 
 
 # Resources.

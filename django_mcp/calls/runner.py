@@ -117,7 +117,9 @@ class CallRunner:
         """Return the result of the call, or the ``input_required`` result with its questions."""
         call, principal = active.call, await self.who()
         if rounds is None:
-            rounds = self._resumed(call, principal)
+            rounds = Interaction()
+            if call.request_state is not None:
+                rounds = resumed(call, purpose(call, self.server, principal))
         try:
             return await self._runs(active, principal, rounds)
         finally:
@@ -125,11 +127,6 @@ class CallRunner:
             # back, and the steps must not be done twice.
             if rounds.has_steps and not (call.revision.input_required and rounds.may_return):
                 await self.memory.aforget(rounds.id)
-
-    def _resumed(self, call: ClientCall, principal: Principal) -> Interaction:
-        if call.request_state is None:
-            return Interaction()
-        return resumed(call, purpose(call, self.server, principal))
 
     async def _runs(self, active: ActiveCall, principal: Principal, rounds: Interaction) -> JSON:
         """Run the call until it has a result. Rerun it after answers, steps and outages."""

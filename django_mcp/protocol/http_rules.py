@@ -210,13 +210,10 @@ def mirrored(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str | None]:
     for name, value in raw:
         if name[:4].lower() == b"mcp-":
             key = name.lower().decode("latin-1")
-            found[key] = None if key in found else _readable(value)
+            value = value.strip(b" \t")
+            is_valid = key not in found and _VALID.match(value)
+            found[key] = value.decode("ascii") if is_valid else None
     return found
-
-
-def _readable(value: bytes) -> str | None:
-    value = value.strip(b" \t")
-    return value.decode("ascii") if _VALID.match(value) else None
 
 
 def check_routing(headers: Mirrored, version: str, method: str, params: Mapping[str, Any]) -> None:

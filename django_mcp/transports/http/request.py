@@ -137,6 +137,8 @@ class Exchange:
         self._receive, self._send = receive, send
         self.method: str = scope["method"]
         self.headers = read_headers(scope["headers"])
+        self.revision_header = self.headers.get(http_rules.PROTOCOL_VERSION)
+        self.session_id = self.headers.get(http_rules.SESSION_ID)
         self.host: str | None = None
         self.cors: tuple[tuple[bytes, bytes], ...] = NOTHING
         self.size = 0  # bytes of the body, as far as received
@@ -146,11 +148,6 @@ class Exchange:
         # cancellation does not reach code in a thread.
         self.stop: Callable[[], object] | None = None
         self._cuts = 0
-
-    @property
-    def revision_header(self) -> str | None:
-        """The value of the header MCP-Protocol-Version; None if there is none."""
-        return self.headers.get(http_rules.PROTOCOL_VERSION)
 
     @property
     def remote(self) -> str:

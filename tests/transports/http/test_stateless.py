@@ -596,7 +596,7 @@ def test_a_quiet_listen_shows_that_it_lives(http, server, work, settings):
 
 
 def test_listens_are_counted(http, server, work, monkeypatch):
-    monkeypatch.setattr("django_mcp.transports.http.listen.MAX_LISTENS", 2)
+    monkeypatch.setattr("django_mcp.transports.http.stateless.MAX_LISTENS", 2)
     client = http(server=server)
     first = [listening(client, toolsListChanged=True) for _ in range(2)]
     talk = client.start("subscriptions/listen", notifications={}).wait()
