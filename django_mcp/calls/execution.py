@@ -103,7 +103,7 @@ class Retries:
             return HARMLESS, False
         if work is None or not work.is_begun:
             return (UNKNOWN if has_steps else NOT_BEGUN), True
-        tool: Any = work.thing if run.call.method == "tools/call" else None
+        tool: Any = work.declaration if run.call.method == "tools/call" else None
         if tool is None or tool.read_only or tool.idempotent:
             return HARMLESS, True
         if not was_rolled_back:
@@ -169,7 +169,7 @@ class Invocation:
     declaration. It is the error for a name that does not exist.
     """
 
-    thing: Declaration
+    declaration: Declaration
     read: Callable[[], dict[str, Any]]
     finish: Callable[[Any], dict[str, Any]]
     unknown: ProtocolError
@@ -182,14 +182,14 @@ class Invocation:
     @property
     def is_atomic(self) -> bool:
         """Whether the function runs in a transaction."""
-        return self.atomic is not False and not self.thing._is_async
+        return self.atomic is not False and not self.declaration._is_async
 
 
 async def perform(run: CallRun, work: Invocation) -> dict[str, Any]:
     """Run ``work`` once and report it to ``observers``. Raise its errors, and ``RunEnded``."""
     run.work = work
     try:
-        if work.thing._is_async:
+        if work.declaration._is_async:
             result = await _in_loop(run, work)
         else:
             job = partial(_in_thread, run, work)
@@ -219,8 +219,8 @@ def report(run: CallRun, work: Invocation, error: BaseException | None = None) -
     """Report that a run of ``work`` ended, with ``error`` or with a result."""
     if not observers or not (error is None or _may_have_written(run, work, error)):
         return
-    thing: Any = work.thing
-    name = thing.uri if run.call.method == "resources/read" else thing.name
+    declared: Any = work.declaration
+    name = declared.uri if run.call.method == "resources/read" else declared.name
     record = CallRecord(run.principal, run.server.name, run.call.method, name)
     for observe in observers:
         try:
@@ -293,7 +293,7 @@ def _in_thread(run: CallRun, work: Invocation) -> dict[str, Any]:
         with _transaction(work):
             bound = work.arguments.bind(values, run.request, write=work.write)
             work.is_begun = True
-            value = work.thing._implementation(run.request, **bound)
+            value = work.declaration._implementation(run.request, **bound)
             # A question in an on_commit hook would rerun a call whose writes are committed.
             run.request.asks = False
             result = work.finish(value)
@@ -310,8 +310,8 @@ def admitted(request: Request, work: Invocation) -> dict[str, Any]:
     Raise ``work.unknown``, ``InsufficientScope`` or ``Unsupported`` if not.
     """
     # First the permission: errors about arguments would reveal that the declaration exists.
-    check(work.thing, request, work.unknown)
-    required = work.thing._required_capabilities
+    check(work.declaration, request, work.unknown)
+    required = work.declaration._required_capabilities
     if required and (lacking := request.can.lacks(required)):
         raise Unsupported(lacking)
     return work.read()
@@ -338,7 +338,7 @@ def _transaction(work: Invocation) -> Iterator[None]:
 
 async def _in_loop(run: CallRun, work: Invocation) -> dict[str, Any]:
     async with orm_in_own_thread():
-        if not (surroundings() or work.arguments.binds or not work.thing._is_free):
+        if not (surroundings() or work.arguments.binds or not work.declaration._is_free):
             await kill_switches.fresh()
             return await _finished(run, work, admitted(run.request, work))
         # The context managers are entered and left in the call's own thread, not in the event loop,
@@ -372,7 +372,7 @@ def _leave(stack: ExitStack, error: BaseException | None) -> None:
 async def _finished(run: CallRun, work: Invocation, bound: dict[str, Any]) -> dict[str, Any]:
     work.is_begun = True
     try:
-        value = await work.thing._implementation(run.request, **bound)
+        value = await work.declaration._implementation(run.request, **bound)
     except SystemExit as error:  # it would end the event loop and all calls in it
         raise RuntimeError("The code raised SystemExit.") from error
     if _holds_rows(value):

@@ -48,7 +48,7 @@ class ClientAsker(Protocol):
     """Sends questions as requests to a client of a revision with the ``initialize`` handshake."""
 
     async def ask(
-        self, revision: Revision, asking: Sequence[Asking], rounds: Interaction
+        self, revision: Revision, asking: Sequence[Asking], interaction: Interaction
     ) -> dict[str, JSON]:
         """Return the answers, by digest. Raise ``CallParked`` if the call waits as rows."""
         ...
@@ -80,14 +80,16 @@ class CallRunner:
     host: str | None = None
     mirrored: Mirrored | None = None
 
-    async def response(self, active: ActiveCall, rounds: Interaction | None = None) -> JSON | None:
+    async def response(
+        self, active: ActiveCall, interaction: Interaction | None = None
+    ) -> JSON | None:
         """Return the response to a call, or None if it was cancelled. Raise ``CallParked``.
 
-        ``rounds`` is the stored state of a call that has run before.
+        ``interaction`` is the stored state of a call that has run before.
         """
         call = active.call
         try:
-            return self._result(call, await self._outcome(active, rounds))
+            return self._result(call, await self._outcome(active, interaction))
         except ProtocolError as error:
             return self._error(call, error)
         except Stopped:
@@ -113,37 +115,41 @@ class CallRunner:
             self.asker.expect(*(page["elicitationId"] for page in error.elicitations))
         return self.connection.error(call, error)
 
-    async def _outcome(self, active: ActiveCall, rounds: Interaction | None) -> JSON:
+    async def _outcome(self, active: ActiveCall, interaction: Interaction | None) -> JSON:
         """Return the result of the call, or the ``input_required`` result with its questions."""
         call, principal = active.call, await self.who()
-        if rounds is None:
-            rounds = Interaction()
+        if interaction is None:
+            interaction = Interaction()
             if call.request_state is not None:
-                rounds = resumed(call, purpose(call, self.server, principal))
+                interaction = resumed(call, purpose(call, self.server, principal))
         try:
-            return await self._runs(active, principal, rounds)
+            return await self._runs(active, principal, interaction)
         finally:
             # Keep the steps while the client holds a ``requestState``: with it the call may come
             # back, and the steps must not be done twice.
-            if rounds.has_steps and not (call.revision.input_required and rounds.may_return):
-                await self.memory.aforget(rounds.id)
+            if interaction.has_steps and not (
+                call.revision.input_required and interaction.may_return
+            ):
+                await self.memory.aforget(interaction.id)
 
-    async def _runs(self, active: ActiveCall, principal: Principal, rounds: Interaction) -> JSON:
+    async def _runs(
+        self, active: ActiveCall, principal: Principal, interaction: Interaction
+    ) -> JSON:
         """Run the call until it has a result. Rerun it after answers, steps and outages."""
         # ``ActiveCall.end`` takes the output away from the call, but the run may still fail then.
-        call, output, answers = active.call, active.output, rounds.answers(active.call)
+        call, output, answers = active.call, active.output, interaction.answers(active.call)
         named, retries = dict(answers.named), Retries(output.was_rolled_back)
         level = self.session.log_level if call.revision.handshake else lambda: call.log_level
         owner = (*principal.limit_keys, self.server.name)
-        notifier = ClientNotifier(active, owner, level, rounds.high_water)
+        notifier = ClientNotifier(active, owner, level, interaction.high_water)
         conclude: Conclusion | None = None
         if output.stores_result:
             conclude = lambda result: output.store_result(self._result(call, result))  # noqa: E731
         goes_on, running = output.has_run_before(), running_calls()
         while True:
-            if rounds.may_return or rounds.has_steps:
-                answers.remembered = await self.memory.recall(rounds.id)
-                rounds.has_steps = bool(answers.remembered)
+            if interaction.may_return or interaction.has_steps:
+                answers.remembered = await self.memory.recall(interaction.id)
+                interaction.has_steps = bool(answers.remembered)
             run = CallRun(
                 call, self.server, principal, self.session, notifier, answers, active.stop,
                 self.host, self.mirrored, conclude, goes_on,
@@ -155,19 +161,19 @@ class CallRunner:
                 finally:
                     running.discard(run)
             except RunEnded as unwound:
-                rounds.high_water, goes_on, named = notifier.high_water, True, {}
-                asking = await self._unwound(unwound, run, rounds, output)
+                interaction.high_water, goes_on, named = notifier.high_water, True, {}
+                asking = await self._unwound(unwound, run, interaction, output)
             except DatabaseBroke as broke:
                 goes_on = True
-                asking = await retries.wait(run, broke.error, has_steps=rounds.has_steps)
+                asking = await retries.wait(run, broke.error, has_steps=interaction.has_steps)
             if asking is not None:
                 return asking
-            answers = KnownAnswers(known=dict(rounds.known), named=dict(named))
+            answers = KnownAnswers(known=dict(interaction.known), named=dict(named))
             # Answers and retries take time. The user may have been deactivated meanwhile.
             principal = await self.who()
 
     async def _unwound(
-        self, unwound: RunEnded, run: CallRun, rounds: Interaction, output: CallOutput
+        self, unwound: RunEnded, run: CallRun, interaction: Interaction, output: CallOutput
     ) -> JSON | None:
         """Get the step or the answers that the run needs, and return None to run it again.
 
@@ -177,11 +183,11 @@ class CallRunner:
             await output.prepare_step()
         try:
             if isinstance(unwound, OnceNeeded):
-                rounds.known, rounds.has_steps = dict(run.answers.known), True
-                await done_once(self.memory, rounds.id, unwound, run)
+                interaction.known, interaction.has_steps = dict(run.answers.known), True
+                await done_once(self.memory, interaction.id, unwound, run)
                 return None
             if isinstance(unwound, InputRequired):
-                return await self._asked(unwound, run, rounds)
+                return await self._asked(unwound, run, interaction)
         except Exception as error:
             if is_bug(error) and (broke := break_behind(error)) is not None:
                 note_break(broke)
@@ -190,16 +196,18 @@ class CallRunner:
             return failure(error, run)
         raise unwound
 
-    async def _asked(self, asked: InputRequired, run: CallRun, rounds: Interaction) -> JSON | None:
+    async def _asked(
+        self, asked: InputRequired, run: CallRun, interaction: Interaction
+    ) -> JSON | None:
         revision = run.call.revision
         if revision.input_required:
-            asking = rounds.ask(run.call, asked.questions, run.answers)
+            asking = interaction.ask(run.call, asked.questions, run.answers)
             bound = purpose(run.call, run.server, run.principal)
-            return asking | {"requestState": sealed(rounds, bound)}
+            return asking | {"requestState": sealed(interaction, bound)}
         assert self.asker is not None, "Whoever shakes hands is asked by requests."
-        rounds.next(run.answers)
+        interaction.next(run.answers)
         questions = list(asked.questions.values())
-        rounds.known.update(await self.asker.ask(revision, questions, rounds))
+        interaction.known.update(await self.asker.ask(revision, questions, interaction))
         return None
 
 

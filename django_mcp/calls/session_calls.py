@@ -72,7 +72,7 @@ from .session_output import (
     SessionCall,
     call_of,
     connection_of,
-    rounds_of,
+    interaction_of,
     withdrawals,
 )
 
@@ -91,18 +91,18 @@ class SessionAsker:
         self._session_call = session_call
 
     async def ask(
-        self, revision: Revision, asking: Sequence[Asking], rounds: Interaction
+        self, revision: Revision, asking: Sequence[Asking], interaction: Interaction
     ) -> dict[str, JSON]:
         """Store the questions and raise ``CallParked``.
 
         Return timeouts as answers if the client does not become ready before the first deadline.
         """
         questions = {digest: (key, written(revision, question)) for key, digest, question in asking}
-        await self._session_call.reply.opened()
+        await self._session_call.post.opened()
         timed_out = {digest: {"timeout": one.seconds} for digest, (_, one) in questions.items()}
         if not await self._is_ready(min(one.seconds for _, one in questions.values())):
             return timed_out
-        await self._park(questions, rounds)
+        await self._park(questions, interaction)
         raise CallParked()
 
     async def _is_ready(self, seconds: float) -> bool:
@@ -110,7 +110,7 @@ class SessionAsker:
 
         This polls the row, because the notification may reach another process.
         """
-        session, loop = self._session_call.reply.session, asyncio.get_running_loop()
+        session, loop = self._session_call.post.session, asyncio.get_running_loop()
         end = loop.time() + seconds
         while not (session.initialized or await surely(sessions.is_initialized, session)):
             if loop.time() >= end:
@@ -119,7 +119,7 @@ class SessionAsker:
         return True
 
     async def _park(
-        self, questions: dict[str, tuple[str, WrittenQuestion]], rounds: Interaction
+        self, questions: dict[str, tuple[str, WrittenQuestion]], interaction: Interaction
     ) -> None:
         session_call, to = self._session_call, self._session_call.address
         # What the call sent before comes first in the stream. Once it is parked, another process
@@ -127,12 +127,13 @@ class SessionAsker:
         await writer().flush(to)
         asked = [one for _, one in questions.values()]
         if sent := [one.id for one in asked if one.is_page]:
-            await surely(listing.expect, session_call.reply.session, sent)
+            await surely(listing.expect, session_call.post.session, sent)
         parked = await surely(
             calls.park, to.call, to.fence,
             [_row(key, digest, one) for digest, (key, one) in questions.items()],
             [encode(one.message) for one in asked],
-            known=rounds.known, high_water=rounds.high_water, rounds=rounds.count, again=False,
+            known=interaction.known, high_water=interaction.high_water,
+            rounds=interaction.count, again=False,
         )  # fmt: skip
         if not parked:  # cancelled or taken over: this process may write nothing more
             raise Stopped()
@@ -251,16 +252,16 @@ class SessionCallManager:
         POST by the monotonic clock.
         """
         connection = connection_of(session)
-        reply = PostResponse(self, session, SessionCaller.of(principal), connection, received)
-        reply.ready = list(ready)
+        post = PostResponse(self, session, SessionCaller.of(principal), connection, received)
+        post.ready = list(ready)
         for call in asked:
             refused = self._refusal(session, call)
             if refused is not None:
-                reply.ready.append(connection.error(call, refused))
+                post.ready.append(connection.error(call, refused))
             else:
-                self._begin(self._register(reply, call), server, host)
-        reply.wait()
-        return reply
+                self._begin(self._register(post, call), server, host)
+        post.wait()
+        return post
 
     def _refusal(self, session: Session, call: ClientCall) -> ProtocolError | None:
         if (session.pk, call.id) in self._requests:
@@ -272,11 +273,11 @@ class SessionCallManager:
             return overloaded("Too many requests at once.")
         return None
 
-    def _register(self, reply: PostResponse, call: ClientCall) -> SessionCall:
-        session_call = SessionCall(ActiveCall(call), reply)
+    def _register(self, post: PostResponse, call: ClientCall) -> SessionCall:
+        session_call = SessionCall(ActiveCall(call), post)
         session_call.open()
-        reply.calls.append(session_call)
-        self._requests[reply.session.pk, call.id] = session_call
+        post.calls.append(session_call)
+        self._requests[post.session.pk, call.id] = session_call
         return session_call
 
     def _begin(self, session_call: SessionCall, server: Server, host: str | None) -> None:
@@ -288,25 +289,25 @@ class SessionCallManager:
     async def _work(
         self, session_call: SessionCall, server: Server, host: str | None
     ) -> JSON | None:
-        reply = session_call.reply
-        state = SessionState(reply.session, reply.who.scopes)
+        post = session_call.post
+        state = SessionState(post.session, post.who.scopes)
         runner = CallRunner(
-            server, reply.connection, reply.who, state, SessionAsker(session_call),
+            server, post.connection, post.who, state, SessionAsker(session_call),
             memory=SessionCallSteps(session_call), host=host,
         )  # fmt: skip
-        if session_call.is_durable and reply.stream is None:
+        if session_call.is_durable and post.stream is None:
             # Store the call before it runs, so that another worker can continue it. Check the
             # permission first: rows are not written for callers who may not use the tool.
             try:
-                if reply.is_single or await self._is_admitted(session_call, server, host):
-                    await reply.opened()
+                if post.is_single or await self._is_admitted(session_call, server, host):
+                    await post.opened()
             except Busy as error:
                 if session_call.is_refused:
                     return session_call.response
-                return reply.connection.error(session_call.active.call, overloaded(str(error)))
+                return post.connection.error(session_call.active.call, overloaded(str(error)))
             if session_call.is_refused:
                 return session_call.response
-        return await runner.response(session_call.active, session_call.rounds)
+        return await runner.response(session_call.active, session_call.interaction)
 
     async def _is_admitted(
         self, session_call: SessionCall, server: Server, host: str | None
@@ -316,11 +317,10 @@ class SessionCallManager:
         For other callers the tool must look as if it did not exist. Storing their call would tell
         them by the stream that it does.
         """
-        call, who = session_call.active.call, await session_call.reply.who.upcoming()
+        call, who = session_call.active.call, await session_call.post.who.upcoming()
         tool = server._catalog.tools[call.params["name"]]
-        request = CallRun(
-            call, server, who, SessionState(session_call.reply.session), NoNotifier(), host=host
-        ).request
+        state = SessionState(session_call.post.session)
+        request = CallRun(call, server, who, state, NoNotifier(), host=host).request
         if tool._is_free:
             await switches_known()
             return tool._is_allowed(request)
@@ -337,15 +337,15 @@ class SessionCallManager:
         It is a callback of the task, because the code of such a task is never executed.
         """
         if task.cancelled() or session_call.active.stop.is_set():
-            session_call.reply.take(session_call, session_call.last_word)
+            session_call.post.take(session_call, session_call.stop_response)
         elif isinstance(task.exception(), CallParked):
             self.leave(session_call)
         elif error := task.exception():
             logger.error("%s failed", session_call.active.call.method, exc_info=error)
-            refused = session_call.reply.connection.error(session_call.active.call, InternalError())
-            session_call.reply.take(session_call, refused)
+            refused = session_call.post.connection.error(session_call.active.call, InternalError())
+            session_call.post.take(session_call, refused)
         else:
-            session_call.reply.take(session_call, task.result())
+            session_call.post.take(session_call, task.result())
 
     def enter(self, session_call: SessionCall) -> None:
         """Register a call that has become a row."""
@@ -360,7 +360,7 @@ class SessionCallManager:
 
     def leave(self, session_call: SessionCall) -> None:
         """Remove a call that does not run here any more."""
-        request = (session_call.reply.session.pk, session_call.active.call.id)
+        request = (session_call.post.session.pk, session_call.active.call.id)
         if self._requests.get(request) is session_call:
             del self._requests[request]
         if session_call.row is not None and self._rows.get(session_call.row.pk) is session_call:
@@ -384,10 +384,10 @@ class SessionCallManager:
                 cancelled = self._cancelled(session, principal, event, withdrawals)
                 await asyncio.shield(self.spawn(cancelled))
 
-    async def _answered(self, session: Session, principal: Principal, reply: Answered) -> None:
+    async def _answered(self, session: Session, principal: Principal, answered: Answered) -> None:
         here = self._continues_here(session)
         async with poller().claiming():
-            row = await surely(self._claimed_by, session, principal, reply, here, again=False)
+            row = await surely(self._claimed_by, session, principal, answered, here, again=False)
             if row is None or not here or _is_held(row):
                 return
             # Before ``claiming`` ends: a recount of the poller would find the claim unknown, and
@@ -408,7 +408,7 @@ class SessionCallManager:
         return reads and not comes_back and poller().runner is self
 
     def _claimed_by(
-        self, session: Session, principal: Principal, reply: Answered, here: bool, *, again: bool
+        self, session: Session, principal: Principal, answered: Answered, here: bool, *, again: bool
     ) -> Row | None:
         """Store an answer. Return the call if it was the last one that the call waited for.
 
@@ -416,15 +416,15 @@ class SessionCallManager:
         the call began with.
         """
         process = lease.hold() if here else ""
-        ask = calls.asked(session, str(reply.id))
+        ask = calls.asked(session, str(answered.id))
         found = None
         if ask is not None and covers(principal, ask.call.scopes):
-            answer = understood(connection_of(session).revision, ask.wire, reply)
+            answer = understood(connection_of(session).revision, ask.wire, answered)
             found = calls.answer(session, ask.pk, answer, process=process)
         elif not again:
-            logger.debug("Ignored a response without a request: %.80r", reply.id)
+            logger.debug("Ignored a response without a request: %.80r", answered.id)
         if found is None and again:
-            found = calls.answered(session, str(reply.id), process=process)
+            found = calls.answered(session, str(answered.id), process=process)
         return found
 
     async def _cancelled(
@@ -433,7 +433,7 @@ class SessionCallManager:
         session_call = self._requests.get((session.pk, event.id))
         if session_call is not None:
             # A token with fewer scopes must not stop a call that a broader token began.
-            if not covers(principal, session_call.reply.who.scopes):
+            if not covers(principal, session_call.post.who.scopes):
                 return
             logger.info("%s was cancelled: %.200r", session_call.active.call.method, event.reason)
             session_call.cancel()
@@ -452,12 +452,12 @@ class SessionCallManager:
         event = Cancelled(session_call.active.call.id, "its owner may not go on")
         # ``silently``: write nothing more to a client whose access was revoked. ``anonymous()`` has
         # no token, so ``covers`` does not compare scopes and the cancel always succeeds.
-        self.spawn(self._cancelled(session_call.reply.session, anonymous(), event, silently))
+        self.spawn(self._cancelled(session_call.post.session, anonymous(), event, silently))
 
     async def end(self, session: Session) -> None:
         """End a session: cancel its calls, end its row, and wake the readers of its streams."""
         for session_call in [k for (pk, _), k in self._requests.items() if pk == session.pk]:
-            session_call.reply.is_gone = True
+            session_call.post.is_gone = True
             session_call.cancel()
         # As in ``_cancelled``: a recount before the commit would start the calls again.
         async with poller().claiming():
@@ -474,9 +474,7 @@ class SessionCallManager:
         """
         for session_call in self.running():
             if session_call.row is not None and session_call.row.stream_id == stream:
-                session_call.reply.take(
-                    session_call, shutdown_error(session_call, session_call.row)
-                )
+                session_call.post.take(session_call, shutdown_error(session_call, session_call.row))
                 session_call.cancel()
 
     async def finish(self) -> None:
@@ -580,16 +578,16 @@ class SessionCallManager:
             # with a token that was revoked while it was parked.
             if session_call.owner and bool(await surely(revoked, [session_call.owner])):
                 self.revoke(session_call)
-                session_call.reply.take(session_call, None)
+                session_call.post.take(session_call, None)
                 return
             found = await decide(session_call, row)
         except Exception:
             logger.exception("%s cannot continue", row)
-            found = session_call.reply.connection.error(session_call.active.call, InternalError())
+            found = session_call.post.connection.error(session_call.active.call, InternalError())
         if isinstance(found, Server):
-            self._begin(session_call, found, session_call.reply.session.host or None)
+            self._begin(session_call, found, session_call.post.session.host or None)
         else:
-            session_call.reply.take(session_call, found)
+            session_call.post.take(session_call, found)
 
     async def _load(self, row: Row) -> SessionCall | None:
         """Create and register a call from its row. Return None if its session has ended."""
@@ -598,9 +596,9 @@ class SessionCallManager:
             if session is None:
                 return None
             connection = connection_of(session)
-            reply = PostResponse.resumed(self, session, row, connection)
-            session_call = self._register(reply, call_of(row, connection))
-            session_call.row, session_call.rounds = row, rounds_of(row)
+            post = PostResponse.resumed(self, session, row, connection)
+            session_call = self._register(post, call_of(row, connection))
+            session_call.row, session_call.interaction = row, interaction_of(row)
             self.enter(session_call)
             return session_call
         finally:

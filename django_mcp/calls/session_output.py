@@ -15,8 +15,8 @@ that is still without a row is answered as plain JSON and gets none. On SQLite i
 after the commit: a database file has one writer at a time, so the tool's transaction would block
 the log.
 
-``connection_of``, ``call_of`` and ``rounds_of`` load sessions and calls from their rows. The rows
-are the whole state, so any process can continue a call.
+``connection_of``, ``call_of`` and ``interaction_of`` load sessions and calls from their rows. The
+rows are the whole state, so any process can continue a call.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class SessionCall(CallOutput):
     """
 
     active: ActiveCall
-    reply: PostResponse
-    rounds: Interaction = field(default_factory=Interaction)
+    post: PostResponse
+    interaction: Interaction = field(default_factory=Interaction)
     server: Server | None = None  # None until it is known on which server it runs
     row: Row | None = None
     response: JSON | None = None  # also None for a cancelled call
@@ -109,13 +109,13 @@ class SessionCall(CallOutput):
     @property
     def owner(self) -> str:
         """The key of the principal that it acts for (``callers.TokenHolder``)."""
-        return self.reply.session.owner
+        return self.post.session.owner
 
     @property
     def is_durable(self) -> bool:
         """Whether it is stored before it runs."""
         call = self.active.call
-        if self.reply.is_single:
+        if self.post.is_single:
             return True
         if self.server is None or call.method != "tools/call":
             return False
@@ -123,13 +123,13 @@ class SessionCall(CallOutput):
         return tool is not None and (self.server.durable or tool.durable)
 
     def revoke(self) -> None:
-        self.reply.manager.revoke(self)
+        self.post.manager.revoke(self)
 
     @property
-    def last_word(self) -> JSON | None:
+    def stop_response(self) -> JSON | None:
         """The response to a stopped call: None if the client cancelled it, else an error."""
         error = self.active.refusal
-        return None if error is None else self.reply.connection.error(self.active.call, error)
+        return None if error is None else self.post.connection.error(self.active.call, error)
 
     # Messages.
 
@@ -139,7 +139,7 @@ class SessionCall(CallOutput):
 
     def release(self) -> None:
         if self.active.call.revision.priming:  # clients of older revisions do not reconnect
-            self.reply.let_go(self)
+            self.post.let_go(self)
 
     def reopen(self) -> None:
         """Allow messages and cancels again, because the tool's transaction was rolled back."""
@@ -154,7 +154,7 @@ class SessionCall(CallOutput):
         if self.is_full or self.count > settings.EVENTS or self.size > event_log.most_bytes():
             raise ToolError(CALL_TOO_MUCH)
         try:
-            waiting = self.reply.say(self, text)
+            waiting = self.post.say(self, text)
         except OutputTooLarge as error:
             raise ToolError(str(error)) from None
         pace(waiting)
@@ -162,7 +162,7 @@ class SessionCall(CallOutput):
     def is_behind(self) -> bool:
         """Whether it should pause before it sends more. A call that is ending never pauses."""
         ends = self.is_full or self.is_decided or self.active.stop.is_set()
-        return not ends and self.reply.is_behind(self)
+        return not ends and self.post.is_behind(self)
 
     def refused(self, outcome: int | None) -> None:
         """Handle that the log rejected messages: the stream is full, or the call was taken over.
@@ -184,7 +184,7 @@ class SessionCall(CallOutput):
     async def prepare_step(self) -> None:
         # The step needs the call's row: its steps are stored under the row's id, and without the
         # fence a worker that was taken over could repeat the step.
-        await self.reply.opened()
+        await self.post.opened()
 
     def store_result(self, response: JSON) -> None:
         """Store the response at the end of the tool's transaction, in its thread.
@@ -195,13 +195,13 @@ class SessionCall(CallOutput):
         # Before anything is written: a cancel from now on must not leave writes without a response.
         if not self.decide():
             raise Stopped()
-        if self.reply.stays_plain(self):
+        if self.post.stays_plain(self):
             return
         # Messages are written on other connections. They must be committed before the response,
         # which is the last event of the call.
         if self.row is None or self.count:
-            _wait(self.reply.loop, self.reply.written(self))
-        if self.reply.is_gone:
+            _wait(self.post.loop, self.post.written(self))
+        if self.post.is_gone:
             raise Stopped()
         if self.is_full:
             raise ToolError(CALL_TOO_MUCH)
@@ -212,8 +212,8 @@ class SessionCall(CallOutput):
         to = self.address
         if not event_log.finish_here(self.row.pk, to.fence, encode(response), to.stream):
             raise Stopped()
-        if self.rounds.has_steps:
-            stored_calls.forget(self.rounds.id)
+        if self.interaction.has_steps:
+            stored_calls.forget(self.interaction.id)
         transaction.on_commit(self.commit, using=settings.DATABASE, robust=True)
 
     async def was_rolled_back(self, run: CallRun) -> bool:
@@ -235,7 +235,7 @@ class SessionCall(CallOutput):
 
     def without_outcome(self, words: str) -> JSON:
         """Return the response to a call without an outcome: a tool error, or a JSON-RPC error."""
-        call, connection = self.active.call, self.reply.connection
+        call, connection = self.active.call, self.post.connection
         if call.method == "tools/call":
             return connection.result(call, error_result(words))
         return connection.error(call, InternalError(words))
@@ -322,7 +322,7 @@ def call_of(row: Row, connection: Connection) -> ClientCall:
     )  # fmt: skip
 
 
-def rounds_of(row: Row) -> Interaction:
+def interaction_of(row: Row) -> Interaction:
     """Return a call's answers and progress from its row."""
     return Interaction(
         f"c{row.pk}", known=row.known, high_water=row.high_water, count=row.rounds, has_steps=True
@@ -353,12 +353,8 @@ class PostResponse:
         connection: Connection,
         received: float | None = None,
     ) -> None:
-        self.manager, self.session, self.who, self.connection = (
-            manager,
-            session,
-            who,
-            connection,
-        )
+        self.manager, self.session = manager, session
+        self.who, self.connection = who, connection
         self._received = time.monotonic() if received is None else received
         self._created: datetime | None = None
         self.loop = asyncio.get_running_loop()
@@ -380,11 +376,11 @@ class PostResponse:
         cls, manager: SessionCallManager, session: Session, row: Row, connection: Connection
     ) -> PostResponse:
         """Return the response object of a call that was loaded from its row."""
-        reply = cls(manager, session, SessionCaller.named(session, row), connection)
-        reply.stream, reply._opening = row.stream_id, reply.loop.create_future()
-        reply._opening.set_result(None)
-        reply._settle(True)
-        return reply
+        post = cls(manager, session, SessionCaller.named(session, row), connection)
+        post.stream, post._opening = row.stream_id, post.loop.create_future()
+        post._opening.set_result(None)
+        post._settle(True)
+        return post
 
     def wait(self) -> None:
         """Start the ``JSON_GRACE`` timer, after which unfinished calls are stored as rows.
@@ -600,7 +596,7 @@ class PostResponse:
 
     def _enter(self, left: list[SessionCall], calls: list[Row], stream: int) -> None:
         for session_call, row in zip(left, calls, strict=True):
-            session_call.row, session_call.rounds.id = row, f"c{row.pk}"
+            session_call.row, session_call.interaction.id = row, f"c{row.pk}"
             self.manager.enter(session_call)
             if row.cancelled or row.state == DONE:  # a cancel was stored before the call was
                 session_call.cancel()
@@ -718,8 +714,8 @@ class PostResponse:
             await writer().flush(to)
             text = session_call.text(self.connection)
             mine = await surely(event_log.finish, to.call, to.fence, text, to.stream, again=False)
-            if mine and session_call.rounds.has_steps:
-                await surely(stored_calls.forget, session_call.rounds.id)
+            if mine and session_call.interaction.has_steps:
+                await surely(stored_calls.forget, session_call.interaction.id)
         wake_readers(StreamWakeup(to.stream, changed=True))
 
     def _settled(self) -> bool:

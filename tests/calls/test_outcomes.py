@@ -144,7 +144,7 @@ def test_what_is_answered_by_json_writes_nothing(desk, after):
     def grace_is_over():
         """It is decided all the same."""
         (kept,) = working.running()
-        kept.reply.loop.call_soon_threadsafe(lambda: [kept.reply._store_late_calls(), looked.set()])
+        kept.post.loop.call_soon_threadsafe(lambda: [kept.post._store_late_calls(), looked.set()])
         assert looked.wait(10)
 
     looked = threading.Event()

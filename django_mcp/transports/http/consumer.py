@@ -234,7 +234,7 @@ async def watched(exchange: Exchange, work: Awaitable[None]) -> None:
         if not exchange.is_cut():
             raise
         if not exchange.gone.is_set():
-            await exchange.refuse(exchange.last_word or _ended(exchange))
+            await exchange.refuse(exchange.cancel_response or _ended(exchange))
     finally:
         timer.leave(watch)
         process.done(watch)
@@ -296,7 +296,7 @@ class TaskCanceller:
         if self._exchange.when_revoked is not None:
             self._exchange.when_revoked()
         else:
-            self._exchange.last_word = challenge(self._exchange, invalid=True)
+            self._exchange.cancel_response = challenge(self._exchange, invalid=True)
             self.cut()
 
     # The process is shutting down.

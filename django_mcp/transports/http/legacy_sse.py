@@ -270,24 +270,24 @@ async def _answered(
             await _say(session, ready)
         return
     exchange.at_work = True
-    reply = call_manager().start(
+    post_response = call_manager().start(
         exchange.server, session, exchange.principal, asked, ready,
         host=exchange.host, received=exchange.received,
     )  # fmt: skip
-    if await reply.answered:
+    if await post_response.answered:
         wake_readers(StreamWakeup(session.current or 0, changed=True))
     else:
-        await _refuse(exchange, reply)
+        await _refuse(exchange, post_response)
 
 
-async def _refuse(exchange: Exchange, reply: PostResponse) -> None:
+async def _refuse(exchange: Exchange, post_response: PostResponse) -> None:
     """Answer 404 or 503: nothing was committed and no call was started."""
-    if reply.is_gone:
+    if post_response.is_gone:
         raise RequestRejected(404, GONE)
-    texts = reply.texts
-    # The calls refer to the reply. Without this, the reference cycle would keep all of it in memory
-    # until the garbage collector runs.
-    reply.calls.clear()
+    texts = post_response.texts
+    # The calls refer to the response. Without this, the reference cycle would keep all of it in
+    # memory until the garbage collector runs.
+    post_response.calls.clear()
     await exchange.text(503, texts[0] if texts else "", RETRY_AFTER)
 
 

@@ -127,7 +127,9 @@ class Exchange:
     when_ending: Callable[[], object] | None = None
     when_late: Callable[[], object] | None = None
     when_revoked: Callable[[], object] | None = None
-    last_word: RequestRejected | None = None  # the response, if the work was cancelled for a reason
+    cancel_response: RequestRejected | None = (
+        None  # the response, if the work was cancelled for a reason
+    )
     at_work = False  # whether a call may have begun, so that a retry could repeat its effect
     _flow: Backpressure | None = None
 
@@ -252,7 +254,7 @@ class Exchange:
 
         Undo the cancellations if so.
         """
-        return self.last_word is None and not self.gone.is_set() and self.is_cut()
+        return self.cancel_response is None and not self.gone.is_set() and self.is_cut()
 
     # The response. These raise ``ClientDisconnected`` if the server reports that the client has
     # disconnected.

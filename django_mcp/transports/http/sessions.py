@@ -72,11 +72,11 @@ async def post(exchange: Exchange, message: object) -> None:
         await _acknowledge(exchange, received.replies, received.batch)
         return
     exchange.at_work = True
-    reply = call_manager().start(
+    post_response = call_manager().start(
         exchange.server, session, exchange.principal, asked, received.replies,
         host=exchange.host, received=exchange.received,
     )  # fmt: skip
-    await _answer(exchange, reply, batch=received.batch)
+    await _answer(exchange, post_response, batch=received.batch)
 
 
 async def get(exchange: Exchange) -> None:
@@ -210,32 +210,33 @@ async def _acknowledge(
     await exchange.json(status, list(replies) if batch else replies[0])
 
 
-async def _answer(exchange: Exchange, reply: PostResponse, *, batch: bool) -> None:
-    if await reply.answered:
-        assert reply.stream is not None
-        session, returns = reply.session.pk, reply.connection.revision.priming
-        at = StreamPosition(reply.stream)  # clients of revisions without priming cannot resume it
+async def _answer(exchange: Exchange, post_response: PostResponse, *, batch: bool) -> None:
+    if await post_response.answered:
+        assert post_response.stream is not None
+        session, returns = post_response.session.pk, post_response.connection.revision.priming
+        # Clients of revisions without priming cannot resume the stream.
+        at = StreamPosition(post_response.stream)
         await follow(exchange, session, EventIdEncoding(primed=returns), at, may_return=returns)
-    elif reply.is_gone:
+    elif post_response.is_gone:
         raise RequestRejected(404, GONE)
-    elif reply.responses:
-        await _at_once(exchange, reply, batch=batch)
-        # The calls refer to the reply. Without this, the reference cycle would keep all of it in
+    elif post_response.responses:
+        await _at_once(exchange, post_response, batch=batch)
+        # The calls refer to the response. Without this, the reference cycle would keep all of it in
         # memory until the garbage collector runs.
-        reply.calls.clear()
+        post_response.calls.clear()
     else:  # every call was cancelled: "SHOULD NOT send a response"
         await exchange.start_sse()
         await exchange.end()
 
 
-async def _at_once(exchange: Exchange, reply: PostResponse, *, batch: bool) -> None:
-    texts = reply.texts
+async def _at_once(exchange: Exchange, post_response: PostResponse, *, batch: bool) -> None:
+    texts = post_response.texts
     if batch:
         await exchange.text(200, f"[{','.join(texts)}]")
-    elif reply.is_overloaded:
-        await exchange.text(503, texts[0], retry_after(reply.responses[0]) or RETRY_AFTER)
+    elif post_response.is_overloaded:
+        await exchange.text(503, texts[0], retry_after(post_response.responses[0]) or RETRY_AFTER)
     else:
-        called, response = bool(reply.calls), reply.responses[0]
+        called, response = bool(post_response.calls), post_response.responses[0]
         await exchange.text(http_rules.status(response, handshake=True, called=called), texts[0])
 
 
