@@ -237,7 +237,7 @@ class Connection:
             parsed = read(message)
             if isinstance(parsed, RequestMessage):
                 return self._requested(parsed, header, batch)
-            return Received(events=tuple(self._told(parsed)))
+            return Received(events=tuple(self._events(parsed)))
         except ProtocolError as error:
             return Received(replies=self._unheeded(message, error))
 
@@ -315,7 +315,7 @@ class Connection:
             raise InvalidRequest(_HINTS[self.state.phase])
         return phase
 
-    def _told(self, message: NotificationMessage | ResponseMessage) -> Iterator[Event]:
+    def _events(self, message: NotificationMessage | ResponseMessage) -> Iterator[Event]:
         """Yield the event of a notification or response; nothing if it is not allowed now."""
         if self.state.phase is Phase.CLOSED:
             return

@@ -34,7 +34,7 @@ from ...storage import calls, sessions, streams
 from ...storage.jobs import surely
 from ...storage.wakeups import Event, StreamWakeup, wake_readers
 from .request import RequestRejected
-from .sessions import GONE, attend, greeted, heard
+from .sessions import GONE, attend, handle_events, run_initialize
 from .shutdown import RETRY_AFTER, draining
 from .streams import RETRY_MILLISECONDS, StreamPosition, follow, may_hear
 
@@ -148,10 +148,10 @@ async def get(exchange: Exchange) -> None:
         session = await _begun(exchange, cursor.key)
         at = StreamPosition(session.current or 0)
     else:
-        at = await _placed(exchange, session, cursor.after)
-    pk, wording = session.pk, LegacyEncoding(cursor.key, address(exchange, id_of(cursor.key)))
+        at = await _get_position(exchange, session, cursor.after)
+    pk, encoding = session.pk, LegacyEncoding(cursor.key, address(exchange, id_of(cursor.key)))
     del session  # frees the row's memory: a connection may stay open for days
-    await follow(exchange, pk, wording, at, may_return=True)
+    await follow(exchange, pk, encoding, at, may_return=True)
 
 
 async def _begun(exchange: Exchange, key: str) -> Session:
@@ -164,7 +164,7 @@ async def _begun(exchange: Exchange, key: str) -> Session:
     )  # fmt: skip
 
 
-async def _placed(exchange: Exchange, session: Session, after: int) -> StreamPosition:
+async def _get_position(exchange: Exchange, session: Session, after: int) -> StreamPosition:
     """Return the position to resume from. Raise ``RequestRejected``.
 
     If events after the cursor were trimmed, end the session and raise 404, so that the client opens
@@ -231,7 +231,7 @@ async def post(exchange: Exchange, message: object) -> None:
     if refused:
         await exchange.json(400, refused[0])
         return
-    asked = await heard(exchange, session, received.events)
+    asked = await handle_events(exchange, session, received.events)
     if asked and asked[0].method == "initialize":
         await _introduced(exchange, session, connection, asked[0])
     else:
@@ -247,7 +247,7 @@ async def _introduced(
 
     An error, also that of a second ``initialize``, is written to the stream.
     """
-    response = await greeted(exchange, connection, call)
+    response = await run_initialize(exchange, connection, call)
     state, nonce = connection.state, uuid.uuid4().hex
     settled = {
         "revision": state.revision, "client_info": state.client_info,
