@@ -21,14 +21,14 @@ ROWS = (
         (Edit(VALIDATORS, ADDED,
               "    def validate_redirect_uri(self, *args: Any, **kwargs: Any) -> bool:\n"
               "        return True\n\n" + ADDED),),
-        ("test_nobody_is_sent_where_no_client_was_registered",),
+        ("test_unregistered_redirect_uri_is_never_redirected_to",),
     ),
     Mutation(
         "T1", "who may not hear of an error is not sent to where it says",
         (Edit(AUTHORIZE, "if isinstance(error, FatalClientError) or not wrong.redirect_uri:",
               "wrong.redirect_uri = self.request.GET.get(\"redirect_uri\")\n"
               "        if not wrong.redirect_uri:"),),
-        ("test_nobody_is_sent_where_no_client_was_registered",),
+        ("test_unregistered_redirect_uri_is_never_redirected_to",),
     ),
     Mutation(
         "T1", "who may not hear of an error is not sent there, known or not",
@@ -36,18 +36,18 @@ ROWS = (
               "wrong.redirect_uri = self.request.GET.get(\"redirect_uri\")\n"
               "        if not wrong.redirect_uri:"),
          Edit(AUTHORIZE, "        if self.is_strangers(uri):\n", "        if False:\n")),
-        ("test_nobody_is_sent_anywhere_by_a_client_that_is_none",),
+        ("test_unknown_client_id_never_redirects",),
     ),
     Mutation(
         "T1", "an error leads nobody to the site of a client that registered itself",
         (Edit(AUTHORIZE, "        if self.is_strangers(uri):\n", "        if False:\n"),),
-        ("test_an_error_is_no_way_to_a_strangers_site",),
+        ("test_error_does_not_redirect_to_the_site_of_a_self_registered_client",),
     ),
     Mutation(
         "T1", "the login leads back by the path alone",
         (Edit(AUTHORIZE, 'back = f"{escape_uri_path(self.request.path)}?{query.urlencode()}"',
               'back = self.request.GET.get("next", "")'),),
-        ("test_the_login_is_not_told_to_go_elsewhere",),
+        ("test_login_returns_only_to_the_authorization_endpoint",),
     ),
     Mutation(
         "T2", "a challenge by hash is there before anybody is asked",
@@ -57,57 +57,60 @@ ROWS = (
               "if False:"),
          Edit(VALIDATORS, "if challenge is not None and not CHALLENGE.fullmatch(challenge):",
               "if False:")),
-        ("test_nobody_is_asked_without_a_challenge_by_hash",),
+        ("test_request_without_an_s256_challenge_is_invalid",),
         by="assert |AssertionError|KeyError",
     ),
     Mutation(
         "T4", "every answer says whose it is",
         (Edit(AUTHORIZE, "super().redirect(with_issuer(redirect_to), application)",
               "super().redirect(redirect_to, application)"),),
-        ("test_every_answer_says_whose_it_is", "test_an_anonymous_answer_says_whose_it_is"),
+        ("test_every_redirect_contains_the_issuer",
+         "test_login_required_redirect_contains_the_issuer"),
         by="assert |AssertionError|KeyError",
     ),
     Mutation(
         "T4", "no client brings an issuer of its own",
         (Edit(ASKING, 'if pair and _name(pair) != "iss"]', "if pair]"),),
-        ("test_a_client_cannot_bring_an_issuer_of_its_own",),
+        ("test_iss_in_a_redirect_uri_is_replaced",),
     ),
     Mutation(
         "T4", "no other issuer is told of",
         (Edit("oauth/metadata.py",
               'return authorization_server_metadata() if suffix in ("", "/") else None',
               "return authorization_server_metadata()"),),
-        ("test_no_other_issuer_is_told_of",),
+        ("test_document_of_another_issuer_is_not_found",),
     ),
     Mutation(
         "T12", "a name is shown as text",
         (Edit(PAGE,
               "<strong class=\"name\"><bdi>{{ client.name|default:nameless }}</bdi></strong> <span",
               "<strong class=\"name\"><bdi>{{ client.name|safe }}</bdi></strong> <span"),),
-        ("test_a_name_says_nothing_but_itself",),
+        ("test_client_name_cannot_inject_html_or_text",),
     ),
     Mutation(
         "T12", "a name is cleaned before it is shown",
         (Edit(CONSENT, 'return ConsentClient(plain(application.name), source, host)',
               "return ConsentClient(application.name, source, host)"),),
-        ("test_a_name_says_nothing_but_itself",),
+        ("test_client_name_cannot_inject_html_or_text",),
     ),
     Mutation(
         "T12", "nobody vouches for who registered itself",
         (Edit(CONSENT, "if is_vouched_for(application) else Source.DCR", ""),
          Edit(CONSENT, "if application.registration_source == Source.CIMD:", "if False:")),
-        ("test_a_famous_name_is_unverified", "test_an_ascii_prefix_of_a_client_id_is_no_host"),
+        ("test_self_registered_client_with_a_famous_name_is_unverified",
+         "test_whole_host_of_a_client_id_is_shown"),
     ),
     Mutation(
         "T12", "hosts are shown as the name system has them",
         (Edit(CONSENT, "return label if label.isascii() else", "return label if True else"),),
-        ("test_a_host_that_looks_like_another_does_not",),
+        ("test_homograph_host_is_shown_in_punycode",),
     ),
     Mutation(
         "T16", "a form adds nothing to what the URL says",
         (Edit(ASKING, "    def extract_body(self, request: Any) -> list[Any]:\n"
               "        return []\n", "    pass\n"),),
-        ("test_a_form_adds_nothing_to_what_was_shown", "test_a_form_is_no_request"),
+        ("test_posted_form_cannot_change_the_request",
+         "test_request_parameters_in_the_form_are_ignored"),
         by="assert |AssertionError|KeyError",
     ),
     Mutation(
@@ -115,29 +118,29 @@ ROWS = (
         (Edit(AUTHORIZE, 'self.request, " ".join(found.scopes), dict(found.credentials)',
               'self.request, self.request.POST.get("scope") or " ".join(found.scopes),'
               " dict(found.credentials)"),),
-        ("test_a_form_adds_nothing_to_what_was_shown",),
+        ("test_posted_form_cannot_change_the_request",),
     ),
     Mutation(
         "T16", "what is held counts only if it was shown",
         (Edit(AUTHORIZE, "if shown is None or one in shown", ""),),
-        ("test_what_came_after_the_page_is_not_granted_by_it",
-         "test_what_goes_after_the_page_makes_nothing_new_of_what_was_not",
-         "test_a_form_that_does_not_say_what_was_shown_grants_what_was_asked"),
+        ("test_scope_granted_elsewhere_after_the_page_was_shown_is_not_included",
+         "test_token_deleted_after_the_page_was_shown_does_not_widen_the_grant",
+         "test_form_without_the_shown_scopes_grants_the_requested_ones"),
     ),
     Mutation(
         "T16", "scopes of other APIs are not for who registered itself",
         (Edit(VALIDATORS,
               "return known & offered().keys() if registered_itself(client) else known",
               'return known | {"read"}'),),
-        ("test_scopes_that_are_not_for_it_are_left_out",
-         "test_something_must_be_left_of_what_was_asked_for"),
+        ("test_unknown_and_foreign_scopes_are_ignored",
+         "test_request_without_any_known_scope_is_rejected"),
         by="assert |AssertionError|KeyError",
     ),
     Mutation(
         "T16", "scopes that nobody knows are left out",
         (Edit(VALIDATORS, "for scope in dict.fromkeys(asked) if scope in known]",
               "for scope in dict.fromkeys(asked)]"),),
-        ("test_something_must_be_left_of_what_was_asked_for",),
+        ("test_request_without_any_known_scope_is_rejected",),
         by="assert |AssertionError|KeyError",
     ),
     Mutation(
@@ -145,12 +148,12 @@ ROWS = (
         (Edit("oauth/refresh_tokens.py",
               "return RefreshTokenUse.AGAIN, successor.access_token.scope",
               'return RefreshTokenUse.AGAIN, "mcp mcp:write"'),),
-        ("test_a_sibling_has_no_more_than_the_first",),
+        ("test_second_refresh_within_the_grace_gets_no_wider_scopes",),
     ),
     Mutation(
         "T17", "only whom the project registered as its own is trusted",
         (Edit(AUTHORIZE, "return bool(is_own and wishes and", "return bool(wishes and"),),
-        ("test_who_came_by_itself_is_never_trusted",),
+        ("test_self_registered_client_cannot_skip_the_consent",),
     ),
     Mutation(
         "T17", "what django-oauth-toolkit would not ask is asked",
@@ -163,32 +166,33 @@ ROWS = (
               '        if request.GET.get("approval_prompt") == "auto" and mine.exists():\n'
               "            return self.granted(found)\n"
               "        if self.is_trusted(found):"),),
-        ("test_consent_is_asked_each_time", "test_silence_is_no_consent"),
+        ("test_consent_is_asked_each_time",
+         "test_prompt_none_never_gives_a_code_after_an_earlier_consent"),
         by="assert |AssertionError",
     ),
     Mutation(
         "T17", "silence is no consent",
         (Edit(AUTHORIZE, "        if away := self.turned_away(found):\n"
               "            return away\n", ""),),
-        ("test_silence_is_no_consent",),
+        ("test_prompt_none_never_gives_a_code_after_an_earlier_consent",),
     ),
     Mutation(
         "T17", "our page marks its requests",
         (Edit(AUTHORIZE, "        request.META[OUR_VIEW] = True\n", ""),),
-        ("test_a_second_door_does_not_pass_for_ours",),
+        ("test_second_authorization_view_is_told_apart_from_ours",),
     ),
     Mutation(
         "T17", "a second page of django-oauth-toolkit's is told apart",
         (Edit(VALIDATORS,
               "return not registered_itself(request.client) or bool(request.headers.get(OUR_VIEW))",
               "return True"),),
-        ("test_a_second_page_gives_no_code_to_who_registered_itself",),
+        ("test_second_authorization_view_gives_no_code_to_self_registered_clients",),
     ),
     Mutation(
         "T17", "our page does not use what another has kept",
         (Edit(AUTHORIZE, "        return QueryOnlyCore(cls.get_server())",
               "        return super().get_oauthlib_core()"),),
-        ("test_our_view_does_not_use_what_the_second_has_kept",),
+        ("test_our_view_does_not_share_the_core_of_a_second_view",),
         by="assert |.*Grant.DoesNotExist",
     ),
     Mutation(
@@ -196,26 +200,26 @@ ROWS = (
         (Edit(AUTHORIZE, "@method_decorator([login_not_required, guarded, csrf_protect]",
               "@method_decorator([login_not_required, guarded, csrf_exempt]"),
          Edit(AUTHORIZE, "import csrf_protect", "import csrf_exempt")),
-        ("test_an_answer_is_the_persons_own",
-         "test_a_page_of_one_person_is_not_answered_by_another"),
+        ("test_consent_needs_a_csrf_token",
+         "test_page_shown_to_one_user_cannot_be_answered_as_another"),
     ),
     Mutation(
         "T19", "no answer is framed",
         (Edit(AUTHORIZE, '    "X-Frame-Options": "DENY",\n', ""),),
-        ("test_no_answer_is_framed_or_kept",),
+        ("test_responses_forbid_frames_and_caching",),
         by="assert |AssertionError|KeyError",
     ),
     Mutation(
         "T19", "no answer is framed, as newer browsers are told",
         (Edit(AUTHORIZE, "frame-ancestors 'none'; ", ""),),
-        ("test_no_answer_is_framed_or_kept",),
+        ("test_responses_forbid_frames_and_caching",),
     ),
     Mutation(
         "T19", "errors and redirects are guarded as well",
         (Edit(AUTHORIZE, "        for name, value in HEADERS.items():\n",
               "        for name, value in HEADERS.items() if response.status_code == 200 else ():\n"
               ),),
-        ("test_no_answer_is_framed_or_kept",),
+        ("test_responses_forbid_frames_and_caching",),
         by="assert |AssertionError|KeyError",
     ),
     Mutation(
@@ -224,30 +228,30 @@ ROWS = (
               "    closes_connections(limits_body(view.as_view()))\n    for view in (MCPA",
               '    cors("GET", "POST")(closes_connections(view.as_view()))\n'
               "    for view in (MCPA"),),
-        ("test_no_other_origin_may_read_it",),
+        ("test_consent_page_has_no_cors_headers",),
     ),
     Mutation(
         "T25", "no log has a code",
         (Edit(AUTHORIZE, "        return self.redirect(uri, found.application)",
               "        __import__(\"logging\").getLogger(\"django_mcp\").info(uri)\n"
               "        return self.redirect(uri, found.application)"),),
-        ("test_no_log_has_a_code",),
+        ("test_log_contains_no_code_state_or_challenge",),
     ),
     Mutation(
         "T27", "no parameter ends a line",
         (Edit(ASKING, "if any(CONTROL.search(text) for name,", "if any(False for name,"),),
-        ("test_no_parameter_ends_a_line",),
+        ("test_parameter_with_a_line_end_is_rejected",),
     ),
     Mutation(
         "T27", "a state is given back encoded",
         (Edit(AUTHORIZE, 'uri = f"{wrong.redirect_uri}{separator}{wrong.urlencoded}"',
               'uri = f"{wrong.redirect_uri}{separator}error={wrong.error}&state={wrong.state}"'),),
-        ("test_a_state_is_given_back_as_it_came",),
+        ("test_state_is_returned_unchanged",),
     ),
     Mutation(
         "T27", "words of scopes are words",
         (Edit(PAGE, "in question.scopes %}<li>{{ words }}",
               "in question.scopes %}<li>{{ words|safe }}"),),
-        ("test_words_of_scopes_are_words",),
+        ("test_description_of_a_scope_is_escaped",),
     ),
 )  # fmt: skip

@@ -214,7 +214,7 @@ def test_a_subscription_is_seen_with_the_token_that_asked_for_it(http, handshake
     client = http("alice/basic/app", server=things, revision=handshake)
 
     def with_which() -> list[str]:
-        (found,) = sessions.subscribed(things.name, ["note://one"])
+        (found,) = sessions.find_subscriptions(things.name, ["note://one"])
         return found.scopes
 
     client.token = "alice/basic view/app"
