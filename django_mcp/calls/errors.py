@@ -1,11 +1,8 @@
-"""Turn exceptions of a call into tool errors or JSON-RPC errors, and check permissions.
+"""Turn exceptions of a call into tool errors or JSON-RPC errors.
 
 Errors that the model can act on become tool errors with their text. Mistakes of the client become
 JSON-RPC errors. Any other exception is a bug: it is logged with its traceback, and the client gets
 a fixed text, except under DEBUG, because the exception's text may contain secrets.
-
-A caller without permission gets the same error as for a declaration that does not exist. Under
-DEBUG the reason is logged. A missing scope is reported to the client, which can ask for it.
 """
 
 from __future__ import annotations
@@ -21,7 +18,6 @@ from django.http import Http404
 from django.utils.functional import Promise
 
 from ..declarations.elicitation import Elicit
-from ..declarations.permissions import Decision, decide
 from ..exceptions import (
     Busy,
     InsufficientScope,
@@ -41,8 +37,6 @@ from ..protocol.jsonrpc import (
 from .results import JSON, error_result
 
 if TYPE_CHECKING:
-    from ..declarations.declaration import Declaration
-    from ..declarations.request import Request
     from .call_state import CallRun
 
 logger = logging.getLogger("django_mcp")
@@ -146,28 +140,3 @@ def _bug(error: Exception, run: CallRun) -> str:
 def _sentence(words: str) -> str:
     """Join several sentences into one: "concise single sentence" (schema, Error.message)."""
     return re.sub(r"\.\s+(?=\S)", "; ", words)
-
-
-def check(thing: Declaration, request: Request, unknown: Exception) -> None:
-    """Raise ``unknown`` or ``InsufficientScope`` if the caller may not use ``thing``."""
-    decision = decide(thing, request)
-    if decision.allowed:
-        return
-    if decision.missing_scopes:
-        raise InsufficientScope(decision.missing_scopes)
-    _log_refusal(thing, request, decision)
-    raise unknown
-
-
-def _log_refusal(thing: Declaration, request: Request, decision: Decision) -> None:
-    """Under DEBUG, log why ``request``'s user may not use ``thing``. May query the database."""
-    # Not in production: the additional queries take time, by which a caller could tell a forbidden
-    # declaration from a missing one.
-    if not django_settings.DEBUG:
-        return
-    try:
-        words = decision.reason
-    except Exception as error:  # backends of the project may raise
-        words = f"the reason is not known: {type(error).__name__}: {error}"
-    who = request.user if request.principal.is_authenticated else "nobody"
-    logger.warning("%s is not available for %s: %s", thing, who, words)

@@ -9,6 +9,9 @@ Finished calls are reported to ``observers``, which record what clients did. A c
 it returned a result, or if it may have written before it failed or asked a question. Rejected calls
 are not reported. A report names the declaration, and contains nothing that the client sent.
 
+A caller without permission gets the same error as for a declaration that does not exist. Under
+DEBUG the reason is logged. A missing scope is reported to the client, which can ask for it.
+
 ``Retries`` handles a database connection that breaks during a call, as in a failover. A call that
 is safe to repeat runs again when the database is back. Otherwise the response says whether the
 writes were rolled back or may have taken effect.
@@ -27,20 +30,21 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from asgiref.sync import sync_to_async
+from django.conf import settings as django_settings
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from django.db.models import Model, QuerySet
 from django.utils.module_loading import import_string
 
 from ..auth import kill_switches
 from ..conf import settings
-from ..exceptions import Busy, RunEnded, Stopped, Unsupported
+from ..declarations.permissions import Decision, decide
+from ..exceptions import Busy, InsufficientScope, RunEnded, Stopped, Unsupported
 from ..protocol.jsonrpc import JSON, InternalError, ProtocolError
 from ..runtime import outages, threads
 from ..runtime.async_orm import orm_in_own_thread
 from ..runtime.runtime import environment
 from ..storage.databases import codes
 from ..storage.jobs import BROKEN, TEMPORARY
-from .errors import check
 from .results import error_result
 
 if TYPE_CHECKING:
@@ -315,6 +319,31 @@ def admitted(request: Request, work: Invocation) -> dict[str, Any]:
     if required and (lacking := request.can.lacks(required)):
         raise Unsupported(lacking)
     return work.read()
+
+
+def check(thing: Declaration, request: Request, unknown: Exception) -> None:
+    """Raise ``unknown`` or ``InsufficientScope`` if the caller may not use ``thing``."""
+    decision = decide(thing, request)
+    if decision.allowed:
+        return
+    if decision.missing_scopes:
+        raise InsufficientScope(decision.missing_scopes)
+    _log_refusal(thing, request, decision)
+    raise unknown
+
+
+def _log_refusal(thing: Declaration, request: Request, decision: Decision) -> None:
+    """Under DEBUG, log why ``request``'s user may not use ``thing``. May query the database."""
+    # Not in production: the additional queries take time, by which a caller could tell a forbidden
+    # declaration from a missing one.
+    if not django_settings.DEBUG:
+        return
+    try:
+        words = decision.reason
+    except Exception as error:  # backends of the project may raise
+        words = f"the reason is not known: {type(error).__name__}: {error}"
+    who = request.user if request.principal.is_authenticated else "nobody"
+    logger.warning("%s is not available for %s: %s", thing, who, words)
 
 
 @contextmanager

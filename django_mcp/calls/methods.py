@@ -36,8 +36,8 @@ from ..protocol.jsonrpc import (
 from ..protocol.revisions import LOG_LEVELS, SUPPORTED
 from ..storage.jobs import break_behind
 from . import listing, rate_limits, results
-from .errors import check, failure, is_bug
-from .execution import DatabaseBroke, Invocation, perform, with_database
+from .errors import failure, is_bug
+from .execution import DatabaseBroke, Invocation, check, perform, with_database
 from .rate_limits import MAX_SUBSCRIPTIONS
 from .visibility import visible
 
