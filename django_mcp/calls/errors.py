@@ -46,7 +46,7 @@ MASKED = "Something went wrong on the server; the error was logged there."
 def failure(error: Exception, run: CallRun) -> JSON:
     """Return the tool result for ``error``. Raise ``ProtocolError`` for other methods."""
     if isinstance(error, UrlRequired):
-        error = _sent_there(error, run)
+        error = _send_to_page(error, run)
     if run.call.method == "tools/call":
         return error_result(tool_failure(error, run))
     raise protocol_error(error, run)
@@ -76,7 +76,7 @@ def tool_failure(error: Exception, run: CallRun) -> str:
     return words if words is not None else _bug(error, run)
 
 
-def _sent_there(error: UrlRequired, run: CallRun) -> Exception:
+def _send_to_page(error: UrlRequired, run: CallRun) -> Exception:
     """Send the user to the page, in the way of the client's revision.
 
     Return the error that remains, or raise ``InputRequired`` to ask the client. Return ``error``

@@ -80,7 +80,10 @@ class Interaction:
         """Return the ``input_required`` result. Raise ``ToolError`` after too many rounds."""
         self.next(answers)
         self.asked = {key: [digest, question.method] for key, digest, question in asking.values()}
-        requests = {key: _placed(question, self.id, key) for key, _, question in asking.values()}
+        requests = {
+            key: _with_elicitation_id(question, self.id, key)
+            for key, _, question in asking.values()
+        }
         return {
             "resultType": "input_required",
             "inputRequests": encode_input_requests(call.revision, requests),
@@ -105,7 +108,7 @@ def _decoded(call: ClientCall, method: str, response: Any) -> JSON | None:
         return None
 
 
-def _placed(question: Question, id: str, key: str) -> JSON:
+def _with_elicitation_id(question: Question, id: str, key: str) -> JSON:
     """Return the question as JSON. Replace ``{elicitation_id}`` in its URL."""
     wire = question.wire()
     url = wire["params"].get("url")
