@@ -39,7 +39,7 @@ from ..declarations.server import Server
 from ..exceptions import Busy, CallParked, Stopped
 from ..models import Ask, Session
 from ..models import Call as Row
-from ..protocol.connection import Answered, Cancelled, ClientCall, Event
+from ..protocol.connection import Answered, Cancelled, ClientCall, Connection, Event
 from ..protocol.jsonrpc import (
     JSON,
     Id,
@@ -241,6 +241,7 @@ class SessionCallManager:
         self,
         server: Server,
         session: Session,
+        connection: Connection,
         principal: Principal,
         asked: Collection[ClientCall],
         ready: Collection[JSON] = (),
@@ -250,10 +251,9 @@ class SessionCallManager:
     ) -> PostResponse:
         """Start the calls of one POST, and return the object that collects its responses.
 
-        ``ready`` are responses to messages that became no call. ``received`` is the time of the
-        POST by the monotonic clock.
+        ``connection`` has received the POST. ``ready`` are responses to messages that became no
+        call. ``received`` is the time of the POST by the monotonic clock.
         """
-        connection = connection_of(session)
         post = PostResponse(self, session, SessionCaller.of(principal), connection, received)
         post.ready = list(ready)
         for call in asked:

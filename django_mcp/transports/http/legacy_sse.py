@@ -235,7 +235,7 @@ async def post(exchange: Exchange, message: object) -> None:
     if asked and asked[0].method == "initialize":
         await _introduced(exchange, session, connection, asked[0])
     else:
-        await _answered(exchange, session, asked, received.replies)
+        await _answered(exchange, session, connection, asked, received.replies)
     if not exchange.begun:
         await exchange.json(202)
 
@@ -262,7 +262,11 @@ async def _introduced(
 
 
 async def _answered(
-    exchange: Exchange, session: Session, asked: Sequence[ClientCall], ready: Sequence[JSON]
+    exchange: Exchange,
+    session: Session,
+    connection: Connection,
+    asked: Sequence[ClientCall],
+    ready: Sequence[JSON],
 ) -> None:
     """Commit and start the calls. ``ready`` are responses to requests that became no calls."""
     if not asked:
@@ -271,7 +275,7 @@ async def _answered(
         return
     exchange.at_work = True
     post_response = call_manager().start(
-        exchange.server, session, exchange.principal, asked, ready,
+        exchange.server, session, connection, exchange.principal, asked, ready,
         host=exchange.host, received=exchange.received,
     )  # fmt: skip
     if await post_response.answered:

@@ -73,7 +73,7 @@ async def post(exchange: Exchange, message: object) -> None:
         return
     exchange.at_work = True
     post_response = call_manager().start(
-        exchange.server, session, exchange.principal, asked, received.replies,
+        exchange.server, session, connection, exchange.principal, asked, received.replies,
         host=exchange.host, received=exchange.received,
     )  # fmt: skip
     await _answer(exchange, post_response, batch=received.batch)
