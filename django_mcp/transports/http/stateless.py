@@ -230,7 +230,14 @@ class StatelessCall:
         timer = keep_alives()
         timer.join(self._outbox)
         try:
-            message = await self._serving().response(self._active)
+            # The runner is not stored on self: it refers to this object, and the reference cycle
+            # would keep the request in memory until the garbage collector runs.
+            runner = CallRunner(
+                self._exchange.server, self._connection,
+                SessionCaller.of(self._exchange.principal), self,
+                memory=STEPS, host=self._exchange.host, mirrored=self._headers,
+            )  # fmt: skip
+            message = await runner.response(self._active)
         except asyncio.CancelledError:
             self._active.stop.set()
             if not self._exchange.survives():
@@ -243,15 +250,6 @@ class StatelessCall:
         self._active.end()
         await self._outbox.settle()
         await self._answer(self._stopped() if message is None else message)
-
-    def _serving(self) -> CallRunner:
-        # Not stored on self: it refers to this object, and the reference cycle would keep the
-        # request in memory until the garbage collector runs.
-        return CallRunner(
-            self._exchange.server, self._connection,
-            SessionCaller.of(self._exchange.principal), self,
-            memory=STEPS, host=self._exchange.host, mirrored=self._headers,
-        )  # fmt: skip
 
     def _stopped(self) -> JSON:
         """Return the error for a call that was stopped while its client was connected."""
