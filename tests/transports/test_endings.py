@@ -47,11 +47,11 @@ async def test_it_is_begun_from_any_thread_and_once():
         for thread in threads:
             thread.start()
         assert await heard(ending)
-        first = ending.left(EXIT_SECONDS)
+        first = ending.seconds_left(EXIT_SECONDS)
         ending.begin()
         await asyncio.sleep(0.01)
-        assert ending.left(EXIT_SECONDS) < first <= EXIT_SECONDS
-        assert ending.left(0) == 0 < ending.left(SECONDS)
+        assert ending.seconds_left(EXIT_SECONDS) < first <= EXIT_SECONDS
+        assert ending.seconds_left(0) == 0 < ending.seconds_left(SECONDS)
         for thread in threads:
             thread.join()
 
@@ -83,9 +83,9 @@ async def test_it_is_heard_while_the_loop_is_stuck():
     with ending.awaited():
         ending.begin()
         deadline = time.monotonic() + SECONDS
-        while not ending.left(EXIT_SECONDS) and time.monotonic() < deadline:
+        while not ending.seconds_left(EXIT_SECONDS) and time.monotonic() < deadline:
             time.sleep(0.001)  # noqa: ASYNC251
-        assert ending.left(EXIT_SECONDS) and not ending.begun.is_set()
+        assert ending.seconds_left(EXIT_SECONDS) and not ending.begun.is_set()
         assert await heard(ending)
 
 

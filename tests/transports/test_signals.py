@@ -31,7 +31,7 @@ def caught(ear):
     made = SignalSocket(ear[1].fileno(), lambda number, frame: rung.append(number))
     made.rung = rung
     yield made
-    made.give_back()
+    made.restore()
 
 
 @pytest.mark.parametrize("number", sorted(SIGNALS), ids=str)
@@ -54,14 +54,14 @@ def test_they_are_given_back(ear):
     before = {number: signal.getsignal(number) for number in SIGNALS}
     caught = SignalSocket(ear[1].fileno(), lambda *_: None)
     assert not set(map(signal.getsignal, SIGNALS)) & set(before.values())
-    caught.give_back()
+    caught.restore()
     assert {number: signal.getsignal(number) for number in SIGNALS} == before
     mine = signal.set_wakeup_fd(-1)
     signal.set_wakeup_fd(mine)
     assert mine != ear[1].fileno()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
-        caught.give_back()  # again: what has been changed since is not its own
+        caught.restore()  # again: what has been changed since is not its own
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGTERM, before[signal.SIGTERM])
@@ -73,7 +73,7 @@ def test_outside_the_main_thread_nothing_is_caught(ear):
     thread.start()
     thread.join()
     assert signal.getsignal(signal.SIGTERM) is before
-    made[0].give_back()
+    made[0].restore()
     assert signal.getsignal(signal.SIGTERM) is before
 
 
