@@ -127,9 +127,8 @@ class CallRunner:
         finally:
             # Keep the steps while the client holds a ``requestState``: with it the call may come
             # back, and the steps must not be done twice.
-            if interaction.has_steps and not (
-                call.revision.input_required and interaction.may_return
-            ):
+            holds_state = call.revision.input_required and interaction.may_return
+            if interaction.has_steps and not holds_state:
                 await self.memory.aforget(interaction.id)
 
     async def _runs(
