@@ -17,7 +17,7 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404
 from django.utils.functional import Promise
 
-from ..declarations.elicitation import Elicit
+from ..declarations.questions import Elicit
 from ..exceptions import (
     Busy,
     InsufficientScope,

@@ -18,8 +18,7 @@ from ..exceptions import InvalidArguments, ToolError
 from ..protocol.content import text_or_bytes
 from ..protocol.jsonrpc import ResourceNotFound
 from ..protocol.uri_template import Template
-from .arguments import Arguments
-from .bindings import KeyBinding
+from .arguments import Arguments, KeyBinding
 from .completions import ranked
 from .content import Contents
 from .cursors import digest, seal, unseal
@@ -138,12 +137,12 @@ class SearchTool(ModelRowsDeclaration, Tool):
         this schema.
         """
         shown, filters = self._resource._field_set.entries, self._resource._search.filters
-        told = {
+        described = {
             name: schema
             for name, entry in shown.items()
             if name not in filters and not INFORMATIVE_KEYWORDS.isdisjoint(schema := entry.schema())
         }
-        row = {"type": "object"} | ({"properties": told} if told else {})
+        row = {"type": "object"} | ({"properties": described} if described else {})
         results = {"type": "array", "items": row}
         return {
             "type": "object",

@@ -1,3 +1,5 @@
+"""The metadata of a request: the envelope of stateless requests and its validation."""
+
 import pytest
 
 from django_mcp.protocol.connection import (
@@ -20,19 +22,19 @@ LEAST = {VERSION: LATEST.name, CAPABILITIES: {}}
 INFO = {"name": "n", "version": "1", "title": "T"}
 
 
-def test_read_meta():
+def test_metadata_is_read():
     assert read_meta({}) == {}
     assert read_meta({"_meta": {"progressToken": 0}}) == {"progressToken": 0}
     assert read_meta({"_meta": {"progressToken": None}}) == {"progressToken": None}
 
 
 @pytest.mark.parametrize("meta", [None, [], 1, {"progressToken": True}, {"progressToken": []}])
-def test_read_meta_refuses(meta):
+def test_malformed_metadata_is_rejected(meta):
     with pytest.raises(InvalidParams):
         read_meta({"_meta": meta})
 
 
-def test_read_stateless_fields():
+def test_fields_of_stateless_requests_are_read():
     least = {"client_info": {}, "capabilities": {}, "log_level": None}
     assert read_stateless_fields(LEAST, {}) == least
     full = LEAST | {CLIENT_INFO: INFO, LOG_LEVEL: "debug", CAPABILITIES: {"roots": {}}}
@@ -58,15 +60,11 @@ def test_read_stateless_fields():
         (LEAST, {"inputResponses": {"a": []}}),
     ],
 )
-def test_malformed_fields_are_rejected_before_headers_are_compared(meta, params):
+def test_malformed_envelope_is_rejected_before_headers(meta, params):
     with pytest.raises(InvalidParams):
         read_stateless_fields(meta, params)
-    message = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "tools/list",
-        "params": params | {"_meta": meta},
-    }
+    params = params | {"_meta": meta}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": params}
     for headers in (None, {}):
         (reply,) = Connection(transport="http").receive(message, LATEST.name, headers).replies
         assert reply["error"]["code"] == InvalidParams.code
@@ -84,7 +82,7 @@ def test_malformed_fields_are_rejected_before_headers_are_compared(meta, params)
         (LEAST, LATEST.name),
     ],
 )
-def test_named_revision(meta, header):
+def test_revision_is_determined_from_metadata_and_header(meta, header):
     assert named_revision({"_meta": meta}, header) is LATEST
 
 
@@ -98,12 +96,12 @@ def test_named_revision(meta, header):
         (LEAST | {VERSION: LATEST_HANDSHAKE.name}, None, UnsupportedVersion),
     ],
 )
-def test_named_revision_refuses(meta, header, error):
+def test_unsupported_or_mismatched_revision_is_rejected(meta, header, error):
     with pytest.raises(error):
         named_revision({"_meta": meta}, header)
 
 
-def test_what_is_expected_is_named():
+def test_error_names_the_expected_type():
     with pytest.raises(InvalidParams, match=r"^name must be an object$"):
         expect(1, dict, "name")
     with pytest.raises(InvalidParams, match=r"^clientInfo.version must be a string$"):

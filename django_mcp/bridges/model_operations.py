@@ -1,0 +1,311 @@
+"""
+The tools that create, update and delete rows: ``ModelResource.operations``.
+
+Only fields that the resource shows and that are editable can be written. A caller needs the
+permission to view rows and the permission for the operation, and must see the row before and after.
+The row, its many-to-many links and the log entry are saved in one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from django.core.checks import CheckMessage
+from django.core.exceptions import ImproperlyConfigured, ValidationError
+from django.db import router
+from django.utils.text import capfirst
+
+from ..declarations import permissions
+from ..declarations.arguments import Arguments
+from ..declarations.outputs import Output, RowOutput
+from ..declarations.permissions import MODEL_PERMISSIONS, Decision
+from ..declarations.tools import Tool
+from ..exceptions import InvalidArguments
+from .model_arguments import UNCHANGED, Input, inputs_of
+from .rows import (
+    ADDED,
+    ADDITION,
+    CHANGE,
+    DELETION,
+    change_message,
+    check_cascade,
+    locked_row,
+    log_action,
+    translate_errors,
+    validate_row,
+    visible_row,
+)
+
+if TYPE_CHECKING:
+    from ..declarations.catalog import Catalog
+    from ..declarations.declaration import Declaration
+    from ..declarations.model_resources import ModelResource
+    from ..declarations.request import Request
+
+JSON = dict[str, Any]
+# What the protocol says of a tool without annotations.
+DEFAULT_HINTS = {
+    ("readOnlyHint", False), ("destructiveHint", True), ("idempotentHint", False),
+    ("openWorldHint", True),
+}  # fmt: skip
+
+
+def operations_of(resource: ModelResource) -> Iterator[Tool]:
+    """Yield the tools for ``resource.operations``."""
+    yield from (OPERATIONS[name](resource) for name in resource.operations)
+
+
+class Operation(Tool):
+    """Base of the tools that write one row of a model resource."""
+
+    _operation = ""
+    _sentence = ""
+    read_only = False
+    open_world = False
+    _inputs: Mapping[str, Input]
+
+    def __init__(self, resource: ModelResource) -> None:
+        self._resource = resource
+        name = resource._verbose_name
+        self.name = f"{self._operation}_{resource.name}"
+        self.title = str(capfirst(f"{self._operation} {name}"))
+        self.description = self._sentence.format(name)
+        self.permission = resource._operation_permission(self._operation)
+        self.atomic = router.db_for_write(resource.model)
+
+    def _definition(self) -> JSON:
+        """Return the definition, without defaults and a title that only repeats the name.
+
+        A language model reads the definition in every list, so each word costs tokens.
+        """
+        shown = super()._definition()
+        hints = shown["annotations"].items()
+        shown["annotations"] = dict(hint for hint in hints if hint not in DEFAULT_HINTS)
+        if shown["title"].casefold() == self.name.replace("_", " ").casefold():
+            del shown["title"]
+        return shown
+
+    @property
+    def _verb(self) -> str:
+        """Django's verb for the operation: "add", "change" or "delete"."""
+        return MODEL_PERMISSIONS[self._operation]
+
+    def _origin(self) -> str:
+        return self._resource._origin()
+
+    # Permissions.
+
+    def _decide_declared(self, request: Request) -> Decision:
+        """Decide whether the caller may view rows and perform the operation."""
+        resource = self._resource
+        viewing = resource._decide(request)
+        if not viewing.allowed:
+            return viewing
+        if not self._method:
+            return resource._decide_operation(request, self._operation)
+        answer = resource.has_operation_permission(request, self._operation)
+        return permissions.decided_by(self._method, answer)
+
+    @property
+    def _is_public(self) -> bool:
+        return False
+
+    @property
+    def _is_free(self) -> bool:
+        return False
+
+    @property
+    def _rule(self) -> str:
+        own = self._method or permissions.rule(self.permission)
+        return permissions.both(self._resource._rule, own)
+
+    @property
+    def _method(self) -> str:
+        """The name of the project's ``has_operation_permission``, or "" if it is not overridden."""
+        name = "has_operation_permission"
+        return (
+            permissions.method_of(self._resource, name) if self._resource._overrides(name) else ""
+        )
+
+    @property
+    def _depends_on(self) -> Iterable[Declaration]:
+        return (self._resource, *super()._depends_on)
+
+    # Resolution.
+
+    def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
+        try:
+            self._take_inputs(catalog)
+        except ImproperlyConfigured as error:
+            hint = "Register the model, or name the field in readonly_fields."
+            yield self._error(f"{self.name}: {error}", 139, hint)
+            return
+        yield from self._field_problems()
+        yield from self._common_problems()
+
+    def _take_inputs(self, catalog: Catalog) -> None:
+        new = self._operation == "create"
+        writes = self._operation != "delete"
+        found = inputs_of(self._resource, catalog.find, new=new) if writes else []
+        self._inputs = {each.name: each for each in found}
+        parameters = {name: each.parameter for name, each in self._inputs.items()}
+        self._arguments = Arguments(parameters, self._schema(), handwritten=True)
+        self._output = RowOutput(self._resource, written=True)
+
+    def _field_problems(self) -> Iterator[CheckMessage]:
+        if not self._inputs:
+            hint = "Name fields of the model that are editable and not in readonly_fields."
+            yield self._error(f"{self.name}: nothing in fields can be written.", 140, hint)
+
+    def _schema(self) -> JSON:
+        """The JSON Schema of the arguments."""
+        raise NotImplementedError
+
+    def _object(self, properties: JSON, *required: str) -> JSON:
+        schema = {"type": "object", "properties": properties, "additionalProperties": False}
+        return schema | ({"required": [*required]} if required else {})
+
+    # Execution.
+
+    def _read(self, given: Mapping[str, Any]) -> dict[Input, Any]:
+        """Return the values of the fields. Raise ``InvalidArguments`` with all errors."""
+        found, wrong = {}, []
+        for name, value in given.items():
+            try:
+                found[self._inputs[name]] = self._inputs[name].read(value)
+            except (ValueError, ValidationError) as error:
+                words = error.messages if isinstance(error, ValidationError) else [str(error)]
+                wrong.append(f"{name}: {' '.join(words)}")
+        if wrong:
+            raise InvalidArguments("Invalid arguments. " + " ".join(wrong))
+        return found
+
+    def _saved(self, request: Request, row: Any, values: dict[Input, Any], *, new: bool) -> Any:
+        """Write ``values``, validate and save the row, and return it as the caller sees it."""
+        for each, value in values.items():
+            each.write(row, value)
+        try:
+            with translate_errors(self._resource):
+                validate_row(row, {each.field.name for each in self._inputs.values()})
+                self._resource.save_model(request, row, new)
+                for each, value in values.items():
+                    each.finish(row, value)
+            return visible_row(self._resource, request, row, self._verb)
+        except BaseException:
+            for each in values:
+                each.undo(row)
+            raise
+
+
+class CreateTool(Operation):
+    """Create a row of a model resource."""
+
+    _operation = "create"
+    _sentence = "Create one new {}."
+    destructive = False
+    idempotent = False
+
+    def handle(self, /, *args: Any, **given: Any) -> Any:
+        (request,) = args  # positional, because a field may be named "request"
+        values = self._read(given)
+        row = self._resource.model(**self._resource.get_initial(request))
+        made = self._saved(request, row, values, new=True)
+        log_action(request, row, ADDITION, ADDED)
+        return made
+
+    def _schema(self) -> JSON:
+        properties = {name: each.schema() | each.default() for name, each in self._inputs.items()}
+        return self._object(properties, *(n for n, each in self._inputs.items() if each.required))
+
+    def _field_problems(self) -> Iterator[CheckMessage]:
+        yield from super()._field_problems()
+        resource = self._resource
+        if resource._overrides("get_initial") or resource._overrides("save_model"):
+            return
+        written = {each.field for each in self._inputs.values()}
+        for field in resource.model._meta.fields:
+            if field not in written and is_needed(field):
+                hint = "Add it to fields, give it a default, or write get_initial(self, request)."
+                yield self._error(f"{self.name} gives {field.name!r} no value.", 141, hint)
+
+
+def is_needed(field: Any) -> bool:
+    """Whether a new row needs a value for the field that no default gives."""
+    unset = Input(field.name, field).required and not field.null
+    return bool(unset and field.editable and not field.auto_created)
+
+
+class RowOperation(Operation):
+    """Base of operations on an existing row, which the first argument names."""
+
+    @property
+    def _row_argument(self) -> str:
+        """The name of the argument that takes the row.
+
+        It is the resource's name, or "_uri" if a field of the row has that name.
+        """
+        return "_uri" if self._resource.name in self._inputs else self._resource.name
+
+    def _schema(self) -> JSON:
+        names = {self._row_argument: self._resource._key_schema()}
+        fields = {name: each.schema() for name, each in self._inputs.items()}
+        return self._object(names | fields, self._row_argument)
+
+
+class UpdateTool(RowOperation):
+    """Change fields of a row of a model resource."""
+
+    _operation = "update"
+    _sentence = "Change one {}: the fields that are given, and no others."
+    destructive = True
+    idempotent = True
+
+    def handle(self, /, *args: Any, **given: Any) -> Any:
+        (request,) = args
+        name = given.pop(self._row_argument)
+        read = self._read(given)
+        row = locked_row(self._resource, request, name, self._verb)
+        changes = {each: each.change(request, row, value) for each, value in read.items()}
+        values = {each: value for each, value in changes.items() if value is not UNCHANGED}
+        if not values:
+            return visible_row(self._resource, request, row, self._verb)
+        made = self._saved(request, row, values, new=False)
+        names = [each.field.name for each in values]
+        log_action(request, row, CHANGE, change_message(self._resource.model, names))
+        return made
+
+
+class DeleteTool(RowOperation):
+    """Delete a row of a model resource."""
+
+    _operation = "delete"
+    _sentence = "Delete one {}."
+    destructive = True
+    idempotent = True
+
+    def handle(self, /, *args: Any, **given: Any) -> Any:
+        (request,) = args
+        resource = self._resource
+        row = locked_row(resource, request, given[self._row_argument], self._verb)
+        gone = {
+            "_uri": resource._uri_of(row),
+            "message": f"The {resource._verbose_name} is deleted.",
+        }
+        with translate_errors(resource):
+            check_cascade(resource, request, row)
+            log_action(request, row, DELETION)
+            resource.delete_model(request, row)
+        return gone
+
+    def _take_inputs(self, catalog: Catalog) -> None:
+        super()._take_inputs(catalog)
+        self._output = Output()
+
+    def _field_problems(self) -> Iterator[CheckMessage]:
+        yield from ()
+
+
+OPERATIONS: Mapping[str, type[Operation]] = {
+    kind._operation: kind for kind in (CreateTool, UpdateTool, DeleteTool)
+}

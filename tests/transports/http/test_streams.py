@@ -1,0 +1,368 @@
+"""How SSE streams end: token expiry, revocation and shutdown, and how clients continue."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from django_mcp.calls.callers import revocations
+from django_mcp.calls.recovery import LOST
+from django_mcp.calls.session_calls import call_manager
+from django_mcp.models import Call, Session, Token
+from django_mcp.protocol.revisions import LATEST
+from django_mcp.storage import calls
+from django_mcp.storage.jobs import surely
+from django_mcp.storage.leases import lease
+from django_mcp.transports.http import shutdown as ends
+from django_mcp.transports.http import streams
+from django_mcp.transports.http.authentication import until
+from django_mcp.transports.http.shutdown import draining
+from django_mcp.verifiers.personal_tokens import revoke
+from tests.announcing import Announcement, announce
+from tests.storage.rows import given
+
+pytestmark = pytest.mark.django_db
+TOKEN_SECONDS = 2.0  # seconds; a stream must have started by then
+
+
+@pytest.fixture(autouse=True)
+def _grace():
+    with given(JSON_GRACE=0.1):
+        yield
+
+
+@pytest.fixture
+def server(server, gate):
+    @server.tool
+    async def wait(request, speak: bool = True) -> str:
+        """Report progress, wait, report progress again."""
+        if speak:
+            await request.aprogress(1)
+        while not gate.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
+        await request.aprogress(2)
+        return f"waited for {request.user}"
+
+    @server.tool
+    async def babble(request) -> str:
+        """Report progress without end."""
+        for number in range(100_000):
+            await request.aprogress(number)
+            await asyncio.sleep(0.001)
+        return "said it all"
+
+    @server.tool(read_only=True)
+    async def look(request) -> str:
+        """Wait, without side effects."""
+        while not gate.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
+        return "looked"
+
+    return server
+
+
+@pytest.fixture
+def short_lived_client(http, server, alice):
+    """Create clients whose token expires soon, and may be renewed."""
+
+    def made(revision, seconds=TOKEN_SECONDS):
+        expires = timezone.now() + timedelta(seconds=seconds)
+        token, secret = Token.make(alice, "short", expires=expires)
+        client = http(secret, server=server, revision=revision)
+        client.token_row = token
+        return client
+
+    return made
+
+
+@pytest.fixture
+def short_lived(short_lived_client, handshake):
+    return short_lived_client(handshake)
+
+
+def renew(client):
+    """Extend the lifetime of the client's token."""
+    Token.objects.filter(pk=client.token_row.pk).update(expires=None)
+
+
+def calling(client, tool="wait", **arguments):
+    meta = {"_meta": {"progressToken": "t"}}
+    talk = client.start("tools/call", name=tool, arguments=arguments, **meta)
+    return talk.until(lambda: talk.is_stream) and talk
+
+
+def listening(client, last=None):
+    talk = client.listen(last)
+    return talk.until(lambda: talk.is_stream) and talk
+
+
+def last_id(talk) -> str:
+    return [event.id for event in talk.sse.found if event.id][-1]
+
+
+# Expiry.
+
+
+@pytest.mark.slow
+def test_standalone_stream_ends_when_its_token_expires(short_lived):
+    talk = listening(short_lived)
+    assert talk.wait().status == 200
+    assert bool(talk.sse.found and talk.sse.found[-1].retry) == short_lived.revision.priming
+    assert short_lived.listen().wait().status == 401
+    renew(short_lived)
+    announce(Announcement("list_changed", "tools", short_lived.server.name))
+    last = talk.sse.found[-1].id if talk.sse.found else None
+    again = listening(short_lived, last)
+    again.until(lambda: again.messages)
+    assert again.messages[0]["method"] == "notifications/tools/list_changed"
+
+
+@pytest.mark.slow
+def test_call_continues_after_expiry_and_is_fetched_with_a_renewed_token(short_lived_client, gate):
+    client = short_lived_client("2025-11-25")
+    talk = calling(client)
+    talk.wait()
+    assert talk.sse.found[-1].retry and [m.get("id") for m in talk.messages] == [None]
+    assert Call.objects.get().state == "running"
+    assert client.listen(last_id(talk)).wait().status == 401
+    renew(client)
+    rest = listening(client, last_id(talk))
+    gate.set()
+    assert rest.wait().messages[-1]["result"]["content"][0]["text"] == "waited for alice"
+
+
+@pytest.mark.slow
+def test_busy_stream_ends_when_its_token_expires(short_lived_client):
+    client = short_lived_client("2025-11-25")
+    talk = calling(client, "babble")
+    talk.wait()
+    assert talk.sse.found[-1].retry
+
+
+@pytest.mark.slow
+def test_older_client_gets_its_response_shortly_after_expiry(short_lived_client, gate, monkeypatch):
+    monkeypatch.setattr(streams, "MAX_OVERTIME_SECONDS", 5.0)
+    client = short_lived_client("2025-06-18")
+    talk = calling(client)
+    client.sleep(TOKEN_SECONDS + 0.2)
+    assert not talk.over
+    gate.set()
+    assert talk.wait().messages[-1]["result"]["content"][0]["text"] == "waited for alice"
+
+
+@pytest.mark.slow
+def test_stream_of_an_older_client_ends_after_the_maximum_overtime(
+    short_lived_client, gate, monkeypatch
+):
+    monkeypatch.setattr(streams, "MAX_OVERTIME_SECONDS", 2)
+    client = short_lived_client("2025-06-18")
+    talk = calling(client)
+    talk.wait()
+    assert [message.get("id") for message in talk.messages] == [None]
+    assert Call.objects.get().state == "running"
+    renew(client)
+    rest = listening(client, last_id(talk))
+    gate.set()
+    assert "result" in rest.wait().messages[-1]
+
+
+@pytest.mark.parametrize("expires", [None, timezone.now() + timedelta(days=1)])
+def test_timer_is_started_only_for_tokens_that_expire(expires):
+    async def timers():
+        loop = asyncio.get_running_loop()
+        with until(expires, lambda: None):
+            return len([one for one in loop._scheduled if not one.cancelled()])
+
+    assert asyncio.run(timers()) == (0 if expires is None else 1)
+
+
+@pytest.mark.slow
+def test_listen_ends_when_its_token_expires(short_lived_client):
+    client = short_lived_client(LATEST.name)
+    talk = client.start("subscriptions/listen", id="l", notifications={"toolsListChanged": True})
+    cancelled, result = talk.wait().messages[1:]
+    assert cancelled["method"] == "notifications/cancelled" and result["id"] == "l"
+
+
+# Shutdown.
+
+
+@pytest.fixture
+def short_grace_period(monkeypatch):
+    monkeypatch.setattr(ends, "ANSWER_SECONDS", 10.0)
+    return 0.2
+
+
+async def finish(seconds):
+    await draining().finish(seconds)
+
+
+def shut_down(client, seconds):
+    client.run(finish(seconds))
+
+
+@pytest.mark.parametrize(("tool", "again"), [("wait", False), ("look", True)])
+@pytest.mark.parametrize("old", ["2024-11-05", "2025-03-26", "2025-06-18"])
+def test_client_without_an_event_id_gets_an_error_at_shutdown(
+    http, server, secret, short_grace_period, old, tool, again
+):
+    """The client received no event id, so the call ends with an error."""
+    client = http(secret, server=server, revision=old)
+    arguments = {"speak": False} if tool == "wait" else {}
+    talk = calling(client, tool, **arguments)
+    shut_down(client, short_grace_period)
+    (answer,) = talk.wait().messages
+    if again:
+        assert answer["error"]["data"]["retryAfter"] and answer["id"] == talk.messages[0]["id"]
+    else:
+        assert answer["result"]["isError"] and answer["result"]["content"][0]["text"] == LOST
+    assert talk.sse.found[-1].id and Call.objects.get().state == "done"
+    assert json.loads(Call.objects.get().stream.event_set.get().data) == answer
+
+
+@pytest.mark.slow
+def test_stream_with_an_event_id_ends_without_response_at_shutdown(
+    http, server, secret, short_grace_period
+):
+    client = http(secret, server=server, revision="2025-06-18")
+    talk = calling(client)
+    talk.until(lambda: talk.messages)
+    shut_down(client, short_grace_period)
+    assert len(talk.wait().messages) == 1 and talk.ended
+    assert Call.objects.get().state == "running"  # another process continues it
+
+
+def test_session_has_no_current_stream_after_shutdown(http, server, secret):
+    """Notifications after the release are delivered by the next stream."""
+    client = http(secret, server=server, revision="2025-06-18")
+    talk = listening(client)
+    shut_down(client, 1)
+    assert talk.wait().ended and not talk.sse.found
+    assert Session.objects.get().current is None
+
+
+# Revocation.
+
+
+async def look():
+    await revocations().look()
+
+
+def revoke_access(client, alice, how):
+    if how == "token":
+        revoke(Token.objects.all())
+    else:
+        User.objects.filter(pk=alice.pk).update(is_active=False)
+    client.run(look())
+
+
+@pytest.mark.parametrize("how", ["token", "user"])
+def test_revocation_cancels_calls_and_closes_streams(
+    http, server, secret, alice, handshake, how, gate
+):
+    client = http(secret, server=server, revision=handshake)
+    talk, news = calling(client), listening(client)
+    talk.until(lambda: talk.messages)
+    revoke_access(client, alice, how)
+    assert talk.wait().ended and news.wait(5).ended
+    assert len(talk.messages) == 1 and not talk.sse.found[-1].retry
+    row = Call.objects.get()
+    assert (row.state, row.cancelled, row.stream.closed) == ("done", True, True)
+    assert row.stream.last == 1
+
+
+def test_revocation_closes_streams_of_calls_in_other_processes(http, server, secret, alice):
+    """The call runs in another process: only its stream is read here."""
+    client = http(secret, server=server, revision="2025-11-25")
+    talk = listening(client)
+    revoke_access(client, alice, "token")
+    assert talk.wait().ended and not talk.sse.found[-1].data
+
+
+@pytest.mark.parametrize("how", ["token", "user"])
+def test_revocation_ends_a_listen_with_a_response(http, server, secret, alice, how):
+    client = http(secret, server=server)
+    talk = client.start("subscriptions/listen", id="l", notifications={"toolsListChanged": True})
+    talk.until(lambda: talk.messages)
+    revoke_access(client, alice, how)
+    cancelled, result = talk.wait().messages[1:]
+    assert cancelled["method"] == "notifications/cancelled" and result["id"] == "l"
+
+
+@pytest.mark.parametrize("tool", ["wait", "look"])
+def test_revocation_stops_a_call_without_a_session(http, server, secret, alice, tool):
+    """It is rejected like a new request, or its stream ends if one was started."""
+    client = http(secret, server=server)
+    talk = client.start("tools/call", name=tool, arguments={}, _meta={"progressToken": "t"})
+    talk.until(lambda: talk.messages or tool == "look")
+    client.sleep(0.05)
+    revoke_access(client, alice, "token")
+    talk.wait()
+    if tool == "look":
+        assert talk.status == 401 and "invalid_token" in talk.headers["www-authenticate"]
+    else:
+        assert talk.ended and len(talk.messages) == 1
+
+
+def test_revocation_stops_a_call_that_is_not_stored_yet(http, server, secret, alice):
+    with given(JSON_GRACE=60):
+        client = http(secret, server=server, revision="2025-11-25")
+        talk = client.start("tools/call", name="look", arguments={})
+        client.sleep(0.05)
+        revoke_access(client, alice, "token")
+        assert talk.wait().status == 401
+    assert not manager_of(client).running()
+
+
+def manager_of(client):
+    async def found():
+        return call_manager()
+
+    return client.run(found())
+
+
+def test_revocation_does_not_affect_other_users(http, server, secret, bob, gate):
+    client = http(secret, server=server, revision="2025-11-25")
+    talk = calling(client)
+    talk.until(lambda: talk.messages)
+    Token.make(bob, "other")
+    revoke(Token.objects.filter(user=bob))
+    client.run(look())
+    client.sleep(0.05)
+    assert not talk.over
+    gate.set()
+    assert "result" in talk.wait().messages[-1]
+
+
+def test_revocation_ends_a_parked_call(http, server, secret, alice):
+    """The call was parked at the revocation, and then its question times out."""
+    runs = []
+
+    @server.tool
+    def ask(request) -> str:
+        """Ask."""
+        runs.append(1)
+        return f"answer: {request.elicit('Really?', bool)}"
+
+    client = http(secret, server=server, revision="2025-11-25")
+    talk = calling(client, "ask")
+    talk.until(lambda: talk.messages)
+    talk.leave()
+    revoke_access(client, alice, "token")
+    assert Call.objects.get().state == "parked"
+
+    async def late():
+        later = timezone.now() + timedelta(hours=1)
+        for one in await surely(lambda: calls.overdue(later, lease.hold())):
+            call_manager().expired(one)
+
+    client.run(late())
+    client.sleep(0)
+    client.until(lambda: not [one for _, one in call_manager.instances() if one._tasks])
+    row = Call.objects.get()
+    assert (row.state, row.cancelled, runs) == ("done", True, [1])
