@@ -302,7 +302,7 @@ def _tool_work(
 
 def _read_arguments(run: CallRun, tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
     if run.mirrored is not None:
-        check_parameters(run.mirrored, arguments, tool._mirrored)
+        check_parameters(run.mirrored, arguments, tool._arguments.headers.items())
     return tool._arguments.read(arguments)
 
 
