@@ -33,7 +33,7 @@ def test_changes_of_another_permission_backend_are_announced(
     page_code, monkeypatch, django_capture_on_commit_callbacks
 ):
     announced: list[Any] = []
-    monkeypatch.setattr(capture, "tell_here", announced.extend)
+    monkeypatch.setattr(capture, "notify_this_process", announced.extend)
     user = User.objects.create_user("alice")
     with django_capture_on_commit_callbacks(execute=True):
         Token.make(user, "t")

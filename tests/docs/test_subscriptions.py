@@ -55,7 +55,7 @@ def test_bulk_update_with_notify_changed_is_announced(
     page_module, monkeypatch, django_capture_on_commit_callbacks
 ):
     announced: list[Any] = []
-    monkeypatch.setattr(capture, "tell_here", announced.extend)
+    monkeypatch.setattr(capture, "notify_this_process", announced.extend)
     invoice = make_invoice("A-1", make_user("alice"))
     Invoice.objects.update(status=Invoice.Status.DRAFT)
     with django_capture_on_commit_callbacks(execute=True):
