@@ -19,8 +19,8 @@ from django_mcp.declarations import server as declared
 from django_mcp.models import Ask, Call, Event, Session, Step, Token
 from django_mcp.runtime import threads
 from django_mcp.storage.databases import rows
-from django_mcp.transports.http.listen import ListenResponse
 from django_mcp.transports.http.request import Exchange
+from django_mcp.transports.http.stateless import ListenResponse
 from tests.storage.rows import given
 
 pytestmark = pytest.mark.django_db
@@ -251,7 +251,7 @@ def test_subscriber_without_the_permission_gets_at_most_one_more_update(
 
     The one update tells of the removal.
     """
-    monkeypatch.setattr("django_mcp.transports.http.listen.VERIFIED_SECONDS", 0.02)
+    monkeypatch.setattr("django_mcp.transports.http.stateless.VERIFIED_SECONDS", 0.02)
     client = http(token_of(alice), server=server_with_resource)
     talk = subscribe(client, "ledger://1")
     announce_change(client, "ledger://1")
@@ -268,7 +268,7 @@ def test_subscriber_without_the_permission_gets_at_most_one_more_update(
 def test_subscriber_with_a_revoked_token_gets_no_updates(
     http, server_with_resource, alice, gone, monkeypatch
 ):
-    monkeypatch.setattr("django_mcp.transports.http.listen.VERIFIED_SECONDS", 0.02)
+    monkeypatch.setattr("django_mcp.transports.http.stateless.VERIFIED_SECONDS", 0.02)
     client = http(token_of(alice), server=server_with_resource)
     talk = subscribe(client, "ledger://1")
     changes = {gone: "2000-01-01T00:00:00Z"}
@@ -285,8 +285,8 @@ def test_subscriber_gets_no_updates_while_the_verifier_fails(
     http, server_with_resource, alice, error, monkeypatch
 ):
     """It gets them when the verifier works again."""
-    monkeypatch.setattr("django_mcp.transports.http.listen.VERIFIED_SECONDS", 0.02)
-    monkeypatch.setattr("django_mcp.transports.http.listen.BUSY_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("django_mcp.transports.http.stateless.VERIFIED_SECONDS", 0.02)
+    monkeypatch.setattr("django_mcp.transports.http.stateless.BUSY_RETRY_SECONDS", 0.01)
     client = http(token_of(alice), server=server_with_resource)
     talk = subscribe(client, "ledger://1")
     with monkeypatch.context() as broken:
@@ -579,7 +579,7 @@ def public_server(server):
 
 
 def test_subscriptions_per_principal_are_limited(http, public_server, alice, bob, monkeypatch):
-    monkeypatch.setattr("django_mcp.transports.http.listen.MAX_LISTENS_PER_PRINCIPAL", 3)
+    monkeypatch.setattr("django_mcp.transports.http.stateless.MAX_LISTENS_PER_PRINCIPAL", 3)
     greedy, nobody, other = (http(token, server=public_server) for token in (
         token_of(alice), None, token_of(bob),
     ))  # fmt: skip
@@ -605,7 +605,7 @@ def from_network(monkeypatch):
 def test_anonymous_subscriptions_per_network_are_limited(
     http, public_server, monkeypatch, from_network
 ):
-    monkeypatch.setattr("django_mcp.transports.http.listen.MAX_LISTENS_PER_PRINCIPAL", 2)
+    monkeypatch.setattr("django_mcp.transports.http.stateless.MAX_LISTENS_PER_PRINCIPAL", 2)
     client = http(server=public_server)
     for last in (1, 2, 3):
         from_network(f"2001:db8:1:{last}::5")
@@ -618,7 +618,7 @@ def test_anonymous_subscriptions_per_network_are_limited(
 def test_all_anonymous_subscriptions_are_limited(
     http, public_server, alice, monkeypatch, from_network
 ):
-    monkeypatch.setattr("django_mcp.transports.http.listen.MAX_ANONYMOUS_LISTENS", 2)
+    monkeypatch.setattr("django_mcp.transports.http.stateless.MAX_ANONYMOUS_LISTENS", 2)
     client = http(server=public_server)
     for last in (1, 2):
         from_network(f"198.51.100.{last}")
