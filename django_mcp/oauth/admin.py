@@ -28,7 +28,7 @@ from oauth2_provider.models import get_application_model
 from ..admin.log import ReadOnlyAdmin
 from .authorization_request import in_ascii, plain
 from .models import Activity, ClientProfile, Consent, Source
-from .registration_limits import forget
+from .registration_limits import delete_if_stale
 from .revocation import revoke_client, revoke_consents
 
 
@@ -150,7 +150,7 @@ class ClientProfileAdmin(_Admin):
     @admin.action(description=_("Delete selected clients that nobody uses"), permissions=["forget"])
     def forget(self, request: HttpRequest, queryset: QuerySet[ClientProfile]) -> None:
         rows = {row.client_id: row for row in queryset}
-        gone = [rows[client_id] for client_id in forget(list(rows))]
+        gone = [rows[client_id] for client_id in delete_if_stale(list(rows))]
         told = ngettext("%d client was deleted.", "%d clients were deleted.", len(gone))
         self.done(request, gone, "", told % len(gone))
 

@@ -30,7 +30,7 @@ from oauth2_provider.scopes import get_scopes_backend
 from oauthlib.oauth2.rfc6749 import errors
 
 from ..verifiers.protected_resource import PORTS, canonical, served
-from .client_registry import is_vouched_for
+from .client_registry import is_registered_by_staff
 from .conf import issuer, settings
 from .models import ClientProfile, Source
 from .resource_indicators import meant
@@ -116,7 +116,7 @@ def in_words(scopes: Iterable[str]) -> list[str]:
 
 def client(application: Any) -> ConsentClient:
     """Return how to show an application: as registered by the staff, by itself or by a document."""
-    source = Source.MANUAL if is_vouched_for(application) else Source.DCR
+    source = Source.MANUAL if is_registered_by_staff(application) else Source.DCR
     if application.registration_source == Source.CIMD:
         source = Source.CIMD
     host = _host(application.client_id) if source is Source.CIMD else ""

@@ -44,7 +44,7 @@ from .authorization_request import (
     validate_request,
     with_issuer,
 )
-from .client_registry import is_vouched_for, list_used
+from .client_registry import ensure_profile, is_registered_by_staff
 from .conf import issuer
 from .models import ClientProfile, Consent
 from .scope_grants import held, may_authorize
@@ -150,7 +150,7 @@ class MCPAuthorizationView(AuthorizationView):  # type: ignore[misc]
         program on the device could receive a redirect to an app or to localhost (RFC 8252, 8.6).
         """
         application, servers = found.application, list(found.servers.values())
-        is_own = found.destination.kind == SITE and is_vouched_for(application)
+        is_own = found.destination.kind == SITE and is_registered_by_staff(application)
         if found.choices:  # the user has to choose a server
             return False
         wishes = found.prompt <= {"none"} and application.skip_authorization
@@ -250,7 +250,7 @@ class MCPAuthorizationView(AuthorizationView):  # type: ignore[misc]
             return False
         applications = get_application_model().objects.select_related("user")
         named = applications.filter(client_id=self.request.GET["client_id"]).first()
-        return named is None or not is_vouched_for(named)
+        return named is None or not is_registered_by_staff(named)
 
     def error_page(self, wrong: errors.OAuth2Error, back: str = "") -> HttpResponse:
         """Render the error page. It names the site of ``back``, if given, and links to it."""
@@ -277,7 +277,7 @@ def site() -> str:
 
 def _write_down(found: AuthorizationRequest, user: Any) -> None:
     """Store a consent for each server. It is a record, and never replaces asking the user."""
-    list_used(found.application)
+    ensure_profile(found.application)
     profiles = ClientProfile.objects.filter(client_id=found.application.client_id)
     profiles.update(last_authorized=timezone.now())
     digest = profiles.values_list("digest", flat=True).first() or ""

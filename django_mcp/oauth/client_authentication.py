@@ -56,7 +56,7 @@ from ..verifiers.jose import (
 from ..verifiers.protected_resource import endpoint
 from . import client_metadata, registration_limits
 from .client_metadata_documents import fetch_slot, fetcher
-from .client_registry import KnownClients, profile
+from .client_registry import ClientLookup, profile
 from .conf import ASSERTION_ALGORITHMS, issuer
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class Assertion:
         return str(self.header["alg"])
 
 
-class PrivateKeyJWT(KnownClients):
+class PrivateKeyJWT(ClientLookup):
     """Mixin for an ``OAuth2Validator``: authenticate clients by ``private_key_jwt``."""
 
     def client_authentication_required(self, request: Any, *args: Any, **kwargs: Any) -> bool:

@@ -43,7 +43,7 @@ from ..verifiers.personal_tokens import revoke
 from ..verifiers.protected_resource import canonical, resource, served
 from .authorization_request import SITE, ConsentClient, client, destination, in_words, plain
 from .authorize import guarded, sent_to_login, site
-from .client_registry import is_vouched_for
+from .client_registry import is_registered_by_staff
 from .models import Activity, ClientProfile, Consent, Source
 from .resource_indicators import is_ours
 from .revocation import revoke_consents
@@ -213,7 +213,7 @@ def _is_let_in(application: Any) -> bool:
     """Whether the authorization endpoint issues codes to a client without the consent page."""
     if application is None or not application.skip_authorization:
         return False
-    if not is_vouched_for(application):
+    if not is_registered_by_staff(application):
         return False
     found = map(destination, application.redirect_uris.split())
     return any(one is not None and one.kind == SITE for one in found)

@@ -25,7 +25,7 @@ from oauthlib.oauth2.rfc6749 import errors
 from ..auth.scopes import offered
 from ..verifiers.protected_resource import canonical, served
 from .conf import settings
-from .models import Source
+from .models import ClientProfile, Source
 
 if TYPE_CHECKING:
     from ..declarations.server import Server
@@ -41,7 +41,8 @@ class RequestNotes:
     targets: list[str] | None = None  # URLs of the servers that the token will be for
     scope: str = ""  # scope of the refresh token that is used
     family: uuid.UUID | None = None  # family of the refresh token that was issued
-    checked: str | None = None  # id of the client that is known not to be blocked
+    unblocked_client_id: str | None = None  # client that was found not to be blocked
+    profile: tuple[str, ClientProfile | None] | None = None  # the client's id and its profile
 
 
 def notes(request: Any) -> RequestNotes:

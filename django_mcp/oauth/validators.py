@@ -25,14 +25,13 @@ from . import client_authentication, registration_limits
 from .authorization_codes import S256, CodeRedemption
 from .authorization_request import OUR_TOKEN_VIEW, OUR_VIEW
 from .client_authentication import PrivateKeyJWT, TooManyAttempts, is_right
-from .client_registry import list_used
-from .models import MAX_CLIENT_ID_LENGTH, ClientProfile
+from .client_registry import ensure_profile
 from .refresh_tokens import RefreshTokenRotation
-from .resource_indicators import concerns_us, is_ours, notes, registered_itself
+from .resource_indicators import concerns_us, is_ours, registered_itself
 from .scope_grants import may_use
 
 GRANTS = frozenset(("authorization_code", "refresh_token"))
-MACHINE = "client_credentials"
+CLIENT_CREDENTIALS = "client_credentials"
 CONFIDENTIAL = "confidential"
 CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")  # a SHA-256 in base64url (RFC 7636, 4.2)
 NONCE = re.compile(r"[^\0]{0,255}")  # limits of the database column
@@ -49,13 +48,6 @@ class MCPOAuth2Validator(PrivateKeyJWT, CodeRedemption, RefreshTokenRotation):
     """The validator that ``dot_settings`` sets as ``OAUTH2_VALIDATOR_CLASS``."""
 
     # Clients.
-
-    def _load_application(self, client_id: Any, request: Any) -> Any:
-        """Treat a blocked client as unknown, and do not fetch its metadata document."""
-        if _is_id(client_id) and not _is_blocked(client_id, request):
-            return super()._load_application(client_id, request)
-        request.client = None
-        return None
 
     def _check_secret(self, provided_secret: str, stored_secret: str) -> bool:
         """Compare secrets. Two empty ones are not equal."""
@@ -81,8 +73,8 @@ class MCPOAuth2Validator(PrivateKeyJWT, CodeRedemption, RefreshTokenRotation):
             # not tell: clients may send it to any endpoint.
             if not request.headers.get(OUR_TOKEN_VIEW):
                 return False
-            words = "There were too many wrong secrets. Try again in a minute."
-            raise errors.TemporarilyUnavailableError(words, status_code=503) from None
+            message = "There were too many wrong secrets. Try again in a minute."
+            raise errors.TemporarilyUnavailableError(message, status_code=503) from None
         finally:
             _network.reset(token)
 
@@ -102,7 +94,9 @@ class MCPOAuth2Validator(PrivateKeyJWT, CodeRedemption, RefreshTokenRotation):
     ) -> bool:
         if registered_itself(client) and grant_type not in GRANTS:
             return False
-        if grant_type == MACHINE and not self._may_act_alone(client, request):
+        if grant_type == CLIENT_CREDENTIALS and not self._may_use_client_credentials(
+            client, request
+        ):
             return False
         try:
             found = super().validate_grant_type(
@@ -112,7 +106,7 @@ class MCPOAuth2Validator(PrivateKeyJWT, CodeRedemption, RefreshTokenRotation):
             return False
         return bool(found)
 
-    def _may_act_alone(self, client: Any, request: Any) -> bool:
+    def _may_use_client_credentials(self, client: Any, request: Any) -> bool:
         """Whether a client may use the client credentials grant.
 
         For MCP servers it must be confidential and have a user to act as.
@@ -131,7 +125,9 @@ class MCPOAuth2Validator(PrivateKeyJWT, CodeRedemption, RefreshTokenRotation):
         if registered_itself(client) and response_type != "code":
             return False
         if not NONCE.fullmatch(request.nonce or ""):
-            raise errors.InvalidRequestError("Such a nonce cannot be kept.", request=request)
+            raise errors.InvalidRequestError(
+                "The nonce is longer than 255 characters or has a NUL.", request=request
+            )
         return bool(
             super().validate_response_type(
                 client_id, response_type, client, request, *args, **kwargs
@@ -147,7 +143,9 @@ class MCPOAuth2Validator(PrivateKeyJWT, CodeRedemption, RefreshTokenRotation):
         if challenge is not None and request.code_challenge_method != S256:
             raise errors.UnsupportedCodeChallengeMethodError(request=request)
         if challenge is not None and not CHALLENGE.fullmatch(challenge):
-            raise errors.InvalidRequestError("It is no S256 code challenge.", request=request)
+            raise errors.InvalidRequestError(
+                "The code_challenge is not that of S256.", request=request
+            )
         return True
 
     def validate_scopes(
@@ -161,7 +159,7 @@ class MCPOAuth2Validator(PrivateKeyJWT, CodeRedemption, RefreshTokenRotation):
         asked = list(filter(None, scopes)) or self.get_default_scopes(client_id, request)
         known = _known_scopes(client, request)
         request.scopes = [scope for scope in dict.fromkeys(asked) if scope in known]
-        return bool(request.scopes) and not _is_another_door(client, request)
+        return bool(request.scopes) and not _bypasses_consent_page(client, request)
 
     # Tokens.
 
@@ -179,9 +177,9 @@ class MCPOAuth2Validator(PrivateKeyJWT, CodeRedemption, RefreshTokenRotation):
 
         So the token is revoked with that user.
         """
-        if request.grant_type == MACHINE and concerns_us(request.client, request.scopes):
+        if request.grant_type == CLIENT_CREDENTIALS and concerns_us(request.client, request.scopes):
             request.user = request.client.user
-            list_used(request.client)
+            ensure_profile(request.client)
         return super()._create_access_token(expires, request, *args, **kwargs)
 
     def validate_bearer_token(self, token: str, scopes: Any, request: Any) -> bool:
@@ -197,25 +195,7 @@ class MCPOAuth2Validator(PrivateKeyJWT, CodeRedemption, RefreshTokenRotation):
         return not is_ours(request.access_token)
 
 
-def _is_id(client_id: Any) -> bool:
-    return (
-        isinstance(client_id, str)
-        and 0 < len(client_id) <= MAX_CLIENT_ID_LENGTH
-        and "\0" not in client_id
-    )
-
-
-def _is_blocked(client_id: str, request: Any) -> bool:
-    """Whether a client is blocked. Queried once per request."""
-    if notes(request).checked == client_id:
-        return False
-    if ClientProfile.objects.filter(client_id=client_id, blocked__isnull=False).exists():
-        return True
-    notes(request).checked = client_id
-    return False
-
-
-def _is_another_door(client: Any, request: Any) -> bool:
+def _bypasses_consent_page(client: Any, request: Any) -> bool:
     """Whether a request for MCP servers comes to an authorization view other than ours.
 
     Requests to the token endpoint have no response type.

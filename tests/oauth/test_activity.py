@@ -44,7 +44,7 @@ def noted(*calls, into=None):
 
     async def hear():
         for one in calls:
-            made.note(one)
+            made.add(one)
 
     asyncio.run(hear())
     return made
@@ -78,7 +78,7 @@ def test_it_is_written_soon_and_once_for_all_that_came(alice, public_client, beg
 
     async def hear():
         for _ in range(100):
-            made.note(call_of(alice, public_client))
+            made.add(call_of(alice, public_client))
         while not begun:  # noqa: ASYNC110 (no bell rings)
             await asyncio.sleep(0.01)
 
@@ -147,7 +147,7 @@ def test_where_it_cannot_be_written_nobody_fails(alice, public_client, monkeypat
         raise DatabaseError("down")
 
     made = noted(call_of(alice, public_client))
-    monkeypatch.setattr(activity, "_write", broken)
+    monkeypatch.setattr(activity, "_write_rows", broken)
     made.write()
     assert not Activity.objects.exists()
 
@@ -155,10 +155,10 @@ def test_where_it_cannot_be_written_nobody_fails(alice, public_client, monkeypat
 def test_two_processes_count_the_same_row(alice, public_client, monkeypatch):
     """Who finds no row and is not the first to make it."""
     made = noted(call_of(alice, public_client))
-    (doing,) = made._noted
+    (key,) = made._counts
     made.write()
     updates = count()
-    update = activity.Activity.objects.filter(key=doing.key).__class__.update
+    update = activity.Activity.objects.filter(key=key.digest).__class__.update
 
     def late(self, **changes):
         return 0 if next(updates) == 0 else update(self, **changes)
@@ -172,9 +172,9 @@ def test_old_ones_are_forgotten(alice, public_client, capsys):
     noted(call_of(alice, public_client, "old"), call_of(alice, public_client, "new")).write()
     Activity.objects.filter(name="old").update(at=timezone.now() - timedelta(days=91))
     call_command("mcp_clear_clients", "--dry-run")
-    assert "Would forget 1 records" in capsys.readouterr().out and Activity.objects.count() == 2
+    assert "Would delete 1 records" in capsys.readouterr().out and Activity.objects.count() == 2
     call_command("mcp_clear_clients")
-    assert "Forgot 1 records" in capsys.readouterr().out
+    assert "Deleted 1 records" in capsys.readouterr().out
     assert names() == [("new", 1)]
 
 
@@ -198,8 +198,8 @@ def test_with_a_client_goes_what_it_did(alice, public_client):
 @pytest.fixture
 def fresh(monkeypatch, begun):
     """None was used before, in this process."""
-    made = SparseLastUsedTimes(activity._used)
-    monkeypatch.setattr("django_mcp.oauth.verifier.theirs", made)
+    made = SparseLastUsedTimes(activity._write_consent_uses)
+    monkeypatch.setattr("django_mcp.oauth.verifier.consent_uses", made)
     return made
 
 

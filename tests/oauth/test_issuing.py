@@ -158,7 +158,7 @@ def test_what_is_to_be_revoked_is_in_no_report_of_an_error(agent, monkeypatch, c
     def broken(*args, **kwargs):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("django_mcp.oauth.refresh_tokens._beside", broken)
+    monkeypatch.setattr("django_mcp.oauth.refresh_tokens._refresh_tokens_of", broken)
     web, secret = browser(), "nobody-may-see-this"
     web.raise_request_exception = False
     found = web.post("/oauth/revoke", {"token": secret, "client_id": agent.client_id})

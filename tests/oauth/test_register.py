@@ -333,7 +333,7 @@ def test_who_did_not_register_itself_stays(web, alice, source):
     ClientProfile.objects.update(source=source)
     Application.objects.update(registration_source=source)
     call_command("mcp_clear_clients")
-    registration_limits.forget([client_id])
+    registration_limits.delete_if_stale([client_id])
     assert _left() == {"one"} and Application.objects.exists()
 
 
@@ -341,7 +341,7 @@ def test_where_no_command_runs_they_go_when_others_come(web, alice, monkeypatch)
     """T10: it is looked for them now and then."""
     _idle(web, alice, "old")
     _registered(web, "soon")
-    monkeypatch.setattr(registration_limits, "_looked", float("-inf"))
+    monkeypatch.setattr(registration_limits, "_last_search", float("-inf"))
     _registered(web, "later"), _idle(web, alice, "another"), _registered(web, "at once")
     assert _left() == {"soon", "later", "another", "at once"}
 
@@ -350,7 +350,7 @@ def test_where_no_command_runs_they_go_when_others_come(web, alice, monkeypatch)
 
 
 def test_it_takes_few_questions(web, django_assert_max_num_queries, monkeypatch):
-    monkeypatch.setattr(registration_limits, "_looked", float("-inf"))
+    monkeypatch.setattr(registration_limits, "_last_search", float("-inf"))
     with django_assert_max_num_queries(11):
         register(web, INSPECTOR)
 

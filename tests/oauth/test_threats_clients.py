@@ -244,9 +244,7 @@ def flood(web):
 def test_of_a_flood_nothing_is_left(flood, capsys):
     """T10: after UNUSED seconds the daily command forgets all of it."""
     call_command("mcp_clear_clients")
-    assert capsys.readouterr().out == (
-        "Forgot 60 clients.\nForgot 0 records of what clients did.\n"
-    )
+    assert capsys.readouterr().out == ("Deleted 60 clients.\nDeleted 0 records of activity.\n")
     assert not Application.objects.exists() and not ClientProfile.objects.exists()
 
 
@@ -284,7 +282,7 @@ def test_a_client_cannot_be_forgotten_while_it_is_authorized(shared_db, web):
             granted(client_id, alice)
 
     def reap():
-        registration_limits.reap(registration_limits.expired())
+        registration_limits.delete_unused(registration_limits.expired())
 
     works = [lambda one=one: grant(one) for one in ids] + [reap]
     threads = [threading.Thread(target=in_thread, args=[work]) for work in works]
@@ -326,7 +324,7 @@ def test_who_agrees_while_the_client_is_forgotten_sees_no_error_of_ours(shared_d
         old = timezone.now() - timedelta(days=2)
         ClientProfile.objects.filter(client_id__in=ids).update(created=old)
         works = [lambda one=one: let_in(one, alice) for one in clients]
-        works.append(lambda: registration_limits.reap(registration_limits.expired()))
+        works.append(lambda: registration_limits.delete_unused(registration_limits.expired()))
         told = flows.at_once(len(works), lambda index, works=works: (index, works[index]()))
         said = {ids[index]: answer for index, answer in told if index < len(ids)}
         assert set(said.values()) <= {(302, 200), (400, None)}
@@ -345,7 +343,7 @@ def test_who_comes_for_a_client_that_was_just_forgotten_is_told_so(web, alice, m
 
     def meanwhile(*args):
         found = look(*args)
-        assert registration_limits.forget([id]) == [id]
+        assert registration_limits.delete_if_stale([id]) == [id]
         return found
 
     monkeypatch.setattr(authorization_request, "_validated", meanwhile)

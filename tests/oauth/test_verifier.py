@@ -34,12 +34,12 @@ SECOND = timedelta(seconds=1)
 @pytest.fixture(autouse=True)
 def nothing_noted(monkeypatch):
     """What is to be written is written when a test says so."""
-    verifier.uses._noted.clear()
-    monkeypatch.setattr(verifier.theirs, "note", lambda pair: None)  # which is test_activity's
+    verifier.client_uses._noted.clear()
+    monkeypatch.setattr(verifier.consent_uses, "note", lambda pair: None)  # tested in test_activity
     begun: list[Any] = []
     monkeypatch.setattr(threads.background, "run_in_background", begun.append)
     yield begun
-    verifier.uses._noted.clear()
+    verifier.client_uses._noted.clear()
 
 
 @pytest.fixture
@@ -303,7 +303,7 @@ def test_that_a_client_was_used_is_noted_once_a_minute(
     _, secret = issued(alice, public_client, server)
     enters(secret, server)
     with django_assert_num_queries(1):
-        verifier.uses.write()
+        verifier.client_uses.write()
     profile.refresh_from_db()
     assert timezone.now() - profile.last_used < timedelta(minutes=1)
     for _ in range(3):
@@ -332,8 +332,8 @@ def test_the_first_use_is_noted_however_new_the_client_is(
     alice, public_client, server, nothing_noted
 ):
     assert enters(issued(alice, public_client, server)[1], server)
-    assert nothing_noted == [verifier.uses.write]
-    verifier.uses.write()
+    assert nothing_noted == [verifier.client_uses.write]
+    verifier.client_uses.write()
     assert profile_of(public_client).last_used
 
 
@@ -433,7 +433,7 @@ def test_users_whose_model_does_not_know_who_is_active(alice, public_client, row
         raise FieldDoesNotExist
 
     monkeypatch.setattr(type(alice)._meta, "get_field", unknown)
-    assert verifier._active().query.where.children == []
+    assert verifier._active_users().query.where.children == []
 
 
 # What goes on without its request.

@@ -86,7 +86,7 @@ ROWS = (
     ),
     Mutation(
         "T10", "the unused are forgotten after their time",
-        (Edit(UNUSED, "    reap(expired())\n", ""),),
+        (Edit(UNUSED, "    delete_unused(expired())\n", ""),),
         ("test_the_unused_are_forgotten_when_somebody_registers",),
     ),
     Mutation(
@@ -96,7 +96,8 @@ ROWS = (
     ),
     Mutation(
         "T10", "who holds a code or a token is not forgotten",
-        (Edit(UNUSED, "        found = found.exclude(Exists(held))\n", "        pass\n"),),
+        (Edit(UNUSED, "        clients = _without_rows_in(clients, model._default_manager.all())\n",
+              "        pass\n"),),
         ("test_whoever_holds_anything_is_never_forgotten",),
     ),
     Mutation(
@@ -107,12 +108,12 @@ ROWS = (
     ),
     Mutation(
         "T10", "who was authorized once is not kept for ever",
-        (Edit(UNUSED, "    _reap_idle_in_time()\n", ""),),
+        (Edit(UNUSED, "    _delete_idle_occasionally()\n", ""),),
         ("test_where_no_command_runs_they_go_when_others_come",),
     ),
     Mutation(
         "T10", "whose token is good is not forgotten, however long it was not used",
-        (Edit(UNUSED, "return _without(found, _living())", "return found"),),
+        (Edit(UNUSED, "        clients = _without_rows_in(clients, rows)\n", "        pass\n"),),
         ("test_whose_token_is_good_stays",),
     ),
     Mutation(

@@ -94,7 +94,7 @@ ROWS = (
     ),
     Mutation(
         "T12", "nobody vouches for who registered itself",
-        (Edit(CONSENT, "if is_vouched_for(application) else Source.DCR", ""),
+        (Edit(CONSENT, "if is_registered_by_staff(application) else Source.DCR", ""),
          Edit(CONSENT, "if application.registration_source == Source.CIMD:", "if False:")),
         ("test_a_famous_name_is_unverified", "test_an_ascii_prefix_of_a_client_id_is_no_host"),
     ),
@@ -143,8 +143,8 @@ ROWS = (
     Mutation(
         "T16", "a sibling has no more than the first",
         (Edit("oauth/refresh_tokens.py",
-              "return RefreshTokenUse.AGAIN, successor.access_token.scope",
-              'return RefreshTokenUse.AGAIN, "mcp mcp:write"'),),
+              "return RefreshTokenUse.ADD_SIBLING, successor.access_token.scope",
+              'return RefreshTokenUse.ADD_SIBLING, "mcp mcp:write"'),),
         ("test_a_sibling_has_no_more_than_the_first",),
     ),
     Mutation(

@@ -145,14 +145,14 @@ ROWS = (
     Mutation(
         "T14", "hosts of documents may be named",
         (Edit(CIMD, "if not validate_host(host, settings.CLIENT_HOSTS):", "if False:"),
-         Edit(KNOWN, "elsewhere = not validate_host(host, settings.CLIENT_HOSTS)",
-              "elsewhere = False")),
+         Edit(KNOWN, "return is_fresh and validate_host(host, settings.CLIENT_HOSTS)",
+              "return is_fresh")),
         ("test_only_hosts_that_are_named_have_documents",),
     ),
     Mutation(
         "T14", "a host that leaves the list is unknown from then on",
-        (Edit(KNOWN, "elsewhere = not validate_host(host, settings.CLIENT_HOSTS)",
-              "elsewhere = False"),),
+        (Edit(KNOWN, "return is_fresh and validate_host(host, settings.CLIENT_HOSTS)",
+              "return is_fresh"),),
         ("test_only_hosts_that_are_named_have_documents",),
     ),
     Mutation(
@@ -176,10 +176,9 @@ ROWS = (
     Mutation(
         "T14", "a blocked client stays unknown",
         (Edit(CIMD, "if known is not None and known.blocked is not None:", "if False:"),
-         Edit("oauth/validators.py",
-              "if _is_id(client_id) and not _is_blocked(client_id, request):",
-              "if _is_id(client_id):"),
-         Edit(KNOWN, "return found.blocked is not None or elsewhere or", "return elsewhere or")),
+         Edit(KNOWN, "if _is_valid_id(client_id) and not _is_blocked(client_id, request):",
+              "if _is_valid_id(client_id):"),
+         Edit(KNOWN, "    if found.blocked is not None:\n", "    if False:\n")),
         ("test_a_blocked_client_stays_unknown",),
     ),
     Mutation(
@@ -221,7 +220,8 @@ ROWS = (
     ),
     Mutation(
         "T15", "a document that is gone holds for a week",
-        (Edit(KNOWN, "return found.fetched is None or found.fetched < limit", "return False"),),
+        (Edit(KNOWN, "is_fresh = found.fetched is not None and found.fetched >= oldest",
+              "is_fresh = True"),),
         ("test_a_document_that_is_gone_holds_for_a_week",),
     ),
     Mutation(
@@ -233,8 +233,8 @@ ROWS = (
         "T15", "without a profile a client is looked at again",
         (Edit(KNOWN, "if found is not None and found.registration_source == Source.CIMD and not"
               " profile(request):", "if False:"),
-         Edit(KNOWN, "        return found is not None and found.blocked is not None\n",
-              "        return False\n")),
+         Edit(KNOWN, "    if found is None:  # registered by hand, and not used yet\n",
+              "    if found is None:\n")),
         ("test_a_client_without_a_profile_is_looked_at_again",),
     ),
     Mutation(

@@ -33,14 +33,14 @@ ROWS = (
     Mutation(
         "T22", "a user who is made inactive loses what clients have",
         (Edit(SIGNALS,
-              "if not instance.is_active or _has_another_password(instance, update_fields):",
-              "if _has_another_password(instance, update_fields):"),),
+              "if not instance.is_active or _is_password_changed(instance, update_fields):",
+              "if _is_password_changed(instance, update_fields):"),),
         ("test_a_user_who_is_not_active_any_more_has_no_client",),
     ),
     Mutation(
         "T22", "another password ends what clients may do",
         (Edit(SIGNALS,
-              "if not instance.is_active or _has_another_password(instance, update_fields):",
+              "if not instance.is_active or _is_password_changed(instance, update_fields):",
               "if not instance.is_active:"),),
         ("test_another_password_ends_what_clients_may_do",),
     ),
@@ -53,8 +53,8 @@ ROWS = (
     ),
     Mutation(
         "T23", "a token that comes again after the grace ends its family",
-        (Edit(REFRESHING, "            _end(row)\n        if verdict not in",
-              "            pass\n        if verdict not in"),),
+        (Edit(REFRESHING, "            _revoke_family(row)\n        if use not in",
+              "            pass\n        if use not in"),),
         ("test_a_token_that_comes_again_after_the_grace_ends_its_family",
          "test_a_token_whose_successor_was_used_is_stolen",
          "test_without_a_grace_there_are_no_siblings"),
@@ -67,26 +67,26 @@ ROWS = (
     ),
     Mutation(
         "T23", "a token whose successor was used is stolen",
-        (Edit(REFRESHING, "    return _loaded().filter(revoked=None, access_token__source_refresh"
+        (Edit(REFRESHING, "    return _tokens().filter(revoked=None, access_token__source_refresh"
               "_token=row).first()",
-              "    return _loaded().filter(token_family=row.token_family, pk__gt=row.pk)"
+              "    return _tokens().filter(token_family=row.token_family, pk__gt=row.pk)"
               ".first()"),
-         Edit(REFRESHING, "return RefreshTokenUse.AGAIN, successor.access_token.scope",
-              'return RefreshTokenUse.AGAIN, "mcp"')),
+         Edit(REFRESHING, "return RefreshTokenUse.ADD_SIBLING, successor.access_token.scope",
+              'return RefreshTokenUse.ADD_SIBLING, "mcp"')),
         ("test_a_token_whose_successor_was_used_is_stolen",
          "test_a_revoked_token_is_dead_within_the_grace",
          "test_what_was_revoked_has_no_grace"),
     ),
     Mutation(
         "T23", "within the grace its client gets a sibling",
-        (Edit(REFRESHING, "return RefreshTokenUse.AGAIN, successor.access_token.scope",
-              'return RefreshTokenUse.STOLEN, ""'),),
+        (Edit(REFRESHING, "return RefreshTokenUse.ADD_SIBLING, successor.access_token.scope",
+              'return RefreshTokenUse.REVOKE_FAMILY, ""'),),
         ("test_who_did_not_hear_the_answer_gets_a_pair_of_its_own",
          "test_four_at_once_get_a_pair_each"),
     ),
     Mutation(
         "T23", "siblings are counted",
-        (Edit(REFRESHING, "if since.count() >= MAX_SIBLINGS:", "if False:"),),
+        (Edit(REFRESHING, "if issued.count() >= MAX_SIBLINGS:", "if False:"),),
         ("test_there_are_no_more_than_so_many_siblings",
          "test_many_at_once_get_no_more_siblings_than_there_may_be"),
     ),
@@ -104,7 +104,7 @@ ROWS = (
     ),
     Mutation(
         "T23", "who revokes one token revokes all",
-        (Edit(REFRESHING, "        for row in _beside(token, request.client):\n"
+        (Edit(REFRESHING, "        for row in _refresh_tokens_of(token, request.client):\n"
               "            end_family(row.token_family)\n", ""),),
         ("test_a_revoked_token_is_dead_within_the_grace",
          "test_an_access_token_that_is_revoked_takes_its_family_along"),
@@ -117,26 +117,29 @@ ROWS = (
     ),
     Mutation(
         "T23", "a refresh token ends",
-        (Edit(REFRESHING, "    return longest is None or now < row.access_token.expires + longest",
-              "    return longest is None or True"),),
+        (Edit(REFRESHING,
+              "    return lifetime is not None and now >= row.access_token.expires + lifetime",
+              "    return False"),),
         ("test_a_refresh_token_ends_some_time_after_its_access_token",),
     ),
     Mutation(
         "T23", "what is judged is judged again, alone",
         (Edit(REFRESHING,
-              "        verdict = RefreshTokenUse.LIVE if row is None else _judged_alone(row)",
-              "        verdict = RefreshTokenUse.LIVE if row is None else judged(row)[0]"),),
+              "        use = RefreshTokenUse.ROTATE if row is None else _decide_use_locked(row)",
+              "        use = RefreshTokenUse.ROTATE if row is None else decide_use(row)[0]"),),
         ("test_many_at_once_get_no_more_siblings_than_there_may_be",),
         by="assert |AssertionError|django.db.utils|AttributeError",
         on=WITH_WRITERS,
     ),
     Mutation(
         "T23", "nobody issues tokens of a family that another ends",
-        (Edit(REFRESHING, "with alone_in(row.token_family if row else None):",
-              "with alone_in(None):"),
-         Edit(REFRESHING, "    if not held(row.pk):\n        return RefreshTokenUse.DEAD\n", ""),
-         Edit(REFRESHING, "    if verdict is RefreshTokenUse.AGAIN and not _successor_held(row):\n"
-              "        return RefreshTokenUse.STOLEN\n", "")),
+        (Edit(REFRESHING, "with family_locked(row.token_family if row else None):",
+              "with family_locked(None):"),
+         Edit(REFRESHING,
+              "    if not lock_token(row.pk):\n        return RefreshTokenUse.REJECT\n", ""),
+         Edit(REFRESHING,
+              "    if use is RefreshTokenUse.ADD_SIBLING and not _lock_successor(row):\n"
+              "        return RefreshTokenUse.REVOKE_FAMILY\n", "")),
         ("test_who_ends_a_family_waits_for_the_sibling_that_is_being_made",),
         by="assert |AssertionError|django.db.utils",
         on=WITH_WRITERS,

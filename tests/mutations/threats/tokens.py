@@ -63,7 +63,7 @@ ROWS = (
     ),
     Mutation(
         "T3", "a code that comes again ends what it was good for",
-        (Edit(REDEEMING, "            _end_what_was_issued(code, client)\n", ""),),
+        (Edit(REDEEMING, "            _revoke_issued_tokens(code, client)\n", ""),),
         ("test_a_code_that_comes_twice_ends_what_it_was_good_for",),
     ),
     Mutation(
@@ -74,7 +74,7 @@ ROWS = (
     ),
     Mutation(
         "T3", "who lost the race ends what was issued",
-        (Edit(REDEEMING, "            _end_what_was_issued(request.code, request.client)\n", ""),),
+        (Edit(REDEEMING, "            _revoke_issued_tokens(request.code, request.client)\n", ""),),
         ("test_who_loses_the_race_issues_nothing_and_ends_what_was_issued",),
     ),
     Mutation(
@@ -98,7 +98,7 @@ ROWS = (
     ),
     Mutation(
         "T3", "codes are not remembered for ever",
-        (Edit(REDEEMING, "            forget_codes()\n", "            pass\n"),),
+        (Edit(REDEEMING, "            delete_old_codes()\n", "            pass\n"),),
         ("test_codes_are_remembered_by_digest_and_not_for_ever",),
     ),
     Mutation(
@@ -196,11 +196,11 @@ ROWS = (
     ),
     Mutation(
         "T13", "a blocked client is unknown",
-        (Edit(VALIDATORS, "if _is_id(client_id) and not _is_blocked(client_id, request):",
-              "if _is_id(client_id):"),
-         Edit("oauth/client_registry.py",
-              "        return found is not None and found.blocked is not None\n",
-              "        return False\n")),
+        (Edit("oauth/client_registry.py",
+              "if _is_valid_id(client_id) and not _is_blocked(client_id, request):",
+              "if _is_valid_id(client_id):"),
+         Edit("oauth/client_registry.py", "    if found.blocked is not None:\n",
+              "    if False:\n")),
         ("test_a_blocked_client_is_refused_everywhere",),
     ),
     Mutation(

@@ -9,7 +9,8 @@ BINDINGS, VERIFIER = "oauth/upstream_accounts.py", "oauth/verifier.py"
 ROWS = (
     Mutation(
         "T22", "a token is good as long as the account elsewhere stands",
-        (Edit(VERIFIER, "    return upstream_accounts.wrong(user, row.account, row.checked)\n",
+        (Edit(VERIFIER,
+              "    return upstream_accounts.rejection_reason(user, row.account, row.checked)\n",
               "    return None\n"),),
         ("test_a_token_that_is_used_waits_until_it_is_asked_whether_the_account_stands",
          "test_a_token_of_which_nobody_knows_how_its_user_signed_in_is_refused"),
@@ -17,19 +18,20 @@ ROWS = (
     Mutation(
         "T22", "so is a refresh token",
         (Edit("oauth/refresh_tokens.py",
-              "return not ours or is_good_family(row.token_family, row.user)", "return True"),),
+              "return not ours or may_refresh_family(row.token_family, row.user)", "return True"),),
         ("test_an_account_that_is_gone_has_no_code_and_no_refresh",),
     ),
     Mutation(
         "T22", "so is a code",
         (Edit("oauth/authorization_codes.py",
-              "return not concerns_us(client, request.scopes) or is_good_code(code, grant.user)",
+              "return not concerns_us(client, request.scopes) or may_redeem_code(code, grant.user)",
               "return True"),),
         ("test_a_code_is_no_way_around", "test_a_code_waits_for_who_can_tell"),
     ),
     Mutation(
         "T24", "it is asked for while something is open",
-        (Edit(VERIFIER, '    upstream_accounts.look_after(refresh.values("token_family"))\n', ""),),
+        (Edit(VERIFIER,
+              '    upstream_accounts.queue_early_checks(refresh.values("token_family"))\n', ""),),
         ("test_for_what_is_open_it_is_asked_in_time",),
     ),
     Mutation(
@@ -41,7 +43,7 @@ ROWS = (
     ),
     Mutation(
         "T24", "nothing stays open by what is known too long",
-        (Edit(BINDINGS, "return rows.filter(~Exists(late))", "return rows"),),
+        (Edit(BINDINGS, "return rows.filter(~Exists(outdated))", "return rows"),),
         ("test_what_is_open_does_not_go_on_where_nobody_can_tell",),
     ),
     Mutation(
