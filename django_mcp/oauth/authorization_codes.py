@@ -19,7 +19,7 @@ from oauth2_provider.models import get_grant_model, get_refresh_token_model
 from oauthlib.oauth2.rfc6749 import errors
 
 from .models import RedeemedCode
-from .resource_indicators import ResourceIndicators, concerns_us, notes
+from .resource_indicators import ResourceIndicators, is_for_mcp_servers, notes
 from .revocation import end_family
 from .scope_grants import may_use
 from .upstream_accounts import bind_family, may_redeem_code
@@ -48,9 +48,11 @@ class CodeRedemption(ResourceIndicators):
         if not super().validate_code(client_id, code, client, request, *args, **kwargs):
             return False
         notes(request).grant = grant
-        if not may_use(grant.user, self.aim(request, grant.resource or (), request.scopes)):
+        targets = self.set_targets(request, grant.resource or (), request.scopes)
+        if not may_use(grant.user, targets):
             return False
-        return not concerns_us(client, request.scopes) or may_redeem_code(code, grant.user)
+        is_ours = is_for_mcp_servers(client, request.scopes)
+        return not is_ours or may_redeem_code(code, grant.user)
 
     # The next hooks use the row that ``validate_code`` read. Another request may have deleted it
     # since. ``_save_bearer_token`` notices that and issues nothing.
@@ -103,7 +105,8 @@ class CodeRedemption(ResourceIndicators):
             return
         family = notes(request).family
         _store_digest(request.code, family)
-        if concerns_us(request.client, request.scopes) and not bind_family(request.code, family):
+        is_ours = is_for_mcp_servers(request.client, request.scopes)
+        if is_ours and not bind_family(request.code, family):
             raise errors.InvalidGrantError(request=request)
 
     def _create_refresh_token(self, request: Any, *args: Any, **kwargs: Any) -> Any:

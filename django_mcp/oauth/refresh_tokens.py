@@ -30,7 +30,7 @@ from oauth2_provider.models import (
 from oauthlib.oauth2.rfc6749 import errors
 
 from .conf import settings
-from .resource_indicators import ResourceIndicators, concerns_us, notes
+from .resource_indicators import ResourceIndicators, is_for_mcp_servers, notes
 from .revocation import end_family, family_locked, lock_token
 from .scope_grants import may_use
 from .upstream_accounts import may_refresh_family
@@ -67,9 +67,9 @@ class RefreshTokenRotation(ResourceIndicators):
             return False
         notes(request).scope, request.user = scope, row.user
         request.refresh_token, request.refresh_token_instance = refresh_token, row
-        if not may_use(row.user, self.aim(request, row.resource or (), scope.split())):
+        if not may_use(row.user, self.set_targets(request, row.resource or (), scope.split())):
             return False
-        ours = concerns_us(client, scope.split())
+        ours = is_for_mcp_servers(client, scope.split())
         return not ours or may_refresh_family(row.token_family, row.user)
 
     def get_original_scopes(

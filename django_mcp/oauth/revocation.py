@@ -36,7 +36,7 @@ from oauth2_provider.settings import oauth2_settings
 from ..changes import permission_changes
 from ..verifiers.protected_resource import served
 from .models import Activity, ClientProfile, Consent, Source, TokenBinding
-from .resource_indicators import is_ours
+from .resource_indicators import is_mcp_token
 
 MAX_PASSES = 10  # passes that look for refresh tokens issued during the previous pass
 
@@ -183,7 +183,7 @@ def _client_pks_of(user: Any) -> set[Any]:
         row.application_id
         for rows in (refresh, access)
         for row in rows.select_related("application").iterator()
-        if is_ours(row, known)
+        if is_mcp_token(row, known)
     }
 
 

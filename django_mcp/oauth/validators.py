@@ -24,10 +24,10 @@ from ..auth.scopes import offered
 from . import client_authentication, registration_limits
 from .authorization_codes import S256, CodeRedemption
 from .authorization_request import OUR_TOKEN_VIEW, OUR_VIEW
-from .client_authentication import PrivateKeyJWT, TooManyAttempts, is_right
+from .client_authentication import PrivateKeyJWT, TooManyAttempts, check_hashed_secret
 from .client_registry import ensure_profile
 from .refresh_tokens import RefreshTokenRotation
-from .resource_indicators import concerns_us, is_ours, registered_itself
+from .resource_indicators import is_for_mcp_servers, is_mcp_token, is_self_registered
 from .scope_grants import may_use
 
 GRANTS = frozenset(("authorization_code", "refresh_token"))
@@ -53,10 +53,10 @@ class MCPOAuth2Validator(PrivateKeyJWT, CodeRedemption, RefreshTokenRotation):
         """Compare secrets. Two empty ones are not equal."""
         if not (provided_secret and stored_secret):
             return False
-        if client_authentication.is_kept(stored_secret):
-            return client_authentication.is_same(provided_secret, stored_secret)
+        if client_authentication.is_digest(stored_secret):
+            return client_authentication.matches_digest(provided_secret, stored_secret)
         compare = partial(super()._check_secret, provided_secret, stored_secret)
-        return is_right(provided_secret, stored_secret, _network.get(), compare)
+        return check_hashed_secret(provided_secret, stored_secret, _network.get(), compare)
 
     def authenticate_client(self, request: Any, *args: Any, **kwargs: Any) -> bool:
         remote = str(request.headers.get("REMOTE_ADDR") or "")
@@ -85,14 +85,14 @@ class MCPOAuth2Validator(PrivateKeyJWT, CodeRedemption, RefreshTokenRotation):
         """
         if not super().validate_client_id(client_id, request, *args, **kwargs):
             return False
-        return not registered_itself(request.client) or bool(request.headers.get(OUR_VIEW))
+        return not is_self_registered(request.client) or bool(request.headers.get(OUR_VIEW))
 
     # Grants, PKCE and scopes.
 
     def validate_grant_type(
         self, client_id: str, grant_type: str, client: Any, request: Any, *args: Any, **kwargs: Any
     ) -> bool:
-        if registered_itself(client) and grant_type not in GRANTS:
+        if is_self_registered(client) and grant_type not in GRANTS:
             return False
         if grant_type == CLIENT_CREDENTIALS and not self._may_use_client_credentials(
             client, request
@@ -112,17 +112,17 @@ class MCPOAuth2Validator(PrivateKeyJWT, CodeRedemption, RefreshTokenRotation):
         For MCP servers it must be confidential and have a user to act as.
         """
         scopes = request.scopes or ()
-        if not concerns_us(client, scopes):
+        if not is_for_mcp_servers(client, scopes):
             return True
         if client.client_type != CONFIDENTIAL:
             return False
-        return may_use(client.user, self.aim(request, (), scopes))
+        return may_use(client.user, self.set_targets(request, (), scopes))
 
     def validate_response_type(
         self, client_id: str, response_type: str, client: Any, request: Any,
         *args: Any, **kwargs: Any,
     ) -> bool:  # fmt: skip
-        if registered_itself(client) and response_type != "code":
+        if is_self_registered(client) and response_type != "code":
             return False
         if not NONCE.fullmatch(request.nonce or ""):
             raise errors.InvalidRequestError(
@@ -177,7 +177,8 @@ class MCPOAuth2Validator(PrivateKeyJWT, CodeRedemption, RefreshTokenRotation):
 
         So the token is revoked with that user.
         """
-        if request.grant_type == CLIENT_CREDENTIALS and concerns_us(request.client, request.scopes):
+        is_ours = is_for_mcp_servers(request.client, request.scopes)
+        if request.grant_type == CLIENT_CREDENTIALS and is_ours:
             request.user = request.client.user
             ensure_profile(request.client)
         return super()._create_access_token(expires, request, *args, **kwargs)
@@ -192,7 +193,7 @@ class MCPOAuth2Validator(PrivateKeyJWT, CodeRedemption, RefreshTokenRotation):
             return False
         if request.user is not None and not request.user.is_active:
             return False
-        return not is_ours(request.access_token)
+        return not is_mcp_token(request.access_token)
 
 
 def _bypasses_consent_page(client: Any, request: Any) -> bool:
@@ -202,7 +203,7 @@ def _bypasses_consent_page(client: Any, request: Any) -> bool:
     """
     if not request.response_type or request.headers.get(OUR_VIEW):
         return False
-    return concerns_us(client, request.scopes)
+    return is_for_mcp_servers(client, request.scopes)
 
 
 def _known_scopes(client: Any, request: Any) -> set[str]:
@@ -211,4 +212,4 @@ def _known_scopes(client: Any, request: Any) -> set[str]:
     Scopes of the project's other APIs are only for clients that were registered by hand.
     """
     known = set(get_scopes_backend().get_available_scopes(application=client, request=request))
-    return known & offered().keys() if registered_itself(client) else known
+    return known & offered().keys() if is_self_registered(client) else known

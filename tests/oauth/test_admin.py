@@ -205,7 +205,7 @@ def test_who_may_not_look_sees_nothing(agent):
         assert web.get(page).status_code == 403
 
 
-@pytest.mark.parametrize("action", ["block", "let_in", "revoke", "forget"])
+@pytest.mark.parametrize("action", ["block", "unblock", "revoke", "forget"])
 @pytest.mark.parametrize("rights", [
     {"view_clientprofile"}, ALL - {"change_clientprofile", "delete_clientprofile"},
 ])  # fmt: skip
@@ -280,7 +280,7 @@ def test_a_client_that_is_let_in_again_asks_again(alice, agent):
     tokens = issued(alice, agent)
     web = staff("view_clientprofile", "change_clientprofile")
     act(web, CLIENTS, "block", profile(agent))
-    assert "1 client was unblocked." in act(web, CLIENTS, "let_in", profile(agent)).text
+    assert "1 client was unblocked." in act(web, CLIENTS, "unblock", profile(agent)).text
     assert profile(agent).blocked is None
     assert not opens(tokens)
     assert error(refresh(tokens["refresh_token"], agent)) == (400, "invalid_grant")
@@ -292,7 +292,7 @@ def test_what_was_issued_while_a_client_was_being_blocked_does_not_stand_after(a
     tokens = issued(alice, agent)
     ClientProfile.objects.update(blocked=timezone.now())
     assert not opens(tokens)
-    act(staff(*ALL), CLIENTS, "let_in", profile(agent))
+    act(staff(*ALL), CLIENTS, "unblock", profile(agent))
     assert profile(agent).blocked is None and not opens(tokens)
     assert error(refresh(tokens["refresh_token"], agent)) == (400, "invalid_grant")
 

@@ -159,7 +159,7 @@ def test_client_of_a_user_asks_though_it_may_skip_the_page(alice, made_by):
     type(client).objects.update(skip_authorization=True)
     assert asked(alice, client, redirect_uri=SITE).status_code == 200
     code_for(alice, client, redirect_uri=SITE)
-    assert [one.unasked for one in connections(alice)] == [False]
+    assert [one.skips_consent for one in connections(alice)] == [False]
 
 
 def test_error_does_not_redirect_to_the_site_of_a_users_client(alice, made_by):

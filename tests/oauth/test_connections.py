@@ -145,9 +145,9 @@ def test_a_client_is_shown_with_what_it_may_and_since_when(alice, agent):
     issued(alice, agent)
     (one,) = connections(alice)
     assert one.client.name == "Agent Smith" and list(one.servers) == [MCP]
-    assert one.scopes == ["Use it with your permissions"] and not one.lately
+    assert one.scopes == ["Use it with your permissions"] and not one.activities
     assert timezone.now() - one.since < timedelta(minutes=1) and one.last_used is None
-    assert one.answered == "127.0.0.1:7777"
+    assert one.redirect_host == "127.0.0.1:7777"
     told = words(browser(alice).get(PAGE))
     for said in (
         "Agent Smith unverified", "Use it with your permissions", MCP, "127.0.0.1:7777",
@@ -178,8 +178,8 @@ def test_what_it_did_is_shown_newest_first_and_nobody_elses(alice, bob, agent):
     did(bob, agent, "of_bob", at=now + timedelta(hours=1))
     Consent.objects.filter(user=bob).update(last_used=now + timedelta(hours=1))
     (one,) = connections(alice)
-    assert [doing.name for doing in one.lately] == ["policy://{name}", "first", "greet"]
-    assert one.last_used == one.lately[0].at
+    assert [doing.name for doing in one.activities] == ["policy://{name}", "first", "greet"]
+    assert one.last_used == one.activities[0].at
     told = words(browser(alice).get(PAGE))
     assert "read policy://{name}" in told and "40 times on that day" in told
     assert "used the tool first" in told and "used the prompt greet" in told
@@ -191,7 +191,7 @@ def test_of_all_that_it_did_the_last_is_shown(alice, agent):
     for number in range(MAX_SHOWN_ACTIVITIES + 10):
         did(alice, agent, f"tool_{number}", at=timezone.now() - timedelta(minutes=number))
     (one,) = connections(alice)
-    assert [doing.name for doing in one.lately] == [
+    assert [doing.name for doing in one.activities] == [
         f"tool_{number}" for number in range(MAX_SHOWN_ACTIVITIES)
     ]
 
@@ -375,7 +375,7 @@ def test_what_a_machine_was_given_before_it_was_anothers_is_theirs_to_end(alice,
     type(robot).objects.update(user=bob)
     assert browser(alice).post(PAGE, {"client": robot.client_id}).status_code == 200
     assert not opens(tokens) and opens(by_itself(robot).json())
-    assert connections(alice) == [] and [one.alone for one in connections(bob)] == [True]
+    assert connections(alice) == [] and [one.is_machine for one in connections(bob)] == [True]
 
 
 @pytest.mark.parametrize("back", ["https://agent.example/back", REDIRECT])

@@ -14,7 +14,7 @@ from oauth2_provider.models import get_access_token_model, get_grant_model
 
 import django_mcp as mcp
 from django_mcp.declarations.server import Server, default_server
-from django_mcp.oauth.scope_grants import MAX_READ_TOKENS, held, joined, new
+from django_mcp.oauth.scope_grants import MAX_READ_TOKENS, held_scopes, join_scopes, new_scopes
 from django_mcp.verifiers.protected_resource import resource
 
 from . import tokens
@@ -188,7 +188,7 @@ def test_who_says_no_changes_nothing(signed_in, alice, agent):
     assert told(signed_in.post(url(agent, scope="close"), CANCEL))["error"] == "access_denied"
     row.refresh_from_db()
     assert row.scope == "read" and not Grant.objects.exists()
-    assert held(alice, agent, HERE) == ("read",)
+    assert held_scopes(alice, agent, HERE) == ("read",)
 
 
 # Whose tokens count.
@@ -235,7 +235,7 @@ NOT_COUNTED = {
 @pytest.mark.parametrize("whose", NOT_COUNTED)
 def test_tokens_that_do_not_count(signed_in, alice, agent, whose):
     NOT_COUNTED[whose](alice, agent)
-    assert held(alice, agent, HERE) == ()
+    assert held_scopes(alice, agent, HERE) == ()
     words = read(signed_in, agent, scope="close")
     assert "It may Close the month Your answer" in words
     assert "already" not in words and "New" not in words
@@ -252,14 +252,14 @@ def test_an_expired_one_counts_that_can_be_refreshed(signed_in, alice, agent):
 def test_of_several_servers_those_of_just_these(signed_in, alice, agent):
     both = [resource(default_server), resource(server := billing())]
     tokens.issued(alice, agent, server, default_server, scope="read")
-    assert held(alice, agent, both) == held(alice, agent, both[::-1]) == ("read",)
+    assert held_scopes(alice, agent, both) == held_scopes(alice, agent, both[::-1]) == ("read",)
     assert granted(signed_in, agent, scope="close", resource=both) == ["read", "close"]
 
 
 def test_scopes_of_all_living_tokens_count_in_the_order_of_the_offer(alice, agent):
     for scope in ("close", "write read", "close"):
         tokens.issued(alice, agent, default_server, scope=scope)
-    assert held(alice, agent, HERE) == ("read", "write", "close")
+    assert held_scopes(alice, agent, HERE) == ("read", "write", "close")
 
 
 def test_the_newest_are_looked_at_and_no_more(alice, agent, django_assert_num_queries):
@@ -267,7 +267,7 @@ def test_the_newest_are_looked_at_and_no_more(alice, agent, django_assert_num_qu
     for _ in range(MAX_READ_TOKENS):
         tokens.issued(alice, agent, default_server, scope="close")
     with django_assert_num_queries(2):
-        assert held(alice, agent, HERE) == ("close",)
+        assert held_scopes(alice, agent, HERE) == ("close",)
 
 
 # What the page says.
@@ -333,5 +333,5 @@ def test_what_others_may_is_not_on_the_page(web, alice, agent):
     ],
 )  # fmt: skip
 def test_what_is_new_and_what_becomes_of_both(asked, has, together, fresh):
-    assert joined(asked.split(), has.split()) == tuple(together.split())
-    assert new(asked.split(), has.split()) == tuple(fresh.split())
+    assert join_scopes(asked.split(), has.split()) == tuple(together.split())
+    assert new_scopes(asked.split(), has.split()) == tuple(fresh.split())

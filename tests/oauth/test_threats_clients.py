@@ -420,9 +420,11 @@ def test_a_redirect_uri_that_is_fine_is_taken(web, uri):
 def test_a_scheme_is_taken_where_the_project_names_it_to_both():
     """T11: what other APIs of the project take by django-oauth-toolkit is not taken here."""
     with toolkit(ALLOWED_REDIRECT_URI_SCHEMES=["https", "http", "cursor", "app"]):
-        assert client_metadata.wrong("app:/x") and not client_metadata.wrong("cursor:/x")
+        assert client_metadata.uri_problem("app:/x") and not client_metadata.uri_problem(
+            "cursor:/x"
+        )
     with given(REDIRECT_SCHEMES=["app"]):
-        assert client_metadata.wrong("app:/x") and client_metadata.wrong("cursor:/x")
+        assert client_metadata.uri_problem("app:/x") and client_metadata.uri_problem("cursor:/x")
 
 
 def test_no_setting_lets_a_script_in():
@@ -431,8 +433,12 @@ def test_no_setting_lets_a_script_in():
         given(REDIRECT_SCHEMES=["javascript", "data", "http", "App"]),
         toolkit(ALLOWED_REDIRECT_URI_SCHEMES=["https", "http", "javascript", "data", "app"]),
     ):
-        assert client_metadata.wrong("javascript://x/") and client_metadata.wrong("data:/x")
-        assert client_metadata.wrong("http://evil.example/") and not client_metadata.wrong("app:/x")
+        assert client_metadata.uri_problem("javascript://x/") and client_metadata.uri_problem(
+            "data:/x"
+        )
+        assert client_metadata.uri_problem(
+            "http://evil.example/"
+        ) and not client_metadata.uri_problem("app:/x")
 
 
 TEXTS = (
@@ -446,7 +452,7 @@ TEXTS = (
 @example(TEXTS)
 def test_whatever_is_taken_is_one_uri_without_a_stranger(text):
     """T11: no text is taken that could be read as two places, or holds what no URI holds."""
-    if not client_metadata.wrong(text):
+    if not client_metadata.uri_problem(text):
         assert text.isascii() and text.isprintable() and not set(text) & set(' #*\\<>"')
         assert text.split(":")[0].lower() in ("https", "http", "cursor")
 

@@ -71,7 +71,7 @@ ROWS = (
     ),
     Mutation(
         "T10", "the same again is the same client",
-        (Edit(REGISTER, "if known := _known(said, address):", "if known := None:"),),
+        (Edit(REGISTER, "if known := _reusable_client(metadata, address):", "if known := None:"),),
         ("test_the_same_again_grows_nothing",),
     ),
     Mutation(
@@ -135,7 +135,7 @@ ROWS = (
     ),
     Mutation(
         "T11", "no address is hidden",
-        (Edit(REDIRECTS, 'if _is_nowhere(parts.hostname or "") else None',
+        (Edit(REDIRECTS, 'if _is_invalid_address(parts.hostname or "") else None',
               "if False else None"),),
         BAD_URI,
     ),
@@ -177,7 +177,7 @@ ROWS = (
     ),
     Mutation(
         "T12", "links are safe to follow, or not kept",
-        (Edit(CLIENTS, 'value.startswith("https://") and not wrong(value)', "True"),),
+        (Edit(CLIENTS, "if is_https and not uri_problem(value) else", "if True else"),),
         ("test_a_link_of_a_client_is_safe_to_follow_or_not_kept",),
     ),
     Mutation(
@@ -201,7 +201,7 @@ ROWS = (
               "user=__import__(\"django.contrib.auth\").contrib.auth.get_user_model().objects"
               ".create_user(generate_client_secret()[:20]),"),
          Edit("oauth/validators.py",
-              "if registered_itself(client) and grant_type not in GRANTS:", "if False:")),
+              "if is_self_registered(client) and grant_type not in GRANTS:", "if False:")),
         ("test_a_registration_gives_the_code_grant_alone",),
     ),
     Mutation(
@@ -216,13 +216,14 @@ ROWS = (
     ),
     Mutation(
         "T18", "a session cookie makes no owner",
-        (Edit(REGISTER, "or _let_in(said, address)", "or _let_in(said, address, request.user)"),
-         Edit(REGISTER, "def _let_in(said: ClientMetadata, address: str)",
-              "def _let_in(said: ClientMetadata, address: str, user: Any)"),
-         Edit(REGISTER, "_created(said, *_register(said, address))",
-              "_created(said, *_register(said, address, user))"),
-         Edit(REGISTER, "def _register(said: ClientMetadata, address: str)",
-              "def _register(said: ClientMetadata, address: str, user: Any)"),
+        (Edit(REGISTER, "or _register_alone(metadata, address)",
+              "or _register_alone(metadata, address, request.user)"),
+         Edit(REGISTER, "def _register_alone(metadata: ClientMetadata, address: str)",
+              "def _register_alone(metadata: ClientMetadata, address: str, user: Any)"),
+         Edit(REGISTER, "_created(metadata, *_register(metadata, address))",
+              "_created(metadata, *_register(metadata, address, user))"),
+         Edit(REGISTER, "def _register(metadata: ClientMetadata, address: str)",
+              "def _register(metadata: ClientMetadata, address: str, user: Any)"),
          Edit(REGISTER, "user=None,", "user=user if user.is_authenticated else None,")),
         ("test_a_session_cookie_makes_no_owner",),
     ),

@@ -25,22 +25,22 @@ ROWS = (
     ),
     Mutation(
         "T1", "who may not hear of an error is not sent to where it says",
-        (Edit(AUTHORIZE, "if isinstance(error, FatalClientError) or not wrong.redirect_uri:",
-              "wrong.redirect_uri = self.request.GET.get(\"redirect_uri\")\n"
-              "        if not wrong.redirect_uri:"),),
+        (Edit(AUTHORIZE, "if isinstance(error, FatalClientError) or not details.redirect_uri:",
+              "details.redirect_uri = self.request.GET.get(\"redirect_uri\")\n"
+              "        if not details.redirect_uri:"),),
         ("test_nobody_is_sent_where_no_client_was_registered",),
     ),
     Mutation(
         "T1", "who may not hear of an error is not sent there, known or not",
-        (Edit(AUTHORIZE, "if isinstance(error, FatalClientError) or not wrong.redirect_uri:",
-              "wrong.redirect_uri = self.request.GET.get(\"redirect_uri\")\n"
-              "        if not wrong.redirect_uri:"),
-         Edit(AUTHORIZE, "        if self.is_strangers(uri):\n", "        if False:\n")),
+        (Edit(AUTHORIZE, "if isinstance(error, FatalClientError) or not details.redirect_uri:",
+              "details.redirect_uri = self.request.GET.get(\"redirect_uri\")\n"
+              "        if not details.redirect_uri:"),
+         Edit(AUTHORIZE, "if self.leads_to_unverified_site(uri):", "if False:")),
         ("test_nobody_is_sent_anywhere_by_a_client_that_is_none",),
     ),
     Mutation(
         "T1", "an error leads nobody to the site of a client that registered itself",
-        (Edit(AUTHORIZE, "        if self.is_strangers(uri):\n", "        if False:\n"),),
+        (Edit(AUTHORIZE, "if self.leads_to_unverified_site(uri):", "if False:"),),
         ("test_an_error_is_no_way_to_a_strangers_site",),
     ),
     Mutation(
@@ -88,7 +88,7 @@ ROWS = (
     ),
     Mutation(
         "T12", "a name is cleaned before it is shown",
-        (Edit(CONSENT, 'return ConsentClient(plain(application.name), source, host)',
+        (Edit(CONSENT, 'return ConsentClient(displayable(application.name), source, host)',
               "return ConsentClient(application.name, source, host)"),),
         ("test_a_name_says_nothing_but_itself",),
     ),
@@ -119,7 +119,7 @@ ROWS = (
     ),
     Mutation(
         "T16", "what is held counts only if it was shown",
-        (Edit(AUTHORIZE, "if shown is None or one in shown", ""),),
+        (Edit(AUTHORIZE, "if shown is None or scope in shown", ""),),
         ("test_what_came_after_the_page_is_not_granted_by_it",
          "test_what_goes_after_the_page_makes_nothing_new_of_what_was_not",
          "test_a_form_that_does_not_say_what_was_shown_grants_what_was_asked"),
@@ -127,7 +127,7 @@ ROWS = (
     Mutation(
         "T16", "scopes of other APIs are not for who registered itself",
         (Edit(VALIDATORS,
-              "return known & offered().keys() if registered_itself(client) else known",
+              "return known & offered().keys() if is_self_registered(client) else known",
               'return known | {"read"}'),),
         ("test_scopes_that_are_not_for_it_are_left_out",
          "test_something_must_be_left_of_what_was_asked_for"),
@@ -149,26 +149,26 @@ ROWS = (
     ),
     Mutation(
         "T17", "only whom the project registered as its own is trusted",
-        (Edit(AUTHORIZE, "return bool(is_own and wishes and", "return bool(wishes and"),),
+        (Edit(AUTHORIZE, "return bool(is_own and skips_page and", "return bool(skips_page and"),),
         ("test_who_came_by_itself_is_never_trusted",),
     ),
     Mutation(
         "T17", "what django-oauth-toolkit would not ask is asked",
-        (Edit(AUTHORIZE, "        found = self.asked()\n        if self.is_trusted(found):",
-              "        found = self.asked()\n"
+        (Edit(AUTHORIZE, "        found = self.validated()\n        if self.is_trusted(found):",
+              "        found = self.validated()\n"
               "        from oauth2_provider.models import get_access_token_model\n"
               "        mine = get_access_token_model().objects.filter(\n"
               "            user=request.user, application=found.application\n"
               "        )\n"
               '        if request.GET.get("approval_prompt") == "auto" and mine.exists():\n'
-              "            return self.granted(found)\n"
+              "            return self.issue_code(found)\n"
               "        if self.is_trusted(found):"),),
         ("test_consent_is_asked_each_time", "test_silence_is_no_consent"),
         by="assert |AssertionError",
     ),
     Mutation(
         "T17", "silence is no consent",
-        (Edit(AUTHORIZE, "        if away := self.turned_away(found):\n"
+        (Edit(AUTHORIZE, "        if away := self.redirect_without_page(found):\n"
               "            return away\n", ""),),
         ("test_silence_is_no_consent",),
     ),
@@ -180,8 +180,8 @@ ROWS = (
     Mutation(
         "T17", "a second page of django-oauth-toolkit's is told apart",
         (Edit(VALIDATORS,
-              "return not registered_itself(request.client) or bool(request.headers.get(OUR_VIEW))",
-              "return True"),),
+              "not is_self_registered(request.client) or bool(request.headers.get(OUR_VIEW))",
+              "True"),),
         ("test_a_second_page_gives_no_code_to_who_registered_itself",),
     ),
     Mutation(
@@ -193,8 +193,7 @@ ROWS = (
     ),
     Mutation(
         "T18", "an answer is the person's own",
-        (Edit(AUTHORIZE, "@method_decorator([login_not_required, guarded, csrf_protect]",
-              "@method_decorator([login_not_required, guarded, csrf_exempt]"),
+        (Edit(AUTHORIZE, "_security_headers, csrf_protect]", "_security_headers, csrf_exempt]"),
          Edit(AUTHORIZE, "import csrf_protect", "import csrf_exempt")),
         ("test_an_answer_is_the_persons_own",
          "test_a_page_of_one_person_is_not_answered_by_another"),
@@ -240,8 +239,8 @@ ROWS = (
     ),
     Mutation(
         "T27", "a state is given back encoded",
-        (Edit(AUTHORIZE, 'uri = f"{wrong.redirect_uri}{separator}{wrong.urlencoded}"',
-              'uri = f"{wrong.redirect_uri}{separator}error={wrong.error}&state={wrong.state}"'),),
+        (Edit(AUTHORIZE, "{separator}{details.urlencoded}",
+              "{separator}error={details.error}&state={details.state}"),),
         ("test_a_state_is_given_back_as_it_came",),
     ),
     Mutation(

@@ -103,8 +103,8 @@ ROWS = (
     ),
     Mutation(
         "T5", "who names no server gets the only one there is",
-        (Edit(TARGETS, "sorted(named or held & known or _meant())",
-              "sorted(named or held & known)"),),
+        (Edit(TARGETS, "sorted(wanted or allowed & known or _only_default_server())",
+              "sorted(wanted or allowed & known)"),),
         ("test_a_token_always_names_its_server", "test_of_several_servers_one_must_be_named"),
     ),
     Mutation(
@@ -114,25 +114,24 @@ ROWS = (
     ),
     Mutation(
         "T5", "tokens are for servers that there are",
-        (Edit(TARGETS, "if not named <= known or (held and not named <= held)",
-              "if (held and not named <= held)"),),
+        (Edit(TARGETS, "if not wanted <= known:", "if False:"),),
         ("test_no_token_is_for_what_is_no_server_of_ours",),
     ),
     Mutation(
         "T6", "what was granted for one server is not for another",
-        (Edit(TARGETS, " or (held and not named <= held) or", " or"),),
+        (Edit(TARGETS, "if allowed and not wanted <= allowed:", "if False:"),),
         ("test_what_was_granted_for_one_server_is_not_for_another",
          "test_what_was_granted_for_two_servers_can_be_narrowed_and_not_widened_again"),
     ),
     Mutation(
         "T6", "every resource that is named is judged",
-        (Edit(TARGETS, "    found = sent or request.resource or []",
+        (Edit(TARGETS, "    found = in_body or request.resource or []",
               "    found = request.resource or []"),),
         ("test_what_was_granted_for_one_server_is_not_for_another",),
     ),
     Mutation(
         "T6", "a grant for a server that is no more is for none",
-        (Edit(TARGETS, " or (held and not held & known):", ":"),),
+        (Edit(TARGETS, "if allowed and not allowed & known:", "if False:"),),
         ("test_a_grant_for_a_server_that_is_no_more_is_for_none",),
     ),
     Mutation(
@@ -148,13 +147,13 @@ ROWS = (
     ),
     Mutation(
         "T13", "who registered itself has the code grant alone",
-        (Edit(VALIDATORS, "if registered_itself(client) and grant_type not in GRANTS:",
+        (Edit(VALIDATORS, "if is_self_registered(client) and grant_type not in GRANTS:",
               "if False:"),),
         ("test_a_client_that_registered_itself_has_one_grant",),
     ),
     Mutation(
         "T13", "who registered itself gets codes alone",
-        (Edit(VALIDATORS, 'if registered_itself(client) and response_type != "code":',
+        (Edit(VALIDATORS, 'if is_self_registered(client) and response_type != "code":',
               "if False:"),
          Edit("oauth/conf.py", '    "IMPLICIT_GRANT",\n', "")),
         ("test_a_client_that_registered_itself_gets_codes_alone",),
@@ -164,7 +163,7 @@ ROWS = (
         "T13", "a machine has a service user, and a secret",
         (Edit(VALIDATORS, "        if client.client_type != CONFIDENTIAL:\n"
               "            return False\n"
-              "        return may_use(client.user, self.aim(request, (), scopes))",
+              "        return may_use(client.user, self.set_targets(request, (), scopes))",
               "        return True"),),
         ("test_a_machine_without_a_service_user_gets_nothing",
          "test_a_machine_acts_as_its_service_user"),
@@ -184,13 +183,13 @@ ROWS = (
     Mutation(
         "T13", "another door is shut to who registered itself",
         (Edit(VALIDATORS,
-              "return not registered_itself(request.client) or bool(request.headers.get(OUR_VIEW))",
-              "return True"),),
+              "not is_self_registered(request.client) or bool(request.headers.get(OUR_VIEW))",
+              "True"),),
         ("test_another_door_is_shut_to_clients_that_registered_themselves",),
     ),
     Mutation(
         "T13", "another door is shut to what is ours",
-        (Edit(VALIDATORS, "    return concerns_us(client, request.scopes)\n",
+        (Edit(VALIDATORS, "    return is_for_mcp_servers(client, request.scopes)\n",
               "    return False\n"),),
         ("test_another_door_is_shut_to_what_is_ours",),
     ),

@@ -24,7 +24,7 @@ ROWS = (
     Mutation(
         "T22", "so is a code",
         (Edit("oauth/authorization_codes.py",
-              "return not concerns_us(client, request.scopes) or may_redeem_code(code, grant.user)",
+              "return not is_ours or may_redeem_code(code, grant.user)",
               "return True"),),
         ("test_a_code_is_no_way_around", "test_a_code_waits_for_who_can_tell"),
     ),
