@@ -36,7 +36,7 @@ class OAuthAdmin(ReadOnlyAdmin):
     """Base of read-only admins with actions."""
 
     def has_end_permission(self, request: HttpRequest) -> bool:
-        """IsSetListFilter the user may run actions with ``permissions=["end"]``."""
+        """Whether the user may run actions with ``permissions=["end"]``."""
         return self.has("change", request)
 
     def has(self, what: str, request: HttpRequest) -> bool:
@@ -251,14 +251,14 @@ class ConsentAdmin(OAuthAdmin):
 
     @admin.display(description=_("client"))
     def client(self, row: Any) -> str:
-        return client_name(row)
+        return client_label(row)
 
     @admin.display(description=_("scopes"))
     def scope_list(self, row: Consent) -> str:
         return " ".join(row.scopes)
 
 
-def client_name(row: Any) -> str:
+def client_label(row: Any) -> str:
     """Return the name or the id of the client of a row from ``_with_application``."""
     return displayable(row.client_name or "") or str(row.client_id)
 
@@ -286,4 +286,4 @@ class ActivityAdmin(OAuthAdmin):
 
     @admin.display(description=_("client"))
     def client(self, row: Any) -> str:
-        return client_name(row)
+        return client_label(row)

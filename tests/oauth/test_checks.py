@@ -141,7 +141,7 @@ GOOD: dict[str, list[Any]] = {
 
 
 def test_every_key_is_judged_and_every_default_is_fine():
-    assert set(checks.OPTIONS) == set(DEFAULTS) == set(BAD) == set(GOOD)
+    assert set(checks.OPTION_CHECKS) == set(DEFAULTS) == set(BAD) == set(GOOD)
     with options(**DEFAULTS):
         assert found() == []
 
@@ -235,12 +235,12 @@ WEAK: dict[str, list[Any]] = {
     "ALLOWED_REDIRECT_URI_SCHEMES": [
         ["https"], ["https", "http"], ["https", "http", "cursor", "JavaScript"], None, "https",
     ],
-    **{name: [False, None] for name in checks.VALUES if name.startswith("COMPLIANT")},
+    **{name: [False, None] for name in checks.PROVIDER_CHECKS if name.startswith("COMPLIANT")},
 }  # fmt: skip
 
 
 def test_every_value_that_matters_has_its_weak_ones():
-    assert set(WEAK) == set(checks.VALUES) and len(WEAK) == 18
+    assert set(WEAK) == set(checks.PROVIDER_CHECKS) and len(WEAK) == 18
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, v) for name in WEAK for v in WEAK[name]])
@@ -351,13 +351,13 @@ def urls(*patterns):
 @pytest.mark.parametrize(
     ("patterns", "what"),
     [
-        ([], "nothing answers"),
-        ([path("api/", OURS)], "nothing answers"),
+        ([], "is served by no view"),
+        ([path("api/", OURS)], "is served by no view"),
         ([path("", OURS), path("", page)], None),
-        ([path("<path:rest>", page, name="rest"), path("", OURS)], "rest answers"),
-        ([path("<path:rest>", page), path("", OURS)], "tests.oauth.test_checks.page answers"),
-        ([path("", TOOLKIT), path("", OURS)], "oauth2_provider:oauth-server-metadata answers"),
-        (i18n_patterns(path("", OURS)), "nothing answers"),
+        ([path("<path:rest>", page, name="rest"), path("", OURS)], "is served by rest"),
+        ([path("<path:rest>", page), path("", OURS)], "is served by tests.oauth.test_checks.page"),
+        ([path("", TOOLKIT), path("", OURS)], "is served by oauth2_provider:oauth-server-metadata"),
+        (i18n_patterns(path("", OURS)), "is served by no view"),
     ],
 )  # fmt: skip
 def test_the_include_is_at_the_root(patterns, what):
@@ -369,7 +369,9 @@ def test_the_include_is_at_the_root(patterns, what):
 def test_a_page_for_all_that_ends_in_a_slash_is_in_the_way():
     """As APPEND_SLASH is used: a client that asks with a slash would get a page."""
     with urls(path("<path:rest>/", page, name="rest"), path("", OURS)):
-        assert found() == ["E030"] and "server/ rest answers" in told(checks_of_urls.check_urls)
+        assert found() == ["E030"] and "server/ is served by rest" in told(
+            checks_of_urls.check_urls
+        )
 
 
 class Demanding(LoginRequiredMiddleware):

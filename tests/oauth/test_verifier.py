@@ -118,10 +118,10 @@ def values(instance):
     return {field.attname: repr(getattr(instance, field.attname)) for field in fields}
 
 
-def test_the_statement_is_written_once(alice, public_client, server, monkeypatch):
+def test_the_statement_is_compiled_once(alice, public_client, server, monkeypatch):
     secrets = [issued(alice, public_client, server)[1] for _ in range(2)]
     assert enters(secrets[0], server)
-    monkeypatch.setattr(rows, "_written", None)
+    monkeypatch.setattr(rows, "_compile", None)
     assert enters(secrets[1], server) and not enters(secrets[0][1:], server)
 
 
@@ -376,7 +376,7 @@ def test_it_takes_one_query_however_many_there_are(
 def test_many_are_asked_for_in_statements_that_every_database_takes(
     alice, public_client, server, monkeypatch, django_assert_num_queries
 ):
-    monkeypatch.setattr(verifier, "PRINCIPALS_PER_QUERY", 2)
+    monkeypatch.setattr(verifier, "PAIRS_PER_QUERY", 2)
     issued(alice, public_client, server)
     keys = [f"{alice.pk}:{public_client.pk + n}:" for n in range(5)]
     with django_assert_num_queries(3):
@@ -442,7 +442,7 @@ def test_users_whose_model_does_not_know_who_is_active(alice, public_client, row
 def test_a_key_leads_back_to_its_client(
     alice, bob, public_client, server, monkeypatch, django_assert_num_queries
 ):
-    monkeypatch.setattr(verifier, "PRINCIPALS_PER_QUERY", 2)
+    monkeypatch.setattr(verifier, "PAIRS_PER_QUERY", 2)
     client, gone = other(), public_client.pk + 99
     keys = [key(alice, public_client), key(bob, client), f"{alice.pk}:{gone}:"]
     with django_assert_num_queries(2):
