@@ -1,1 +1,1 @@
-"""Measured: what the project costs, alone and beside its peers. `python -m tools benchmark`."""
+"""Benchmarks of the project, alone and beside its peers: `python -m tools benchmark`."""

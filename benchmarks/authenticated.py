@@ -1,12 +1,12 @@
 """
-How fast a call with an access token is answered, beside a consumer that only looks the token up.
+How fast a call with an access token is, beside a consumer that only looks the token up.
 
     python -m tools benchmark authenticated [--short] [--server fast] [--rounds 7]
 
-The token is one that the authorization server has issued, a row among a thousand. Both look it up
-in a database of their own and in the same pool of two threads, each in one process on one core;
-they take turns. The project also answers calls without a token, which tells what the token costs.
-Exits with 1 if anybody could not be measured or answered wrongly, with 3 if the figure is not met.
+The authorization server has issued the token, one row among a thousand. Both look it up in their
+own database, in a pool of two threads, each in one process on one core; they take turns. The
+project also answers calls without a token, which shows what the token costs. Exits with 1 if one
+could not be measured or answered wrongly, and with 3 if the figure is not met.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from __future__ import annotations
 import argparse
 import sys
 
-from benchmarks.calls import ADD, US, judge, tell
+from benchmarks.calls import ADD, US, judge, report
 from benchmarks.contenders import OAUTH, SERVERS, Contender
-from benchmarks.lanes import race
-from benchmarks.wires import STATELESS, TOKEN
+from benchmarks.messages import STATELESS, TOKEN
+from benchmarks.rounds import measure_in_turns
 from tools.benchmark import UNMET
 
 FLOOR = "lean-known"
 CONTENDERS = (
-    Contender(US, "benchmarks.server:application", environ=OAUTH, wires=(TOKEN, STATELESS)),
-    Contender(FLOOR, "benchmarks.peers.known:application", environ=OAUTH, wires=(TOKEN,)),
+    Contender(US, "benchmarks.server:application", environ=OAUTH, variants=(TOKEN, STATELESS)),
+    Contender(FLOOR, "benchmarks.peers.known:application", environ=OAUTH, variants=(TOKEN,)),
 )
 FIGURES = ((TOKEN, FLOOR, 0.8),)
 
@@ -36,11 +36,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3.0)
     options = parser.parse_args()
     rounds, seconds = (3, 0.6) if options.short else (options.rounds, options.seconds)
-    lanes = race(CONTENDERS, {"add": ADD}, options.server, rounds, seconds)
-    tell(lanes)
-    if any(lane.wrong for lane in lanes):
+    results = measure_in_turns(CONTENDERS, {"add": ADD}, options.server, rounds, seconds)
+    report(results)
+    if any(result.wrong for result in results):
         return 1
-    return 0 if judge(lanes, FIGURES) else UNMET
+    return 0 if judge(results, FIGURES) else UNMET
 
 
 if __name__ == "__main__":

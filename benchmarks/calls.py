@@ -3,9 +3,9 @@ How fast a call is answered over HTTP, beside peers and floors on the same machi
 
     python -m tools benchmark http [--short] [--only mcp,lean] [--server fast] [--rounds 7]
 
-Every contender is one process on one core, the load on another; they take turns, and what is told
-is the median of the rounds. A ratio is the median of the ratios within a round, so that what else
-the machine does falls on both. Exits with 1 if the project could not be measured or answered
+Every contender is one process on one core, the load on another; they take turns, and the
+figures are medians of the rounds. A ratio is the median of the ratios within a round, so that other
+work of the machine affects both. Exits with 1 if the project could not be measured or answered
 wrongly, and with 3 if a figure is not met.
 """
 
@@ -16,16 +16,16 @@ import http.client
 import sys
 
 from benchmarks.contenders import BY_NAME, CONTENDERS, SERVERS
-from benchmarks.lanes import HEAD, NUMBERS, Lane, race, thrift, times
 from benchmarks.load import Connection
-from benchmarks.wires import JSON, NUMBER, SESSION, STATELESS, WIRES
+from benchmarks.messages import JSON, NUMBER, SESSION, STATELESS, TEMPLATES
+from benchmarks.rounds import HEAD, NUMBERS, Result, cpu_ratio, measure_in_turns, rate_ratio
 from tools.benchmark import UNMET
 
 US = "django_mcp"
 WITHOUT = (STATELESS, SESSION)  # a token
-WHOLE = 0.8  # of a core: who was given less was held up by others, and not by its own work
+WHOLE = 0.8  # of a core: a server that used less waited for other work of the machine
 Figures = tuple[tuple[str, str, float], ...]
-# Wire, whom we are measured against, and how many times its throughput ours must be.
+# Variant, whom we are measured against, and how many times its throughput ours must be.
 FIGURES: Figures = (
     (STATELESS, "mcp", 2.0),
     (STATELESS, "lean", 0.4),
@@ -35,62 +35,73 @@ ADD = {"a": NUMBER, "b": 1}
 TOOLS: dict[str, JSON] = {"add": ADD, "add_sync": ADD, "city": {"pk": 7}}
 
 
-def tell(lanes: list[Lane]) -> None:
-    for wire, tool in dict.fromkeys((lane.wire, lane.tool) for lane in lanes):
-        told = [str(lane) for lane in lanes if (lane.wire, lane.tool) == (wire, tool)]
-        print("\n".join((f"\n{wire}, {tool}", HEAD, *told)))
-    if any(lane.contender.name == US for lane in lanes):
-        tell_ratios(lanes)
+def report(results: list[Result]) -> None:
+    for variant, tool in dict.fromkeys((result.variant, result.tool) for result in results):
+        lines = [
+            str(result) for result in results if (result.variant, result.tool) == (variant, tool)
+        ]
+        print("\n".join((f"\n{variant}, {tool}", HEAD, *lines)))
+    if any(result.contender.name == US for result in results):
+        report_ratios(results)
 
 
-def tell_ratios(lanes: list[Lane]) -> None:
+def report_ratios(results: list[Result]) -> None:
     print(f"\n{US}'s calls/s, and in brackets its calls per second of the server's processor:")
-    for ours in lanes:
+    for ours in results:
         if ours.contender.name == US:
-            others = (lane for lane in lanes if lane is not ours and same(lane, ours))
-            print("".join(f"  {ours.wire}  {ratio(ours, other)}\n" for other in others), end="")
+            others = (result for result in results if result is not ours and same(result, ours))
+            print("".join(f"  {ours.variant}  {ratio(ours, other)}\n" for other in others), end="")
 
 
-def same(one: Lane, other: Lane) -> bool:
-    return (one.wire, one.tool) == (other.wire, other.tool)
+def same(one: Result, other: Result) -> bool:
+    return (one.variant, one.tool) == (other.variant, other.tool)
 
 
-def ratio(ours: Lane, other: Lane) -> str:
+def ratio(ours: Result, other: Result) -> str:
     if ours.wrong or other.wrong:
         return f"not compared with {other.contender.title}: wrong answers"
-    return f"{times(ours, other):6.2f} x ({thrift(ours, other):.2f} x) {other.contender.title}"
+    return (
+        f"{rate_ratio(ours, other):6.2f} x ({cpu_ratio(ours, other):.2f} x) {other.contender.title}"
+    )
 
 
-def judge(lanes: list[Lane], figures: Figures) -> bool:
-    """Whether every figure is met, of those that were measured."""
+def judge(results: list[Result], figures: Figures) -> bool:
+    """Print which figures are met, and return whether all that were measured are."""
     missed = False
-    done = {(lane.wire, lane.tool, lane.contender.name): lane for lane in lanes if not lane.wrong}
-    for wire, name, least in figures:
-        ours, other = done.get((wire, "add", US)), done.get((wire, "add", name))
+    done = {
+        (result.variant, result.tool, result.contender.name): result
+        for result in results
+        if not result.wrong
+    }
+    for variant, name, least in figures:
+        ours, other = done.get((variant, "add", US)), done.get((variant, "add", name))
         if ours and other:
             disturbed = min(ours.share, other.share) < WHOLE
-            found = thrift(ours, other) if disturbed else times(ours, other)
+            found = cpu_ratio(ours, other) if disturbed else rate_ratio(ours, other)
             verdict = "met" if found >= least else "UNMET"
             missed = missed or found < least
             how = ", by the processor's time, for the core was not theirs" if disturbed else ""
-            print(f"{verdict}: {wire} add, {found:.2f} x {name}, of {least} x wanted{how}")
+            print(f"{verdict}: {variant} add, {found:.2f} x {name}, of {least} x wanted{how}")
     return not missed
 
 
-def tell_statements() -> None:
-    """How many statements one call of ours executes, counted in a server of its own."""
+def report_statements() -> None:
+    """Print how many SQL statements one call executes, counted in a server of its own."""
     with BY_NAME[US].running(BENCHMARK_COUNT="1") as started:
         for tool, arguments in TOOLS.items():
-            counted = {wire: statements(started.address, wire, tool, arguments) for wire in WITHOUT}
-            told = ", ".join(f"{number:g} ({wire})" for wire, number in counted.items())
-            print(f"Statements for a call of {tool}: {told}")
+            counted = {
+                variant: statements(started.address, variant, tool, arguments)
+                for variant in WITHOUT
+            }
+            text = ", ".join(f"{number:g} ({variant})" for variant, number in counted.items())
+            print(f"Statements for a call of {tool}: {text}")
 
 
 def statements(
-    address: tuple[str, int], wire: str, tool: str, arguments: JSON, calls: int = 100
+    address: tuple[str, int], variant: str, tool: str, arguments: JSON, calls: int = 100
 ) -> float:
-    connection = Connection(address, WIRES[wire](address, tool, arguments))
-    connection.complete(next(NUMBERS))  # the first one fills what is remembered
+    connection = Connection(address, TEMPLATES[variant](address, tool, arguments))
+    connection.complete(next(NUMBERS))  # the first call fills caches
     before = executed(address)
     for number in range(1, calls + 1):
         connection.complete(next(NUMBERS) + number)
@@ -101,9 +112,9 @@ def statements(
 def executed(address: tuple[str, int]) -> int:
     connection = http.client.HTTPConnection(*address, timeout=20)
     connection.request("GET", "/queries")
-    told = int(connection.getresponse().read())
+    count = int(connection.getresponse().read())
     connection.close()
-    return told
+    return count
 
 
 def main() -> int:
@@ -116,12 +127,12 @@ def main() -> int:
     options = parser.parse_args()
     rounds, seconds = (3, 0.6) if options.short else (options.rounds, options.seconds)
     wanted = [BY_NAME[name] for name in options.only.split(",")] if options.only else CONTENDERS
-    lanes = race(wanted, TOOLS, options.server, rounds, seconds)
-    tell(lanes)
-    met = judge(lanes, FIGURES)
+    results = measure_in_turns(wanted, TOOLS, options.server, rounds, seconds)
+    report(results)
+    met = judge(results, FIGURES)
     if BY_NAME[US] in wanted:
-        tell_statements()
-        done = [not lane.wrong for lane in lanes if lane.contender.name == US]
+        report_statements()
+        done = [not result.wrong for result in results if result.contender.name == US]
         if not done or not all(done):
             return 1
     return 0 if met else UNMET

@@ -1,7 +1,8 @@
 """
-Who is measured: the project, its peers at pinned versions, and two floors that do next to nothing.
+What is measured: the project, its peers at pinned versions, and two servers that do almost
+nothing.
 
-The rule: a row of the table for each, one process, the same server for all who let us choose it.
+Each contender is one process. All that allow it run under the same ASGI server.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.places import place, version
-from benchmarks.running import Running, free_port, running
-from benchmarks.wires import SESSION, STATELESS
+from benchmarks.environments import interpreter, version
+from benchmarks.messages import SESSION, STATELESS
+from benchmarks.servers import RunningServer, free_port, running
 
 OURS = ("-e", ".[daphne,oauth,redis]", "psycopg[binary]==3.*")
 UVICORN = "-m uvicorn --no-access-log --log-level warning --port {port} {how} {application}"
@@ -23,7 +24,7 @@ SERVERS = {"plain": "--loop asyncio --http h11", "fast": "--loop uvloop --http h
 
 @dataclass(frozen=True)
 class Contender:
-    """One who answers calls: where it is installed, and how it is started."""
+    """A server of calls: what it needs installed, and how it is started."""
 
     name: str
     application: str
@@ -32,24 +33,24 @@ class Contender:
     command: str = UVICORN
     environ: dict[str, str] = field(default_factory=dict)
     oldest: tuple[int, int] = (3, 11)
-    wires: tuple[str, ...] = (STATELESS, SESSION)
+    variants: tuple[str, ...] = (STATELESS, SESSION)
     tools: tuple[str, ...] = ("add",)
     about: str = ""
 
     @property
     def python(self) -> Path:
-        return place(self.distribution or "django_mcp", self.packages, self.oldest)
+        return interpreter(self.distribution or "django_mcp", self.packages, self.oldest)
 
     @property
     def title(self) -> str:
-        told = version(self.python, self.distribution) if self.distribution else ""
-        return " ".join(filter(None, (self.name, told)))
+        found = version(self.python, self.distribution) if self.distribution else ""
+        return " ".join(filter(None, (self.name, found)))
 
     @contextmanager
-    def running(self, server: str = "plain", **environ: str) -> Iterator[Running]:
+    def running(self, server: str = "plain", **environ: str) -> Iterator[RunningServer]:
         port, how = free_port(), SERVERS[server]
-        words = self.command.format(port=port, application=self.application, how=how).split()
-        with running([str(self.python), *words], port, self.environ | environ) as started:
+        arguments = self.command.format(port=port, application=self.application, how=how).split()
+        with running([str(self.python), *arguments], port, self.environ | environ) as started:
             yield started
 
 
@@ -59,7 +60,7 @@ def peer(name: str, application: str, wanted: str, **more: object) -> Contender:
 
 
 def floor(name: str) -> Contender:
-    return Contender(name, f"benchmarks.peers.{name}:application", wires=(STATELESS,))
+    return Contender(name, f"benchmarks.peers.{name}:application", variants=(STATELESS,))
 
 
 OAUTH = {"BENCHMARK_OAUTH": "1"}  # the project as an authorization server
@@ -67,8 +68,8 @@ AS_JSON = {"environ": {"ANSWERS": "json"}}
 CONTENDERS = (
     Contender("django_mcp", "benchmarks.server:application", tools=("add", "add_sync", "city")),
     peer("mcp", "sdk:application", "mcp==2.3.*"),
-    # Off by default: with it an answer of a session is one body and no stream.
-    peer("mcp-json", "sdk:application", "mcp==2.3.*", **AS_JSON, wires=(SESSION,)),
+    # Off by default. It makes a response in a session one JSON body instead of a stream.
+    peer("mcp-json", "sdk:application", "mcp==2.3.*", **AS_JSON, variants=(SESSION,)),
     peer("fastmcp", "fast:application", "fastmcp==4.1.*"),
     peer(
         "bolt-mcp",

@@ -1,12 +1,12 @@
 """
-How the pages of a long list cost: all pages of 100 over a million rows, by three orders.
+What the pages of a long list cost: all pages of 100 rows over a million, in three orders.
 
     python -m benchmarks.keyset --rows 1000000 --database sqlite
     PGHOST=127.0.0.1 python -m benchmarks.keyset --database postgres
 
-SQLite uses a temporary file, PostgreSQL a table that is dropped at the end. Exits with 3 unless
-the queries of the last pages take at most twice as long as the first's and 5 ms, the plan searches
-an index and sorts nothing, and memory stays within 10 MiB of what it was at the tenth page.
+SQLite uses a temporary file, PostgreSQL a table that is dropped at the end. Exits with 3 unless the
+queries of the last pages take at most 5 ms and twice as long as those of the first, the plan uses
+an index and no sort, and memory stays within 10 MiB of that at the tenth page.
 """
 
 from __future__ import annotations
@@ -84,13 +84,13 @@ def fill(model: Any, rows: int) -> None:
 
 
 def peak() -> float:
-    """The process's peak memory until now, in MiB."""
+    """Return the peak memory of the process in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 @dataclass
 class Walk:
-    """All pages of an order: rows, milliseconds, MiB above page ten's, positions late and last."""
+    """All pages in one order: rows, milliseconds, MiB above the tenth page, two late positions."""
 
     rows: int = 0
     times: list[float] = field(default_factory=list)
@@ -100,7 +100,7 @@ class Walk:
 
 
 def walk(keyset: Any, queryset: Any, late: int) -> Walk:
-    """Every page, one after the other; `late` is the number of the page to remember."""
+    """Read all pages in turn, and keep the position of the page with the number `late`."""
     walked, after, early = Walk(), None, 0.0
     while True:
         start = time.perf_counter()
@@ -133,7 +133,7 @@ def ask(sql: str) -> list[Any]:
 
 
 def query_times(*pages: list[str]) -> list[float]:
-    """The median milliseconds of each page's statements, taken in turns."""
+    """Return the median milliseconds of the statements of each page, measured in turns."""
     taken: list[list[float]] = [[] for _ in pages]
     for _ in range(SAMPLE):
         for times, page in zip(taken, pages, strict=True):
@@ -145,7 +145,7 @@ def query_times(*pages: list[str]) -> list[float]:
 
 
 def plan(page: list[str]) -> str:
-    """What the database does for each statement of a page."""
+    """Return the query plans of the statements of a page."""
     from django.db import connection
 
     explain = "EXPLAIN QUERY PLAN " if connection.vendor == "sqlite" else "EXPLAIN "

@@ -1,8 +1,8 @@
 """
-The load: calls over connections that are kept, each connection waiting for its answer.
+The load generator: it makes calls over kept connections, one call at a time on each.
 
-The rule: standard library alone, one thread on raw sockets, so that it is faster than what it
-measures; and each answer is checked, so that a fast error counts as nothing.
+It uses the standard library and raw sockets in one thread, so that it is faster than what it
+measures. It checks each response, so that a fast error is not counted as a call.
 """
 
 from __future__ import annotations
@@ -14,42 +14,42 @@ import statistics
 import time
 from dataclasses import dataclass, field
 
-from benchmarks.wires import Wire, Wrong, cut
+from benchmarks.messages import CallTemplate, WrongResponse, split_response
 
 PATIENCE = 20  # seconds without any answer
-FEWEST = 10  # answers of which anything can be told
+FEWEST = 10  # responses, without which no figure is given
 
 
 class Connection:
-    """A connection on which one call after the other is made."""
+    """A kept connection that makes one call after the other."""
 
-    __slots__ = ("buffer", "number", "sent", "socket", "wire")
+    __slots__ = ("buffer", "number", "sent", "socket", "template")
 
-    def __init__(self, address: tuple[str, int], wire: Wire) -> None:
+    def __init__(self, address: tuple[str, int], template: CallTemplate) -> None:
         self.socket = socket.create_connection(address, timeout=PATIENCE)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.wire, self.buffer, self.number, self.sent = wire, b"", 0, 0.0
+        self.template, self.buffer, self.number, self.sent = template, b"", 0, 0.0
 
     def call(self, number: int) -> None:
         self.number, self.sent = number, time.perf_counter()
-        self.socket.sendall(self.wire.request(number))
+        self.socket.sendall(self.template.request(number))
 
     def answered(self) -> float | None:
-        """The seconds the call took, once its answer is whole and right."""
-        came = self.socket.recv(65536)
-        if not came:
-            raise Wrong(f"The connection was closed during call {self.number}")
-        whole = cut(self.buffer + came)
+        """Return the seconds the call took, or None while its response is incomplete."""
+        received = self.socket.recv(65536)
+        if not received:
+            raise WrongResponse(f"The connection was closed during call {self.number}")
+        whole = split_response(self.buffer + received)
         if whole is None:
-            self.buffer += came
+            self.buffer += received
             return None
         took = time.perf_counter() - self.sent
         answer, self.buffer = whole
-        self.wire.check(answer, self.number)
+        self.template.check(answer, self.number)
         return took
 
     def complete(self, number: int) -> None:
-        """A call and its answer, with nothing beside it."""
+        """Make a call and wait for its response."""
         self.call(number)
         while self.answered() is None:
             pass
@@ -57,7 +57,7 @@ class Connection:
 
 @dataclass
 class Measured:
-    """What came of a load: how long it ran, and what each call took, in seconds."""
+    """The seconds that a load ran, and those that each call took."""
 
     seconds: float
     times: list[float] = field(repr=False)
@@ -67,16 +67,20 @@ class Measured:
         return len(self.times) / self.seconds
 
     def percentile(self, share: int) -> float:
-        """Milliseconds within which this share of the calls was answered."""
+        """Return the milliseconds within which this percentage of calls was answered."""
         return statistics.quantiles(self.times, n=100)[share - 1] * 1000
 
 
 def load(
-    address: tuple[str, int], wire: Wire, seconds: float, connections: int = 16, start: int = 1
+    address: tuple[str, int],
+    template: CallTemplate,
+    seconds: float,
+    connections: int = 16,
+    start: int = 1,
 ) -> Measured:
-    """Call for so long over so many connections, each call with an id of its own."""
+    """Make calls over these connections for that many seconds, each call with its own id."""
     numbers = itertools.count(start)
-    opened = [Connection(address, wire) for _ in range(connections)]
+    opened = [Connection(address, template) for _ in range(connections)]
     try:
         return drive(opened, numbers, seconds)
     finally:
@@ -96,12 +100,12 @@ def drive(opened: list[Connection], numbers: itertools.count[int], seconds: floa
     while (now := time.perf_counter()) < until:
         ready = poll.poll(PATIENCE * 1000)
         if not ready:
-            raise Wrong(f"No answer came within {PATIENCE} seconds")
+            raise WrongResponse(f"No response within {PATIENCE} seconds")
         for number, _ in ready:
             connection = waiting[number]
             if (took := connection.answered()) is not None:
                 times.append(took)
                 connection.call(next(numbers))
     if len(times) < FEWEST:
-        raise Wrong(f"Only {len(times)} calls were answered in {now - began:.1f} s")
+        raise WrongResponse(f"Only {len(times)} calls were answered in {now - began:.1f} s")
     return Measured(now - began, times)

@@ -1,6 +1,7 @@
-"""What is measured: an async tool, a sync one, one that fetches a row, and some that say a lot.
+"""
+The tools that are measured: synchronous, asynchronous, with a query, and with much progress.
 
-All are open to everybody.
+Everybody may call them.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 import django_mcp as mcp
 from benchmarks.models import City
 
-SAID: list[float] = []  # when each message of the last burst was said
+SENT: list[float] = []  # when the last burst sent each message (monotonic clock)
 
 
 @mcp.tool(permission=mcp.PUBLIC)
@@ -27,21 +28,21 @@ def add_sync(request: mcp.Request, a: int, b: int) -> int:
 
 
 @dataclass
-class Place:
+class CityResult:
     name: str
     population: int
 
 
 @mcp.tool(permission=mcp.PUBLIC, read_only=True)
-def city(request: mcp.Request, pk: int) -> Place:
-    """A city, by its number."""
+def city(request: mcp.Request, pk: int) -> CityResult:
+    """Return a city by its number."""
     found = City.objects.get(pk=pk)
-    return Place(found.name, found.population)
+    return CityResult(found.name, found.population)
 
 
 @mcp.tool(permission=mcp.PUBLIC, durable=True)
-def add_told(request: mcp.Request, a: int, b: int) -> int:
-    """Add two numbers, and say so; all of it is written down before it is sent."""
+def add_with_progress(request: mcp.Request, a: int, b: int) -> int:
+    """Add two numbers and send progress, which is stored before it is sent."""
     request.progress(1, 2, "about to add")
     request.progress(2, 2, "added")
     return a + b
@@ -49,20 +50,20 @@ def add_told(request: mcp.Request, a: int, b: int) -> int:
 
 @mcp.tool(permission=mcp.PUBLIC, read_only=True)
 def burst(request: mcp.Request, count: int) -> int:
-    """Say a lot, as fast as a thread can."""
-    SAID.clear()
+    """Send progress as fast as a thread can."""
+    SENT.clear()
     for number in range(1, count + 1):
-        SAID.append(time.monotonic())
+        SENT.append(time.monotonic())
         request.progress(number, count, "on its way")
     return count
 
 
 @mcp.tool(permission=mcp.PUBLIC)
 async def burst_async(request: mcp.Request, count: int) -> int:
-    """Say a lot, with nothing to wait for in between but a turn of the loop."""
-    SAID.clear()
+    """Send progress, with one turn of the event loop in between."""
+    SENT.clear()
     for number in range(1, count + 1):
-        SAID.append(time.monotonic())
+        SENT.append(time.monotonic())
         request.progress(number, count, "on its way")
         await asyncio.sleep(0)
     return count
@@ -70,7 +71,7 @@ async def burst_async(request: mcp.Request, count: int) -> int:
 
 @mcp.tool(permission=mcp.PUBLIC)
 async def tick(request: mcp.Request, count: int) -> int:
-    """Say now and then what time it is, by the clock that all processes of a machine share."""
+    """Send the time now and then, by the monotonic clock that all processes share."""
     for number in range(1, count + 1):
         await request.aprogress(number, count, str(time.monotonic()))
         await asyncio.sleep(random.uniform(0.05, 0.35))

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from benchmarks.wires import CLIENT, PREFIX, SECRET, SESSION, STATELESS
+from benchmarks.messages import CLIENT, PREFIX, SECRET, SESSION, STATELESS
 
 Path = Callable[[], Awaitable[None]]
 ARGUMENTS = {"a": 1, "b": 2}

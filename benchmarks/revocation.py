@@ -1,13 +1,14 @@
 """
-How soon every worker acts on a right that another process takes.
+How soon each worker acts when another process takes a permission away.
 
     python -m tools benchmark revocation [--short] [--only sqlite,postgres] [--layers none,redis]
 
-Three workers of uvicorn share a database, and Redis where the layer is one. At each a session has
-a stream open, a client of 2026-07-28 listens, and a call runs that needs a permission. A process
-that serves nobody takes the permission from a group, and gives it again; in every other round it
-deactivates a user. From the moment before its transaction: when each worker has told each stream,
-ended each call, and closed what was the deactivated user's. Exits with 3 if one takes a second.
+Three workers of uvicorn share a database and, with the layer `redis`, a Redis. At each worker a
+session has an open stream, a 2026-07-28 client listens, and calls run that need a permission. A
+process that serves no clients takes the permission from a group and gives it back; in every other
+round it deactivates a user instead. The times run from just before its transaction until each
+worker has notified each stream, ended each call, and closed the connections of the deactivated
+user. Exits with 3 if one of them takes a second.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ GIVE = (
 )
 LEAVE = "u = User.objects.get(username={0!r}); u.is_active = False; u.save()"
 MOST = 1000.0  # milliseconds
-SETTLED = 1.5  # seconds between a round's beginning and what it takes, at least
+SETTLED = 1.5  # seconds at least between the start of a round and its change
 DATABASES = {"sqlite": nullcontext, "postgres": postgres}
 LAYERS = {"none": lambda folder: nullcontext({}), "redis": redis}
 Took = defaultdict[tuple[str, int], list[float]]  # milliseconds, by what and at which worker
 
 
 class Round:
-    """Somebody who is connected everywhere."""
+    """The connections of one user: streams, listens and calls at each worker."""
 
     def __init__(self, ports: list[int], token: str) -> None:
         self.ports, self.token = ports, token
@@ -56,8 +57,8 @@ class Round:
         self.listens = [Told(listen(port, token)) for port in ports]
         self.calls = [Told(client.call("guarded", seconds=60)) for client in self.clients]
         self.ended: dict[int, float] = {}
-        self._lone = [threading.Thread(target=self._call, args=(n,)) for n in range(WORKERS)]
-        for one in self._lone:
+        self._single = [threading.Thread(target=self._call, args=(n,)) for n in range(WORKERS)]
+        for one in self._single:
             one.start()
 
     def _call(self, number: int) -> None:
@@ -65,15 +66,15 @@ class Round:
         answered(alone(self.ports[number], self.token, "tools/call", **given))
         self.ended[number] = time.time()
 
-    def told(self, since: float, took: Took, what: str) -> None:
-        """When the streams were told, and the calls ended."""
+    def notified(self, since: float, took: Took, what: str) -> None:
+        """Record when the streams were notified and the calls ended."""
         for number in range(WORKERS):
             for stream in (self.streams[number], self.listens[number]):
                 took[what, number].append((stream.wait(CHANGED, since) - since) * 1000)
         self._calls(since, took)
 
     def closed(self, since: float, took: Took) -> None:
-        """When all of it was closed."""
+        """Record when everything was closed."""
         for number in range(WORKERS):
             for stream in (self.streams[number], self.listens[number]):
                 took["streams closed", number].append((stream.end() - since) * 1000)
@@ -82,7 +83,7 @@ class Round:
     def _calls(self, since: float, took: Took) -> None:
         for number in range(WORKERS):
             took["calls ended", number].append((self.calls[number].end() - since) * 1000)
-            self._lone[number].join()
+            self._single[number].join()
             took["calls ended", number].append((self.ended[number] - since) * 1000)
 
     def refused(self) -> None:
@@ -98,20 +99,22 @@ class Round:
 
 def measure(database: str, layer: str, rounds: int) -> Took:
     took: Took = defaultdict(list)
-    with workers(database, layer) as (hand, ports):
+    with workers(database, layer) as (shell, ports):
         for number in range(rounds):
             name = f"person {number}"
-            with closing(Round(ports, hand.person(name))) as one:
-                time.sleep(SETTLED + number / rounds)  # wherever in their periods they are
+            with closing(Round(ports, shell.person(name))) as one:
+                time.sleep(
+                    SETTLED + number / rounds
+                )  # so that rounds differ in where the workers are in their periods
                 if number % 2:
-                    one.closed(hand.do(LEAVE.format(name))[0], took)
+                    one.closed(shell.do(LEAVE.format(name))[0], took)
                 else:
-                    one.told(hand.do(TAKE.format(name))[0], took, "lists told, taken")
+                    one.notified(shell.do(TAKE.format(name))[0], took, "lists notified, taken")
                     one.refused()
-                    since, _ = hand.do(GIVE.format(name))
-                    for place, listens in enumerate(one.listens):
+                    since, _ = shell.do(GIVE.format(name))
+                    for worker, listens in enumerate(one.listens):
                         at = listens.wait(CHANGED, since)
-                        took["lists told, given", place].append((at - since) * 1000)
+                        took["lists notified, given", worker].append((at - since) * 1000)
     return took
 
 
@@ -126,13 +129,13 @@ def workers(database: str, layer: str) -> Iterator[tuple[Hand, list[int]]]:
             migrate(folder)
         else:
             more |= _created(folder, more)
-        hand = stack.enter_context(closing(Hand(folder, **more)))
+        shell = stack.enter_context(closing(Hand(folder, **more)))
         ports = []
         for _ in range(WORKERS):
             process = Process(folder, **more)
             stack.callback(process.kill)
             ports.append(process.port)
-        yield hand, ports
+        yield shell, ports
 
 
 def _layers(url: str) -> dict[str, object]:
@@ -148,13 +151,13 @@ def _created(folder: Path, given: dict[str, str]) -> dict[str, str]:
     return more
 
 
-def tell(database: str, layer: str, took: Took) -> bool:
+def report(database: str, layer: str, took: Took) -> bool:
     print(f"{database}, layer: {layer}")
     for (what, number), found in sorted(took.items()):
         half, most = statistics.median(found), max(found)
         word = "met" if most < MOST else "UNMET"
-        told = f"median {half:.0f} ms, at most {most:.0f} ms (less than {MOST:g}), {len(found)}"
-        print(f"  {word}: {what}, worker {number + 1}: {told}", flush=True)
+        figures = f"median {half:.0f} ms, at most {most:.0f} ms (less than {MOST:g}), {len(found)}"
+        print(f"  {word}: {what}, worker {number + 1}: {figures}", flush=True)
     return all(max(found) < MOST for found in took.values())
 
 
@@ -165,7 +168,7 @@ def main() -> int:
     parser.add_argument("--layers", default=",".join(LAYERS), help="none, redis, or both")
     options = parser.parse_args()
     met = [
-        tell(database, layer, measure(database, layer, 6 if options.short else 24))
+        report(database, layer, measure(database, layer, 6 if options.short else 24))
         for database in options.only.split(",")
         for layer in options.layers.split(",")
     ]

@@ -1,12 +1,12 @@
 """
-What a save costs when somebody wants to know of it: nobody, one, and 5,000 subscribers.
+What a save costs with no subscriber, with one, and with 5,000.
 
     python -m benchmarks.saves [--database postgres] [--short]
 
-Rows of one model are saved, each in a transaction of its own, by turns: a model that nobody
-registered, one that is registered and nobody subscribes to, the same with one and with 5,000
-subscriptions. Exits with 3 unless 5,000 cost at most 1.1 times what one costs, and nobody at most
-1.1 times what a model costs that is not registered. SQLite is a file, and so is its log.
+Rows of one model are saved, each in its own transaction, in turns: with a model that is not
+registered, with one that is registered and has no subscription, and with 1 and 5,000 subscriptions.
+Exits with 3 unless 5,000 cost at most 1.1 times as much as one, and none at most 1.1 times as much
+as a model that is not registered. On SQLite, project and session database are files of their own.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def main(arguments: list[str]) -> int:
 
 
 def ratios(found: dict[str, float]) -> dict[str, float]:
-    """What is judged."""
+    """Return the ratios that have limits."""
     return {
         "5,000 to one": found["5,000 subscribers"] / found["one subscriber"],
-        "nobody to not registered": found["nobody subscribes"] / found["not registered"],
+        "no subscriber to not registered": found["no subscriber"] / found["not registered"],
     }
 
 
@@ -76,7 +76,7 @@ def prepare(folder: str, database: str) -> None:
 
 
 def add_changes() -> None:
-    """As the router would have, had the model been registered when the database was migrated."""
+    """Add the change log, as `migrate` does in a project that has registered the model."""
     from django.db import connections
 
     from django_mcp.models import Change
@@ -88,30 +88,30 @@ def add_changes() -> None:
 
 
 def measured(rounds: int, saves: int) -> dict[str, float]:
-    """Microseconds of a save: the median of all, in rounds in which the lanes take turns.
+    """Return the microseconds of a save: the median of all rounds, in which the cases take turns.
 
-    Of single saves, for now and then one waits until the disk has what was written before it.
+    It is the median of single saves, because now and then one waits for the disk.
     """
     from benchmarks.models import City
 
     city, registered = City.objects.create(name="Rome", population=1), registering()
-    lanes: dict[str, Callable[[], None]] = {
+    measurements: dict[str, Callable[[], None]] = {
         "not registered": lambda: registered(False),
-        "nobody subscribes": lambda: subscribed(0),
+        "no subscriber": lambda: subscribed(0),
         "one subscriber": lambda: subscribed(1),
         "5,000 subscribers": lambda: subscribed(SUBSCRIBERS),
     }
-    took: dict[str, list[float]] = {name: [] for name in lanes}
+    took: dict[str, list[float]] = {name: [] for name in measurements}
     for _ in range(rounds):
         registered(True)
-        for name, arrange in reversed(lanes.items()):
+        for name, arrange in reversed(measurements.items()):
             arrange()
             took[name].extend(timed(city, saves))
     return {name: statistics.median(found) * 1e6 for name, found in took.items()}
 
 
 def registering() -> Callable[[bool], None]:
-    """Has the model registered, or not, on a server of its own."""
+    """Return a function that registers the model on a server of its own, or takes it off."""
     import django_mcp as mcp
     from benchmarks.models import City
     from django_mcp.declarations import server as servers
@@ -128,8 +128,8 @@ def registering() -> Callable[[bool], None]:
 
 
 def timed(city: Any, saves: int) -> list[float]:
-    """Seconds of each save."""
-    for _ in range(WARM):  # what arranging has written is on its way to the disk
+    """Return the seconds of each save."""
+    for _ in range(WARM):  # the preparation is still being written to the disk
         save(city)
     marks = [time.perf_counter()]
     for _ in range(saves):
@@ -146,7 +146,7 @@ def save(city: Any) -> None:
 
 
 def subscribed(count: int) -> None:
-    """So many subscriptions to the row, and nobody else's."""
+    """Leave this many subscriptions to the row, and no others."""
     from django_mcp.models import Interest, Session, Subscription
     from django_mcp.storage import change_log, sessions
     from django_mcp.storage.databases import digest_of, erase, rows

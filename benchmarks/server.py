@@ -1,9 +1,9 @@
 """
-The project that is measured: `uvicorn benchmarks.server:application`, and `/mcp` answers.
+The project that is measured: `uvicorn benchmarks.server:application` serves it at `/mcp`.
 
-The rule: it makes what it needs when it starts, under a lock, so that several workers may start at
-once. With `BENCHMARK_COUNT` in the environment `/queries` tells how many statements were executed,
-and with `BENCHMARK_WITNESS` there are the pages of `benchmarks.witness`.
+It makes its tables and rows when it starts, under a lock, so that several workers may start at
+once. With `BENCHMARK_COUNT` in the environment, `/queries` returns the number of executed SQL
+statements. With `BENCHMARK_BURST_PAGES` it has the pages of `benchmarks.burst_pages`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EXECUTED: list[None] = []  # appending is atomic, whatever the thread
 
 
 def prepare() -> None:
-    """Tables and rows, made by the first of the processes that start."""
+    """Make tables and rows, once for all processes that start."""
     settings.FOLDER.mkdir(parents=True, exist_ok=True)
     with (settings.FOLDER / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -48,7 +48,7 @@ def fill() -> None:
 
 
 def counting(application: Any) -> Any:
-    """The application, with a page that tells how many statements this process has executed."""
+    """Add a page that returns how many statements this process has executed."""
     from benchmarks.peers.bare import respond
 
     connection_created.connect(watch, dispatch_uid="benchmark")
@@ -80,7 +80,7 @@ from django_mcp.routing import mount  # noqa: E402
 application = mount(django)
 if os.environ.get("BENCHMARK_COUNT"):
     application = counting(application)
-if os.environ.get("BENCHMARK_WITNESS"):
-    from benchmarks.witness import witnessed
+if os.environ.get("BENCHMARK_BURST_PAGES"):
+    from benchmarks.burst_pages import with_burst_pages
 
-    application = witnessed(application)
+    application = with_burst_pages(application)

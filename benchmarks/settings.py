@@ -1,9 +1,10 @@
-"""Settings of the project that is measured: two SQLite files in a folder of its own.
+"""
+Settings of the project that is measured: two SQLite files in a folder of its own.
 
-`BENCHMARK_FOLDER` names another folder than `build/benchmark`. With `BENCHMARK_DATABASE=postgres`
-all is in a PostgreSQL database instead, of the server that `PGHOST` and `PGPORT` name.
-`BENCHMARK_REDIS` is the address of a Redis for the channel layer. With `BENCHMARK_OAUTH` it is an
-authorization server as well, where as many clients may register as want to.
+`BENCHMARK_FOLDER` names a folder other than `build/benchmark`. `BENCHMARK_DATABASE=postgres` puts
+everything into a PostgreSQL database of the server that `PGHOST` and `PGPORT` name.
+`BENCHMARK_REDIS` is the address of a Redis for the channel layer. `BENCHMARK_OAUTH` makes the
+project an authorization server too, without a limit on registrations.
 """
 
 import os
@@ -42,12 +43,12 @@ ROOT_URLCONF = "benchmarks.settings"
 urlpatterns: list[object] = []
 USE_TZ = True
 
-# A stream that is idle belongs to a session of its own, and there are thousands of them.
+# Thousands of idle streams are measured, each in a session of its own.
 DJANGO_MCP = {
     "URL": "http://localhost",
     "DATABASE": list(DATABASES)[-1],
     "SESSIONS": 10_000,
-    # Everybody is the same nobody here, who calls as fast as they can, and says more than others.
+    # All clients are one anonymous principal here, which calls as fast as it can.
     "RATES": {"calls": None, "progress": "10000000/10"},
 }
 if os.environ.get("BENCHMARK_OAUTH"):

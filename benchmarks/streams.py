@@ -1,12 +1,12 @@
 """
-What an idle stream costs: memory for each, and the processor's time for all of them.
+What an idle stream costs: the memory of each, and the processor time of all.
 
     python -m tools benchmark streams [--short] [--few 50] [--many 2050] [--idle 30]
 
-Each is the GET stream of a session of its own, opened with a token. Memory is what the process has
-grown by from few streams to many, divided among those that came; the processor's share is taken
-while every stream is kept alive and nothing is said. Exits with 1 if a stream is lost, and with 3
-if a figure is not met.
+Each is the GET stream of its own session, opened with a token. Memory is the growth of the process
+from few streams to many, divided by the number of streams that were added. Processor time is taken
+while the server only keeps the streams alive. Exits with 1 if a stream is lost, and with 3 if a
+figure is not met.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import time
 from dataclasses import dataclass, replace
 
 from benchmarks.contenders import BY_NAME
-from benchmarks.running import Running, pinned
-from benchmarks.wires import SESSION, Wrong, begin
+from benchmarks.messages import SESSION, WrongResponse, open_session
+from benchmarks.servers import RunningServer, pinned
 from tools.benchmark import UNMET
 
 DAPHNE = "-m daphne -v 0 -p {port} {application}"
@@ -32,8 +32,8 @@ SERVERS = (
     ("daphne", DAPHNE, 34.0),
 )
 MOST_CPU = 2.0  # per cent of a core
-TWO_BEATS = 30.0  # seconds within which every stream must show that it lives
-SETTLED = 3.0  # seconds after which what was opened has come to rest
+TWO_BEATS = 30.0  # seconds within which every stream must receive a keep-alive
+SETTLED = 3.0  # seconds after which the opening of streams costs nothing more
 MAKE_TOKEN = """
 import benchmarks.server
 from django.contrib.auth.models import User
@@ -78,34 +78,34 @@ def measure(server: str, command: str, most: float, few: int, many: int, idle: f
     return Found(server, grown / (many - few) / 1024, cpu, most)
 
 
-def make_token(python: object, started: Running) -> str:
+def make_token(python: object, started: RunningServer) -> str:
     made = subprocess.run(
         [str(python), "-c", MAKE_TOKEN], env=started.environ, stdout=subprocess.PIPE, check=True
     )
     return made.stdout.decode().strip()
 
 
-def open_streams(started: Running, token: str, number: int) -> list[socket.socket]:
-    """So many streams, each of a session of its own; returns when they have come to rest."""
+def open_streams(started: RunningServer, token: str, number: int) -> list[socket.socket]:
+    """Open this many streams, each in its own session, and wait until they are idle."""
     opened = [open_stream(started.address, token) for _ in range(number)]
     time.sleep(SETTLED)
     return opened
 
 
 def open_stream(address: tuple[str, int], token: str) -> socket.socket:
-    headers = begin(address, token) | {"MCP-Protocol-Version": SESSION}
+    headers = open_session(address, token) | {"MCP-Protocol-Version": SESSION}
     headers |= {"Host": "{}:{}".format(*address), "Accept": "text/event-stream"}
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     stream = socket.create_connection(address, timeout=20)
     stream.sendall(f"GET /mcp HTTP/1.1\r\n{lines}\r\n".encode())
-    came = stream.recv(4096)
-    if not came.startswith(b"HTTP/1.1 200") or b"text/event-stream" not in came.lower():
-        raise Wrong(came.decode(errors="replace"))
+    head = stream.recv(4096)
+    if not head.startswith(b"HTTP/1.1 200") or b"text/event-stream" not in head.lower():
+        raise WrongResponse(head.decode(errors="replace"))
     return stream
 
 
-def idling(started: Running, streams: list[socket.socket], seconds: float) -> float:
-    """The server's per cent of a core while every stream is kept alive and nothing is said."""
+def idling(started: RunningServer, streams: list[socket.socket], seconds: float) -> float:
+    """Return the server's per cent of a core while it only keeps the streams alive."""
     kept: set[int] = set()
     waiting = {stream.fileno(): stream for stream in streams}
     poll = select.poll()
@@ -115,15 +115,15 @@ def idling(started: Running, streams: list[socket.socket], seconds: float) -> fl
     while (passed := time.monotonic() - began) < seconds:
         for number, _ in poll.poll((seconds - passed) * 1000):
             if not waiting[number].recv(4096):
-                raise Wrong("A stream was closed while it was idle")
+                raise WrongResponse("A stream was closed while it was idle")
             kept.add(number)
     if seconds >= TWO_BEATS and len(kept) < len(streams):
-        raise Wrong(f"{len(streams) - len(kept)} streams were not kept alive")
+        raise WrongResponse(f"{len(streams) - len(kept)} streams were not kept alive")
     return (started.cpu() - before) / passed * 100
 
 
 def raise_limit(wanted: int) -> None:
-    """As many open files as are needed, here and in the server, which inherits it."""
+    """Allow this many open files, here and in the server, which inherits the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, wanted))
@@ -133,7 +133,7 @@ def raise_limit(wanted: int) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
-    parser.add_argument("--short", action="store_true", help="fewer streams, and not for long")
+    parser.add_argument("--short", action="store_true", help="fewer streams, for a shorter time")
     parser.add_argument("--only", help="uvicorn or daphne")
     parser.add_argument("--few", type=int, default=50)
     parser.add_argument("--many", type=int, default=2050)

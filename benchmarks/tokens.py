@@ -1,8 +1,8 @@
 """
-A person, a client and its access token, as the authorization server keeps them, among others.
+A user, a client and its access token in the authorization server, among many others.
 
-The rule: made once, by the first of the processes that start. With `BENCHMARK_CLIENTS` as many
-clients more are there, which have just come and were not authorized yet.
+The first process that starts makes them. With `BENCHMARK_CLIENTS` there are as many more clients
+that have registered and were not authorized yet.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from django.utils import timezone
 from oauth2_provider.models import get_access_token_model, get_application_model
 
 import django_mcp as mcp
-from benchmarks.wires import SECRET
+from benchmarks.messages import SECRET
 from django_mcp.oauth.models import ClientProfile, Source
 from django_mcp.verifiers.protected_resource import resource
 
-OTHERS = 1_000  # tokens of the same client, and people who have them
+OTHERS = 1_000  # tokens of the same client, and their users
 
 
 def fill() -> None:
@@ -35,10 +35,10 @@ def fill() -> None:
     tokens.objects.bulk_create(
         token(user, mine, secret) for user, secret in zip(people, secrets, strict=True)
     )
-    crowd(int(os.environ.get("BENCHMARK_CLIENTS", 0)))
+    add_unauthorized(int(os.environ.get("BENCHMARK_CLIENTS", 0)))
 
 
-def crowd(number: int) -> None:
+def add_unauthorized(number: int) -> None:
     made = get_application_model().objects.bulk_create(map(application, range(number)))
     ClientProfile.objects.bulk_create(map(profile, made))
 

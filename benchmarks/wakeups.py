@@ -1,12 +1,12 @@
 """
-How soon a client at one worker hears what a tool says at another, and what the waiting costs.
+How soon a client of one worker receives what a tool sends at another, and what waiting costs.
 
     python -m tools benchmark wakeups [--short] [--only sqlite,postgres] [--layers none,redis]
 
-Two workers of uvicorn share a database, and Redis where the layer is one. A tool of the first
-speaks now and then; its client reads at the second. In the same run each worker has 10 idle
-streams, and then 500: its share of a core and its queries a second are taken while nothing is
-said, and wake-ups are measured with both. Exits with 3 if a figure is not met.
+Two workers of uvicorn share a database and, with the layer `redis`, a Redis. A tool at the first
+worker sends progress now and then; its client reads at the second. Each worker has 10 idle streams,
+and then 500: its share of a core and its queries per second are taken while nothing is sent, and
+the delays are measured with both numbers. Exits with 3 if a figure is not met.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from benchmarks.contenders import BY_NAME
-from benchmarks.following import Reader
-from benchmarks.running import Running, free_port, pinned, stop
+from benchmarks.messages import JSON, WrongResponse, open_session
+from benchmarks.servers import RunningServer, free_port, pinned, stop
+from benchmarks.stream_reader import Reader
 from benchmarks.streams import open_streams, raise_limit
-from benchmarks.wires import JSON, Wrong, begin
 from tools.benchmark import UNMET
 from tools.database_servers import postgres, program, wait_for
 
@@ -38,34 +38,37 @@ DATABASES = {"sqlite": nullcontext, "postgres": postgres}
 PROMPT = {"none": (150.0, 300.0), "redis": (20.0, float("inf"))}
 MOST_CPU = 2.0  # per cent of a core, of each worker that is idle
 MOST_MORE = 1.2  # times the queries of few streams, for many
-SETTLED = 5.0  # seconds until what was opened has come to rest, a layer included
+SETTLED = 5.0  # seconds until streams and channel layer are idle
 IDS = itertools.count(1)
 
 
 @dataclass
 class Idle:
-    """A worker while nothing is said."""
+    """A worker while nothing is sent."""
 
     cpu: float  # per cent of a core
     queries: float  # a second
 
 
 @dataclass
-class Lane:
+class Result:
     """A database and a channel layer, and what was measured with few streams and with many."""
 
     database: str
     layer: str
-    heard: dict[int, list[float]] = field(default_factory=dict)  # milliseconds, by streams
+    delays: dict[int, list[float]] = field(default_factory=dict)  # milliseconds, by streams
     idle: dict[int, list[Idle]] = field(default_factory=dict)
 
     def figures(self) -> Iterator[tuple[bool, str]]:
         half, most = PROMPT[self.layer]
-        for streams, took in self.heard.items():
+        for streams, took in self.delays.items():
             median, late = statistics.median(took), sorted(took)[int(len(took) * 0.95)]
-            told = f"median {median:.1f} ms (less than {half:g}), p95 {late:.1f} ms"
-            told += f" (less than {most:g})" if most < float("inf") else ""
-            yield median < half and late < most, f"{told}, {len(took)} messages, {streams} streams"
+            figures = f"median {median:.1f} ms (less than {half:g}), p95 {late:.1f} ms"
+            figures += f" (less than {most:g})" if most < float("inf") else ""
+            yield (
+                median < half and late < most,
+                f"{figures}, {len(took)} messages, {streams} open",
+            )
         for streams, workers in self.idle.items():
             cpu = max(one.cpu for one in workers)
             shares = ", ".join(f"{one.cpu:.2f} %" for one in workers)
@@ -76,27 +79,27 @@ class Lane:
 
     def __str__(self) -> str:
         lines = [f"{self.database}, layer: {self.layer}"]
-        lines += [f"  {'met' if is_met else 'UNMET'}: {told}" for is_met, told in self.figures()]
+        lines += [f"  {'met' if is_met else 'UNMET'}: {text}" for is_met, text in self.figures()]
         return "\n".join(lines)
 
 
-def measure(database: str, layer: str, messages: int, seconds: float) -> Lane:
-    lane, streams = Lane(database, layer), []
+def measure(database: str, layer: str, messages: int, seconds: float) -> Result:
+    result, streams = Result(database, layer), []
     with workers(database, layer) as (first, second), pinned():
-        headers = begin(first.address)
+        headers = open_session(first.address)
         for number in (FEW, MANY):
             for one in (first, second):
-                streams += open_streams(one, "", number - len(lane.idle) * FEW)
+                streams += open_streams(one, "", number - len(result.idle) * FEW)
             time.sleep(SETTLED)
-            lane.idle[number] = idling([first, second], seconds)
-            lane.heard[number] = heard(first, second, headers, messages)
+            result.idle[number] = idling([first, second], seconds)
+            result.delays[number] = delays(first, second, headers, messages)
     for stream in streams:
         stream.close()
-    print(lane, flush=True)
-    return lane
+    print(result, flush=True)
+    return result
 
 
-def idling(started: list[Running], seconds: float) -> list[Idle]:
+def idling(started: list[RunningServer], seconds: float) -> list[Idle]:
     def now() -> list[tuple[float, int, float]]:
         return [(one.cpu(), queries(one), time.monotonic()) for one in started]
 
@@ -108,22 +111,24 @@ def idling(started: list[Running], seconds: float) -> list[Idle]:
     ]
 
 
-def heard(first: Running, second: Running, headers: JSON, messages: int) -> list[float]:
-    """In how many milliseconds each message, said at the first, was read at the second."""
+def delays(
+    first: RunningServer, second: RunningServer, headers: JSON, messages: int
+) -> list[float]:
+    """Return the milliseconds from sending at the first to reading at the second."""
     arguments = {"name": "tick", "arguments": {"count": messages}}
     params = arguments | {"_meta": {"progressToken": "tick"}}
     call = {"jsonrpc": "2.0", "id": next(IDS), "method": "tools/call", "params": params}
-    speaking = Reader(first.address, headers, call)
-    cursor = next(iter(speaking)).id
-    speaking.cut()
-    came = list(Reader(second.address, headers | {"Last-Event-ID": cursor}))
-    said = [json.loads(one.data).get("params", {}).get("message") for one in came]
-    if len(came) != messages or said.pop() is not None:
-        raise Wrong(f"Of {messages} messages came {len(came)}: {came[-1:]}")
-    return [(one.at - float(at)) * 1000 for one, at in zip(came, said, strict=False)][1:]
+    calling = Reader(first.address, headers, call)
+    cursor = next(iter(calling)).id
+    calling.close()
+    received = list(Reader(second.address, headers | {"Last-Event-ID": cursor}))
+    sent = [json.loads(one.data).get("params", {}).get("message") for one in received]
+    if len(received) != messages or sent.pop() is not None:
+        raise WrongResponse(f"{len(received)} of {messages} messages: {received[-1:]}")
+    return [(one.at - float(at)) * 1000 for one, at in zip(received, sent, strict=False)][1:]
 
 
-def queries(started: Running) -> int:
+def queries(started: RunningServer) -> int:
     connection = http.client.HTTPConnection(*started.address, timeout=60)
     connection.request("GET", "/queries")
     found = int(connection.getresponse().read())
@@ -132,7 +137,7 @@ def queries(started: Running) -> int:
 
 
 @contextmanager
-def workers(database: str, layer: str) -> Iterator[tuple[Running, Running]]:
+def workers(database: str, layer: str) -> Iterator[tuple[RunningServer, RunningServer]]:
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark-"))
         environ = dict(stack.enter_context(DATABASES[database]()) or {})
@@ -147,7 +152,7 @@ def workers(database: str, layer: str) -> Iterator[tuple[Running, Running]]:
 
 @contextmanager
 def redis(folder: str) -> Iterator[dict[str, str]]:
-    """A Redis of our own, and the variable that names it."""
+    """Start a Redis, and yield the variable that names it."""
     port = free_port()
     kept = ["--save", "", "--appendonly", "no", "--dir", folder, "--bind", "127.0.0.1"]
     process = subprocess.Popen(
@@ -170,7 +175,7 @@ LAYERS = {"none": none, "redis": redis}
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
-    parser.add_argument("--short", action="store_true", help="fewer messages, not idle long")
+    parser.add_argument("--short", action="store_true", help="fewer messages, a shorter idle time")
     parser.add_argument("--only", default=",".join(DATABASES), help="sqlite, postgres, or both")
     parser.add_argument("--layers", default=",".join(LAYERS), help="none, redis, or both")
     options = parser.parse_args()
@@ -181,7 +186,7 @@ def main() -> int:
         for database in options.only.split(",")
         for layer in options.layers.split(",")
     ]
-    met = (is_met for lane in found for is_met, _ in lane.figures())
+    met = (is_met for result in found for is_met, _ in result.figures())
     return 0 if all(met) else UNMET
 
 

@@ -1,15 +1,14 @@
 """
-What a second worker costs: the same calls, by one worker and by two that share them.
+What a second worker costs: the same calls by one worker, and by two that share a database.
 
     python -m tools benchmark workers [--short] [--rounds 5]
 
-All is on a PostgreSQL server of its own. Each client has one session, and calls the workers in
-turn, so that no session stays with one of them; the calls come at the same rate whoever answers
-them. What is told is the time of the workers' processors for 1,000 calls, which is plain JSON or a
-stream that is written down. Two processes cost the machine more than one, whatever they do: beside
-it stands what two workers cost that have a database each. And it is told how often anybody waited
-for a lock: by a look every 20 ms, and by the server's own log. Exits with 1 if an answer is wrong,
-and with 3 if a figure is not met.
+The database is a PostgreSQL server of its own. Each client has one session and calls the workers in
+turn. The calls come at the same rate in both cases. The figure is the processor time of the workers
+for 1,000 calls: with plain JSON responses, and with streams that are stored. Two processes cost a
+machine more than one in any case, so the report also shows two workers with a database each. It
+shows how often a statement waited for a lock, by a query every 20 ms and by the log of the server.
+Exits with 1 if a response is wrong, and with 3 if a figure is not met.
 """
 
 from __future__ import annotations
@@ -32,28 +31,36 @@ from typing import Any
 
 from benchmarks.contenders import BY_NAME
 from benchmarks.load import PATIENCE, Connection
-from benchmarks.running import Running, pinned
-from benchmarks.wires import JSON, NUMBER, SESSION, Wire, Wrong, begin, wire
+from benchmarks.messages import (
+    JSON,
+    NUMBER,
+    SESSION,
+    CallTemplate,
+    WrongResponse,
+    open_session,
+    template,
+)
+from benchmarks.servers import RunningServer, pinned
 from tools.benchmark import UNMET
 from tools.database_servers import postgres
 
 CLIENTS = 16
 MOST = 1.15  # times the processor's time of one worker
-LOOKS = 0.02  # seconds between two looks at who waits for a lock
-OTHER = "another"  # database, of a worker that shares nothing
-LONG = "10ms"  # that a wait takes for the server to note it
+LOCK_POLL_SECONDS = 0.02
+OTHER = "another"  # the database of a worker that shares nothing
+LONG = "10ms"  # the server logs longer waits
 NUMBERS = itertools.count(1)
-Pair = tuple[Running, Running]
+Pair = tuple[RunningServer, RunningServer]
 WAITING = """
     SELECT wait_event, regexp_replace(query, '[0-9]+', '0', 'g') FROM pg_stat_activity
     WHERE wait_event_type = 'Lock'
 """
-NOTED = ("log_lock_waits = on", f"deadlock_timeout = '{LONG}'", "log_min_messages = log")
+LOCK_LOGGING = ("log_lock_waits = on", f"deadlock_timeout = '{LONG}'", "log_min_messages = log")
 
 
 @dataclass
 class Load:
-    """One kind of call, how many of them, and what each round cost."""
+    """A kind of call, and what each round of it cost."""
 
     tool: str
     about: str
@@ -64,13 +71,13 @@ class Load:
     two: list[float] = field(default_factory=list)
     apart: list[float] = field(default_factory=list)
 
-    def measure(self, first: Running, second: Running, other: Running) -> None:
+    def measure(self, first: RunningServer, second: RunningServer, other: RunningServer) -> None:
         self.one.append(self.spent([(first, first)]))
         self.two.append(self.spent([(first, second)]))
         self.apart.append(self.spent([(first, first), (other, other)]))
 
     def spent(self, pairs: Sequence[Pair]) -> float:
-        """By clients who call these in turn."""
+        """Return the milliseconds of processor time per call, by clients of these pairs."""
         workers = {worker.process.pid: worker for pair in pairs for worker in pair}.values()
         clients = [Client(pairs[n % len(pairs)], self.tool) for n in range(CLIENTS)]
         make(clients, CLIENTS * 4)
@@ -104,7 +111,7 @@ class Client:
     """A session, with a connection to each worker."""
 
     def __init__(self, workers: Pair, tool: str) -> None:
-        headers = {"MCP-Protocol-Version": SESSION, **begin(workers[0].address)}
+        headers = {"MCP-Protocol-Version": SESSION, **open_session(workers[0].address)}
         addresses = [worker.address for worker in workers]
         self.begin([Connection(one, call_of(one, headers, tool)) for one in addresses])
 
@@ -121,13 +128,13 @@ class Client:
             connection.socket.close()
 
 
-def call_of(address: tuple[str, int], headers: JSON, tool: str) -> Wire:
-    arguments, meta = {"a": NUMBER, "b": 1}, {"progressToken": "told"}
-    return wire(address, headers, {"name": tool, "arguments": arguments, "_meta": meta})
+def call_of(address: tuple[str, int], headers: JSON, tool: str) -> CallTemplate:
+    arguments, meta = {"a": NUMBER, "b": 1}, {"progressToken": "progress"}
+    return template(address, headers, {"name": tool, "arguments": arguments, "_meta": meta})
 
 
 def make(clients: Sequence[Client], calls: int, rate: float = math.inf) -> None:
-    """So many calls, at that rate; each client waits for its answer before it calls again."""
+    """Make this many calls at that rate. A client waits for its response before the next."""
     whose = {c.socket.fileno(): client for client in clients for c in client.connections}
     poll = select.poll()
     for number in whose:
@@ -143,27 +150,27 @@ def make(clients: Sequence[Client], calls: int, rate: float = math.inf) -> None:
             continue
         ready = poll.poll((early if may_call else PATIENCE) * 1000)
         if not ready and not may_call:
-            raise Wrong(f"No answer came within {PATIENCE} seconds")
+            raise WrongResponse(f"No response within {PATIENCE} seconds")
         free += (whose[n] for n, _ in ready if whose[n].current.answered() is not None)
 
 
 # Locks.
 
 
-class Watch(threading.Thread):
-    """Looks who waits for a lock, again and again."""
+class LockPoller(threading.Thread):
+    """A thread that polls which statements wait for a lock."""
 
     def __init__(self, address: JSON) -> None:
         super().__init__(daemon=True)
         self._connection = connected(address)
         self._over = threading.Event()
-        self.looks = 0
+        self.polls = 0
         self.found: Counter[tuple[str, str]] = Counter()
 
     def run(self) -> None:
-        while not self._over.wait(LOOKS):
+        while not self._over.wait(LOCK_POLL_SECONDS):
             self.found.update(self._connection.execute(WAITING).fetchall())
-            self.looks += 1
+            self.polls += 1
 
     def end(self) -> None:
         self._over.set()
@@ -181,30 +188,30 @@ def connected(environ: JSON) -> Any:
 
 
 @contextmanager
-def watched(environ: JSON) -> Iterator[tuple[Watch, Path]]:
-    """Locks are looked at, and noted in the server's log, which is returned; from the start on."""
+def watched(environ: JSON) -> Iterator[tuple[LockPoller, Path]]:
+    """Poll for locks and have the server log them. Yield the poller and the path of the log."""
     with connected(environ) as connection:
-        for line in NOTED:
+        for line in LOCK_LOGGING:
             connection.execute(f"ALTER SYSTEM SET {line}")
         connection.execute("SELECT pg_reload_conf()")
         connection.execute(f"CREATE DATABASE {OTHER}")
         data = connection.execute("SHOW data_directory").fetchone()[0]
-    watch = Watch(environ)
-    watch.start()
+    poller = LockPoller(environ)
+    poller.start()
     try:
-        yield watch, Path(data).parent / "log"
+        yield poller, Path(data).parent / "log"
     finally:
-        watch.end()
+        poller.end()
 
 
-def tell_locks(watch: Watch, log: Path) -> bool:
+def report_locks(poller: LockPoller, log: Path) -> bool:
     noted = [line for line in log.read_text(errors="replace").splitlines() if "waiting for" in line]
-    verdict = "UNMET" if watch.found or noted else "met"
+    verdict = "UNMET" if poller.found or noted else "met"
     print(
-        f"{verdict}: {sum(watch.found.values())} waits for a lock in {watch.looks} looks, and"
+        f"{verdict}: {sum(poller.found.values())} waits for a lock in {poller.polls} polls, and"
         f" {len(noted)} of more than {LONG} in the server's log (none)"
     )
-    for (event, query), times in watch.found.most_common(5):
+    for (event, query), times in poller.found.most_common(5):
         print(f"  {times} x {event}: {query[:200]}")
     print("".join(f"  {line}\n" for line in noted[:5]), end="")
     return verdict == "met"
@@ -214,7 +221,7 @@ def measure(loads: Sequence[Load], rounds: int) -> bool:
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark-"))
         environ = stack.enter_context(postgres())
-        watch, log = stack.enter_context(watched(environ))
+        poller, log = stack.enter_context(watched(environ))
         given = environ | {"BENCHMARK_DATABASE": "postgres", "BENCHMARK_FOLDER": folder}
         workers = [
             stack.enter_context(BY_NAME["django_mcp"].running(**given, PGDATABASE=database))
@@ -223,8 +230,8 @@ def measure(loads: Sequence[Load], rounds: int) -> bool:
         stack.enter_context(pinned())
         for load, _ in itertools.product(loads, range(rounds)):
             load.measure(*workers)
-        time.sleep(LOOKS)
-        return tell_locks(watch, log)
+        time.sleep(LOCK_POLL_SECONDS)
+        return report_locks(poller, log)
 
 
 def main() -> int:
@@ -234,8 +241,8 @@ def main() -> int:
     options = parser.parse_args()
     share, rounds = (0.5, 1) if options.short else (1, options.rounds)
     loads = [
-        Load("add", "plain JSON answers", int(1_600 * share), rate=400),
-        Load("add_told", "durable calls that say two things", int(160 * share), rate=40),
+        Load("add", "plain JSON responses", int(1_600 * share), rate=400),
+        Load("add_with_progress", "durable calls with progress", int(160 * share), rate=40),
     ]
     are_met = [measure(loads, rounds)]
     for load in loads:

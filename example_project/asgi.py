@@ -1,4 +1,4 @@
-"""The ASGI application of the example project: Django's pages, and the atlas at /mcp."""
+"""The ASGI application of the example project: its Django pages, and the MCP server at /mcp."""
 
 import os
 

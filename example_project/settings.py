@@ -1,8 +1,8 @@
-"""Settings of the example project: a demonstration on one machine, on SQLite.
+"""Settings of the example project: a demonstration on one machine, with SQLite.
 
-`ATLAS_DATABASE` names another database file (what belongs to it lies beside it), `ATLAS_URL`
-another origin than the one below, `ATLAS_DEBUG=0` switches debugging off. The origin is the name
-of the authorization server, and clients keep what they were given under it.
+Environment variables: `ATLAS_DATABASE` is the path of the database file, and other files of the
+demonstration lie beside it. `ATLAS_URL` is the public origin of the site. Clients store their
+tokens under it, because it identifies the authorization server. `ATLAS_DEBUG=0` turns `DEBUG` off.
 """
 
 import os
@@ -74,12 +74,12 @@ DATABASES = {
         },
         "TEST": {"NAME": None},
     },
-    # Sessions over HTTP, in a file of their own: what is said in one never waits for a tool.
+    # Sessions over HTTP have a file of their own, so that they never wait for a tool's transaction.
     "mcp": sqlite(DATABASE.with_name("mcp.sqlite3")),
 }
 DATABASE_ROUTERS = ["django_mcp.storage.router.DeliveryRouter"]
-# Shared by all processes, for what is good once in all of them. `add` takes the writer's lock of
-# the database, so of two at once one is the first. `createcachetable` makes its table.
+# All processes share this cache. The database makes `add` atomic, which one-time checks need.
+# `createcachetable` creates its table.
 CACHES = {
     "default": {
         "BACKEND": "django.core.cache.backends.db.DatabaseCache",
@@ -100,7 +100,7 @@ USE_TZ = True
 STATIC_URL = "static/"
 
 LOGIN_URL = "login"
-LOGIN_REDIRECT_URL = LOGOUT_REDIRECT_URL = "/mcp"  # most people here do not work in the admin
+LOGIN_REDIRECT_URL = LOGOUT_REDIRECT_URL = "/mcp"  # most users have no access to the admin
 
 DJANGO_MCP = {
     "URL": URL,

@@ -1,4 +1,4 @@
-"""The authorization server, the admin, the way to it, trips, and where people sign in and out."""
+"""URLs of the authorization server, signing in and out, trips, and the admin."""
 
 from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView

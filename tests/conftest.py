@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from django.db import connection, connections
 from django.db.backends.signals import connection_created
 from django.db.models.signals import m2m_changed, post_delete, post_save
 from django.dispatch import receiver
+from django.test.utils import CaptureQueriesContext
 from hypothesis import settings as hypothesis
 
 from django_mcp.calls import rate_limits
@@ -31,6 +33,7 @@ from django_mcp.testing.peers import Peer
 from . import kit
 from .client import Client
 from .http import HttpClient
+from .storage.loops import Loop, a_loop
 from .storage.rows import given
 
 # How long an example takes tells how busy the machine is.
@@ -129,6 +132,34 @@ def _the_projects_servers() -> Iterator[None]:
         for signal, before in zip(SIGNALS, connected, strict=True):
             signal.receivers = before
             signal.sender_receivers_cache.clear()
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every hop to a thread of any pool, by the name of the function."""
+    hops: list[str] = []
+    submit = ThreadPoolExecutor.submit
+
+    def counted(self: Any, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        hops.append(getattr(function, "__name__", repr(function)))
+        return submit(self, function, *args, **kwargs)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", counted)
+    return hops
+
+
+@pytest.fixture
+def queries(db: None) -> Iterator[CaptureQueriesContext]:
+    """The queries of the test's connection, on which every job runs."""
+    with CaptureQueriesContext(connection) as captured:
+        yield captured
+
+
+@pytest.fixture
+def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loop]:
+    """An event loop that runs while the test waits."""
+    with a_loop(monkeypatch) as made:
+        yield made
 
 
 @pytest.fixture

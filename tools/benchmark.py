@@ -41,8 +41,8 @@ def main(arguments: list[str]) -> int:
     wanted = named or [name for name, one in BENCHMARKS.items() if one.is_unasked or not short]
     options = [one for one in arguments if one not in BENCHMARKS and one != "--short"]
     codes = {name: run(BENCHMARKS[name], short, options) for name in wanted}
-    told = (f"{name}: {WORDS.get(code, 'FAILED')}" for name, code in codes.items())
-    print(", ".join(told))
+    verdicts = (f"{name}: {WORDS.get(code, 'FAILED')}" for name, code in codes.items())
+    print(", ".join(verdicts))
     return max((code for code in codes.values() if code not in WORDS), default=0)
 
 

@@ -24,7 +24,7 @@ REPORT = ROOT / "build" / "tests.json"
 
 
 class Outcome(NamedTuple):
-    """What came of a step."""
+    """The result of a step."""
 
     label: str
     code: int

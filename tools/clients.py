@@ -29,8 +29,8 @@ def installed(python: str) -> str:
     """The version of mcp that this interpreter has, or nothing."""
     if not Path(python).exists():
         return ""
-    told = subprocess.run([python, "-c", VERSION], capture_output=True, text=True)
-    return told.stdout.strip()
+    done = subprocess.run([python, "-c", VERSION], capture_output=True, text=True)
+    return done.stdout.strip()
 
 
 def install(python: str) -> int:

@@ -36,14 +36,14 @@ def run_set(name: str, url: str, results: Path) -> SetResult:
     callback = f"http://{HOST}:{port}/callback"
     person = ScriptedUser(*ACCOUNT.values())
 
-    def hear(line: str) -> None:
+    def on_line(line: str) -> None:
         if line.startswith(("http://", "https://")):
             person.agree(line.strip(), callback)
 
     try:
         given = ("--client-id", registered(issuer, callback), "--port", str(port))
         wanted = ("authorization", "--url", issuer, "--resource", url)
-        return conformance_suite.run(name, (*wanted, *given), results, hear)
+        return conformance_suite.run(name, (*wanted, *given), results, on_line)
     except (SignInFailed, OSError) as problem:  # an HTTPError is an OSError
         print(f"{name}: {problem}", flush=True)
         return read(name, results) if results.exists() else SetResult(name, {})
@@ -51,18 +51,18 @@ def run_set(name: str, url: str, results: Path) -> SetResult:
 
 def registered(issuer: str, callback: str) -> str:
     """Register a public client (RFC 7591) and return its id."""
-    said = {
+    metadata_of_client = {
         "client_name": "The conformance suite",
         "redirect_uris": [callback],
         "token_endpoint_auth_method": "none",
     }
     metadata = answer(issuer + WELL_KNOWN)
-    return str(answer(metadata["registration_endpoint"], said)["client_id"])
+    return str(answer(metadata["registration_endpoint"], metadata_of_client)["client_id"])
 
 
-def answer(url: str, said: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return the JSON of a GET, or of a POST if ``said`` is given."""
-    body = None if said is None else json.dumps(said).encode()
+def answer(url: str, fields: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return the JSON of a GET, or of a POST if ``fields`` is given."""
+    body = None if fields is None else json.dumps(fields).encode()
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
     web = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
@@ -113,9 +113,9 @@ class ScriptedUser:
                 return response.url, response.read().decode("utf-8", "replace")
         except urllib.error.HTTPError as error:
             with error:
-                said = error.read().decode("utf-8", "replace")
+                body = error.read().decode("utf-8", "replace")
             raise SignInFailed(
-                f"{error.code} at {without_query(error.url)}:\n{said[:2000]}"
+                f"{error.code} at {without_query(error.url)}:\n{body[:2000]}"
             ) from None
 
 

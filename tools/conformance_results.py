@@ -75,7 +75,7 @@ SUCCEEDING = {
         "authorization-server-metadata-cimd",
     },
 }
-# This one rides on nearly every scenario, and succeeds where the server said nothing at all.
+# Nearly every scenario has this check. It succeeds even if the server sent nothing.
 NOBODYS_OWN = "wire-schema-valid"
 
 STATUSES = {
@@ -86,7 +86,7 @@ FOLDER = re.compile(r"(?:authorization-)?server-(.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
 
 @dataclass(frozen=True)
 class Scenario:
-    """What came of one scenario; without checks, it did not run to its end."""
+    """The result of a scenario. Without checks, it did not run to its end."""
 
     name: str
     checks: list[dict[str, Any]] = field(default_factory=list)
@@ -120,13 +120,13 @@ class Scenario:
 def why(check: dict[str, Any]) -> str:
     """The suite's words about a check, on one line."""
     details = check.get("details") or {}
-    told = check.get("errorMessage") or details.get("message") or details.get("note") or ""
-    return " ".join(str(told).split())[:500]
+    text = check.get("errorMessage") or details.get("message") or details.get("note") or ""
+    return " ".join(str(text).split())[:500]
 
 
 @dataclass(frozen=True)
 class SetResult:
-    """What came of the run of a set: that of a revision, or of the authorization server."""
+    """The result of a set of scenarios: of a revision, or of the authorization server."""
 
     name: str
     ran: dict[str, Scenario]
@@ -158,9 +158,9 @@ class SetResult:
 
 def counted(scenarios: list[Scenario]) -> str:
     counts = sum((scenario.counts for scenario in scenarios), Counter[str]())
-    told = ", ".join(f"{counts[status]} {status}" for status in STATUSES.values())
+    totals = ", ".join(f"{counts[status]} {status}" for status in STATUSES.values())
     green = sum(not scenario.problems for scenario in scenarios)
-    return f"{green} of {len(scenarios)} scenarios, checks: {told}"
+    return f"{green} of {len(scenarios)} scenarios, checks: {totals}"
 
 
 def read(name: str, folder: Path, seconds: float = 0.0) -> SetResult:

@@ -62,7 +62,7 @@ def is_installed() -> bool:
 
 
 def stamp() -> Path:
-    """A file that tells that this lock file was installed; npm takes it away with the packages."""
+    """A file that exists if this lock file was installed. npm removes it with the packages."""
     locked = (LOCKED / "package-lock.json").read_bytes()
     return PACKAGES / f".installed-{hashlib.sha256(locked).hexdigest()[:16]}"
 
@@ -79,8 +79,8 @@ def version_of(program: str | None) -> int:
     """The major version of a Node, 0 if there is none."""
     if program is None:
         return 0
-    told = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
-    major = told.strip().removeprefix("v").partition(".")[0]
+    version = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
+    major = version.strip().removeprefix("v").partition(".")[0]
     return int(major) if major.isdigit() else 0
 
 
@@ -92,18 +92,21 @@ def run_set(revision: str, url: str, results: Path) -> SetResult:
 
 
 def run(
-    name: str, arguments: Iterable[str], results: Path, hear: Callable[[str], None] | None = None
+    name: str, arguments: Iterable[str], results: Path, on_line: Callable[[str], None] | None = None
 ) -> SetResult:
-    """Run a set, and read what came of it. ``hear`` is told each line that the suite prints."""
+    """Run a set and return its results. ``on_line`` receives each line that the suite prints."""
     shutil.rmtree(results, ignore_errors=True)
     results.mkdir(parents=True)
     command = [node(), str(SCRIPT), *arguments, "--output-dir", str(results)]
     began = time.monotonic()
-    with open(results / "log.txt", "w", encoding="utf-8") as log, closing(printed(command)) as told:
-        for line in told:
+    with (
+        open(results / "log.txt", "w", encoding="utf-8") as log,
+        closing(printed(command)) as lines,
+    ):
+        for line in lines:
             log.write(line)
-            if hear:
-                hear(line)
+            if on_line:
+                on_line(line)
     if (took := time.monotonic() - began) >= PATIENCE:
         print(f"{name}: stopped after {PATIENCE} s", flush=True)
     return read(name, results, took)

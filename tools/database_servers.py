@@ -109,21 +109,21 @@ def known(account: str) -> bool:
 
 
 def do(account: str | None, *command: str | Path) -> None:
-    """Run to the end as `account`; what it said is shown only if it fails."""
-    with tempfile.TemporaryFile() as said:  # no pipe: a server that it starts would keep it open
-        code = start(account, said, *command).wait()
+    """Run a command to its end as `account`, and show its output only if it fails."""
+    with tempfile.TemporaryFile() as output:  # no pipe: a server that it starts would keep it open
+        code = start(account, output, *command).wait()
         if code:
-            said.seek(0)
-            raise SystemExit(f"{command[0]} failed:\n{said.read().decode(errors='replace')}")
+            output.seek(0)
+            raise SystemExit(f"{command[0]} failed:\n{output.read().decode(errors='replace')}")
 
 
-def start(account: str | None, said: IO[bytes], *command: str | Path) -> subprocess.Popen[bytes]:
+def start(account: str | None, output: IO[bytes], *command: str | Path) -> subprocess.Popen[bytes]:
     group = pwd.getpwnam(account).pw_gid if account else None
     return subprocess.Popen(
         command,
         cwd="/",
         stdin=subprocess.DEVNULL,
-        stdout=said,
+        stdout=output,
         stderr=subprocess.STDOUT,
         user=account,
         group=group,
@@ -132,7 +132,7 @@ def start(account: str | None, said: IO[bytes], *command: str | Path) -> subproc
 
 
 def wait_for(port: int, running: subprocess.Popen[bytes]) -> None:
-    """Wait until somebody listens; polled, since a server tells nobody when it is ready."""
+    """Poll until the server accepts connections."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until and running.poll() is None:
         with socket.socket() as probe:

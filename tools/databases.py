@@ -51,7 +51,7 @@ SERVERS = {
 def main(arguments: list[str]) -> int:
     absent = {name: why_absent(name) for name in arguments or SERVERS}
     for name, why in absent.items():
-        print(why or f"{SERVERS[name].label} answers at {told(SERVERS[name])}")
+        print(why or f"{SERVERS[name].label} answers at {address_of(SERVERS[name])}")
     return int(any(absent.values()))
 
 
@@ -65,12 +65,12 @@ def why_absent(name: str) -> str | None:
         reason = " ".join(str(error).split()) or type(error).__name__
         prefix = server.prefix
         return (
-            f"no {server.label} lets us in at {told(server)} ({reason}); "
+            f"no {server.label} accepts a connection at {address_of(server)} ({reason}); "
             f"{prefix}HOST, {prefix}PORT, {prefix}USER and {prefix}PASSWORD name another"
         )
     return None
 
 
-def told(server: Server) -> str:
+def address_of(server: Server) -> str:
     host, port = server.address
     return f"{host}:{port}"

@@ -20,40 +20,40 @@ from tools import ROOT, serving
 from tools.processes import run
 
 NAME = "atlas"
-# Claude Desktop starts servers by itself, and needs nothing else that is installed for that.
-OVER_HTTP = ("claude-code", "cursor", "vscode", "inspector")  # and sign in
+# Claude Desktop is missing: over HTTP it needs another program.
+OVER_HTTP = ("claude-code", "cursor", "vscode", "inspector")  # clients that sign in
 OVER_STDIO = ("claude-code", "claude-desktop", "cursor", "vscode", "inspector")
-USER = "alice"  # whose token `manage.py prepare_demo` makes
+USER = "alice"  # the owner of the token that `manage.py prepare_demo` makes
 MANAGE = shlex.join([sys.executable, str(ROOT / "manage.py")])
 ANOTHER = f"{MANAGE} demo_users --passwords"
 WELCOME = """
-The atlas is served at {url}. Give a client that address - below is how -, and
-your browser opens (in Claude Code, by /mcp): sign in, agree, and the client acts as you. These
-may sign in, with these passwords:
+The atlas is served at {url}. Connect a client to this address, as shown below.
+Your browser opens (in Claude Code, type /mcp first). Sign in and agree: the client then acts as
+you. You can sign in as:
 
 {people}
 
-They open the demonstration on this machine and nothing else, so they are shown; they are kept
-beside the database, as is the token below.
+These passwords work only for the demonstration on this machine. They are stored beside its
+database, as is the access token below.
 
 """
 AND_MORE = """
-A program without a browser shows this access token instead, which is {user}'s:
+A program without a browser can send this access token, which belongs to {user}:
 
   {token}
 
-In a browser {url} is a page, with what you may use. The admin is at
-{origin}/admin/, for those whom this makes: {manage} createsuperuser
-What connects clients that start a server themselves, over stdio: make demo ARGS=--stdio
-Ctrl-C ends the server, and loses nothing.
+Open {url} in a browser to see what you may use. The admin is at {origin}/admin/.
+To sign in there, create a user: {manage} createsuperuser
+For clients that start the server themselves, over stdio: make demo ARGS=--stdio
+Ctrl-C stops the server. The data stays.
 """
 TAKEN = """\
 Port {port} is taken by another program, or by a demonstration that still runs.
-Name another: make demo ARGS="--port {other}\""""
+Choose another: make demo ARGS="--port {other}\""""
 
 
 class Access(NamedTuple):
-    """How to get in: a token of `USER`'s, and passwords by the names of users."""
+    """The access token of `USER`, and the passwords of users by name."""
 
     token: str
     passwords: dict[str, str]
@@ -77,18 +77,20 @@ def main(arguments: list[str]) -> int:
 
 def parsed(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m tools demo", description="Serve the atlas, and tell how to connect to it."
+        prog="python -m tools demo", description="Serve the atlas, and show how to connect to it."
     )
     parser.add_argument("--port", type=int, default=serving.PORT, help="instead of %(default)s")
     parser.add_argument("--largest", type=int, metavar="N", help="only the N largest cities")
-    parser.add_argument("--stdio", action="store_true", help="a conversation over stdio instead")
-    parser.add_argument("--interactive", action="store_true", help="... that you answer yourself")
-    parser.add_argument("--check", action="store_true", help="do both, with nobody there, and end")
+    parser.add_argument("--stdio", action="store_true", help="run a session over stdio instead")
+    parser.add_argument(
+        "--interactive", action="store_true", help="the same, and you answer its questions"
+    )
+    parser.add_argument("--check", action="store_true", help="run both without a person, and exit")
     return parser.parse_args(arguments)
 
 
 def prepare(largest: int | None) -> Access:
-    """Make what is missing."""
+    """Create what is missing, and return how to sign in."""
     sys.stdout.flush()
     command = [sys.executable, "manage.py", "prepare_demo", *only(largest)]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
@@ -109,13 +111,13 @@ def instruct(origin: str, access: Access) -> None:
 
 
 def people(passwords: dict[str, str]) -> str:
-    """Names and passwords; of those whose passwords are known."""
-    told = "\n".join(f"  {name:<8}{password}" for name, password in passwords.items())
-    return told or f"  whoever you gave a password. Others by: {ANOTHER}"
+    """Return the names and passwords of the users whose passwords are known."""
+    lines = "\n".join(f"  {name:<8}{password}" for name, password in passwords.items())
+    return lines or f"  the users whose passwords you set. For new passwords: {ANOTHER}"
 
 
 def over_stdio(interactive: bool) -> int:
-    """The guided conversation of a real client with the atlas."""
+    """Run the demonstration of a real client over stdio, and show how to connect others."""
     code = converse(*["--interactive"] * interactive)
     print(f"\n{stdio_snippets(stdio_command(), USER)}", flush=True)
     return code
@@ -126,7 +128,7 @@ def converse(*arguments: str) -> int:
 
 
 def check(port: int, access: Access, largest: int | None) -> int:
-    """The conversation, and a visit to a server that is started for it."""
+    """Run the demonstrations over stdio and HTTP without a person."""
     code = converse() | visit(serving.free_port(), largest)
     print("\nBefore it serves, `make demo` prints:", flush=True)
     instruct(serving.origin(port), access)
@@ -146,15 +148,15 @@ def visit(port: int, largest: int | None) -> int:
 
 def http_snippets(url: str) -> str:
     """Return the configuration of each client that signs in. It contains no token."""
-    told = [(one, one.snippet(NAME, url=url, token="")) for one in map(client, OVER_HTTP)]
-    return "\n\n".join(shown(one, snippet) for one, snippet in told)
+    snippets = [(one, one.snippet(NAME, url=url, token="")) for one in map(client, OVER_HTTP)]
+    return "\n\n".join(shown(one, snippet) for one, snippet in snippets)
 
 
 def stdio_snippets(command: list[str], user: str) -> str:
     """Return the configuration of each client that starts the server itself, as `user`."""
-    told = [shown(one, local(one, command)) for one in map(client, OVER_STDIO)]
-    heading = f"Connect your own client, as {user} (or put another user's name there):"
-    return "\n\n".join([heading, *told])
+    snippets = [shown(one, local(one, command)) for one in map(client, OVER_STDIO)]
+    heading = f"Connect your own client, as {user} (or use the name of another user):"
+    return "\n\n".join([heading, *snippets])
 
 
 def local(one: ClientProgram, command: list[str]) -> Snippet:

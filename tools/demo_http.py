@@ -25,84 +25,84 @@ OWN = "itinerary"  # a tool for users
 FAILURES = (Unexpected, demo_sign_in.Refused, OAuthFlowError, MCPError, OSError, httpx2.HTTPError)
 
 
-async def by_token(url: str, access: demo.Access, tell: Console) -> None:
+async def by_token(url: str, access: demo.Access, console: Console) -> None:
     """with an access token"""
     headers = {"Authorization": f"Bearer {access.token}"}
     async with (
         httpx2.AsyncClient(headers=headers, timeout=30) as http,
         Client(streamable_http_client(url, http_client=http)) as client,
     ):
-        await look_around(client, tell)
-        await ride(client, tell)
+        await look_around(client, console)
+        await ride(client, console)
 
 
-async def by_signing_in(url: str, access: demo.Access, tell: Console) -> None:
+async def by_signing_in(url: str, access: demo.Access, console: Console) -> None:
     """by signing in"""
     expect(demo.USER in access.passwords, f"{demo.USER}'s password is not known: {demo.ANOTHER}")
     person = demo_sign_in.Person(demo.USER, access.passwords[demo.USER])
     visitor = demo_sign_in.SignedIn(url, person)
     async with visitor.opened() as client:
         for page in person.pages:
-            tell.aside(f"a page: {page}")
-        await look_around(client, tell)
+            console.aside(f"a page: {page}")
+        await look_around(client, console)
         first = visitor.memory.tokens
         visitor.wait_an_hour()
-        await ride(client, tell)
+        await ride(client, console)
     expect(first != visitor.memory.tokens, "the client should have other tokens by now")
     expect(len(person.pages) == 2, "the person should have been asked once")
-    tell.say("An hour later it had new tokens, and asked nobody.")
+    console.say("An hour later it refreshed its tokens without asking you.")
 
 
-async def by_nothing(url: str, access: demo.Access, tell: Console) -> None:
-    """as nobody"""
+async def by_nothing(url: str, access: demo.Access, console: Console) -> None:
+    """without a token"""
     asked = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     accepted = {"Accept": "application/json, text/event-stream"}
     async with httpx2.AsyncClient(timeout=30) as http:
         answer = await http.post(url, json=asked, headers=accepted)
     challenge = answer.headers.get("WWW-Authenticate", "")
-    tell.say(f"{answer.status_code}, {challenge}")
-    expect(answer.status_code == 401, "nobody should be let in")
-    expect("resource_metadata=" in challenge, "a client should be told where to sign in")
+    console.say(f"{answer.status_code}, {challenge}")
+    expect(answer.status_code == 401, "a request without a token should be refused")
+    expect("resource_metadata=" in challenge, "the response should name where to sign in")
 
 
-async def look_around(client: Client, tell: Console) -> None:
-    tell.say(f"MCP {client.protocol_version}")
+async def look_around(client: Client, console: Console) -> None:
+    console.say(f"MCP {client.protocol_version}")
     tools = [tool.name for tool in (await client.list_tools()).tools]
-    tell.say(f"{len(tools)} tools: {', '.join(tools)}")
+    console.say(f"{len(tools)} tools: {', '.join(tools)}")
     expect(OWN in tools, f"{OWN} is for users")
 
 
-async def ride(client: Client, tell: Console) -> None:
+async def ride(client: Client, console: Console) -> None:
     """A tool that says how far it is while it works."""
-    heard: list[float] = []
+    received: list[float] = []
 
     async def stop(progress: float, total: float | None, message: str | None) -> None:
-        heard.append(progress)
-        tell.aside(f"{progress:g} of {total or 0:g}: {message}")
+        received.append(progress)
+        console.aside(f"{progress:g} of {total or 0:g}: {message}")
 
     found = await client.call_tool("search_city", {"limit": 1})
     country = found.structured_content["results"][0]["country"]  # with --largest, few have cities
     asked = {"country": country, "stops": 3, "seconds": 0.1}
     result = await client.call_tool("ride_slow_train", asked, progress_callback=stop)
     cities = [] if result.is_error else json.loads(text_of(result.content[0]))
-    expect(cities and heard == [*range(1, len(cities) + 1)], "the train should tell each stop")
-    tell.say(", ".join(cities))
+    expect(cities and received == [*range(1, len(cities) + 1)], "the train should report each stop")
+    console.say(", ".join(cities))
 
 
 WAYS = (by_token, by_signing_in, by_nothing)
 
 
-def visit(url: str, access: demo.Access, tell: Console) -> int:
+def visit(url: str, access: demo.Access, console: Console) -> int:
     """Each way; the exit code."""
     failures: list[BaseException] = []
     for way in WAYS:
-        tell.heading(f"{url}, {way.__doc__}")
+        console.heading(f"{url}, {way.__doc__}")
         try:
-            asyncio.run(way(url, access, tell))
+            asyncio.run(way(url, access, console))
         except* FAILURES as failed:
             failures += leaves(failed)
     for failure in failures:
-        tell.say(f"✗ {type(failure).__name__}: {failure}")
+        console.say(f"✗ {type(failure).__name__}: {failure}")
     return int(bool(failures))
 
 

@@ -55,7 +55,7 @@ class Person:
 
     def __init__(self, name: str, password: str) -> None:
         self._given = {"username": name, "password": password}
-        self.pages: list[str] = []  # the titles of those that came
+        self.pages: list[str] = []  # the titles of the pages that were shown
 
     async def answer(self, url: str) -> AuthorizationCodeResult:
         """Return the authorization response. Raise ``Refused``."""
@@ -67,7 +67,7 @@ class Person:
                 raise Refused("The authorization server rejected the user name or password.")
             agreed = page.fields | {"allow": "true"}
             gone = await web.post(page.url, data=agreed, follow_redirects=False)
-        return told(gone)
+        return code_result(gone)
 
     def _read(self, response: httpx2.Response) -> "Page":
         page = Page(response)
@@ -93,14 +93,18 @@ class Page(HTMLParser):
             self.fields[name] = given.get("value") or ""
 
 
-def told(gone: httpx2.Response) -> AuthorizationCodeResult:
+def code_result(gone: httpx2.Response) -> AuthorizationCodeResult:
     """Parse the redirect to the callback."""
     location = gone.headers.get("location", "")
     if not location.startswith(f"{CALLBACK}?"):
         refuse(gone)
-    said = {name: values[0] for name, values in parse_qs(urlsplit(location).query).items()}
+    values_by_name = {
+        name: values[0] for name, values in parse_qs(urlsplit(location).query).items()
+    }
     return AuthorizationCodeResult(
-        code=said.get("code", ""), state=said.get("state"), iss=said.get("iss")
+        code=values_by_name.get("code", ""),
+        state=values_by_name.get("state"),
+        iss=values_by_name.get("iss"),
     )
 
 
@@ -119,13 +123,13 @@ class SignedIn:
     def __init__(self, url: str, person: Person) -> None:
         self._url, self._person, self._sent = url, person, ""
         self.memory = Memory()
-        said = OAuthClientMetadata(
+        metadata = OAuthClientMetadata(
             client_name="A visitor",
             redirect_uris=[AnyUrl(CALLBACK)],
             token_endpoint_auth_method="none",  # a public client
         )
         self._provider = OAuthClientProvider(
-            url, said, self.memory, self._redirected, self._answered
+            url, metadata, self.memory, self._redirected, self._answered
         )
 
     async def _redirected(self, url: str) -> None:

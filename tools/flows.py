@@ -46,7 +46,7 @@ SHAPE = ".halo{stroke-width:5px;stroke-linejoin:round;paint-order:stroke}.strong
 
 
 class Step(NamedTuple):
-    """One line of a flow; ``...`` is nobody's."""
+    """One line of a flow. ``...`` belongs to no participant."""
 
     at: str
     kind: str

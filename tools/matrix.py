@@ -51,7 +51,7 @@ class Interpreter(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of one Python with one Django."""
+    """The result of one Python with one Django."""
 
     label: str
     code: int
@@ -90,9 +90,9 @@ def find(version: tuple[int, int]) -> str | None:
 
 def works(path: str, version: tuple[int, int]) -> bool:
     """Whether it really is what its name says: pyenv's shims answer to every name."""
-    tell = [path, "-c", "import sys, venv; print(*sys.version_info[:2])"]
-    told = subprocess.run(tell, capture_output=True, text=True)
-    return told.stdout.split() == [str(part) for part in version]
+    command = [path, "-c", "import sys, venv; print(*sys.version_info[:2])"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.stdout.split() == [str(part) for part in version]
 
 
 def prepare(python: Interpreter) -> int:

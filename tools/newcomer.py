@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
 
 
 def typed(script: Script, folder: Path) -> int:
-    """Fetch, type, and tell how long both took."""
+    """Fetch the project, type the commands, and print how long both took."""
     page = (ROOT / script.page).read_text("utf-8")
     steps = list(pages.steps(page, script.section))
     fetched = wheels.fetch([*script.wanted, *installed(steps)], folder / "wheels")

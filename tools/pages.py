@@ -71,7 +71,7 @@ def file_of(block: str) -> File | None:
 
 
 def write(file: File, folder: Path) -> None:
-    """As somebody with an editor would, so only where its folder is."""
+    """Write the file into its folder, which must exist, as for a person with an editor."""
     path = folder / file.path
     before = path.read_text("utf-8") + "\n\n" if file.at_end else ""
     path.write_text(before + file.text, "utf-8")

@@ -142,12 +142,12 @@ class Page:
     def normative(self) -> Iterator[tuple[str, str]]:
         """(key words, text) of each normative sentence, a repeated one only once."""
         leading = {id(block.lead) for block in self.blocks if block.opening()}
-        said = (
+        sentences = (
             sentence
             for block in self.blocks
             for sentence in block.sentences()[: -1 if id(block) in leading else None]
         )
-        for sentence in dict.fromkeys(said):
+        for sentence in dict.fromkeys(sentences):
             if keywords := dict.fromkeys(KEYWORD.findall(sentence)):
                 yield "/".join(keywords), sentence
 

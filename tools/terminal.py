@@ -27,7 +27,7 @@ class Failed(Exception):
 
 
 class Printed(NamedTuple):
-    """What came of a command."""
+    """The result of a command."""
 
     code: int
     text: str

@@ -63,5 +63,5 @@ def call(*command: str) -> None:
 
 
 def alone(folder: Path) -> dict[str, str]:
-    """What to put into the environment of whoever installs from the folder alone."""
+    """Return the environment variables of an installation from this folder alone."""
     return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(folder)}

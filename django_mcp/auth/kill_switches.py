@@ -19,8 +19,7 @@ from typing import Any
 from django.db import DatabaseError
 
 from ..runtime import threads
-from ..runtime.environment import environment
-from ..runtime.runtime import Service
+from ..runtime.runtime import Service, environment
 
 CACHE_SECONDS = 0.5  # for which the cache is valid
 NEVER = float("-inf")

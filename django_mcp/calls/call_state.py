@@ -23,8 +23,7 @@ from ..protocol.connection import ClientCall
 from ..protocol.http_rules import Mirrored
 from ..protocol.jsonrpc import MethodNotFound, ProtocolError
 from ..runtime import threads
-from ..runtime.environment import environment
-from ..runtime.runtime import Service
+from ..runtime.runtime import Service, environment
 from ..storage import change_log, sessions
 from ..storage.change_log import ANYTHING
 from ..storage.jobs import reconnecting, surely

@@ -37,8 +37,7 @@ from ..exceptions import Busy
 from ..models import Call as CallRow
 from ..models import Session
 from ..runtime import threads
-from ..runtime.environment import environment
-from ..runtime.runtime import Service
+from ..runtime.runtime import Service, environment
 from ..storage.jobs import BROKEN, surely
 
 T = TypeVar("T")

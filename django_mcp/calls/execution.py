@@ -32,7 +32,7 @@ from ..exceptions import Busy, Stopped, Unsupported
 from ..protocol.jsonrpc import JSON, InternalError, ProtocolError
 from ..runtime import outages, threads
 from ..runtime.async_orm import orm_in_own_thread
-from ..runtime.environment import environment
+from ..runtime.runtime import environment
 from ..storage.databases import codes
 from ..storage.jobs import BROKEN, TEMPORARY
 from .errors import check

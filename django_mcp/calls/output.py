@@ -31,7 +31,7 @@ from ..declarations.secret_names import is_secret
 from ..protocol.connection import ClientCall
 from ..protocol.jsonrpc import JSON
 from ..protocol.revisions import LOG_LEVELS, encode_notification
-from ..runtime.environment import environment
+from ..runtime.runtime import environment
 from . import rate_limits
 
 MAX_MESSAGE_LENGTH = 100_000  # characters of one message

@@ -30,6 +30,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from django.db import DatabaseError
+
+from ..auth import kill_switches
 from ..auth.principal import anonymous
 from ..conf import settings
 from ..declarations.request import NoNotifier
@@ -54,7 +57,6 @@ from ..storage.calls import Overdue, Words, silently
 from ..storage.databases import one_transaction
 from ..storage.event_writer import writer
 from ..storage.jobs import surely
-from ..storage.kill_switches import switches_known
 from ..storage.leases import lease
 from ..storage.poller import poller
 from ..storage.wakeups import StreamWakeup, stream_wakeups, wake_readers
@@ -376,7 +378,10 @@ class SessionCallManager:
             call, server, who, SessionState(session_call.reply.session), NoNotifier(), host=host
         ).request
         if tool._is_free:
-            await switches_known()
+            try:
+                await kill_switches.fresh()
+            except DatabaseError:  # the database is down, as at the start of a process
+                await surely(kill_switches.look)
             return tool._is_allowed(request)
         try:
             return await surrounded_job(request, lambda: tool._is_allowed(request))
@@ -409,7 +414,7 @@ class SessionCallManager:
         ):  # a parked call may still be here when its answer comes
             self._streams[session_call.address.stream] += 1
         self._rows[session_call.row.pk] = session_call
-        poller().wake()
+        poller().start_if_needed()
         revocations().attend()
 
     def leave(self, session_call: SessionCall) -> None:
@@ -422,7 +427,7 @@ class SessionCallManager:
             self._streams -= Counter([session_call.address.stream])
             if session_call.response is None:
                 self._left.append((session_call.row.pk, session_call.row.fence))
-        poller().rest()
+        poller().stop_if_idle()
 
     # Answers and cancels from clients.
 

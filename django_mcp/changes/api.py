@@ -27,7 +27,7 @@ from ..auth import group_membership
 from ..calls.visibility import registered
 from ..exceptions import Busy
 from ..runtime import threads
-from ..runtime.environment import environment
+from ..runtime.runtime import environment
 from ..storage import change_log
 from ..storage.change_log import LIST, OF_ONE, PAGE, URI
 from ..storage.databases import digest_of

@@ -37,8 +37,7 @@ from ..models import Session
 from ..protocol.jsonrpc import encode
 from ..protocol.revisions import REVISIONS, encode_notification
 from ..runtime import threads
-from ..runtime.environment import environment
-from ..runtime.runtime import Service
+from ..runtime.runtime import Service, environment
 from ..storage import change_log, sessions, streams
 from ..storage.change_log import (
     ANYTHING,

@@ -23,7 +23,7 @@ from ..calls.visibility import keys_by_pk, keys_of, registered
 from ..conf import settings
 from ..declarations.server import servers
 from ..protocol.jsonrpc import encode
-from ..runtime.environment import environment
+from ..runtime.runtime import environment
 from ..storage import change_log
 from ..storage.change_log import ANYTHING, CREDENTIALS, ROW, ROWS, USER, NumberedChange, watched
 from ..storage.wakeups import wake_for_changes

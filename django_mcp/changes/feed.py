@@ -36,7 +36,7 @@ from ..storage.change_log import INTERESTS_RENEWAL_SECONDS, ChangeLogState, Page
 from ..storage.databases import LOCKS, codes
 from ..storage.jobs import BROKEN, reconnecting
 from ..storage.poller import COST_FACTOR
-from ..storage.wakeups import line, stream_wakeups
+from ..storage.wakeups import channel_layer, stream_wakeups
 from .change_set import ChangeSet, change_set_for, everything
 
 logger = logging.getLogger("django_mcp")
@@ -195,7 +195,7 @@ class ChangeFeed:
         if self._task is None or self._task.done():
             self._task = self._loop.create_task(self._run())
             stream_wakeups().follow_changes(self.wake)
-            poller.poller().wake()  # it receives the wake-ups from other processes
+            poller.poller().start_if_needed()  # it receives the wake-ups from other processes
 
     async def _run(self) -> None:
         try:
@@ -205,7 +205,7 @@ class ChangeFeed:
                 self._leave()
         finally:
             stream_wakeups().follow_changes(None)
-            poller.poller().rest()
+            poller.poller().stop_if_idle()
 
     def _leave(self) -> None:
         """Remove followers that are not wanted any more."""
@@ -225,7 +225,7 @@ class ChangeFeed:
         is_eager = any(one.is_eager for one in self._followers)
         if not (is_eager or (self.broadcaster is not None and self.broadcaster.is_eager)):
             return poller.MAX_POLL_INTERVAL_SECONDS
-        if line().is_prompt:
+        if channel_layer().is_working:
             return POLL_INTERVAL_SECONDS
         return PERIODS_WITHOUT_WAKEUPS * poller.POLL_INTERVAL_SECONDS
 

@@ -23,8 +23,7 @@ from ..declarations.request import NoNotifier
 from ..exceptions import Busy
 from ..protocol.jsonrpc import InvalidParams
 from ..runtime import threads
-from ..runtime.environment import environment
-from ..runtime.runtime import Service
+from ..runtime.runtime import Service, environment
 from ..storage.change_log import ANYTHING
 from ..storage.jobs import BROKEN, reconnecting
 from .change_set import ChangeSet, everything, resolved

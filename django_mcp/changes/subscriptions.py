@@ -36,8 +36,7 @@ from ..protocol.connection import Connection, Phase
 from ..protocol.jsonrpc import JSON, Id
 from ..protocol.revisions import LATEST, Revision, encode_notification
 from ..runtime import threads
-from ..runtime.environment import environment
-from ..runtime.runtime import Service
+from ..runtime.runtime import Service, environment
 from ..storage import change_log
 from ..storage.change_log import ANYTHING
 from ..storage.jobs import BROKEN, is_away, reconnecting

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from asgiref.sync import AsyncToSync, SyncToAsync, ThreadSensitiveContext
 
-from .environment import environment
+from .runtime import environment
 from .thread_pools import ThreadPool
 
 T = TypeVar("T")

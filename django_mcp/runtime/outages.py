@@ -12,7 +12,7 @@ import threading
 import time
 from typing import Any
 
-from django.db import DEFAULT_DB_ALIAS, InterfaceError, InternalError, OperationalError
+from django.db import DEFAULT_DB_ALIAS, InterfaceError, InternalError, OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 from django.db.utils import DatabaseErrorWrapper
@@ -156,3 +156,24 @@ class OutageLog:
 outage_log = OutageLog()
 note_break, note_success = outage_log.note_break, outage_log.note_success
 are_doubtful, forget = outage_log.are_doubtful, outage_log.forget
+
+
+def close_unusable_connections(*, is_after_job: bool = False) -> None:
+    """Close unusable connections of this thread, and transactions that a job has left open."""
+    are_doubtful = outage_log.are_doubtful()
+    for connection in connections.all(initialized_only=True):
+        try:
+            # A job left a transaction open. The next job must not run in it, and its locks would
+            # never be released.
+            if connection.in_atomic_block:
+                connection.close()
+                del connections[connection.alias]
+                continue
+            if are_doubtful:
+                connection.errors_occurred = True  # makes Django test the connection
+            elif is_after_job and outage_log.failed:
+                outage_log.note_success(connection)
+            connection.close_if_unusable_or_obsolete()
+        except Exception:
+            logger.exception("A broken connection could not be closed, and is dropped")
+            del connections[connection.alias]

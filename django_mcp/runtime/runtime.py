@@ -1,19 +1,114 @@
 """
-Services of event loops: objects that exist once in each loop, such as its poller.
+What a process runs its code with: its environment, and the services of its event loops.
 
-A process may run several event loops, each in a thread of its own. Objects with tasks, timers or
-asyncio locks belong to one loop. ``Runtime`` owns all of them. A module declares a service with
-``poller = Service(Poller)``, and ``poller()`` returns that of the running loop.
+``environment()`` decides how jobs use database connections, and what runs in the background. Test
+cases install a ``django_mcp.testing.environment.TestEnvironment``, in which all code uses the
+database connections of the test. Code that depends on it asks for a capability, such as
+``environment().has_background_services``.
+
+Services are objects that exist once in each event loop, such as its poller. A process may run
+several event loops, each in a thread of its own. Objects with tasks, timers or asyncio locks belong
+to one loop. ``Runtime`` owns all of them. A module declares a service with ``poller =
+Service(Poller)``, and ``poller()`` returns that of the running loop.
+
+``keep_alives``, ``body_timeouts`` and ``disconnect_checks`` are timers that the HTTP requests of
+one event loop share.
 """
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
+from django.db import connections
+
+from ..conf import settings
+from . import outages
+
 T = TypeVar("T")
+# Exceptions that the waiting event loop or coroutine would take for its own: it would stop, or
+# count as cancelled.
+_MISLEADING = (
+    StopIteration, SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError,
+    concurrent.futures.CancelledError,
+)  # fmt: skip
+
+
+class Environment:
+    """Threads have database connections of their own, and background services run."""
+
+    # Whether polling, heartbeats, permission checks and background jobs run.
+    has_background_services = True
+    # Whether several jobs run at the same time. If not, a job must not wait for another.
+    runs_jobs_in_parallel = True
+    # Whether other processes use the same rows. If not, changes need no change log, caches are
+    # invalidated by signals alone, and the clock of this machine is the only one.
+    shares_database = True
+
+    def is_shared(self, connection: Any) -> bool:
+        """Whether other processes can see what this connection writes.
+
+        ``django.test.TestCase`` rolls back its transaction, whether or not it uses this package.
+        """
+        blocks = connection.atomic_blocks
+        return not any(getattr(block, "_from_testcase", False) for block in blocks)
+
+    def run_job(self, function: Callable[[], T]) -> T:
+        """Run a job in this thread of a pool. Close broken connections before and after it."""
+        outages.close_unusable_connections()
+        try:
+            return call_safely(function)
+        finally:
+            outages.close_unusable_connections(is_after_job=True)
+
+    def run_orm(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Run ORM code of an asynchronous call in this thread, which belongs to the call."""
+        return call_safely(function, *args, **kwargs)
+
+    def release_connections(self) -> None:
+        """Close this thread's connections without a transaction, or return them to their pool.
+
+        Connections that ``CONN_MAX_AGE`` keeps stay open.
+        """
+        for connection in connections.all(initialized_only=True):
+            if not connection.in_atomic_block:
+                connection.close_if_unusable_or_obsolete()
+
+    def discard_connections(self) -> None:
+        """Close this thread's connections, because they may be broken or are not needed again."""
+        connections.close_all()
+
+
+# The last one is in use. Only tests add others.
+_installed = [Environment()]
+
+
+def environment() -> Environment:
+    """Return the environment in use. May be called from any thread."""
+    return _installed[-1]
+
+
+def install(installed: Environment) -> None:
+    """Use this environment until ``uninstall`` is called."""
+    _installed.append(installed)
+
+
+def uninstall(installed: Environment) -> None:
+    _installed.remove(installed)
+
+
+def call_safely(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Call ``function``, and turn exceptions that would stop the event loop into RuntimeError."""
+    try:
+        return function(*args, **kwargs)
+    except _MISLEADING as error:
+        raise RuntimeError(f"The code raised {type(error).__name__}.") from error
+
+
+# Services.
 
 
 @runtime_checkable
@@ -87,3 +182,69 @@ def current() -> Runtime:
 def runtimes() -> list[Runtime]:
     """Return the runtimes of all event loops. May be called from any thread."""
     return list(_runtimes.values())
+
+
+# Timers.
+
+
+class TimerTarget(Protocol):
+    """An object with a periodic callback. It must be hashable."""
+
+    def tick(self) -> None:
+        """Called in the event loop, once per period; must not raise."""
+        ...
+
+
+class SharedTimer:
+    """Calls ``tick`` of each registered object periodically.
+
+    Every HTTP request joins two or three timers, usually for milliseconds. So joining and leaving
+    are one dict operation each. A timer that fires with nothing registered does not start again.
+
+    ``period`` returns the seconds between two calls; 0 turns the timer off. The first call comes
+    one to two periods after the object joined.
+    """
+
+    def __init__(self, period: Callable[[], float]) -> None:
+        self._period = period
+        # The value says whether the timer has fired since the object joined, so that the first call
+        # comes after at least one whole period.
+        self._targets: dict[TimerTarget, bool] = {}
+        self._handle: asyncio.TimerHandle | None = None
+
+    def join(self, target: TimerTarget) -> None:
+        """Register ``target`` until ``leave`` is called."""
+        self._targets[target] = False
+        if self._handle is None:
+            self._start()
+
+    def leave(self, target: TimerTarget) -> None:
+        """Unregister ``target``; do nothing if it is not registered."""
+        self._targets.pop(target, None)
+
+    def _start(self) -> None:
+        if period := self._period():
+            self._handle = asyncio.get_running_loop().call_later(period, self._fire)
+
+    def _fire(self) -> None:
+        try:
+            for target in list(self._targets):
+                has_waited = self._targets.get(target)
+                if has_waited:
+                    target.tick()
+                elif has_waited is not None:  # None: it left during the ``tick`` of another object
+                    self._targets[target] = True
+        finally:
+            # Only now, so that a ``tick`` that registers an object starts no second timer.
+            self._handle = None
+            if self._targets:
+                self._start()
+
+
+BODY_SECONDS = 15.0  # a request body times out after one to two times this
+# A request that takes longer than this gets a task that waits for ``http.disconnect``.
+FIRST_CHECK_SECONDS = 0.02
+
+keep_alives = Service(lambda: SharedTimer(lambda: float(settings.KEEPALIVE or 0)))
+body_timeouts = Service(lambda: SharedTimer(lambda: BODY_SECONDS))
+disconnect_checks = Service(lambda: SharedTimer(lambda: FIRST_CHECK_SECONDS))

@@ -32,7 +32,7 @@ import asgiref.sync
 
 from ..conf import settings
 from ..exceptions import Busy
-from .environment import environment
+from .runtime import environment
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -70,16 +70,17 @@ class ThreadPool:
     lock, because each thread adds and removes only its own key.
     """
 
-    def __init__(
-        self, name: str, size: Callable[[], int], queue: Callable[[], int] | None = None
-    ) -> None:
-        """``size`` returns the number of threads, and ``queue`` how many jobs may wait.
+    def __init__(self, name: str, size: int | None = None, queue: int | None = None) -> None:
+        """``size`` is the number of threads, and ``queue`` how many jobs may wait.
 
-        The default of ``queue`` is the setting ``QUEUE``.
+        The defaults are the settings ``THREADS`` and ``QUEUE``.
         """
-        self.name, self._size = name, size
-        self._queue = queue or (lambda: int(settings.QUEUE))
+        self.name, self._size, self._queue = name, size, queue
         self.reset()
+
+    @property
+    def size(self) -> int:
+        return int(settings.THREADS) if self._size is None else self._size
 
     def reset(self) -> None:
         """Forget all threads and jobs, in a forked child that has none of its parent's threads."""
@@ -113,12 +114,8 @@ class ThreadPool:
         # Without it a job could start after its cancelled caller has returned.
         claim = threading.Lock()
         context = contextvars.copy_context()
-
-        def job() -> Outcome[T] | None:
-            if not claim.acquire(blocking=False):
-                return None  # cancelled before it started
-            return context.run(_run_in_context, context, function)
-
+        job = partial(context.run, _run_claimed, claim, context, function)
+        future: asyncio.Future[Outcome[T] | None]
         future = asyncio.wrap_future(self._submit(job, owners))
         try:
             # Without ``shield`` a cancel would reach the future, which could not be awaited below.
@@ -151,17 +148,17 @@ class ThreadPool:
 
     def _submit(self, job: Callable[[], T], owners: tuple[str, ...] = ()) -> Future[T]:
         """Queue a job. Raise ``Busy`` if the pool is full, or an owner's share of it."""
-        size = self._size()
+        size = self.size
         with self._lock:
-            room = size + self._queue()
+            room = size + (int(settings.QUEUE) if self._queue is None else self._queue)
             if self._pending >= room or _have_share(self._jobs_by_owner, owners, room):
                 raise Busy(Busy.__doc__)
             if _have_share(self._running_by_owner, owners, size):
                 future: Future[T] = Future()
                 self._waiting[owners[0]].append(QueuedJob(future, job, owners))
             else:
-                future = self._threads().submit(self._timed, job)
-                self._note_running(future, owners)
+                future = self._start(job, owners)
+                self._running.add(future)
             self._pending += 1
             self._jobs_by_owner.update(owners)
         # Without the lock: a job that has already ended calls ``_done`` here, which takes it.
@@ -170,14 +167,11 @@ class ThreadPool:
             self._warn_if_stuck()
         return future
 
-    def _note_running(self, future: Future[Any], owners: tuple[str, ...]) -> None:
-        self._running.add(future)
-        self._running_by_owner.update(owners)
-
-    def _threads(self) -> ThreadPoolExecutor:
+    def _start(self, job: Callable[[], T], owners: tuple[str, ...]) -> Future[T]:
         if self._executor is None:
-            self._executor = ThreadPoolExecutor(self._size(), thread_name_prefix=f"mcp-{self.name}")
-        return self._executor
+            self._executor = ThreadPoolExecutor(self.size, thread_name_prefix=f"mcp-{self.name}")
+        self._running_by_owner.update(owners)
+        return self._executor.submit(self._timed, job)
 
     def is_here(self) -> bool:
         """Whether this thread is one of the pool's."""
@@ -202,8 +196,8 @@ class ThreadPool:
             following = self._next(owners) if owners else None
             if following is None:
                 return
-            self._note_running(following.future, following.owners)
-            started = self._threads().submit(self._timed, following.run)
+            started = self._start(following.run, following.owners)
+            self._running.add(following.future)
         started.add_done_callback(following.follow)
 
     def _next(self, owners: tuple[str, ...]) -> QueuedJob | None:
@@ -211,7 +205,7 @@ class ThreadPool:
         waiting = self._waiting.get(owners[0])
         if waiting is None:
             return None
-        size = self._size()
+        size = self.size
         for job in waiting:
             if not _have_share(self._running_by_owner, job.owners, size):
                 waiting.remove(job)
@@ -241,7 +235,7 @@ class ThreadPool:
 
     def is_ready(self) -> bool:
         """Whether less than a third of the threads are stuck."""
-        return 3 * self.stuck() < self._size()
+        return 3 * self.stuck() < self.size
 
     def _warn_if_stuck(self) -> None:
         """Log a warning once when too many threads are stuck."""
@@ -281,7 +275,12 @@ def _have_share(jobs: Counter[str], owners: tuple[str, ...], of: int) -> bool:
     return False
 
 
-def _run_in_context(context: contextvars.Context, function: Callable[[], T]) -> Outcome[T]:
+def _run_claimed(
+    claim: threading.Lock, context: contextvars.Context, function: Callable[[], T]
+) -> Outcome[T] | None:
+    """Run a job in its ``context``. Return None if it was cancelled before it started."""
+    if not claim.acquire(blocking=False):
+        return None
     _show_asgiref_locals(context)
     try:
         return Outcome(environment().run_job(function))
@@ -316,22 +315,22 @@ class ThreadPools:
 
     def __init__(self) -> None:
         # Sessions, tokens and users of requests: short queries.
-        self.lookups = ThreadPool("lookup", lambda: 2, lambda: LOOKUP_QUEUE)
+        self.lookups = ThreadPool("lookup", 2, LOOKUP_QUEUE)
         # Tools, resources and prompts: the project's code, which may take long.
-        self.tools = ThreadPool("tool", lambda: int(settings.THREADS))
+        self.tools = ThreadPool("tool")
         # Rows of the session database: short jobs, on connections of their own.
-        self.log = ThreadPool("log", lambda: 4)
+        self.log = ThreadPool("log", 4)
         # Polling of these rows, apart from ``log``, so that writes do not delay it.
-        self.polling = ThreadPool("poll", lambda: 1)
+        self.polling = ThreadPool("poll", 1)
         # Token verifiers of the project. Anonymous clients cause this work, so it must not use
         # the threads of ``tools``.
-        self.verifiers = ThreadPool("verify", lambda: int(settings.THREADS))
+        self.verifiers = ThreadPool("verify")
         # Change logs: locks of the project's transactions may block it.
-        self.changes = ThreadPool("change", lambda: 1)
+        self.changes = ThreadPool("change", 1)
         # Reads which models anybody follows. The project's ``save()`` waits for it.
-        self.interests = ThreadPool("interest", lambda: 1)
+        self.interests = ThreadPool("interest", 1)
         # Jobs that nobody waits for. The project's database may block them.
-        self.background = ThreadPool("background", lambda: 1)
+        self.background = ThreadPool("background", 1)
         # HTTP requests to token issuers, which use no database.
         self.issuers = ThreadPoolExecutor(8, thread_name_prefix="mcp-issuer")
 

@@ -25,7 +25,7 @@ from django.db import connections
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.urls import resolve
 
-from .environment import environment
+from .runtime import environment
 
 View = Callable[..., HttpResponseBase]
 

@@ -32,7 +32,7 @@ from .streams import cancel_kept
 
 ASK_ID = re.compile(r"[0-9a-f]{32}\Z")
 MAX_STORED_CANCELS = 100  # stored cancels of one session that found no call
-CALLS_PER_LOOK = 100  # calls handled in one look
+CALLS_PER_POLL = 100  # calls handled in one poll
 
 
 class Overdue(NamedTuple):
@@ -147,7 +147,7 @@ def _claim(call_id: int, process: str) -> Call | None:
 def overdue(now: datetime, process: str, words: Words = silently) -> list[Overdue]:
     """Time out questions past their deadline, withdraw them, and claim calls that can continue."""
     late = rows(Ask).filter(open=True, deadline__lte=now, call__state=PARKED)
-    calls = late.order_by("deadline").values_list("call_id", flat=True)[:CALLS_PER_LOOK]
+    calls = late.order_by("deadline").values_list("call_id", flat=True)[:CALLS_PER_POLL]
     found = [_time_out(call, now, process, words) for call in dict.fromkeys(calls)]
     return [one for one in found if one is not None]
 
@@ -257,18 +257,18 @@ def claimed(process: str, known: Collection[int], former: Collection[str] = ()) 
     """
     mine = Q(process=process) & ~Q(pk__in=known)
     found = rows(Call).filter(mine | Q(process__in=former), state=RUNNING)
-    return list(found.order_by("pk")[:CALLS_PER_LOOK])
+    return list(found.order_by("pk")[:CALLS_PER_POLL])
 
 
 def orphans(process: str) -> list[Call]:
-    """Take over at most ``CALLS_PER_LOOK`` running calls of processes without a row.
+    """Take over at most ``CALLS_PER_POLL`` running calls of processes without a row.
 
     A process that is shutting down stores last answers with no process. Taking over such a call
     does not count as one of its ``runs``.
     """
     left = rows(Call).filter(state=RUNNING).exclude(process__in=rows(Process).values("pk"))
     # In random order: calls that stay locked must not fill every sweep.
-    found = [_take_over(call, process) for call in left.order_by("?")[:CALLS_PER_LOOK]]
+    found = [_take_over(call, process) for call in left.order_by("?")[:CALLS_PER_POLL]]
     return [call for call in found if call is not None]
 
 
@@ -339,7 +339,7 @@ class CallManager(Protocol):
         ...
 
     def recheck(self, ids: Collection[int]) -> None:
-        """Check these calls, which no longer ran here when the poller looked.
+        """Check these calls, which no longer ran here when the poller read the rows.
 
         They may have been claimed again since.
         """

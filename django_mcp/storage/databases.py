@@ -35,7 +35,7 @@ from django.utils import timezone
 
 from ..conf import settings
 from ..runtime import threads
-from ..runtime.environment import environment
+from ..runtime.runtime import environment
 
 CLOCK_READ_INTERVAL_SECONDS = 60.0  # seconds between two readings of the database's clock
 STATEMENTS = {

@@ -23,7 +23,7 @@ from django.db import InterfaceError, InternalError, OperationalError
 from ..conf import settings
 from ..exceptions import Busy, LeaseDoubtful
 from ..runtime import outages, threads
-from ..runtime.environment import environment
+from ..runtime.runtime import environment
 from ..runtime.thread_pools import Outcome
 from .databases import COLLISIONS, LOCKS, codes
 

@@ -1,13 +1,15 @@
 """Leases and heartbeats: which worker processes are alive and may own calls.
 
 Each process has a row with a counter, which a heartbeat thread increments. No clocks of different
-processes are compared. A process is dead if an observer saw the same counter for a whole lease, on
-its own monotonic clock and without a failed look in between.
+processes are compared. A process counts as dead if another process reads the same counter for a
+whole lease, measured by the monotonic clock of the reader, and no read failed meanwhile.
 
 A process that could not write its heartbeat for two thirds of a lease stops its calls itself,
 before others may take them over. It claims no call until it has a new id, under which it takes
-over the calls of its former ids without waiting. Owner and observer each measure from the moment
-that is the less favorable to them.
+over the calls of its former ids without waiting.
+
+A lease is measured from the beginning of a heartbeat by its owner, and from the end of a read by
+the others. So the owner always stops before the others take over, however slow the queries are.
 """
 
 from __future__ import annotations
@@ -24,13 +26,14 @@ from django.db.models import F
 
 from ..exceptions import LeaseDoubtful
 from ..models import Process
-from ..runtime.environment import environment
+from ..runtime.runtime import environment
 from .databases import erase, rows
 
 LEFT = -1  # the counter of a process that shut down and left calls
 
 
 def begin(id: str) -> None:
+    """Insert the row of a process."""
     rows(Process).create(id=id)
 
 
@@ -50,12 +53,13 @@ def leave(id: str) -> None:
 
 
 def end(id: str) -> None:
+    """Delete the row of a process. Others take over the calls that it owns."""
     erase(rows(Process).filter(pk=id))
 
 
 logger = logging.getLogger("django_mcp")
-LEASE_SECONDS = 15.0  # seconds
-BEATS, ATTEMPTS = 5, 20  # heartbeats in a lease, and attempts in a lease while they fail
+LEASE_SECONDS = 15.0
+BEATS_PER_LEASE, ATTEMPTS_PER_LEASE = 5, 20  # heartbeats, and attempts while heartbeats fail
 MAX_FORMER_IDS = 10  # ids that a process remembers after it gave them up
 
 
@@ -66,7 +70,8 @@ class Lease:
         # Held while a lease begins, query included: two event loops that call ``hold`` at once
         # must get the same id. The heartbeat thread does not take it.
         self._lock = threading.Lock()
-        self._id, self._beaten = "", 0.0
+        self._id = ""
+        self._beaten_at = 0.0  # when the last heartbeat that was stored began (monotonic clock)
         # The ids that this process gave up. Threads read it without a lock: it is never changed
         # in place.
         self.former: tuple[str, ...] = ()
@@ -74,9 +79,9 @@ class Lease:
         self._thread: threading.Thread | None = None
 
     def hold(self) -> str:
-        """Return the id under which this process may claim calls. It may run queries.
+        """Return the id under which this process may claim calls. Begin a lease if there is none.
 
-        Raise ``LeaseDoubtful`` if the last heartbeat is too old.
+        It may run queries. Raise ``LeaseDoubtful`` if the last heartbeat is too old.
         """
         with self._lock:
             if self.is_doubtful:
@@ -95,7 +100,7 @@ class Lease:
     def _begin(self) -> None:
         id, began = uuid.uuid4().hex, time.monotonic()
         begin(id)
-        self._beaten, self._id = began, id
+        self._beaten_at, self._id = began, id
         is_beating = self._thread is not None and self._thread.is_alive()
         if environment().has_background_services and not is_beating:
             self._start()
@@ -110,8 +115,8 @@ class Lease:
     @property
     def is_doubtful(self) -> bool:
         """Whether the last heartbeat is older than two thirds of a lease."""
-        late = time.monotonic() - self._beaten > LEASE_SECONDS * 2 / 3
-        return bool(self._id) and self._thread is not None and late
+        is_late = time.monotonic() - self._beaten_at > LEASE_SECONDS * 2 / 3
+        return bool(self._id) and self._thread is not None and is_late
 
     def abandon(self) -> None:
         """Give up the id, so that the next ``hold`` begins a new one.
@@ -126,10 +131,10 @@ class Lease:
         self._thread = None
 
     def _beat_on(self, ending: threading.Event) -> None:
-        pause = LEASE_SECONDS / BEATS
+        pause = LEASE_SECONDS / BEATS_PER_LEASE
         try:
             while not ending.wait(pause):
-                pause = LEASE_SECONDS / (BEATS if self._beat() else ATTEMPTS)
+                pause = LEASE_SECONDS / (BEATS_PER_LEASE if self._beat() else ATTEMPTS_PER_LEASE)
         finally:
             connections.close_all()
 
@@ -138,26 +143,25 @@ class Lease:
         id, began = self._id, time.monotonic()
         try:
             for connection in connections.all(initialized_only=True):
-                # The age is not looked at. With a pool, a heartbeat that returned its connection
-                # might wait for one that tools hold, and other workers would take over our calls.
+                # ``CONN_MAX_AGE`` is not applied. With a pool, a heartbeat that returned its
+                # connection might have to wait for one that tools hold, and other workers would
+                # take over the calls of this one.
                 if connection.connection is not None and not connection.is_usable():
                     connection.close()
             alive = not id or beat(id)
         except Exception as error:
             logger.warning("The heartbeat could not be stored: %s", error)
             return False
-        if id == self._id and not self._ending.is_set():  # else the lease was given up meanwhile
-            self._take(alive, began)
-        return True
-
-    def _take(self, alive: bool, began: float) -> None:
+        if id != self._id or self._ending.is_set():
+            return True  # the lease was given up meanwhile, and the result is of the former one
         if alive:
-            self._beaten = began
+            self._beaten_at = began
         else:
             logger.error(
                 "Lease lost: other processes take this one for dead. It continues under a new id"
             )
             self.abandon()
+        return True
 
     def end(self, *, holding: bool = False) -> None:
         """End the lease. With ``holding``, others may take over its calls at once."""
@@ -176,11 +180,12 @@ class Lease:
         self.__init__()  # type: ignore[misc]
 
 
-class Observer:
-    """Detect dead processes from the counters that it has seen."""
+class HeartbeatObserver:
+    """Detect dead processes: those whose counter has not changed for a whole lease."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[int, float]] = {}
+        # The counter of each process, and when it was read first (monotonic clock).
+        self._counters: dict[str, tuple[int, float]] = {}
 
     def dead(self, beats: Mapping[str, int], asked: float | None = None) -> list[str]:
         """Return the processes whose counter has not changed for a lease, and those that shut down.
@@ -190,17 +195,20 @@ class Observer:
         """
         now = time.monotonic()
         asked = now if asked is None else asked
-        self._seen = {id: self._since(id, count, now) for id, count in beats.items()}
-        found = self._seen.items()
-        return [id for id, (c, since) in found if c == LEFT or asked - since >= LEASE_SECONDS]
+        before = self._counters
+        self._counters = {
+            id: before[id] if id in before and before[id][0] == count else (count, now)
+            for id, count in beats.items()
+        }
+        return [
+            id
+            for id, (count, since) in self._counters.items()
+            if count == LEFT or asked - since >= LEASE_SECONDS
+        ]
 
-    def _since(self, id: str, count: int, now: float) -> tuple[int, float]:
-        before = self._seen.get(id)
-        return before if before is not None and before[0] == count else (count, now)
-
-    def blind(self) -> None:
-        """Start anew after a failed look, because what was seen before proves nothing."""
-        self._seen.clear()
+    def reset(self) -> None:
+        """Start anew after a failed poll: the processes may have been alive meanwhile."""
+        self._counters.clear()
 
 
 lease = Lease()

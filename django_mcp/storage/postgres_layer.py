@@ -34,9 +34,9 @@ POOLED = "There is a pool, such as PgBouncer, before PostgreSQL, and LISTEN does
 class PostgresLayer:
     """Send to one group and receive from it. The method names are those of Channels."""
 
-    called = "LISTEN connection to PostgreSQL"
+    description = "LISTEN connection to PostgreSQL"
     is_in_database = True  # the server is that of the session database
-    most = 350  # streams in a message: it has less than 8,000 bytes, and a number up to 20
+    max_streams = 350  # streams in a message: it has less than 8,000 bytes, and a number up to 20
 
     def __init__(self, params: dict[str, Any], group: str) -> None:
         self._params, self._group = params, group
@@ -44,12 +44,12 @@ class PostgresLayer:
 
     async def new_channel(self, prefix: str) -> str:
         """Connect, and listen from here on. Raise ``ImproperlyConfigured``."""
-        hearing, self._saying = [await self._connect() for _ in range(2)]
+        listener, self._sender = [await self._connect() for _ in range(2)]
         try:
-            await self._execute(hearing, LISTEN.format(sql.Identifier(self._group)))
+            await self._execute(listener, LISTEN.format(sql.Identifier(self._group)))
         except psycopg.errors.FeatureNotSupported as error:
             raise ImproperlyConfigured(f"This server does not know LISTEN: {error}") from None
-        self._heard: AsyncIterator[psycopg.Notify] = hearing.notifies()
+        self._notifications: AsyncIterator[psycopg.Notify] = listener.notifies()
         return f"{prefix}.{uuid.uuid4().hex}"
 
     async def _connect(self) -> Connection:
@@ -69,7 +69,7 @@ class PostgresLayer:
 
     async def group_send(self, group: str, message: dict[str, Any]) -> None:
         payload = json.dumps(message, separators=(",", ":"))
-        await self._execute(self._saying, "SELECT pg_notify(%s, %s)", (group, payload))
+        await self._execute(self._sender, "SELECT pg_notify(%s, %s)", (group, payload))
 
     async def _execute(
         self,
@@ -92,7 +92,7 @@ class PostgresLayer:
     async def receive(self, channel: str) -> Any:
         """Return the next message, or None if it is not JSON."""
         try:
-            return json.loads((await anext(self._heard)).payload)
+            return json.loads((await anext(self._notifications)).payload)
         except (ValueError, RecursionError):
             return None
 

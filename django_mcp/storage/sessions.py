@@ -139,7 +139,7 @@ def _touch(session: Session, now: datetime) -> None:
 
 
 @one_transaction
-def seen(session_ids: Collection[int]) -> None:
+def touch_connected(session_ids: Collection[int]) -> None:
     """Update ``last_seen`` of sessions whose clients are connected."""
     now = databases.now()
     idle = rows(Session).filter(pk__in=session_ids, last_seen__lt=now - TOUCHED)

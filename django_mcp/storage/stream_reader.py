@@ -74,7 +74,7 @@ class StreamReader:
     def __enter__(self) -> StreamReader:
         self._wakeups = stream_wakeups()
         self._wakeups.register(self)
-        poller().wake()
+        poller().start_if_needed()
         return self
 
     def __exit__(
@@ -84,7 +84,7 @@ class StreamReader:
         traceback: TracebackType | None,
     ) -> None:
         self._wakeups.forget(self)
-        poller().rest()
+        poller().stop_if_idle()
 
     # Called by the connection.
 

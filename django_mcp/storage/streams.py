@@ -482,10 +482,10 @@ def pong(stream_id: int) -> str | None:
 
 def states(ids: Collection[int]) -> dict[int, StreamState]:
     """Return the states of streams by id, in one query, without those that were deleted."""
-    return {row[0]: StreamState(*row) for row in look(ids)}
+    return {row[0]: StreamState(*row) for row in state_rows(ids)}
 
 
-def look(ids: Collection[int]) -> Sequence[tuple[int, ...]]:
+def state_rows(ids: Collection[int]) -> Sequence[tuple[int, ...]]:
     """Return the same as tuples. It is called often for thousands of streams and must be fast."""
     connection = connections[settings.DATABASE]
     columns = ", ".join(map(connection.ops.quote_name, StreamState._fields))

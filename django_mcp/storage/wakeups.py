@@ -7,7 +7,7 @@ that loop's ``StreamWakeups``, and sends the ids of the streams to other process
 
 A wake-up is a hint and may be lost: the poller finds the same events in the database, only later.
 So nothing waits for the channel layer, and wake-ups are dropped while it is down. The connection
-tests itself by messages to itself, and reconnects with new connections at the first failure.
+tests itself by messages to itself. At the first failure it is replaced by a new one.
 """
 
 from __future__ import annotations
@@ -84,20 +84,21 @@ class ChannelLayerConnection:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._name = uuid.uuid4().hex
+        self._sender_id = uuid.uuid4().hex
         self._on_wakeup: Callable[[Collection[int]], None] = lambda streams: None
         self._on_loss: Callable[[], None] = lambda: None
         self._task: asyncio.Task[None] | None = None
-        self._ending: asyncio.Task[None] | None = None  # the task that ``stop`` cancelled
-        self._waiting: set[int] = set()
-        self._rung, self._answered = asyncio.Event(), asyncio.Event()
-        self._probe = 0
-        self._members: dict[str, float] = {}  # other channels, and when each sent its last message
-        self.is_prompt = False  # whether the latest test message came back
-        self._is_lost = self._is_hopeless = False
+        self._stopping: asyncio.Task[None] | None = None  # the task that ``stop`` cancelled
+        self._waiting: set[int] = set()  # the streams of the next message
+        self._has_waiting, self._test_returned = asyncio.Event(), asyncio.Event()
+        self._test_number = 0
+        self._channels: dict[str, float] = {}  # other channels, and when each sent its last message
+        self.is_working = False  # whether the latest test message came back
+        self._is_lost = False  # whether a failure was logged, and not yet its end
+        self._is_unusable = False  # whether reconnecting would not help
         self._is_in_database = False  # whether it is a connection to the session database
         self._lost_at = -math.inf  # when it failed last (monotonic clock)
-        self.called, self.trouble = "channel layer", ""  # for log messages: its name and last error
+        self.description, self.last_error = "channel layer", ""  # for log messages
 
     @property
     def is_open(self) -> bool:
@@ -109,26 +110,26 @@ class ChannelLayerConnection:
         on_loss: Callable[[], None] = lambda: None,
     ) -> None:
         self._on_wakeup, self._on_loss = on_wakeup, on_loss
-        if not self.is_open and not self._is_hopeless and (is_configured() or is_postgres()):
+        if not self.is_open and not self._is_unusable and (is_configured() or is_postgres()):
             self._task = self._loop.create_task(self._run())
 
     def stop(self) -> None:
         task, self._task = self._task, None
         if task is not None:
-            self._ending = task
+            self._stopping = task
             task.cancel()
 
     async def close(self) -> None:
         """Stop, and wait for at most half a second until the connections are closed."""
         self.stop()
-        if self._ending is not None:
-            await asyncio.wait([self._ending], timeout=OPERATION_TIMEOUT_SECONDS / 4)
+        if self._stopping is not None:
+            await asyncio.wait([self._stopping], timeout=OPERATION_TIMEOUT_SECONDS / 4)
 
-    def say(self, streams: Iterable[int]) -> None:
-        """Send wake-ups for these streams with the next message. Call in this line's loop."""
+    def send(self, streams: Iterable[int]) -> None:
+        """Send wake-ups for these streams with the next message. Call it in the event loop."""
         if len(self._waiting) < MAX_WAITING_STREAMS:
             self._waiting.update(streams)
-            self._rung.set()
+            self._has_waiting.set()
 
     # Connecting and testing.
 
@@ -137,57 +138,59 @@ class ChannelLayerConnection:
         await asyncio.sleep(0)
         # An error that is raised while the task is cancelled replaces the CancelledError, so
         # each round checks whether this is still the current task.
-        while self._task is asyncio.current_task() and not self._is_hopeless:
+        while self._task is asyncio.current_task() and not self._is_unusable:
             layer = None
             try:
-                layer = await threads.log.run(_made)
+                layer = await threads.log.run(_create_layer)
                 if layer is None:
                     return
-                self.called = getattr(layer, "called", self.called)
+                self.description = getattr(layer, "description", self.description)
                 self._is_in_database = getattr(layer, "is_in_database", False)
                 await self._serve(layer)
-            except* ImproperlyConfigured as trouble:  # retrying would not help
-                self._give_up(trouble)
-            except* Exception as trouble:
-                self._lose(trouble)
+            except* ImproperlyConfigured as errors:  # retrying would not help
+                self._give_up(errors)
+            except* Exception as errors:
+                self._note_failure(errors)
             finally:
-                self.is_prompt = False
-                await _closed(layer)
+                self.is_working = False
+                await _close_layer(layer)
             await asyncio.sleep(RECONNECT_SECONDS)
 
     async def _serve(self, layer: Layer) -> None:
         """Send and receive until something fails. Raise what failed."""
         self._waiting.clear()
-        self._rung.clear()
+        self._has_waiting.clear()
         async with asyncio.timeout(OPERATION_TIMEOUT_SECONDS):
             channel = await layer.new_channel("mcp")
         try:
             async with asyncio.TaskGroup() as tasks:
-                for work in (self._keep, self._receive, self._send):
+                for work in (self._renew_and_test, self._receive, self._send):
                     tasks.create_task(work(layer, channel))
         finally:
-            await _left(layer, channel)
+            await _leave_group(layer, channel)
 
-    def _give_up(self, trouble: BaseExceptionGroup[ImproperlyConfigured]) -> None:
-        self.trouble, self._is_hopeless = str(_first(trouble)), True
-        logger.warning("%s; the database is polled more often instead", self.trouble)
+    def _give_up(self, errors: BaseExceptionGroup[ImproperlyConfigured]) -> None:
+        self.last_error, self._is_unusable = str(_first(errors)), True
+        logger.warning("%s; the database is polled more often instead", self.last_error)
 
-    def _lose(self, trouble: BaseExceptionGroup[Exception]) -> None:
-        why = _first(trouble)
-        self.trouble = f"{type(why).__name__} {why}".strip()
+    def _note_failure(self, errors: BaseExceptionGroup[Exception]) -> None:
+        error = _first(errors)
+        self.last_error = f"{type(error).__name__} {error}".strip()
         if self._is_lost:
             return
-        if self._is_worth_a_warning():
+        if self._should_warn():
             words = "The %s does not work; the database is polled more often instead: %s"
-            logger.warning(words, self.called, self.trouble)
+            logger.warning(words, self.description, self.last_error)
             self._is_lost = True
         else:
-            logger.debug("The %s was lost and is opened again: %s", self.called, self.trouble)
+            logger.debug(
+                "The %s was lost and is opened again: %s", self.description, self.last_error
+            )
         # If the whole database is away, the poll that follows notices it, and logs that, before the
         # second failure.
         self._on_loss()
 
-    def _is_worth_a_warning(self) -> bool:
+    def _should_warn(self) -> bool:
         """Whether a failure says more than the log message about an outage of the database."""
         before, self._lost_at = self._lost_at, time.monotonic()
         if not self._is_in_database:
@@ -195,32 +198,34 @@ class ChannelLayerConnection:
         is_second = self._lost_at - before < SECOND_LOSS_SECONDS
         return is_second and settings.DATABASE not in outages.outage_log.failed
 
-    def _find(self) -> None:
+    def _note_success(self) -> None:
         if self._is_lost:
-            logger.info("The %s works again", self.called)
-        self.is_prompt, self._is_lost, self.trouble = True, False, ""
+            logger.info("The %s works again", self.description)
+        self.is_working, self._is_lost, self.last_error = True, False, ""
 
-    async def _keep(self, layer: Layer, channel: str) -> None:
+    async def _renew_and_test(self, layer: Layer, channel: str) -> None:
         """Renew the group membership, which layers expire, and check that a test message returns.
 
         Raise ``TimeoutError`` if it does not.
         """
         while True:
-            self._probe += 1
-            self._answered.clear()
+            self._test_number += 1
+            self._test_returned.clear()
             async with asyncio.timeout(OPERATION_TIMEOUT_SECONDS):
                 await layer.group_add(group(), channel)
-                await self._shed(layer)
-                await layer.group_send(group(), self._message(probe=self._probe, channel=channel))
-                await self._answered.wait()
-            self._find()
+                await self._remove_silent_channels(layer)
+                await layer.group_send(
+                    group(), self._message(probe=self._test_number, channel=channel)
+                )
+                await self._test_returned.wait()
+            self._note_success()
             await asyncio.sleep(PROBE_INTERVAL_SECONDS)
 
-    async def _shed(self, layer: Layer) -> None:
+    async def _remove_silent_channels(self, layer: Layer) -> None:
         """Remove silent channels from the group, because each costs a message in every round."""
         silent = time.monotonic() - SILENT_CHANNEL_SECONDS
-        for channel in [one for one, heard in self._members.items() if heard < silent]:
-            del self._members[channel]
+        for channel in [one for one, heard in self._channels.items() if heard < silent]:
+            del self._channels[channel]
             # The name came in a message that anybody may have sent, and the layer may reject it.
             with suppress(TypeError, AssertionError):
                 await layer.group_discard(group(), channel)
@@ -228,78 +233,78 @@ class ChannelLayerConnection:
     # Sending and receiving.
 
     async def _send(self, layer: Layer, channel: str) -> None:
-        most = min(MAX_STREAMS_PER_MESSAGE, getattr(layer, "most", MAX_STREAMS_PER_MESSAGE))
+        most = min(MAX_STREAMS_PER_MESSAGE, getattr(layer, "max_streams", MAX_STREAMS_PER_MESSAGE))
         while True:
-            await self._rung.wait()
+            await self._has_waiting.wait()
             async with asyncio.timeout(OPERATION_TIMEOUT_SECONDS):
-                await layer.group_send(group(), self._message(streams=self._rings(most)))
+                await layer.group_send(group(), self._message(streams=self._take_waiting(most)))
             await asyncio.sleep(MESSAGE_INTERVAL_SECONDS)
 
-    def _rings(self, most: int) -> list[int]:
+    def _take_waiting(self, most: int) -> list[int]:
         """Remove and return the streams of the next message."""
         ordered = list(self._waiting)
         self._waiting = set(ordered[most:])
         if not self._waiting:
-            self._rung.clear()
+            self._has_waiting.clear()
         return ordered[:most]
 
     def _message(self, **more: object) -> dict[str, object]:
-        return {"type": KIND, "by": self._name, **more}
+        return {"type": KIND, "by": self._sender_id, **more}
 
     async def _receive(self, layer: Layer, channel: str) -> None:
         while True:
-            self._take(await layer.receive(channel))
+            self._handle(await layer.receive(channel))
 
-    def _take(self, message: object) -> None:
+    def _handle(self, message: object) -> None:
         """Handle a message. It is not authenticated, so it can only cause a poll of rows."""
         if not isinstance(message, dict):
             return
-        if message.get("by") == self._name:
-            if message.get("probe") == self._probe:
-                self._answered.set()
+        if message.get("by") == self._sender_id:
+            if message.get("probe") == self._test_number:
+                self._test_returned.set()
             return
         channel, streams = message.get("channel"), message.get("streams")
         if isinstance(channel, str) and len(channel) < MAX_CHANNEL_NAME_LENGTH:
-            self._note(channel)
+            self._note_channel(channel)
         if isinstance(streams, list | tuple):
             ids = [one for one in streams[:MAX_STREAMS_PER_MESSAGE] if type(one) is int]
             if ids:
                 self._on_wakeup(ids)
 
-    def _note(self, channel: str) -> None:
-        if channel in self._members or len(self._members) < MAX_CHANNELS:
-            self._members[channel] = time.monotonic()
+    def _note_channel(self, channel: str) -> None:
+        if channel in self._channels or len(self._channels) < MAX_CHANNELS:
+            self._channels[channel] = time.monotonic()
 
 
-line = Service(ChannelLayerConnection)
+channel_layer = Service(ChannelLayerConnection)
 
 
-def tell(streams: Collection[int], here: asyncio.AbstractEventLoop | None) -> None:
+def send_wakeups(streams: Collection[int], here: asyncio.AbstractEventLoop | None) -> None:
     """Send wake-ups for these streams to other processes, through one line of this process.
 
     May be called from any thread; ``here`` is the running loop, if there is one.
     """
     if not streams:  # each message makes all other processes poll
         return
-    for loop, one in line.instances():
+    for loop, one in channel_layer.instances():
         if one.is_open and loop is here:
-            one.say(streams)
+            one.send(streams)
             return
-    for loop, one in line.instances():
+    for loop, one in channel_layer.instances():
         if one.is_open:
             with suppress(RuntimeError):  # the loop has been closed
-                loop.call_soon_threadsafe(one.say, streams)
+                loop.call_soon_threadsafe(one.send, streams)
                 return
 
 
-def _made() -> Layer | None:
+def _create_layer() -> Layer | None:
     """Return a new channel layer, or None if it cannot reach other processes.
 
     It has its own connections, so that it can be replaced after a failure. It is called in a
     thread, because importing a backend takes long.
     """
     if not is_configured():
-        return _by_postgres()
+        return _create_postgres_layer()
     from channels.layers import ChannelLayerManager, InMemoryChannelLayer
 
     try:
@@ -310,7 +315,7 @@ def _made() -> Layer | None:
     return None if isinstance(layer, InMemoryChannelLayer) else layer
 
 
-def _by_postgres() -> Layer | None:
+def _create_postgres_layer() -> Layer | None:
     try:
         from . import postgres_layer
     except ImportError:  # psycopg2, which has no asyncio connections
@@ -319,21 +324,21 @@ def _by_postgres() -> Layer | None:
     return postgres_layer.PostgresLayer(postgres_layer.params_of(settings.DATABASE), group())
 
 
-def _first(trouble: BaseExceptionGroup[Exception]) -> BaseException:
+def _first(errors: BaseExceptionGroup[Exception]) -> BaseException:
     """Return the first error of a possibly nested group."""
-    why: BaseException = trouble
-    while isinstance(why, BaseExceptionGroup):
-        why = why.exceptions[0]
-    return why
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
-async def _left(layer: Layer, channel: str) -> None:
+async def _leave_group(layer: Layer, channel: str) -> None:
     with suppress(Exception):
         async with asyncio.timeout(OPERATION_TIMEOUT_SECONDS / 4):
             await layer.group_discard(group(), channel)
 
 
-async def _closed(layer: Layer) -> None:
+async def _close_layer(layer: Layer) -> None:
     names = {cls.__name__ for cls in type(layer).__mro__}
     for how in (CLOSING[name] for name in names & CLOSING.keys()):
         with suppress(Exception):
@@ -437,7 +442,7 @@ def wake_readers(*wakeups: StreamWakeup) -> None:
         elif readers or readers.follows_changes:
             with suppress(RuntimeError):  # the loop has been closed
                 loop.call_soon_threadsafe(readers.deliver, wakeups)
-    tell([wakeup.stream for wakeup in wakeups], here)
+    send_wakeups([wakeup.stream for wakeup in wakeups], here)
 
 
 def wake_for_changes() -> None:

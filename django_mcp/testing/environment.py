@@ -23,7 +23,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from ..auth import kill_switches
 from ..runtime import threads
 from ..runtime.async_orm import CallThread
-from ..runtime.environment import Environment, call_safely, environment, install, uninstall
+from ..runtime.runtime import Environment, call_safely, environment, install, uninstall
 
 T = TypeVar("T")
 logger = logging.getLogger("django_mcp")

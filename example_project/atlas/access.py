@@ -1,7 +1,7 @@
-"""The access token of the demonstration: made once, and shown again whenever it is asked for.
+"""The access token of the demonstration: made once, and shown again at each start.
 
-The rule: a project keeps no token, only its digest. This one opens a demonstration on one machine,
-so it is kept beside the database that it opens, for the eyes of its owner.
+A project should store no token, only its digest. This one works for a demonstration on one machine,
+so it is kept beside its database, in a file that only its owner may read.
 """
 
 from datetime import timedelta
@@ -21,12 +21,12 @@ LIFETIME = timedelta(days=365)
 
 
 def place() -> Path:
-    """The file of the token: `db.sqlite3.token`."""
+    """Return the path of the file: `db.sqlite3.token`."""
     return settings.DATABASE.with_name(f"{settings.DATABASE.name}.token")
 
 
 def kept(user: AbstractUser, path: Path) -> str:
-    """The token in `path`, or a new one where that does not, or no longer, speak for `user`."""
+    """Return the token in `path`, or a new one if that is not, or no longer, valid for `user`."""
     secret = path.read_text().strip() if path.exists() else ""
     found = PersonalAccessTokens().lookup(secret, mcp.server)
     if found is not None and found.user == user:

@@ -1,4 +1,4 @@
-"""The atlas in the admin. City and Stop lists show only what one query brings."""
+"""The atlas in the admin."""
 
 from django.contrib import admin
 

@@ -1,4 +1,4 @@
-"""Django forms: what a person is asked for, and what a model fills in; their validation applies."""
+"""Django forms of the atlas. Tools use them as questions to users and as input schemas."""
 
 from datetime import timedelta
 

@@ -1,7 +1,7 @@
-"""Distances on the globe, and which cities are near.
+"""Distances between cities, and the cities near a place.
 
-The rule: the database narrows down (a box that its index answers), the formula decides. The
-Earth is a sphere here, so a distance may be wrong by half a percent.
+The database finds the cities in a box, by an index, and the formula then decides. It treats the
+Earth as a sphere, so a distance may be wrong by half a percent.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from example_project.atlas.models import City, CityQuerySet
 
 EARTH = 6371.0088  # mean radius in km
 FARTHEST = EARTH * pi  # half-way round: nothing is farther away
-FIRST_LOOK = 25.0  # km
+FIRST_RADIUS = 25.0  # km
 POINTS = ("N", "NE", "E", "SE", "S", "SW", "W", "NW")
 
 Place = tuple[float, float]  # latitude and longitude, in degrees
@@ -30,7 +30,7 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class Near:
-    """A city close by, as one tells it."""
+    """A nearby city, as `nearest_cities` returns it."""
 
     name: str
     country: str
@@ -51,7 +51,7 @@ class Distance:
 
 
 def near(city: City, neighbour: Neighbour) -> Near:
-    """What to say of a neighbour of `city`."""
+    """Return the description of a neighbour of `city`."""
     other = neighbour.city
     towards, km = direction(place(city), place(other)), round(neighbour.km, 1)
     return Near(other.name, other.country_id, other.population, km, towards, other.geonameid)
@@ -67,14 +67,14 @@ def place(city: City) -> Place:
 
 
 def distance(one: Place, other: Place) -> float:
-    """Kilometres along the great circle, by the haversine formula."""
+    """Return the kilometres along the great circle, by the haversine formula."""
     (lat1, lon1), (lat2, lon2) = (map(radians, where) for where in (one, other))
     h = sin((lat2 - lat1) / 2) ** 2 + cos(lat1) * cos(lat2) * sin((lon2 - lon1) / 2) ** 2
     return 2 * EARTH * asin(min(1.0, sqrt(h)))
 
 
 def direction(one: Place, other: Place) -> str:
-    """The point of the compass towards which one sets out, such as "NE"."""
+    """Return the initial direction as a point of the compass, such as "NE"."""
     (lat1, lon1), (lat2, lon2) = (map(radians, where) for where in (one, other))
     east = sin(lon2 - lon1) * cos(lat2)
     north = cos(lat1) * sin(lat2) - sin(lat1) * cos(lat2) * cos(lon2 - lon1)
@@ -82,7 +82,7 @@ def direction(one: Place, other: Place) -> str:
 
 
 def box(centre: Place, km: float) -> Q:
-    """A condition that every city within `km` meets, and few others."""
+    """Return a condition that every city within `km` meets, and few others."""
     latitude, longitude = centre
     high = degrees(km / EARTH)
     between = Q(latitude__gte=latitude - high, latitude__lte=latitude + high)
@@ -93,7 +93,7 @@ def box(centre: Place, km: float) -> Q:
 
 
 def around(longitude: float, wide: float) -> Q:
-    """Longitudes at most `wide` degrees away, across the date line where it is in between."""
+    """Return a condition for longitudes at most `wide` degrees away, also across the date line."""
     west, east = longitude - wide, longitude + wide
     if west < -180:
         return Q(longitude__gte=west + 360) | Q(longitude__lte=east)
@@ -103,7 +103,7 @@ def around(longitude: float, wide: float) -> Q:
 
 
 def within(centre: Place, km: float, cities: CityQuerySet | None = None) -> list[Neighbour]:
-    """The cities at most `km` away, the nearest first."""
+    """Return the cities at most `km` away, the nearest first."""
     cities = City.objects.all() if cities is None else cities
     near = (
         Neighbour(city, distance(centre, place(city))) for city in cities.filter(box(centre, km))
@@ -114,7 +114,7 @@ def within(centre: Place, km: float, cities: CityQuerySet | None = None) -> list
 
 
 def nearest(centre: Place, count: int, cities: CityQuerySet | None = None) -> list[Neighbour]:
-    """The `count` cities nearest to a place, the nearest first; fewer if there are no more."""
+    """Return the `count` cities nearest to a place, the nearest first."""
     found: list[Neighbour] = []
     for km in widening():
         found = within(centre, km, cities)
@@ -124,7 +124,7 @@ def nearest(centre: Place, count: int, cities: CityQuerySet | None = None) -> li
 
 
 def widening() -> Iterator[float]:
-    km = FIRST_LOOK
+    km = FIRST_RADIUS
     while km < FARTHEST:
         yield km
         km *= 2

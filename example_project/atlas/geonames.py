@@ -1,6 +1,6 @@
-"""The atlas's data files, read one row at a time.
+"""The data files of the atlas, read one row at a time.
 
-The rule: a file is never held in memory whole, and what it holds is told in ATTRIBUTION.md.
+No file is read into memory as a whole. ATTRIBUTION.md describes their contents.
 """
 
 import csv
@@ -16,7 +16,7 @@ Row = dict[str, str]
 
 
 def counts() -> dict[str, int]:
-    """How many countries and cities the files hold."""
+    """Return the numbers of countries and cities in the files."""
     return json.loads((DATA / "counts.json").read_text())
 
 
@@ -31,7 +31,7 @@ def countries() -> Iterator[Row]:
 
 
 def cities(largest: int | None = None) -> Iterator[Row]:
-    """Every city, or only so many of the largest ones."""
+    """Yield every city, or only the `largest` ones."""
     with gzip.open(DATA / "cities.csv.gz", "rt", encoding="utf-8", newline="") as file:
         rows = csv.DictReader(file)
         yield from rows if largest is None else nlargest(largest, rows, key=by_population)

@@ -1,7 +1,7 @@
-"""The data files, brought into the tables.
+"""Load the data files into the tables.
 
-The rule: one transaction, so that an interrupted load leaves nothing behind; and every row is
-written under the key it has in the file, so that loading again disturbs no trip.
+It is one transaction, so an interrupted load changes nothing. Rows keep the keys of the files, so
+loading again does not affect trips.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +19,7 @@ Borders = Country.neighbours.through
 
 
 def is_loaded(largest: int | None = None) -> bool:
-    """Whether the tables hold at least what a load would bring."""
+    """Whether the tables have at least as many cities as a load would add."""
     return City.objects.count() >= expected(largest)
 
 
@@ -29,9 +29,9 @@ def expected(largest: int | None = None) -> int:
 
 
 def load(largest: int | None = None, on_batch: Callable[[int], None] = lambda done: None) -> int:
-    """Bring the atlas into the tables and tell how many cities it has.
+    """Load the atlas, and return the number of its cities.
 
-    `largest` loads only so many of the largest cities; `on_batch` hears how many are done.
+    Load only the `largest` cities if given. `on_batch` is called with the number of loaded cities.
     """
     with transaction.atomic():
         write(Continent, map(continent, geonames.continents()))
@@ -46,7 +46,7 @@ def load(largest: int | None = None, on_batch: Callable[[int], None] = lambda do
 
 
 def write(model: type[models.Model], instances: Iterable[models.Model]) -> None:
-    """Insert, or bring up to date where the key is there already."""
+    """Insert rows, or update those whose keys exist."""
     key = model._meta.pk
     others = [field.name for field in model._meta.concrete_fields if field is not key]
     model._default_manager.bulk_create(
@@ -55,7 +55,7 @@ def write(model: type[models.Model], instances: Iterable[models.Model]) -> None:
 
 
 def insert(model: type[models.Model], instances: Iterable[models.Model]) -> None:
-    """Insert into a table without rows: plain SQL, for the ORM takes five times as long."""
+    """Insert into an empty table, by plain SQL, because the ORM takes five times as long."""
     fields = model._meta.concrete_fields
     columns = ", ".join(connection.ops.quote_name(field.column) for field in fields)
     names = [field.attname for field in fields]
@@ -73,7 +73,7 @@ def batches(rows: Iterable[geonames.Row]) -> Iterator[list[geonames.Row]]:
 
 
 def draw_borders() -> None:
-    """Who borders on whom, said from both sides as a symmetrical relation is stored."""
+    """Store which countries border on each other, in both directions, as Django does."""
     codes = {row["code"]: row["neighbours"].split(",") for row in geonames.countries()}
     pairs = {(one, other) for one in codes for other in codes[one] if other in codes}
     pairs |= {(other, one) for one, other in pairs}

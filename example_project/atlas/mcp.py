@@ -1,8 +1,7 @@
-"""What the atlas exposes to MCP clients: the world to its users, trips to those they belong to.
+"""What the atlas exposes to MCP clients: places to all its users, and trips to their owners.
 
-The rule: this file declares, as admin.py does. What there is to know about places and trips is
-in the modules it imports from. Nothing here is `mcp.PUBLIC`, so a client that shows no token is
-answered by 401, which has it begin to sign in.
+This module only declares, as admin.py does. The logic is in the modules that it imports. Nothing is
+`mcp.PUBLIC`, so a client without a token gets a 401 response, at which it starts to sign in.
 """
 
 import asyncio
@@ -32,7 +31,7 @@ mcp.server.instructions = (
 )
 
 
-# The world: every user may see every row of it.
+# Places. Every user may see all of them.
 
 
 @mcp.register(Continent)
@@ -90,7 +89,7 @@ class CityResource(mcp.ModelResource):
         return super().get_queryset(request).all()
 
 
-# Trips: everybody sees their own.
+# Trips. Users see only their own.
 
 
 @mcp.register(Trip)
@@ -100,8 +99,8 @@ class TripResource(mcp.ModelResource):
     uri = "atlas://trip/{pk}"
     permission = mcp.AUTHENTICATED
     fields = ["title", "starts", "ends", "days", "status", "notes", "cities"]
-    operations = ["update"]  # plan_trip makes trips, and delete_trip asks before it deletes one
-    readonly_fields = ["starts", "ends"]  # move_trip moves the arrivals along
+    operations = ["update"]  # plan_trip creates trips, and delete_trip asks before it deletes one
+    readonly_fields = ["starts", "ends"]  # move_trip changes them together with the arrivals
     search_fields = ["title", "notes"]
     filter_fields = ["starts", "status"]
     ordering = ["starts"]
@@ -119,7 +118,7 @@ class TripResource(mcp.ModelResource):
 class StopResource(mcp.ModelResource):
     """A stop of a trip. A trip that is over stays as it was."""
 
-    # No permission is stated, so Django's own are needed: `view_stop` and so on.
+    # Without `permission`, Django's model permissions are required: `view_stop` and so on.
     fields = ["trip", "position", "city", "city__name", "arrival"]
     operations = ["update", "delete"]
     readonly_fields = ["trip"]
@@ -293,7 +292,8 @@ def capital_quiz(
 ) -> quiz.Score:
     """Ask the user for capitals, four to choose from, and tell how many were right."""
     countries = Country.objects.filter(continent=continent) if continent else Country.objects.all()
-    seed = request.once("seed", lambda: randrange(2**32))  # the same riddles after every answer
+    # The call runs again after each answer, and must then ask the same riddles.
+    seed = request.once("seed", lambda: randrange(2**32))
     solved = []
     for riddle in quiz.riddles(countries, seed, questions):
         guess = request.elicit(str(riddle), riddle.choices)
@@ -304,7 +304,7 @@ def capital_quiz(
 
 @mcp.register
 class TripPages(ViewTools):
-    """Pages of trips that people have, too."""
+    """Pages of trips, which users also open in a browser."""
 
     get = ["trips:calendar"]
     post = ["trips:again"]
@@ -313,7 +313,7 @@ class TripPages(ViewTools):
     icons = [emoji("🧳")]
 
 
-# What can be read.
+# Resources.
 
 
 @mcp.resource("atlas://about", mime_type="text/markdown", cache=3600, icons=[emoji("📖")])
@@ -349,11 +349,11 @@ def map_of(request: mcp.Request, country: Country) -> bytes:
     return pictures.of(country.cities.all())
 
 
-# Conversations to start.
+# Prompts.
 
 
 def city_names(request: mcp.Request, text: str, context: dict[str, str]) -> Iterable[str]:
-    """Cities that begin with `text`, of the country that was chosen before."""
+    """Return cities whose names begin with `text`, in the country that was chosen before."""
     found = City.objects.named(text).order_by("-population")
     if country := context.get("country"):
         found = found.filter(country=country)
@@ -383,8 +383,8 @@ def visit(
 @mcp.prompt
 def pack(request: mcp.Request, trip: Trip) -> list[mcp.Message]:
     """A packing list for one of your trips."""
-    told = trips.itinerary(trip)
-    where, when = ", ".join(told.cities), f"{told.starts} to {told.ends}"
+    journey = trips.itinerary(trip)
+    where, when = ", ".join(journey.cities), f"{journey.starts} to {journey.ends}"
     return [
         mcp.Message(f"I travel to {where} from {when}. What do I pack?"),
         mcp.Message("Gladly. Do you travel with a suitcase or a backpack?", role="assistant"),

@@ -1,7 +1,6 @@
-"""The atlas's tables: places, which everybody may see, and trips, which belong to somebody.
+"""The models of the atlas: places, which every user may see, and trips, which have an owner.
 
-The rule: what is known of the world comes from `load_atlas` and keeps the keys it has there
-(ISO codes, GeoNames ids); what people write has keys of its own.
+Places come from `load_atlas` and keep the keys of their source: ISO codes and GeoNames ids.
 """
 
 from django.conf import settings
@@ -54,7 +53,7 @@ class Country(models.Model):
 
     @property
     def flag(self) -> str:
-        """Its flag: a pair of regional indicator symbols, which is what flags are in Unicode."""
+        """The flag in Unicode, which is a pair of regional indicator symbols."""
         return "".join(chr(ord("🇦") + ord(letter) - ord("A")) for letter in self.code)
 
     @property
@@ -64,12 +63,12 @@ class Country(models.Model):
 
 
 class CityQuerySet(models.QuerySet["City"]):
-    """Cities, with the question people ask most."""
+    """A queryset of cities that finds them by name."""
 
     def named(self, prefix: str) -> "CityQuerySet":
-        """Cities whose name begins with `prefix`, whatever its accents and case.
+        """Return the cities whose names begin with `prefix`, without regard to accents and case.
 
-        A range rather than LIKE: SQLite answers it from the index.
+        It is a range and not LIKE, because SQLite then uses the index.
         """
         start = plain(prefix)
         return self.filter(plain_name__gte=start, plain_name__lt=start + LAST)
@@ -116,15 +115,15 @@ class City(models.Model):
 
 
 class TripQuerySet(models.QuerySet["Trip"]):
-    """Trips, which nobody sees but who makes them."""
+    """A queryset of trips that finds those of a user."""
 
     def of(self, user) -> "TripQuerySet":
-        """The trips of `user`: none for somebody who is not signed in."""
+        """Return the trips of `user`, and none for an anonymous one."""
         return self.filter(owner_id=user.pk) if user.is_authenticated else self.none()
 
 
 class Trip(models.Model):
-    """A journey somebody plans or has made, through cities in order."""
+    """A journey through cities, planned or made by its owner."""
 
     class Status(models.TextChoices):
         PLANNED = "planned", "Planned"
@@ -180,7 +179,7 @@ class Stop(models.Model):
         return f"{self.position}. {self.city}"
 
     def clean(self) -> None:
-        trip = getattr(self, "trip", None)  # a half-filled form has none, or none of its dates
+        trip = getattr(self, "trip", None)  # an incomplete form has no trip, or no dates
         if not (self.arrival and trip and trip.starts and trip.ends):
             return
         if not trip.starts <= self.arrival <= trip.ends:

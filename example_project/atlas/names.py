@@ -1,11 +1,11 @@
-"""Names of places in plain letters, for comparing what people type with what is written.
+"""Names of places in plain letters, to compare typed text with stored names.
 
-The rule: two spellings that differ only in accents, case or typographic quotes are one name.
+Spellings that differ only in accents, case or typographic quotes are the same name.
 """
 
 import unicodedata
 
-# Letters that Unicode does not take apart into a plain one and its accent.
+# Letters that Unicode does not decompose into a plain letter and an accent.
 LETTERS = str.maketrans(
     {
         "ß": "ss",
@@ -30,6 +30,6 @@ LAST = "\U0010ffff"
 
 
 def plain(name: str) -> str:
-    """`name` in lower case without accents: "São Tomé" is "sao tome"."""
+    """Return `name` in lower case without accents: "São Tomé" becomes "sao tome"."""
     letters = unicodedata.normalize("NFKD", name.casefold())
     return "".join(c for c in letters if not unicodedata.combining(c)).translate(LETTERS)

@@ -1,6 +1,6 @@
-"""The pages of a trip, for people with a browser; `mcp.py` names those that clients may use too.
+"""Pages about trips. `mcp.py` names those that MCP clients may use too.
 
-The rule: a page shows and changes the trips of whoever is signed in, and nobody else's.
+A page shows and changes only the trips of the signed-in user.
 """
 
 from datetime import timedelta
@@ -19,7 +19,7 @@ from example_project.atlas.trips import itinerary, repeat
 
 
 class OwnTrips(LoginRequiredMixin):
-    """Trips of whoever looks."""
+    """A view of the trips of the signed-in user."""
 
     model = Trip
 
@@ -47,7 +47,7 @@ class TripCalendar(OwnTrips, DetailView):
 
 
 def event(stop) -> str:
-    """One stop, as an event of a day (RFC 5545)."""
+    """Return a stop as an all-day event (RFC 5545)."""
     place = stop.city.name.replace("\\", "\\\\").replace(",", "\\,").replace(";", "\\;")
     lines = [
         "BEGIN:VEVENT", f"UID:stop-{stop.pk}@atlas", f"DTSTAMP:{stop.arrival:%Y%m%d}T000000Z",

@@ -1,9 +1,9 @@
-"""The passwords of the demonstration's people: made once, and shown again whenever asked for.
+"""The passwords of the users of the demonstration: made once, and shown again at each start.
 
-The rule: they are random, and kept as the access token is: beside the database, for the eyes of
-its owner. So whoever started the demonstration can sign in, and nobody else: not who has an
-account on the same machine, nor a page that finds its way to the port, as with a button that
-signs in whoever comes. Whoever was given another password keeps that; it is not known here.
+They are random, and kept beside the database in a file that only its owner may read. So the person
+who starts the demonstration can sign in, and other users of the machine cannot. A button without a
+password would let any web page sign in that reaches the port. A password that was changed elsewhere
+stays, and is not known here.
 """
 
 import json
@@ -19,21 +19,21 @@ LENGTH = 16
 
 
 def place() -> Path:
-    """The file of the passwords: `db.sqlite3.passwords`."""
+    """Return the path of the file: `db.sqlite3.passwords`."""
     return settings.DATABASE.with_name(f"{settings.DATABASE.name}.passwords")
 
 
 def kept(user: AbstractUser, path: Path) -> str | None:
-    """The password in `path`, made for a user who has none; None for one who has another."""
+    """Return the password in `path`, made if the user has none; None if it was changed."""
     password, encoded = _read(path).get(user.get_username(), [None, ""])
     if not user.has_usable_password():
         return made(user, path)
-    # By how it was encoded: to check a password takes long, on purpose.
+    # Compares the encoded passwords, because checking a password is slow on purpose.
     return password if encoded == user.password else None
 
 
 def made(user: AbstractUser, path: Path) -> str:
-    """A new password for `user`, kept in `path`."""
+    """Set a new password for `user`, keep it in `path`, and return it."""
     password = get_random_string(LENGTH)
     user.set_password(password)
     user.save(update_fields=["password"])
@@ -42,7 +42,7 @@ def made(user: AbstractUser, path: Path) -> str:
 
 
 def _read(path: Path) -> dict[str, list[str]]:
-    """Passwords, and how each was encoded, by user names."""
+    """Return each password and its encoded form, by user name."""
     try:
         found = json.loads(path.read_text())
     except (FileNotFoundError, ValueError):

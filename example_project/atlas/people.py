@@ -1,7 +1,7 @@
-"""The people of the demonstration, what they may do, and where they travel.
+"""The users of the demonstration, their permissions and trips.
 
-The rule: they are made without a password, so that nobody can sign in as them unless one is made
-for them, by `passwords`. Alice may also correct the atlas; Bob may not.
+They have no password until `passwords` makes one, so that nobody can sign in as them before. Alice
+may also correct the atlas; Bob may not.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ EDITOR = (*TRAVELLER, "change_country", "change_city")
 
 @dataclass(frozen=True)
 class Journey:
-    """A trip to make: `begins` days from today, through cities by GeoNames id and nights there."""
+    """A trip that begins so many days from today, with GeoNames ids and nights of its cities."""
 
     title: str
     begins: int
@@ -32,7 +32,7 @@ class Journey:
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody to make: a user name, permissions in the atlas, trips."""
+    """A user to create, with permissions and trips."""
 
     username: str
     permissions: tuple[str, ...]
@@ -66,7 +66,7 @@ PEOPLE = (
 
 @transaction.atomic
 def make_person(person: Person) -> AbstractUser:
-    """The user of this name, with these permissions and trips; made where missing."""
+    """Return the user with these permissions and trips. Create what is missing."""
     user, made = get_user_model().objects.get_or_create(username=person.username)
     if made:
         user.set_unusable_password()
@@ -94,7 +94,7 @@ def make_trip(user: AbstractUser, journey: Journey) -> Trip:
 
 
 def stops(trip: Trip, journey: Journey) -> list[Stop]:
-    """The stops in cities that were loaded (a small atlas may lack some)."""
+    """Return the stops in cities that were loaded. A small atlas may lack some."""
     known = City.objects.in_bulk([city for city, nights in journey.stops])
     made: list[Stop] = []
     arrival: date = trip.starts

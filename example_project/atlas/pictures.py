@@ -1,6 +1,7 @@
-"""A picture of a part of the world by night: every city a light, in a PNG of the standard library.
+"""Pictures of a part of the world at night, with a light for each city, as PNG.
 
-The rule: the picture fits its cities, and a degree is as long to the east as it is to the north.
+The picture fits its cities. A kilometre is as long to the east as to the north. It uses only the
+standard library.
 """
 
 import struct
@@ -24,7 +25,7 @@ DIM, LARGE = 48, 160  # levels of light
 
 @dataclass(frozen=True)
 class Frame:
-    """Where on the picture a place is."""
+    """The part of the world in the picture. It converts coordinates to pixels."""
 
     north: float
     west: float
@@ -40,12 +41,12 @@ class Frame:
 
 
 def of(cities: CityQuerySet) -> bytes:
-    """The cities' lights at night, as a PNG."""
+    """Return a PNG with a light for each city."""
     return night(list(cities.order_by().values_list("latitude", "longitude", "population")))
 
 
 def night(lights: Sequence[Light], width: int = WIDTH) -> bytes:
-    """The lights as a PNG; an empty sea where there are none."""
+    """Return the lights as a PNG, which is dark if there are none."""
     frame = framed(lights, width)
     canvas = bytearray(frame.width * frame.height)
     for latitude, longitude, population in lights:
@@ -54,7 +55,7 @@ def night(lights: Sequence[Light], width: int = WIDTH) -> bytes:
 
 
 def framed(lights: Sequence[Light], width: int) -> Frame:
-    """The frame around the lights, not taller than TALLEST."""
+    """Return the frame around the lights, at most `TALLEST` pixels high."""
     south, north = bounds([light[0] for light in lights])
     west, east = bounds([light[1] for light in lights])
     squeeze = max(0.2, cos(radians((south + north) / 2)))
@@ -72,34 +73,34 @@ def framed(lights: Sequence[Light], width: int) -> Frame:
 
 
 def bounds(degrees: Sequence[float]) -> tuple[float, float]:
-    """The least and the greatest, at least half a degree apart."""
+    """Return the least and the greatest, at least half a degree apart."""
     low, high = min(degrees, default=-1.0), max(degrees, default=1.0)
     missing = max(0.0, 0.5 - (high - low)) / 2
     return low - missing, high + missing
 
 
 def brightness(population: int) -> int:
-    """From DIM for a hamlet to 255 for a metropolis, evenly on a logarithmic scale."""
+    """Return a level from `DIM` for a hamlet to 255 for a metropolis, on a logarithmic scale."""
     known = min(max(population, HAMLET), METROPOLIS)
     return DIM + round((255 - DIM) * log10(known / HAMLET) / log10(METROPOLIS / HAMLET))
 
 
 def shine(canvas: bytearray, frame: Frame, at: tuple[int, int], level: int) -> None:
-    """Light a pixel and, for a large city, those around it; what is brighter stays."""
+    """Light a pixel and, for a large city, those around it. Brighter pixels stay as they are."""
     place = at[1] * frame.width + at[0]
     for step, dimmed in halo(level, frame.width):
         canvas[place + step] = max(canvas[place + step], dimmed)
 
 
 def halo(level: int, width: int) -> Iterable[tuple[int, int]]:
-    """What to light, counted from the pixel itself; the margin has room for it."""
+    """Return the offsets of the pixels to light, and their levels. The margin has room for them."""
     if level < LARGE:
         return ((0, level),)
     return ((0, level), *((step, level - 50) for step in (-1, 1, -width, width)))
 
 
 def palette() -> bytes:
-    """From night over lamplight to day."""
+    """Return the colours from night over lamplight to day."""
     half = LEVELS // 2
     dusk = (mixed(NIGHT, LAMP, step / half) for step in range(half))
     dawn = (mixed(LAMP, DAY, step / (half - 1)) for step in range(half))
@@ -111,7 +112,7 @@ def mixed(one: Sequence[int], other: Sequence[int], share: float) -> Iterator[in
 
 
 def png(width: int, height: int, pixels: bytes) -> bytes:
-    """A PNG of one byte per pixel, each an index into the palette (RFC 2083)."""
+    """Return a PNG with one byte per pixel, an index into the palette (RFC 2083)."""
     header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
     rows = b"".join(b"\0" + pixels[y * width : (y + 1) * width] for y in range(height))
     chunks = (b"IHDR", header), (b"PLTE", palette()), (b"IDAT", zlib.compress(rows, 9))

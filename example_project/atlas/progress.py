@@ -1,7 +1,4 @@
-"""A progress bar of a few lines: it redraws one line of a terminal, and elsewhere tells quarters.
-
-The rule: it writes to the stream it is given, never to standard output of its own accord.
-"""
+"""A small progress bar. It redraws a line of a terminal; elsewhere it prints each quarter."""
 
 import time
 from typing import TextIO
@@ -10,20 +7,20 @@ WIDTH = 30
 
 
 class Bar:
-    """How far a job of known size has come."""
+    """The progress of a job of known size, written to `stream`."""
 
     def __init__(self, total: int, label: str, stream: TextIO) -> None:
         self.total, self.label, self.stream = max(total, 1), label, stream
         self.redraws = stream.isatty()
         self.began = time.monotonic()
-        self.told = 0
+        self.quarters = 0
 
     def __call__(self, done: int) -> None:
         if self.redraws:
             self.stream.write(f"\r{self.line(done)}{chr(10) if done >= self.total else ''}")
             self.stream.flush()
-        elif (quarter := 4 * done // self.total) > self.told:
-            self.told = quarter
+        elif (quarter := 4 * done // self.total) > self.quarters:
+            self.quarters = quarter
             self.stream.write(f"{self.line(done)}\n")
 
     def line(self, done: int) -> str:

@@ -1,6 +1,6 @@
 """A quiz about capitals.
 
-The rule: the same seed gives the same questions, so that a call that runs again asks the same.
+The same seed gives the same questions, because a call that runs again must ask the same.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ CHOICES = 4
 
 @dataclass(frozen=True)
 class Riddle:
-    """Which of these countries' capitals is the country's own?"""
+    """A question for the capital of a country, with the capitals of others to choose from."""
 
     country: Country
     options: tuple[Country, ...]
@@ -49,7 +49,7 @@ class Solved:
 
 @dataclass(frozen=True)
 class Score:
-    """How it went."""
+    """The result of a quiz."""
 
     right: int
     of: int
@@ -62,11 +62,11 @@ def scored(solved: Sequence[Solved]) -> Score:
 
 
 def riddles(countries: QuerySet[Country], seed: int, count: int) -> Iterator[Riddle]:
-    """At most `count` riddles, none about the same country; four choices each."""
+    """Yield at most `count` riddles about different countries, with four choices each."""
     chance = Random(seed)
     known = list(countries.exclude(capital__in=["", F("name")]).order_by("pk"))
     for country in chance.sample(known, min(count, len(known))):
-        # By its capital, each once: Belgrade is that of a country which is no more, too.
+        # Each capital once: Belgrade is also the capital of a country that no longer exists.
         others = {one.capital: one for one in known if one.capital != country.capital}
         wrong = chance.sample(list(others.values()), min(CHOICES - 1, len(others)))
         options = [country, *wrong]

@@ -1,7 +1,6 @@
-"""What one does with a trip: put a city on it, take one off, tell it as an itinerary.
+"""Operations on trips: add and remove stops, repeat a trip, describe it as an itinerary.
 
-The rule: whoever calls has found the trip among those the user may see (`Trip.objects.of(user)`);
-nothing here looks at whose it is.
+They do not check to whom a trip belongs. Callers fetch it by `Trip.objects.of(user)`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,12 +31,12 @@ class Leg:
     end: str
     km: int
     direction: str
-    nights: int | None  # at the start, where both arrivals are known
+    nights: int | None  # at the start, if both arrivals are known
 
 
 @dataclass(frozen=True)
 class Itinerary:
-    """A trip at a glance."""
+    """A summary of a trip."""
 
     title: str
     starts: date
@@ -50,7 +49,7 @@ class Itinerary:
 
 
 def itinerary(trip: Trip) -> Itinerary:
-    """The trip's stops in order, the ways between them and what they add up to; one query."""
+    """Return the stops of a trip in order, the legs between them, and totals, by one query."""
     stops = list(trip.stops.select_related("city__country").order_by("position"))
     legs = [leg(one, other) for one, other in zip(stops, stops[1:], strict=False)]
     return Itinerary(
@@ -78,9 +77,9 @@ def leg(one: Stop, other: Stop) -> Leg:
 
 
 def plan(trip: Trip, cities: Sequence[City]) -> Iterator[Stop]:
-    """Save a new trip and put the cities on it, one stop at a time, evenly over its days.
+    """Save a new trip, and yield its stops as they are saved, evenly over its days.
 
-    Raises ValidationError for a trip that cannot be. Whoever calls sees to the transaction.
+    Raise `ValidationError` if the trip is invalid. The caller opens the transaction.
     """
     trip.full_clean()
     trip.save()
@@ -90,9 +89,9 @@ def plan(trip: Trip, cities: Sequence[City]) -> Iterator[Stop]:
 
 @transaction.atomic
 def add_stop(trip: Trip, city: City, arrival: date | None = None) -> Stop:
-    """Put `city` at the end of the trip.
+    """Add a stop at the end of the trip.
 
-    Raises ValidationError for an arrival outside of the trip's dates, and TripFull.
+    Raise `ValidationError` if it arrives outside the dates of the trip, and `TripFull`.
     """
     last = trip.stops.aggregate(last=Max("position"))["last"] or 0
     if last >= MOST_STOPS:
@@ -104,9 +103,9 @@ def add_stop(trip: Trip, city: City, arrival: date | None = None) -> Stop:
 
 
 def repeat(trip: Trip, starts: date) -> Trip:
-    """Save a trip like this one, with the same stops, that starts on another day.
+    """Save a copy of a trip, with the same stops, that starts on another day.
 
-    Whoever calls sees to the transaction.
+    The caller opens the transaction.
     """
     later = starts - trip.starts
     again = Trip(
@@ -128,9 +127,9 @@ def repeat(trip: Trip, starts: date) -> Trip:
 
 @transaction.atomic
 def remove_stop(stop: Stop) -> None:
-    """Take a stop off its trip; those behind it move up."""
+    """Remove a stop. Later stops of the trip move up."""
     behind = Stop.objects.filter(trip=stop.trip_id, position__gt=stop.position)
     stop.delete()
-    # One at a time and in order: a UNIQUE constraint is checked row by row.
+    # One at a time and in order, because the UNIQUE constraint is checked row by row.
     for later in behind.order_by("position"):
         Stop.objects.filter(pk=later.pk).update(position=F("position") - 1)

@@ -1,4 +1,4 @@
-"""Where the pages of trips are."""
+"""URLs of the pages about trips."""
 
 from django.urls import path
 

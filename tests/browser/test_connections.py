@@ -16,7 +16,7 @@ from django.utils import timezone
 from django_mcp.oauth.models import Activity, ClientProfile
 from tests.oauth.conftest import alice, in_public, public_client, web  # noqa: F401
 from tests.oauth.flows import issued, registered
-from tests.oauth.test_connections import did, personal
+from tests.oauth.test_connected_apps import activity_of, make_personal_token
 
 from .looking import CONTRAST, NAMES, OVERFLOW
 from .test_consent import PILED, SMALL, STOPS, WIDTHS, beside_a_loop  # noqa: F401
@@ -36,10 +36,10 @@ def pages(web, alice, public_client):  # noqa: F811
         issued(alice, client)
     for number in range(5):
         at = timezone.now() - timedelta(hours=number)
-        did(alice, document, f"tool_{number}_{'n' * 90}", at=at, count=1 + 40 * number)
-    did(alice, document, "policy://{name}", method="resources/read")
+        activity_of(alice, document, f"tool_{number}_{'n' * 90}", at=at, count=1 + 40 * number)
+    activity_of(alice, document, "policy://{name}", method="resources/read")
     ClientProfile.objects.filter(client_id=document.client_id).update(blocked=timezone.now())
-    personal(alice, "P" * 90, scopes=["mcp"])
+    make_personal_token(alice, "P" * 90, scopes=["mcp"])
     assert Activity.objects.count() == 6
     much, ended = web.get(PAGE), web.post(PAGE, {"client": piled.client_id})
     return [one.content.decode() for one in (empty, much, ended, web.post(PAGE, {"client": "x"}))]

@@ -18,7 +18,7 @@ import pytest
 from tests.oauth.agent import text
 from tests.oauth.clients import certificate  # noqa: F401
 from tests.oauth.site import Site
-from tests.oauth.test_end_to_end import SHORT, bare
+from tests.oauth.test_end_to_end import SHORT, post_with_token
 
 from .conftest import ARGUMENTS
 from .test_authorization import SECONDS, Back, Beside, callback, page, sign_in  # noqa: F401
@@ -163,7 +163,7 @@ async def goes_on(agent):
         before, first = text(await client.call_tool("whoami", {})), agent.memory.tokens
         while agent.provider.context.is_token_valid():  # noqa: ASYNC110 (no bell rings)
             await asyncio.sleep(0.1)
-        ended = await bare(agent, first.access_token)
+        ended = await post_with_token(agent, first.access_token)
         after, then = text(await client.call_tool("whoami", {})), agent.memory.tokens
     return before, first, ended.status_code, after, then
 

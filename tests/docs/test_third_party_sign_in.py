@@ -1,6 +1,6 @@
 """The page on signing in elsewhere.
 
-All its code is a project that ``tests/oauth/test_third_party.py`` runs, from client to provider.
+All its code is a project that ``tests/oauth/test_third_party_sign_in.py`` runs, over real HTTP.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The official client with its own OAuth, and a person who answers it without a browser.
+"""The official MCP client with its own OAuth, and a simulated user without a browser.
 
-Nothing here knows how the server does it: the client has the address of the endpoint, the person
-the pages that come.
+The client knows only the URL of the endpoint, and the user only the pages that the server sends.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Told = dict[str, str]
 
 
 class Memory:
-    """Where the client keeps what it was given."""
+    """Storage of the client's tokens and registration."""
 
     tokens: Any = None
     client: Any = None
@@ -47,15 +46,15 @@ class Memory:
 
 
 class Person:
-    """Who is sent to the pages, signs in, reads what is asked and answers it."""
+    """A user who signs in, reads the consent page and allows or cancels."""
 
     def __init__(self, name: str, allow: bool = True) -> None:
         self.name, self.allow = name, allow
-        self.read: list[str] = []  # the words of every page of consent
+        self.read: list[str] = []  # the text of every consent page
         self.cookies = httpx2.Cookies()
 
     async def sent(self, url: str) -> Told:
-        """What the client is told in the end."""
+        """Follow the authorization URL, answer, and return the parameters of the redirect."""
         async with httpx2.AsyncClient(cookies=self.cookies, timeout=60) as web:
             page = await self._signed_in(web, await web.get(url, follow_redirects=True))
             self.cookies = web.cookies
@@ -74,7 +73,7 @@ class Person:
 
 
 def fields(page: Any) -> Told:
-    """The hidden ones of its forms."""
+    """Return the hidden fields of the forms of a page."""
     return {name: html.unescape(value) for name, value in FIELD.findall(page.text)}
 
 
@@ -83,18 +82,15 @@ def words(page: Any) -> str:
 
 
 def told(location: str, callback: str = CALLBACK) -> Told:
-    """What a redirect says to the client, each once."""
+    """Return the query of a redirect to the client. Each parameter occurs once."""
     assert location.startswith(callback + "?"), location
     found = parse_qs(urlsplit(location).query, strict_parsing=True)
     assert all(len(values) == 1 for values in found.values()), found
     return {name: values[0] for name, values in found.items()}
 
 
-class Tapped(httpx2.AsyncHTTPTransport):
-    """Notes the path of every request and the status of its answer, the flow's own among them.
-
-    Of those for tokens it notes what they are asked by, too.
-    """
+class RecordingTransport(httpx2.AsyncHTTPTransport):
+    """Records path and status of every request, and the grant types of token requests."""
 
     def __init__(self, noted: list[tuple[str, int]], grants: list[str]) -> None:
         super().__init__()
@@ -109,10 +105,9 @@ class Tapped(httpx2.AsyncHTTPTransport):
 
 
 class Agent:
-    """A client of the endpoint, whose authorization ``sent`` gets from a person.
+    """A client of the endpoint. ``sent`` visits the authorization URL as a user does.
 
-    ``document`` is the URL of what describes it, if anything does; ``more`` is what else it says of
-    itself.
+    ``document`` is the URL of its metadata document, if it has one. ``more`` is further metadata.
     """
 
     def __init__(
@@ -124,8 +119,8 @@ class Agent:
         **more: Any,
     ) -> None:
         self.endpoint, self._sent = endpoint, sent
-        self.asked: list[str] = []  # the URLs that people were sent to
-        self.told: list[Told] = []  # what came back
+        self.asked: list[str] = []  # the authorization URLs
+        self.told: list[Told] = []  # the parameters of the redirects
         self.requests: list[tuple[str, int]] = []
         self.grants: list[str] = []
         self.memory = Memory()
@@ -145,14 +140,16 @@ class Agent:
         )
 
     def answers(self, path: str) -> list[int]:
-        """The statuses that it got there so far."""
+        """Return the statuses of all responses at a path."""
         return [status for asked, status in self.requests if asked == path]
 
     @asynccontextmanager
     async def opened(self, mode: str = "auto") -> AsyncIterator[Client]:
         async with (
             httpx2.AsyncClient(
-                transport=Tapped(self.requests, self.grants), auth=self.provider, timeout=60
+                transport=RecordingTransport(self.requests, self.grants),
+                auth=self.provider,
+                timeout=60,
             ) as http,
             Client(streamable_http_client(self.endpoint, http_client=http), mode=mode) as client,
         ):

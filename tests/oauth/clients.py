@@ -1,9 +1,9 @@
-"""What clients send, as far as is known, and a web of their documents on this machine.
+"""Registrations and metadata documents of real clients, and a local web server for the documents.
 
-Nothing here was recorded. It is written after what is told of each client: VS Code's after its
-source; those of Claude, ChatGPT, Cursor and the MCP Inspector after public reports and pages. Told
-are the ids and addresses, the redirect URIs, the grants and how a client proves who it is; names
-and links are made up where nothing is known, as is the ``Xa9`` of ChatGPT's app.
+Nothing here was recorded. VS Code's are written after its source, and those of Claude, ChatGPT,
+Cursor and the MCP Inspector after public reports and pages. The ids, URLs, redirect URIs, grants
+and authentication methods are known. Other names and links are invented, as is the ``Xa9`` of
+ChatGPT's app.
 """
 
 from __future__ import annotations
@@ -40,11 +40,10 @@ JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
 PUBLIC_ADDRESS = "93.184.216.34"
 
-# Bodies of registrations, not recorded ones. What is told of them: Cursor has these three redirects
-# and says that it is "web"; VS Code has four, on two sites and on this machine with and without its
-# port, is "native", and asks for the grants that are offered; ChatGPT asks for no machine's grant;
-# the Inspector is a page at port 6274. Claude Code, which comes by its document, listens on a port
-# that is free: that it registers itself so is a guess.
+# Registration requests. Cursor has these three redirect URIs and the type "web". VS Code has four,
+# on two sites and on this machine with and without its port, and the type "native". ChatGPT does
+# not ask for client credentials. The Inspector is a page at port 6274. Claude Code usually has a
+# metadata document and listens on a free port: its registration is a guess.
 
 REGISTRATIONS: dict[str, dict[str, Any]] = {
     "Claude Code": {
@@ -98,9 +97,9 @@ REGISTRATIONS: dict[str, dict[str, Any]] = {
     },
 }
 
-# Documents, not fetched ones. What is told of them: Claude.ai lists the JWT bearer grant and has a
-# redirect to each of its sites; Claude Code has redirects without a port; VS Code lists the device
-# grant; ChatGPT has a document for each app, and proves itself by keys (RS256).
+# Metadata documents. Claude.ai lists the JWT bearer grant and has a redirect URI at each of its
+# sites. Claude Code has redirect URIs without a port. VS Code lists the device grant. ChatGPT has a
+# document for each app, and authenticates by keys (RS256).
 
 CLAUDE_AI = "https://claude.ai/oauth/mcp-oauth-client-metadata"
 CLAUDE_CODE = "https://claude.ai/oauth/claude-code-client-metadata"
@@ -157,7 +156,7 @@ DOCUMENTS: dict[str, dict[str, Any]] = {
 
 
 class Untouchable(BasePasswordHasher):
-    """Nobody may hash anything."""
+    """A hasher that fails the test when it is used."""
 
     algorithm = "untouchable"
 
@@ -166,7 +165,7 @@ class Untouchable(BasePasswordHasher):
 
 
 def toolkit(**over: Any) -> override_settings:
-    """``OAUTH2_PROVIDER``, for a while."""
+    """Return a context manager that overrides ``OAUTH2_PROVIDER``."""
     ours = {
         "CIMD_METADATA_FETCHER": "tests.oauth.clients.Fetcher",
         "ALWAYS_RELOAD_OAUTHLIB_CORE": True,
@@ -196,7 +195,7 @@ def authorize(web, client_id: str, redirect_uri: str) -> Any:
 
 
 def granted(client_id: str, user: Any, redirect_uri: str = "") -> dict[str, str]:
-    """What a client has to send for a token, except for who it is."""
+    """Return the parameters of a token request, without those that authenticate the client."""
     application = get_application_model().objects.get(client_id=client_id)
     redirect_uri = redirect_uri or application.redirect_uris.split()[0]
     grant = get_grant_model().objects.create(
@@ -214,7 +213,7 @@ def granted(client_id: str, user: Any, redirect_uri: str = "") -> dict[str, str]
 
 
 class Fetcher(MCPMetadataFetcher):
-    """Lines to anywhere end at the server of the test, if there is one."""
+    """Connects to the server of the test, whatever the address is."""
 
     port = 0
     lines: list[tuple[str, int]] = []
@@ -235,7 +234,7 @@ NAMES = ["claude.ai", "vscode.dev", "chatgpt.com", "app.example", "*.app.example
 
 
 class Web:
-    """Documents by their URL, and who asked for them. What is callable writes its own answer."""
+    """Documents by URL, and the requests for them. A callable writes the response itself."""
 
     def __init__(self, certificate: str) -> None:
         self.documents: dict[str, Any] = {}
@@ -296,7 +295,7 @@ class Web:
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory):
-    """Of all the names, signed by itself."""
+    """A self-signed certificate for all host names of the tests."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "the test")])
     now, day = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=1)
@@ -318,7 +317,7 @@ def certificate(tmp_path_factory):
 
 @pytest.fixture
 def internet(certificate, monkeypatch, our_toolkit):
-    """The documents of real clients, where they are."""
+    """A web server for the documents of real clients, which all look-ups lead to."""
     made = Web(certificate)
     made.documents |= json.loads(json.dumps(DOCUMENTS))
     monkeypatch.setenv("SSL_CERT_FILE", certificate)
@@ -334,12 +333,12 @@ def internet(certificate, monkeypatch, our_toolkit):
 
 
 def keys(*some: jwk.JWK) -> dict[str, Any]:
-    """A document of public keys."""
+    """Return a document of public keys."""
     return {"keys": [one.export_public(as_dict=True) for one in some]}
 
 
 def assertion(key: jwk.JWK, algorithm: str = "RS256", header: Any = (), **over: Any) -> str:
-    """By ChatGPT, to the shop, for a minute. What is None is left out."""
+    """Return an assertion of ChatGPT for the shop, valid for a minute. None omits a claim."""
     now = int(time.time())
     claims = {
         "iss": CHATGPT, "sub": CHATGPT, "aud": URL, "iat": now, "exp": now + 60,

@@ -1,4 +1,4 @@
-"""A shop in public, with an authorization server of its own, a person, and clients."""
+"""A shop with a public URL and an authorization server, a user, and clients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MCP = {"URL": URL, "VERIFIERS": ["django_mcp.oauth.verifier.OAuthTokens"]}
 
 @pytest.fixture(autouse=True)
 def in_public():
-    """The project's settings, with the include at the root of its URLs."""
+    """The settings of the project, with the include at the root of its URLs."""
     with override_settings(
         DJANGO_MCP={**settings.DJANGO_MCP, **MCP}, ROOT_URLCONF="tests.oauth.urls",
         ALLOWED_HOSTS=["shop.example"], SECURE_PROXY_SSL_HEADER=None,
@@ -32,7 +32,7 @@ def in_public():
 
 @pytest.fixture
 def web(client):
-    """A browser, at the shop's own host and by https."""
+    """A browser that uses the host of the shop and HTTPS."""
     client.defaults |= {"SERVER_NAME": "shop.example", "wsgi.url_scheme": "https"}
     return client
 
@@ -44,7 +44,7 @@ def alice(db):
 
 @pytest.fixture
 def public_client(db):
-    """A client that was registered by hand, and has no secret."""
+    """A public client that was registered manually."""
     return get_application_model().objects.create(
         name="Agent", client_type="public", authorization_grant_type="authorization-code",
         redirect_uris=REDIRECT, client_secret="never told", hash_client_secret=False,

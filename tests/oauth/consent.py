@@ -1,4 +1,4 @@
-"""A person at the authorization endpoint: what they are sent there with, and what they answer."""
+"""Requests to the authorization endpoint, and the answers of a user."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from .conftest import CHALLENGE, REDIRECT, URL
 
 AUTHORIZE = "/oauth/authorize"
 RESOURCE = f"{URL}/mcp"
-FRESH = {"ALWAYS_RELOAD_OAUTHLIB_CORE": True}  # each view has one of its own, of these settings
+FRESH = {"ALWAYS_RELOAD_OAUTHLIB_CORE": True}  # each view has its own core, with these settings
 SITE = "https://agent.example/callback"
 ALLOW, CANCEL = {"allow": "true"}, {"allow": "false"}
 
 
 @pytest.fixture(autouse=True)
 def fresh_cores():
-    """What a view made of the settings of one test is not another's."""
+    """Keep the core that a view makes of the settings of one test from other tests."""
     with override_settings(OAUTH2_PROVIDER=dot_settings(URL, **FRESH)):
         yield
     forget_cores()
 
 
 def forget_cores():
-    """django-oauth-toolkit keeps on the class what it made of the settings of one test."""
+    """Delete the cores that django-oauth-toolkit caches on its view classes."""
     for view in (AuthorizationView, TokenView, RevokeTokenView):
         if "_oauthlib_core" in vars(view):
             del view._oauthlib_core
 
 
 def query(client: Any, **over: Any) -> dict[str, Any]:
-    """A request as a client makes it; what is None is left out."""
+    """Return the parameters of a client's request, without those that are None."""
     asked = {
         "response_type": "code", "client_id": client.client_id, "redirect_uri": REDIRECT,
         "state": "xyz", "code_challenge": CHALLENGE, "code_challenge_method": "S256",
@@ -51,7 +51,7 @@ def url(client: Any, **over: Any) -> str:
 
 
 def told(response: Any) -> dict[str, str]:
-    """What a client is told by a redirect, each once. Fails where it is no redirect."""
+    """Return the query of a redirect, in which each parameter occurs once."""
     assert response.status_code == 302, response.content.decode()
     found = parse_qs(urlsplit(response["Location"]).query, strict_parsing=True)
     assert all(len(values) == 1 for values in found.values()), found
@@ -59,5 +59,5 @@ def told(response: Any) -> dict[str, str]:
 
 
 def registered(source: str = "dcr", **over: Any) -> Any:
-    """A client that came by itself, and is answered on the device or at its site."""
+    """Return a self-registered client with a loopback redirect URI and one of its site."""
     return flows.registered(source, **{"redirect_uris": f"{REDIRECT} {SITE}", **over})

@@ -1,4 +1,4 @@
-"""The code flow as a client and a person's browser do it, at the endpoints of ``tokens_urls``."""
+"""The authorization code flow of a client and a browser, at the endpoints of ``tokens_urls``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MCP = "https://shop.example/mcp"
 
 
 def registered(source: str = "dcr", **fields: Any) -> Any:
-    """A client, as it is stored once it has registered itself."""
+    """Return a client, as it is stored after it registered itself."""
     given = {
         "name": "Agent", "client_type": "public", "authorization_grant_type": "authorization-code",
         "redirect_uris": REDIRECT, "client_secret": "never told", "hash_client_secret": False,
@@ -29,14 +29,14 @@ def registered(source: str = "dcr", **fields: Any) -> Any:
     if source == "cimd":
         given["cimd_expires_at"] = timezone.now() + timedelta(days=1)
     made = get_application_model().objects.create(**(given | fields))
-    if source == "cimd":  # it is known by what its document said
+    if source == "cimd":  # the profile stores what its document contained
         known = {"client_id": made.client_id, "source": source, "fetched": timezone.now()}
         ClientProfile.objects.create(**known)
     return made
 
 
 def browser(user: Any = None) -> Client:
-    """At the shop's own host and by https."""
+    """Return a browser that uses the host of the shop and HTTPS, signed in as the user."""
     found = Client(SERVER_NAME="shop.example", **{"wsgi.url_scheme": "https"})
     if user is not None:
         found.force_login(user)
@@ -52,13 +52,13 @@ def query(client: Any, **params: Any) -> str:
     return urlencode({key: value for key, value in given.items() if value is not None}, doseq=True)
 
 
-def asked(user: Any, client: Any, door: str = "/oauth/authorize", **params: Any) -> Any:
-    """The page on which the person is to consent, or what comes instead."""
-    return browser(user).get(f"{door}?{query(client, **params)}")
+def asked(user: Any, client: Any, path: str = "/oauth/authorize", **params: Any) -> Any:
+    """Return the consent page, or the response instead of it."""
+    return browser(user).get(f"{path}?{query(client, **params)}")
 
 
 def answer(response: Any) -> dict[str, str]:
-    """What the client is told by a redirect."""
+    """Return the query of a redirect to the client."""
     assert response.status_code == 302, response.content
     return dict(parse_qsl(urlsplit(response["Location"]).query))
 
@@ -73,7 +73,7 @@ def code_for(user: Any, client: Any, **params: Any) -> str:
 
 
 def token(**params: Any) -> Any:
-    """What the token endpoint answers."""
+    """Return the response of the token endpoint."""
     path = params.pop("path", "/oauth/token")
     return browser().post(path, {k: v for k, v in params.items() if v is not None})
 
@@ -92,7 +92,7 @@ def refresh(secret: str, client: Any, **params: Any) -> Any:
 
 
 def issued(user: Any, client: Any, **params: Any) -> dict[str, Any]:
-    """Tokens, by the whole flow."""
+    """Return tokens, by the whole flow."""
     found = redeem(code_for(user, client, **params), client)
     assert found.status_code == 200, found.content
     body: dict[str, Any] = found.json()
@@ -107,7 +107,7 @@ def error(response: Any) -> tuple[int, str]:
 
 
 def at_once(number: int, work: Any) -> list[Any]:
-    """What each of so many threads got, that all began together."""
+    """Return the results of so many threads that start at the same moment."""
     start, found = threading.Barrier(number), []
 
     def one(index: int) -> None:

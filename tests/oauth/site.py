@@ -1,4 +1,4 @@
-"""The project in ``tests.oauth.project``, in a process of its own, and two people who use it."""
+"""The project in ``tests.oauth.project``, in its own process, with two users."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def manage(folder: Path, environ: dict[str, str], *arguments: str) -> str:
 
 @cache
 def _template() -> Path:
-    """A folder with the tables and the people made, to be copied."""
+    """Return a folder with a migrated database and the users, to be copied."""
     folder = Path(tempfile.mkdtemp(prefix="django_mcp_site_"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     environ = {"DJANGO_SETTINGS_MODULE": SETTINGS, "SITE_URL": "http://127.0.0.1"}
@@ -44,7 +44,7 @@ def _template() -> Path:
 
 
 class Site:
-    """Its file, its address, and what whoever runs it may do by ``manage.py``."""
+    """The folder, the URL and the management commands of a project."""
 
     def __init__(self, folder: Path, seconds: int = 3600, **environ: str) -> None:
         self.folder, self.port = folder, free_port()

@@ -1,4 +1,4 @@
-"""What clients did: noted without waiting, written in bounds, forgotten in time."""
+"""Recording what OAuth clients do: batched writes, bounded rows, expiry and last-used times."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from .tokens import application
 
 
 @pytest.fixture
-def begun(monkeypatch):
-    """The jobs that are begun, and not done."""
+def background_jobs(monkeypatch):
+    """Collect the background jobs instead of running them."""
     found = []
     monkeypatch.setattr(threads.background, "run_in_background", found.append)
     return found
 
 
-def call_of(user, client, name="refund", method="tools/call", server="default"):
+def call_record(user, client, name="refund", method="tools/call", server="default"):
     return CallRecord(Principal(user, Auth(application=client)), server, method, name)
 
 
-def noted(*calls, into=None):
-    """Those calls, as the loop hears of them."""
+def counter_with(*calls, into=None):
+    """Return a counter that noted these calls in an event loop."""
     made = into or ActivityCounter()
 
     async def hear():
@@ -50,51 +50,55 @@ def noted(*calls, into=None):
     return made
 
 
-def names():
+def stored_counts():
     return sorted(Activity.objects.values_list("name", "count"))
 
 
-def test_what_was_done_is_counted_by_the_day(alice, public_client):
-    again = noted(*[call_of(alice, public_client)] * 3, call_of(alice, public_client, "look"))
+def test_calls_of_one_day_are_counted_in_one_row(alice, public_client):
+    again = counter_with(
+        *[call_record(alice, public_client)] * 3, call_record(alice, public_client, "look")
+    )
     again.write()
-    noted(call_of(alice, public_client), into=again).write()
-    assert names() == [("look", 1), ("refund", 4)]
+    counter_with(call_record(alice, public_client), into=again).write()
+    assert stored_counts() == [("look", 1), ("refund", 4)]
     row = Activity.objects.get(name="refund")
     assert (row.user, row.client_id, row.server) == (alice, public_client.client_id, "default")
     assert row.at.second == 0 and timezone.now() - row.at < timedelta(minutes=2)
 
 
-def test_another_day_is_another_row(alice, public_client, monkeypatch):
+def test_calls_of_another_day_get_a_row_of_their_own(alice, public_client, monkeypatch):
     today = timezone.now()
-    made = noted(call_of(alice, public_client))
+    made = counter_with(call_record(alice, public_client))
     monkeypatch.setattr(timezone, "now", lambda: today - timedelta(days=1))
-    noted(call_of(alice, public_client), into=made).write()
-    assert names() == [("refund", 1), ("refund", 1)]
+    counter_with(call_record(alice, public_client), into=made).write()
+    assert stored_counts() == [("refund", 1), ("refund", 1)]
 
 
-def test_it_is_written_soon_and_once_for_all_that_came(alice, public_client, begun, monkeypatch):
+def test_calls_are_written_in_the_background_in_one_batch(
+    alice, public_client, background_jobs, monkeypatch
+):
     monkeypatch.setattr(activity, "WRITE_INTERVAL_SECONDS", 0.01)
     made = ActivityCounter()
 
     async def hear():
         for _ in range(100):
-            made.add(call_of(alice, public_client))
-        while not begun:  # noqa: ASYNC110 (no bell rings)
+            made.add(call_record(alice, public_client))
+        while not background_jobs:  # noqa: ASYNC110 (no bell rings)
             await asyncio.sleep(0.01)
 
     asyncio.run(hear())
-    assert begun[0] == made.write and len(begun) <= 2
-    begun[0]()
-    assert names() == [("refund", 100)]
+    assert background_jobs[0] == made.write and len(background_jobs) <= 2
+    background_jobs[0]()
+    assert stored_counts() == [("refund", 100)]
 
 
-def test_nothing_is_asked_of_the_database_to_note(alice, public_client, django_assert_num_queries):
+def test_noting_a_call_makes_no_query(alice, public_client, django_assert_num_queries):
     with django_assert_num_queries(0):
-        noted(call_of(alice, public_client))
+        counter_with(call_record(alice, public_client))
 
 
-def test_what_is_no_client_of_ours_is_not_noted(alice, public_client):
-    made = noted(
+def test_calls_without_an_oauth_client_are_not_recorded(alice, public_client):
+    made = counter_with(
         CallRecord(Principal(alice), "default", "tools/call", "x"),
         CallRecord(Principal(alice, Auth(key="token-1")), "default", "tools/call", "x"),
         CallRecord(Principal(alice, Auth(application=object())), "default", "tools/call", "x"),
@@ -105,16 +109,16 @@ def test_what_is_no_client_of_ours_is_not_noted(alice, public_client):
 
 
 @pytest.mark.slow
-def test_a_client_leaves_so_many_rows_of_a_person_and_no_more(alice, public_client):
-    """A project that declares much: what is the oldest goes."""
+def test_rows_per_client_and_user_are_limited(alice, public_client):
+    """The oldest rows are deleted, only those of the same client and user."""
     other = application("Other")
-    made = noted(call_of(alice, other, "first"))
+    made = counter_with(call_record(alice, other, "first"))
     made.write()
     Activity.objects.update(at=timezone.now() - timedelta(hours=1))
     for start in range(0, 3 * MAX_ROWS_PER_CLIENT_AND_USER, MAX_ROWS_PER_CLIENT_AND_USER):
-        noted(
+        counter_with(
             *(
-                call_of(alice, public_client, f"tool_{start + one}")
+                call_record(alice, public_client, f"tool_{start + one}")
                 for one in range(MAX_ROWS_PER_CLIENT_AND_USER)
             ),
             into=made,
@@ -127,34 +131,34 @@ def test_a_client_leaves_so_many_rows_of_a_person_and_no_more(alice, public_clie
     assert theirs.filter(name=f"tool_{3 * MAX_ROWS_PER_CLIENT_AND_USER - 1}").exists()
 
 
-def test_what_waits_to_be_written_is_bounded(alice, public_client, monkeypatch):
+def test_number_of_pending_rows_is_limited(alice, public_client, monkeypatch):
     monkeypatch.setattr(activity, "MAX_PENDING_ROWS", 10)
-    made = noted(*(call_of(alice, public_client, f"tool_{one}") for one in range(50)))
+    made = counter_with(*(call_record(alice, public_client, f"tool_{one}") for one in range(50)))
     made.write()
     assert Activity.objects.count() == 10
 
 
-def test_a_person_who_is_gone_keeps_nobody_elses_from_being_written(alice, public_client):
+def test_deleted_user_does_not_prevent_writing_rows_of_other_users(alice, public_client):
     bob = get_user_model().objects.create_user("bob")
-    made = noted(call_of(bob, public_client), call_of(alice, public_client))
+    made = counter_with(call_record(bob, public_client), call_record(alice, public_client))
     bob.delete()
     made.write()
     assert Activity.objects.get().user == alice
 
 
-def test_where_it_cannot_be_written_nobody_fails(alice, public_client, monkeypatch):
+def test_database_error_while_writing_is_not_raised(alice, public_client, monkeypatch):
     def broken(rows):
         raise DatabaseError("down")
 
-    made = noted(call_of(alice, public_client))
+    made = counter_with(call_record(alice, public_client))
     monkeypatch.setattr(activity, "_write_rows", broken)
     made.write()
     assert not Activity.objects.exists()
 
 
-def test_two_processes_count_the_same_row(alice, public_client, monkeypatch):
-    """Who finds no row and is not the first to make it."""
-    made = noted(call_of(alice, public_client))
+def test_concurrent_insert_of_the_same_row_is_retried_as_update(alice, public_client, monkeypatch):
+    """Another process inserts the row between the update and the insert."""
+    made = counter_with(call_record(alice, public_client))
     (key,) = made._counts
     made.write()
     updates = count()
@@ -164,65 +168,69 @@ def test_two_processes_count_the_same_row(alice, public_client, monkeypatch):
         return 0 if next(updates) == 0 else update(self, **changes)
 
     monkeypatch.setattr("django.db.models.query.QuerySet.update", late)
-    noted(call_of(alice, public_client), into=made).write()
-    assert names() == [("refund", 2)]
+    counter_with(call_record(alice, public_client), into=made).write()
+    assert stored_counts() == [("refund", 2)]
 
 
-def test_old_ones_are_forgotten(alice, public_client, capsys):
-    noted(call_of(alice, public_client, "old"), call_of(alice, public_client, "new")).write()
+def test_mcp_clear_clients_deletes_activity_older_than_90_days(alice, public_client, capsys):
+    counter_with(
+        call_record(alice, public_client, "old"), call_record(alice, public_client, "new")
+    ).write()
     Activity.objects.filter(name="old").update(at=timezone.now() - timedelta(days=91))
     call_command("mcp_clear_clients", "--dry-run")
     assert "Would delete 1 records" in capsys.readouterr().out and Activity.objects.count() == 2
     call_command("mcp_clear_clients")
     assert "Deleted 1 records" in capsys.readouterr().out
-    assert names() == [("new", 1)]
+    assert stored_counts() == [("new", 1)]
 
 
-def test_what_is_written_takes_old_ones_along(alice, public_client):
-    made = noted(call_of(alice, public_client, "old"))
+def test_writing_deletes_activity_older_than_90_days(alice, public_client):
+    made = counter_with(call_record(alice, public_client, "old"))
     made.write()
     Activity.objects.update(at=timezone.now() - timedelta(days=91))
-    noted(call_of(alice, public_client, "new"), into=made).write()
-    assert names() == [("new", 1)]
+    counter_with(call_record(alice, public_client, "new"), into=made).write()
+    assert stored_counts() == [("new", 1)]
 
 
-def test_with_a_client_goes_what_it_did(alice, public_client):
-    noted(call_of(alice, public_client)).write()
+def test_deleting_a_client_deletes_its_activity(alice, public_client):
+    counter_with(call_record(alice, public_client)).write()
     public_client.delete()
     assert not Activity.objects.exists()
 
 
-# When it was last used.
+# Last-used times.
 
 
 @pytest.fixture
-def fresh(monkeypatch, begun):
-    """None was used before, in this process."""
+def last_used_times(monkeypatch, background_jobs):
+    """The last-used times of a new process."""
     made = SparseLastUsedTimes(activity._write_consent_uses)
     monkeypatch.setattr("django_mcp.oauth.verifier.consent_uses", made)
     return made
 
 
-def test_the_use_is_noted_of_whoever_it_was_for(alice, fresh, public_client):
+def test_lookup_of_a_token_updates_last_used_of_its_user_only(
+    alice, last_used_times, public_client
+):
     bob = get_user_model().objects.create_user("bob")
     tokens, _ = issued(alice, public_client), issued(bob, public_client)
     for _ in range(3):
         assert OAuthTokens().lookup(tokens["access_token"], default_server)
-    fresh.write()
+    last_used_times.write()
     assert Consent.objects.get(user=alice).last_used
     assert not Consent.objects.get(user=bob).last_used
 
 
-def test_it_is_noted_once_a_minute(fresh, begun):
-    fresh.note((1, "client"))
-    fresh._noted.clear()  # it was written
-    fresh.note((1, "client"))
-    fresh.note((2, "client"))
-    assert len(begun) == 2 and list(fresh._noted) == [(2, "client")]
+def test_last_use_of_a_client_is_noted_once_a_minute(last_used_times, background_jobs):
+    last_used_times.note((1, "client"))
+    last_used_times._noted.clear()  # it was written
+    last_used_times.note((1, "client"))
+    last_used_times.note((2, "client"))
+    assert len(background_jobs) == 2 and list(last_used_times._noted) == [(2, "client")]
 
 
-def test_what_is_remembered_of_uses_is_bounded(fresh, monkeypatch):
+def test_number_of_remembered_last_used_times_is_limited(last_used_times, monkeypatch):
     monkeypatch.setattr("django_mcp.auth.last_used.MAX_REMEMBERED_TIMES", 10)
     for number in range(95):
-        fresh.note((number, "client"))
-    assert len(fresh._before) <= 10
+        last_used_times.note((number, "client"))
+    assert len(last_used_times._before) <= 10

@@ -1,4 +1,4 @@
-"""The authorization endpoint: from a client's request to its answer."""
+"""The authorization endpoint: valid and invalid requests, sign-in, consent and redirects."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Grant = get_grant_model()
 BOOKS = f"{URL}/books"
 
 
-def nobody(user, server):
+def allow_nobody(user, server):
     return False
 
 
@@ -58,8 +58,8 @@ def books():
     return made
 
 
-def login_of(response):
-    """Where the login is to send the browser, and with what."""
+def login_redirect(response):
+    """Return the path and the query of the page that the login returns to."""
     assert response.status_code == 302
     parts = urlsplit(response["Location"])
     assert parts.path == "/accounts/login/"
@@ -71,7 +71,7 @@ def login_of(response):
 
 
 @pytest.mark.parametrize("name", ["authorize", "token", "revoke"])
-def test_each_endpoint_has_a_name(name):
+def test_endpoints_have_url_names(name):
     assert reverse(f"django_mcp_oauth:{name}") == f"/oauth/{name}"
 
 
@@ -82,7 +82,7 @@ def with_fallback():
 
 
 @pytest.mark.parametrize("path", ["/oauth/authorize", "/oauth/authorize/", "/authorize"])
-def test_consent_is_asked_at_every_path_that_clients_know(
+def test_authorize_works_at_every_path_that_clients_use(
     signed_in, public_client, with_fallback, path
 ):
     assert signed_in.get(path, query(public_client)).status_code == 200
@@ -90,7 +90,7 @@ def test_consent_is_asked_at_every_path_that_clients_know(
 
 
 @pytest.mark.parametrize("path", ["/oauth/token", "/oauth/token/", "/token"])
-def test_codes_are_redeemed_at_every_path_that_clients_know(
+def test_token_endpoint_works_at_every_path_that_clients_use(
     signed_in, public_client, with_fallback, path
 ):
     code = told(signed_in.post(url(public_client), ALLOW))["code"]
@@ -106,32 +106,32 @@ def test_codes_are_redeemed_at_every_path_that_clients_know(
 
 @pytest.mark.parametrize("name", ["authorize", "token", "register"])
 @pytest.mark.parametrize("slash", ["", "/"])
-def test_pages_at_the_root_stay_the_projects(web, name, slash):
+def test_root_paths_are_not_served_without_fallback_urls(web, name, slash):
     assert web.get(f"/{name}{slash}").status_code == 404
 
 
 @pytest.mark.parametrize("name", ["authorize", "token", "register"])
-def test_fallback_urls_take_no_path_with_a_slash(web, with_fallback, name):
+def test_fallback_urls_do_not_match_a_trailing_slash(web, with_fallback, name):
     assert web.get(f"/{name}/").status_code == 404
     assert web.get(f"/{name}").status_code != 404
 
 
 @pytest.mark.parametrize("path", ["/oauth/revoke", "/oauth/revoke/"])
-def test_tokens_are_revoked(web, public_client, path):
+def test_revocation_endpoint_works_with_and_without_a_slash(web, public_client, path):
     body = {"token": "unknown", "client_id": public_client.client_id}
     assert web.post(path, body).status_code == 200
 
 
 @pytest.mark.parametrize("method", ["head", "options", "put", "delete", "patch"])
-def test_there_is_no_other_method(signed_in, public_client, method):
+def test_methods_other_than_get_and_post_are_rejected(signed_in, public_client, method):
     response = getattr(signed_in, method)(url(public_client))
     assert response.status_code == 405 and response["Cache-Control"] == "no-store"
 
 
-# An answer.
+# Allow and cancel.
 
 
-def test_who_agrees_sends_the_client_a_code(signed_in, alice, public_client):
+def test_allowing_redirects_with_a_code_and_stores_the_grant(signed_in, alice, public_client):
     answer = told(signed_in.post(url(public_client), ALLOW))
     assert answer == {"code": answer["code"], "state": "xyz", "iss": URL}
     grant = Grant.objects.get()
@@ -141,13 +141,13 @@ def test_who_agrees_sends_the_client_a_code(signed_in, alice, public_client):
 
 
 @pytest.mark.parametrize("answer", [CANCEL, {}, {"allow": ""}])
-def test_who_does_not_agree_sends_the_client_away(signed_in, public_client, answer):
+def test_not_allowing_redirects_with_access_denied(signed_in, public_client, answer):
     response = told(signed_in.post(url(public_client), answer))
     assert response == {"error": "access_denied", "state": "xyz", "iss": URL}
     assert not Grant.objects.exists() and not Consent.objects.exists()
 
 
-def test_the_query_of_a_redirect_uri_stays_as_it_is(signed_in):
+def test_query_of_the_redirect_uri_is_preserved(signed_in):
     callback = "https://agent.example/callback?flag&b=%C3%A4+1&iss=https://other.example"
     made = registered(redirect_uris=callback)
     response = signed_in.post(url(made, redirect_uri=callback), CANCEL)
@@ -165,18 +165,18 @@ def test_the_query_of_a_redirect_uri_stays_as_it_is(signed_in):
         ("app:/cb?a=1#b", "app:/cb?a=1&iss=https%3A%2F%2Fshop.example"),
     ],
 )
-def test_an_issuer_is_named_once(uri, named):
+def test_redirect_contains_the_issuer_once(uri, named):
     assert with_issuer(uri) == named
 
 
-def test_an_app_is_answered_by_its_own_scheme(signed_in):
+def test_redirect_to_a_custom_scheme_is_allowed(signed_in):
     callback = "cursor://anysphere.cursor-mcp/oauth/callback"
     made = registered(redirect_uris=callback)
     response = signed_in.post(url(made, redirect_uri=callback), ALLOW)
     assert response["Location"].startswith(f"{callback}?code=") and told(response)["iss"] == URL
 
 
-def test_a_scheme_that_the_toolkit_does_not_allow_is_a_page(signed_in):
+def test_redirect_to_a_disallowed_scheme_shows_an_error_page(signed_in):
     callback = "cursor://anysphere.cursor-mcp/oauth/callback"
     made = registered(redirect_uris=callback)
     over = {**FRESH, "ALLOWED_REDIRECT_URI_SCHEMES": ["https"]}
@@ -192,10 +192,10 @@ def _dot(**over):
     return dot_settings(URL, **over)
 
 
-# The trail.
+# Stored consents.
 
 
-def test_what_was_agreed_to_is_written_down(signed_in, alice):
+def test_consent_is_stored_with_scopes_redirect_host_and_digest(signed_in, alice):
     made = registered("dcr")
     ClientProfile.objects.create(client_id=made.client_id, source="dcr", digest="d" * 64)
     signed_in.post(url(made, redirect_uri=SITE), ALLOW)
@@ -206,14 +206,16 @@ def test_what_was_agreed_to_is_written_down(signed_in, alice):
     assert ClientProfile.objects.get().last_authorized is not None
 
 
-def test_of_each_server_it_is_written_down(signed_in, public_client, books):
+def test_consent_is_stored_for_each_server(signed_in, public_client, books):
     both = [RESOURCE, f"{URL}/books"]
     signed_in.post(url(public_client, resource=both), ALLOW)
     assert sorted(Consent.objects.values_list("resource", flat=True)) == sorted(both)
     assert Grant.objects.get().resource == both
 
 
-def test_without_a_code_nothing_is_written_down(signed_in, public_client, monkeypatch):
+def test_consent_is_not_stored_when_the_redirect_has_an_error(
+    signed_in, public_client, monkeypatch
+):
     failed = f"{REDIRECT}?error=server_error&state=xyz"
     monkeypatch.setattr(
         MCPAuthorizationView, "create_authorization_response", lambda *a, **k: (failed, {}, "", 302)
@@ -223,7 +225,7 @@ def test_without_a_code_nothing_is_written_down(signed_in, public_client, monkey
     assert not Consent.objects.exists()
 
 
-def test_what_fails_leaves_no_consent(signed_in, public_client, monkeypatch):
+def test_consent_is_not_stored_when_the_response_raises(signed_in, public_client, monkeypatch):
     def fails(*args, **kwargs):
         raise RuntimeError
 
@@ -236,15 +238,13 @@ def test_what_fails_leaves_no_consent(signed_in, public_client, monkeypatch):
 # Servers.
 
 
-def test_a_request_that_names_no_server_is_for_the_only_one(signed_in, public_client):
+def test_request_without_resource_is_for_the_only_server(signed_in, public_client):
     for over in ({"resource": None}, {"resource": ""}):
         told(signed_in.post(url(public_client, **over), ALLOW))
     assert [grant.resource for grant in Grant.objects.all()] == [[RESOURCE]] * 2
 
 
-def test_person_chooses_the_server_where_the_request_names_none_of_several(
-    signed_in, public_client, books
-):
+def test_user_chooses_the_server_if_the_request_names_none(signed_in, public_client, books):
     page = signed_in.get(url(public_client, resource=None))
     assert page.status_code == 200 and list(page.context["question"].choices) == [RESOURCE, BOOKS]
     assert page.text.count('type="radio"') == 2 and "checked" not in page.text
@@ -265,7 +265,7 @@ def test_person_chooses_the_server_where_the_request_names_none_of_several(
 
 
 @pytest.mark.parametrize("server", [None, "", "https://evil.example/mcp", f"{URL}/mcp/nowhere"])
-def test_answer_without_a_chosen_server_shows_the_page_again(
+def test_allowing_without_a_chosen_server_shows_the_page_again(
     signed_in, public_client, books, server
 ):
     answer = ALLOW if server is None else ALLOW | {"server": server}
@@ -274,16 +274,14 @@ def test_answer_without_a_chosen_server_shows_the_page_again(
     assert not Grant.objects.exists() and not Consent.objects.exists()
 
 
-def test_chosen_server_does_not_replace_the_one_that_the_request_names(
-    signed_in, public_client, books
-):
+def test_chosen_server_does_not_replace_the_requested_one(signed_in, public_client, books):
     page = signed_in.get(url(public_client))
     assert not page.context["question"].choices
     told(signed_in.post(url(public_client), ALLOW | {"server": BOOKS}))
     assert Grant.objects.get().resource == [RESOURCE]
 
 
-def test_nobody_is_asked_which_server_where_the_project_names_one(signed_in, public_client, books):
+def test_default_server_setting_replaces_the_choice_of_server(signed_in, public_client, books):
     with override_settings(DJANGO_MCP={**MCP, "OAUTH": {"DEFAULT_SERVER": "books"}}):
         page = signed_in.get(url(public_client, resource=None))
         assert list(page.context["question"].servers) == [BOOKS]
@@ -291,13 +289,13 @@ def test_nobody_is_asked_which_server_where_the_project_names_one(signed_in, pub
     assert Grant.objects.get().resource == [BOOKS]
 
 
-def test_person_may_say_no_without_choosing_a_server(signed_in, public_client, books):
+def test_user_can_cancel_without_choosing_a_server(signed_in, public_client, books):
     assert told(signed_in.post(url(public_client, resource=None), CANCEL))["error"] == (
         "access_denied"
     )
 
 
-def test_only_servers_that_the_person_may_use_are_offered(signed_in, public_client, books):
+def test_choice_contains_only_servers_that_the_user_may_authorize(signed_in, public_client, books):
     with override_settings(
         DJANGO_MCP={**MCP, "OAUTH": {"MAY_AUTHORIZE": "tests.oauth.test_authorize.only_books"}}
     ):
@@ -307,7 +305,7 @@ def test_only_servers_that_the_person_may_use_are_offered(signed_in, public_clie
         assert told(answer)["error"] == "access_denied"
 
 
-def test_trusted_client_that_names_no_server_of_several_asks(signed_in, books):
+def test_trusted_client_without_resource_still_shows_the_choice(signed_in, books):
     page = signed_in.get(url(trusted(), redirect_uri=SITE, resource=None))
     assert page.status_code == 200 and page.context["question"].choices
     silent = signed_in.get(url(trusted(), redirect_uri=SITE, resource=None, prompt="none"))
@@ -315,7 +313,7 @@ def test_trusted_client_that_names_no_server_of_several_asks(signed_in, books):
 
 
 @pytest.mark.parametrize("spelled", ["HTTPS://SHOP.example/mcp", f"{URL}:443/mcp", f"{URL}/mcp/"])
-def test_a_server_has_one_name_however_it_is_spelled(signed_in, public_client, spelled):
+def test_resource_is_normalized(signed_in, public_client, spelled):
     told(signed_in.post(url(public_client, resource=spelled), ALLOW))
     assert Grant.objects.get().resource == [RESOURCE]
 
@@ -329,16 +327,14 @@ def test_a_server_has_one_name_however_it_is_spelled(signed_in, public_client, s
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("method", ["get", "post"])
-def test_a_server_that_is_none_of_ours_is_an_invalid_target(
-    signed_in, public_client, named, method
-):
+def test_unknown_resource_is_an_invalid_target(signed_in, public_client, named, method):
     address = url(public_client, resource=named)
     answer = told(signed_in.get(address) if method == "get" else signed_in.post(address, ALLOW))
     assert answer["error"] == "invalid_target"
     assert answer["state"] == "xyz" and answer["iss"] == URL and not Grant.objects.exists()
 
 
-# Requests that are wrong.
+# Invalid requests.
 
 
 @pytest.mark.parametrize(
@@ -356,7 +352,7 @@ def test_a_server_that_is_none_of_ours_is_an_invalid_target(
     ],
 )
 @pytest.mark.parametrize("method", ["get", "post"])
-def test_a_client_hears_what_is_wrong(signed_in, public_client, over, error, method):
+def test_invalid_request_redirects_with_an_error(signed_in, public_client, over, error, method):
     address = url(public_client, **over)
     answer = told(signed_in.get(address) if method == "get" else signed_in.post(address, ALLOW))
     assert (answer["error"], answer["state"], answer["iss"]) == (error, "xyz", URL)
@@ -374,7 +370,7 @@ def test_a_client_hears_what_is_wrong(signed_in, public_client, over, error, met
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("method", ["get", "post"])
-def test_what_no_client_may_hear_is_a_page(signed_in, public_client, over, method):
+def test_unknown_client_or_redirect_uri_shows_an_error_page(signed_in, public_client, over, method):
     address = url(public_client, **over)
     response = signed_in.get(address) if method == "get" else signed_in.post(address, ALLOW)
     assert response.status_code == 400 and b"This did not work" in response.content
@@ -382,7 +378,7 @@ def test_what_no_client_may_hear_is_a_page(signed_in, public_client, over, metho
 
 
 @pytest.mark.parametrize("name", ["redirect_uri", "scope", "resource", "response_mode", "prompt"])
-def test_a_parameter_without_a_value_is_none(signed_in, public_client, name):
+def test_empty_optional_parameter_is_ignored(signed_in, public_client, name):
     """RFC 6749, 3.1: this client has one redirect URI, and there is one server."""
     answer = told(signed_in.post(url(public_client, **{name: ""}), ALLOW))
     assert answer["code"] and answer["state"] == "xyz"
@@ -390,28 +386,28 @@ def test_a_parameter_without_a_value_is_none(signed_in, public_client, name):
 
 
 @pytest.mark.parametrize("name", ["response_type", "code_challenge", "code_challenge_method"])
-def test_what_must_be_said_is_not_said_by_an_empty_value(signed_in, public_client, name):
+def test_empty_required_parameter_is_an_invalid_request(signed_in, public_client, name):
     answer = told(signed_in.post(url(public_client, **{name: ""}), ALLOW))
     assert answer["error"] == "invalid_request" and not Grant.objects.exists()
 
 
-def test_a_query_that_is_none_is_a_page(signed_in, public_client):
+def test_malformed_query_shows_an_error_page(signed_in, public_client):
     response = signed_in.get(f"{url(public_client)}&a=%zz")
     assert response.status_code == 400 and b"Malformed request." in response.content
 
 
-def test_an_answer_without_a_request_is_a_page(signed_in):
+def test_post_without_a_request_shows_an_error_page(signed_in):
     assert signed_in.post(AUTHORIZE, ALLOW).status_code == 400
 
 
-def test_plain_http_to_another_machine_is_never_answered(signed_in):
+def test_http_redirect_uri_to_another_host_is_rejected(signed_in):
     made = registered("manual", redirect_uris="http://agent.example/callback")
     for over in ({}, {"scope": "unheard"}):
         response = signed_in.get(url(made, redirect_uri="http://agent.example/callback", **over))
         assert response.status_code == 400 and "Location" not in response
 
 
-def test_a_blocked_client_is_not_answered(signed_in, public_client):
+def test_blocked_client_gets_an_error_page(signed_in, public_client):
     ClientProfile.objects.update(blocked="2026-01-01T00:00Z")
     for response in (signed_in.get(url(public_client)), signed_in.post(url(public_client), ALLOW)):
         assert response.status_code == 400 and "Location" not in response
@@ -423,16 +419,18 @@ def test_a_blocked_client_is_not_answered(signed_in, public_client):
 @pytest.mark.parametrize(
     "middleware", [[], ["django.contrib.auth.middleware.LoginRequiredMiddleware"]]
 )
-def test_whoever_is_nobody_signs_in_first(web, alice, public_client, settings, middleware):
+def test_anonymous_user_is_redirected_to_the_login(web, alice, public_client, settings, middleware):
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, *middleware]
-    path, asked = login_of(web.get(url(public_client)))
+    path, asked = login_redirect(web.get(url(public_client)))
     assert path == AUTHORIZE and asked == {k: [v] for k, v in query(public_client).items()}
-    assert login_of(web.post(url(public_client), ALLOW))[0] == AUTHORIZE
+    assert login_redirect(web.post(url(public_client), ALLOW))[0] == AUTHORIZE
     web.force_login(alice)
     assert web.get(url(public_client)).status_code == 200
 
 
-def test_under_the_middleware_a_token_needs_no_login(web, public_client, settings):
+def test_login_required_middleware_does_not_apply_to_the_token_endpoint(
+    web, public_client, settings
+):
     settings.MIDDLEWARE = [
         *settings.MIDDLEWARE, "django.contrib.auth.middleware.LoginRequiredMiddleware"
     ]  # fmt: skip
@@ -448,45 +446,47 @@ def test_under_the_middleware_a_token_needs_no_login(web, public_client, setting
         ("https://sso.example/in/", f"{URL}{AUTHORIZE}"),
     ],
 )
-def test_the_login_is_the_projects(web, public_client, settings, login, back):
+def test_login_url_setting_is_used(web, public_client, settings, login, back):
     settings.LOGIN_URL = login
     location = web.get(url(public_client))["Location"]
     assert location.startswith(f"{login}?next=")
     assert parse_qs(urlsplit(location).query)["next"][0].startswith(f"{back}?")
 
 
-def test_a_prompt_to_log_in_comes_back_with_everything_else(signed_in, public_client, books):
+def test_prompt_login_signs_in_again_and_keeps_the_other_parameters(
+    signed_in, public_client, books
+):
     both = [RESOURCE, f"{URL}/books"]
     for prompt, left in (("login", None), ("login consent", ["consent"])):
         address = url(public_client, resource=both, prompt=prompt)
-        path, asked = login_of(signed_in.get(address))
+        path, asked = login_redirect(signed_in.get(address))
         assert path == AUTHORIZE and asked["resource"] == both and asked.get("prompt") == left
-        assert login_of(signed_in.post(address, ALLOW))[1]["resource"] == both
+        assert login_redirect(signed_in.post(address, ALLOW))[1]["resource"] == both
     assert not Grant.objects.exists()
 
 
 @pytest.mark.parametrize("prompt", ["consent", "select_account", "create"])
-def test_other_prompts_are_asked_anyway(signed_in, public_client, prompt):
+def test_other_prompt_values_show_the_page(signed_in, public_client, prompt):
     assert signed_in.get(url(public_client, prompt=prompt)).status_code == 200
 
 
-def test_who_would_be_somebody_else_signs_in_again(signed_in, public_client):
-    path, asked = login_of(signed_in.post(url(public_client), {"switch": "true"}))
+def test_switching_the_user_signs_out_and_redirects_to_the_login(signed_in, public_client):
+    path, asked = login_redirect(signed_in.post(url(public_client), {"switch": "true"}))
     assert path == AUTHORIZE and asked["resource"] == [RESOURCE]
     assert "_auth_user_id" not in signed_in.session
 
 
-def test_of_who_is_nobody_a_silent_client_hears_just_that(web, public_client):
+def test_prompt_none_without_a_session_returns_login_required(web, public_client):
     answer = told(web.get(url(public_client, prompt="none")))
     assert answer == {"error": "login_required", "state": "xyz", "iss": URL}
 
 
-# Who may not.
+# Users who may not authorize clients.
 
 
-def test_who_may_not_is_not_let_by_a_form(signed_in, public_client):
+def test_user_who_may_not_authorize_cannot_allow_by_posting(signed_in, public_client):
     with override_settings(
-        DJANGO_MCP={**MCP, "OAUTH": {"MAY_AUTHORIZE": "tests.oauth.test_authorize.nobody"}}
+        DJANGO_MCP={**MCP, "OAUTH": {"MAY_AUTHORIZE": "tests.oauth.test_authorize.allow_nobody"}}
     ):
         answer = told(signed_in.post(url(public_client), ALLOW))
         silent = told(signed_in.get(url(public_client, prompt="none")))
@@ -495,7 +495,7 @@ def test_who_may_not_is_not_let_by_a_form(signed_in, public_client):
 
 
 @pytest.mark.parametrize("backend", ["ModelBackend", "AllowAllUsersModelBackend"])
-def test_who_may_not_sign_in_lets_nobody_in(web, alice, public_client, settings, backend):
+def test_inactive_user_cannot_allow(web, alice, public_client, settings, backend):
     settings.AUTHENTICATION_BACKENDS = [f"django.contrib.auth.backends.{backend}"]
     web.force_login(alice)
     get_user_model().objects.update(is_active=False)
@@ -504,14 +504,14 @@ def test_who_may_not_sign_in_lets_nobody_in(web, alice, public_client, settings,
     assert b">Allow<" not in web.get(url(public_client)).content
 
 
-# The project's own clients.
+# Trusted clients of the project.
 
 
 def trusted(source="manual", **over):
     return registered(source, skip_authorization=True, **over)
 
 
-def test_a_client_of_the_project_may_do_without_a_page(signed_in):
+def test_trusted_client_gets_a_code_without_a_page(signed_in):
     made = trusted()
     answer = told(signed_in.get(url(made, redirect_uri=SITE)))
     assert answer["code"] and answer["iss"] == URL
@@ -528,29 +528,29 @@ def test_a_client_of_the_project_may_do_without_a_page(signed_in):
         ("manual", {"redirect_uri": SITE, "prompt": "consent"}),
     ],
 )
-def test_no_other_may(signed_in, source, over):
+def test_other_clients_cannot_skip_the_page(signed_in, source, over):
     response = signed_in.get(url(trusted(source), **over))
     assert response.status_code == 200 and not Grant.objects.exists()
 
 
-def test_who_may_not_let_clients_in_does_not_let_in_the_projects(signed_in):
+def test_user_who_may_not_authorize_cannot_use_trusted_clients(signed_in):
     with override_settings(
-        DJANGO_MCP={**MCP, "OAUTH": {"MAY_AUTHORIZE": "tests.oauth.test_authorize.nobody"}}
+        DJANGO_MCP={**MCP, "OAUTH": {"MAY_AUTHORIZE": "tests.oauth.test_authorize.allow_nobody"}}
     ):
         response = signed_in.get(url(trusted(), redirect_uri=SITE))
     assert response.status_code == 403 and not Grant.objects.exists()
 
 
-# What an empty project says.
+# Unusual projects.
 
 
-def test_where_nothing_is_served_nothing_is_for_anybody(signed_in, public_client, monkeypatch):
+def test_project_without_servers_answers_invalid_target(signed_in, public_client, monkeypatch):
     monkeypatch.setattr("django_mcp.oauth.authorization_request.served", dict)
     monkeypatch.setattr("django_mcp.oauth.resource_indicators.served", dict)
     assert told(signed_in.get(url(public_client, resource=None)))["error"] == "invalid_target"
 
 
-def test_a_project_may_have_a_page_of_its_own(web, alice, public_client, settings, tmp_path):
+def test_project_can_override_the_template(web, alice, public_client, settings, tmp_path):
     (tmp_path / "django_mcp_oauth").mkdir()
     (tmp_path / "django_mcp_oauth/authorize.html").write_text("{{ question.client.name }}!")
     settings.TEMPLATES = [{**settings.TEMPLATES[0], "DIRS": [tmp_path]}]

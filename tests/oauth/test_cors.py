@@ -1,4 +1,4 @@
-"""Pages of other origins: what they may do, and what they never may."""
+"""CORS headers of the token endpoint and of the metadata documents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PREFLIGHT = PAGE | {
 @cors("POST")
 @csrf_exempt
 def token(request, **kwargs):
-    """A view that has ideas of its own."""
+    """A view that sets CORS headers itself."""
     assert request.method == "POST", "OPTIONS came through"
     response = HttpResponse("told", status=401, headers={"WWW-Authenticate": "Basic"})
     response["Access-Control-Allow-Origin"] = "https://other.example"
@@ -35,7 +35,7 @@ def allowed(response) -> dict[str, str]:
     return {name[15:]: value for name, value in found.items() if name.startswith("access-control-")}
 
 
-def test_a_preflight_is_answered_before_the_view():
+def test_preflight_is_answered_before_the_view():
     response = token(REQUESTS.options("/oauth/token", headers=PREFLIGHT))
     assert (response.status_code, response.content) == (204, b"")
     assert allowed(response) == {
@@ -48,13 +48,13 @@ def test_a_preflight_is_answered_before_the_view():
     assert response["allow"] == "POST, OPTIONS"
 
 
-def test_an_options_request_that_is_none_is_told_the_methods_alone():
+def test_options_request_without_preflight_headers_gets_only_the_methods():
     response = token(REQUESTS.options("/oauth/token"))
     assert response.status_code == 204 and response["allow"] == "POST, OPTIONS"
     assert set(allowed(response)) == {"allow-origin", "expose-headers"}
 
 
-def test_everybody_may_read_the_answer_and_nobodys_cookies_come_along():
+def test_any_origin_may_read_the_response_without_credentials():
     response = token(REQUESTS.post("/oauth/token", headers=PAGE))
     assert response.status_code == 401 and response.content == b"told"
     assert allowed(response) == {
@@ -62,12 +62,12 @@ def test_everybody_may_read_the_answer_and_nobodys_cookies_come_along():
     }  # fmt: skip
 
 
-def test_what_other_decorators_say_of_the_view_is_kept():
+def test_attributes_of_the_decorated_view_are_kept():
     assert token.csrf_exempt is True and token.__name__ == "token"
 
 
 @pytest.mark.parametrize("where", [AS, PR, PR + "/mcp", OIDC])
-def test_every_document_may_be_read_by_pages(web, where):
+def test_metadata_documents_may_be_read_by_any_origin(web, where):
     preflight = web.options(where, headers=PREFLIGHT)
     assert preflight.status_code == 204
     assert allowed(preflight)["allow-methods"] == "GET, HEAD"

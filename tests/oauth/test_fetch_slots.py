@@ -1,4 +1,4 @@
-"""Slow documents of strangers use up neither the slots of other strangers nor of known clients."""
+"""Limits of concurrent fetches of client metadata documents, by host, network and in total."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def _empty():
 
 
 @pytest.fixture
-def busy():
-    """Takes a number of slots for the test."""
+def take_slots():
+    """Return a function that takes slots for the rest of the test."""
     with ExitStack() as stack:
 
         def take(number, host="", network=""):
@@ -59,45 +59,45 @@ def site_of(remote: str) -> str:
     return address_digest(remote)[:HALF_DIGEST_LENGTH]
 
 
-def ask(web, client_id: str, **headers: str) -> int:
-    """What the token endpoint says: 400, for the code, to a client that it knows."""
+def token_status(web, client_id: str, **headers: str) -> int:
+    """Return the status of a token request: 400 (invalid code) for a client that is known."""
     sent = {"grant_type": "authorization_code", "code": "x", "client_id": client_id}
     return web.post("/oauth/token", sent, **headers).status_code
 
 
-def test_one_host_takes_a_few_slots(internet, web, busy):
+def test_number_of_slots_per_host_is_limited(internet, web, take_slots):
     """T14: slow documents of one host leave slots for those of others."""
     internet.documents[EVIL] = DOCUMENTS[CLAUDE_AI] | {"client_id": EVIL}
-    busy(MAX_PER_HOST, host="app.example")
-    assert ask(web, EVIL) == 401 and internet.asked == []
-    assert ask(web, CLAUDE_AI) == 400
+    take_slots(MAX_PER_HOST, host="app.example")
+    assert token_status(web, EVIL) == 401 and internet.asked == []
+    assert token_status(web, CLAUDE_AI) == 400
 
 
-def test_client_without_a_slot_is_fetched_when_there_is_one(internet, web):
+def test_document_is_fetched_once_a_slot_is_free(internet, web):
     with ExitStack() as stack:
         for _ in range(MAX_PER_HOST):
             assert stack.enter_context(fetch_slot("claude.ai"))
-        assert ask(web, CLAUDE_AI) == 401
-    assert ask(web, CLAUDE_AI) == 400
+        assert token_status(web, CLAUDE_AI) == 401
+    assert token_status(web, CLAUDE_AI) == 400
 
 
-def test_one_network_takes_a_few_slots(internet, web, busy):
-    busy(MAX_PER_NETWORK, network=site_of("192.0.2.1"))
-    assert ask(web, CLAUDE_AI, REMOTE_ADDR="192.0.2.1") == 401
-    assert ask(web, CLAUDE_AI, REMOTE_ADDR="198.51.100.1") == 400
+def test_number_of_slots_per_network_is_limited(internet, web, take_slots):
+    take_slots(MAX_PER_NETWORK, network=site_of("192.0.2.1"))
+    assert token_status(web, CLAUDE_AI, REMOTE_ADDR="192.0.2.1") == 401
+    assert token_status(web, CLAUDE_AI, REMOTE_ADDR="198.51.100.1") == 400
 
 
-def test_subnets_of_one_ipv6_site_share_their_slots(internet, web, busy):
+def test_subnets_of_one_ipv6_site_share_their_slots(internet, web, take_slots):
     """T14: whoever has a /48 has 65,536 subnets."""
-    busy(MAX_PER_NETWORK, network=site_of("2001:db8:1:1::1"))
-    assert ask(web, CLAUDE_AI, REMOTE_ADDR="2001:db8:1:2::1") == 401
-    assert ask(web, CLAUDE_AI, REMOTE_ADDR="2001:db8:2:1::1") == 400
+    take_slots(MAX_PER_NETWORK, network=site_of("2001:db8:1:1::1"))
+    assert token_status(web, CLAUDE_AI, REMOTE_ADDR="2001:db8:1:2::1") == 401
+    assert token_status(web, CLAUDE_AI, REMOTE_ADDR="2001:db8:2:1::1") == 400
 
 
 @pytest.fixture
 def stale(internet, web):
-    """A client whose document is due to be fetched again."""
-    assert ask(web, CLAUDE_AI) == 400
+    """A client whose document is due for a new fetch."""
+    assert token_status(web, CLAUDE_AI) == 400
     past = timezone.now() - timedelta(seconds=1)
     get_application_model().objects.update(cimd_expires_at=past)
     internet.asked.clear()
@@ -105,22 +105,24 @@ def stale(internet, web):
 
 
 @pytest.mark.parametrize("was_authorized", [True, False])
-def test_authorized_clients_have_slots_of_their_own(internet, web, stale, busy, was_authorized):
+def test_authorized_clients_have_slots_of_their_own(
+    internet, web, stale, take_slots, was_authorized
+):
     stale.update(last_authorized=timezone.now() if was_authorized else None)
-    busy(7)  # of 10: all that strangers may have
-    assert ask(web, CLAUDE_AI) == 400
+    take_slots(7)  # of 10: all that strangers may have
+    assert token_status(web, CLAUDE_AI) == 400
     assert internet.asked == ([CLAUDE_AI] if was_authorized else [])
 
 
 @pytest.mark.parametrize("was_authorized", [True, False])
 @pytest.mark.parametrize("taken", [{"host": "claude.ai"}, {"network": site_of("192.0.2.1")}])
-def test_strangers_take_no_slots_of_authorized_clients(
-    internet, web, stale, busy, taken, was_authorized
+def test_unknown_clients_take_no_slots_of_authorized_clients(
+    internet, web, stale, take_slots, taken, was_authorized
 ):
     """T14: slow documents at a host that many clients share, or from one office."""
     stale.update(last_authorized=timezone.now() if was_authorized else None)
-    busy(MAX_PER_HOST, **taken)
-    assert ask(web, CLAUDE_AI, REMOTE_ADDR="192.0.2.1") == 400
+    take_slots(MAX_PER_HOST, **taken)
+    assert token_status(web, CLAUDE_AI, REMOTE_ADDR="192.0.2.1") == 400
     assert internet.asked == ([CLAUDE_AI] if was_authorized else [])
 
 
@@ -131,45 +133,43 @@ def test_slow_authorized_clients_of_one_host_leave_slots_for_others(internet, we
             assert stack.enter_context(fetch_slot("evil.example", was_authorized=True))
         with fetch_slot("evil.example", was_authorized=True) as is_free:
             assert not is_free
-        assert ask(web, CLAUDE_AI) == 400 and internet.asked == [CLAUDE_AI]
+        assert token_status(web, CLAUDE_AI) == 400 and internet.asked == [CLAUDE_AI]
 
 
 @pytest.mark.parametrize("was_authorized", [True, False])
-def test_client_that_is_known_is_fetched_within_the_rate(internet, web, stale, was_authorized):
+def test_known_client_is_fetched_within_the_rate_limit(internet, web, stale, was_authorized):
     """T14: whoever names a known client again and again has us send requests without end."""
     stale.update(last_authorized=timezone.now() if was_authorized else None)
     with given(REGISTRATION_RATE="3/3600"):
         cache.clear()
         for _ in range(6):
             get_application_model().objects.update(cimd_expires_at=timezone.now())
-            assert ask(web, CLAUDE_AI) == 400  # by the document that was fetched before
+            assert token_status(web, CLAUDE_AI) == 400  # by the document that was fetched before
     assert internet.asked == [CLAUDE_AI] * 3
 
 
-def test_strangers_of_a_network_do_not_use_up_the_rate_of_its_authorized_clients(
-    internet, web, stale
-):
+def test_unknown_clients_do_not_use_up_the_rate_of_authorized_clients(internet, web, stale):
     stale.update(last_authorized=timezone.now())
     with given(REGISTRATION_RATE="2/3600"):
         cache.clear()
         for number in range(3):
-            assert ask(web, f"https://app.example/{number}.json") == 401
-        assert ask(web, CLAUDE_AI) == 400
+            assert token_status(web, f"https://app.example/{number}.json") == 401
+        assert token_status(web, CLAUDE_AI) == 400
     assert internet.asked.count(CLAUDE_AI) == 1
 
 
 @pytest.mark.parametrize("was_authorized", [True, False])
-def test_keys_of_authorized_clients_have_slots_of_their_own(internet, busy, was_authorized):
+def test_keys_of_authorized_clients_have_slots_of_their_own(internet, take_slots, was_authorized):
     key = jwk.JWK.generate(kty="EC", crv="P-256", kid="one")
     internet.documents[JWKS] = document_of(key)
-    busy(7)
+    take_slots(7)
     found = client_authentication.find_keys(JWKS, "ES256", "one", was_authorized=was_authorized)
     assert len(found) == was_authorized
 
 
-def test_without_a_limit_in_all_hosts_still_have_theirs(busy):
+def test_limit_per_host_applies_without_a_total_limit(take_slots):
     with toolkit(CIMD_MAX_CONCURRENT_FETCHES=0):
-        busy(20)
-        busy(MAX_PER_HOST, host="a.example", network="a")
+        take_slots(20)
+        take_slots(MAX_PER_HOST, host="a.example", network="a")
         with fetch_slot("a.example") as is_free:
             assert not is_free

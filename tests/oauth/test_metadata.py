@@ -1,4 +1,4 @@
-"""What the authorization server and the servers say of themselves, and where."""
+"""Metadata documents of the authorization server, the protected resources and OpenID."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ AS, PR = "/.well-known/oauth-authorization-server", "/.well-known/oauth-protecte
 OIDC = "/.well-known/openid-configuration"
 
 
-class urls_with_a_rest:
-    """A project that answers every path, as those do whose pages are made in the browser."""
+class urls_with_catch_all:
+    """A project that answers every path, such as a single-page application."""
 
     @staticmethod
     def rest(request, rest=""):
@@ -34,15 +34,15 @@ class urls_with_a_rest:
 
 @pytest.fixture(autouse=True)
 def no_other_servers(monkeypatch):
-    """The project's own are not there."""
+    """Remove the servers of the test project."""
     from django_mcp.declarations import server as declared
 
     monkeypatch.setattr(declared, "_servers", {})
 
 
 @pytest.fixture
-def serve():
-    """Declares servers, each with a tool."""
+def make_server():
+    """Return a function that declares a server with a tool."""
     made = []
 
     def declared(where: str, name: str = "", **options: Any) -> Server:
@@ -55,8 +55,8 @@ def serve():
 
 
 @pytest.fixture
-def billing(serve):
-    return serve("mcp/billing", "billing", title="Billing")
+def billing(make_server):
+    return make_server("mcp/billing", "billing", title="Billing")
 
 
 def document(web, where: str, **options: Any) -> dict[str, Any]:
@@ -66,14 +66,14 @@ def document(web, where: str, **options: Any) -> dict[str, Any]:
     return found
 
 
-def not_ours(web, where: str) -> None:
-    """The project's own views answer there."""
-    with override_settings(ROOT_URLCONF=urls_with_a_rest):
+def assert_not_ours(web, where: str) -> None:
+    """Assert that the project's own view answers at this path."""
+    with override_settings(ROOT_URLCONF=urls_with_catch_all):
         response = web.get(where)
     assert response.content.startswith(b"<html>"), where
 
 
-def missing(web, where: str) -> None:
+def assert_missing(web, where: str) -> None:
     response = web.get(where)
     assert (response.status_code, response.json()) == (404, {"error": "not_found"}), where
     assert response["access-control-allow-origin"] == "*"
@@ -82,7 +82,7 @@ def missing(web, where: str) -> None:
 # The authorization server.
 
 
-def test_what_the_authorization_server_says(web):
+def test_authorization_server_metadata(web):
     assert document(web, AS) == {
         "issuer": URL,
         "authorization_endpoint": f"{URL}/oauth/authorize",
@@ -109,46 +109,46 @@ def test_what_the_authorization_server_says(web):
     }  # fmt: skip
 
 
-def test_with_and_without_a_slash_at_the_end(web):
+def test_document_is_served_with_and_without_a_slash(web):
     assert document(web, AS) == document(web, AS + "/")
     assert reverse("django_mcp_oauth:authorization-server") == AS
 
 
-def test_where_nobody_may_register_nobody_is_told_where_to(web):
+def test_registration_endpoint_is_omitted_if_registration_is_off(web):
     with given(OAUTH={"REGISTRATION": "off"}):
         assert "registration_endpoint" not in document(web, AS)
 
 
-def test_where_no_documents_of_clients_are_taken_it_is_said(web):
+def test_metadata_says_if_client_documents_are_disabled(web):
     with override_settings(OAUTH2_PROVIDER=dot_settings(URL, CIMD_ENABLED=False)):
         assert document(web, AS)["client_id_metadata_document_supported"] is False
 
 
-def test_offline_access_is_not_asked_for_by_anybody(web, billing):
+def test_offline_access_is_not_listed(web, billing):
     with given(SCOPES={"offline_access": "Continue only", "mcp": "Use it"}):
         for where in (AS, PR):
             assert "offline_access" not in document(web, where).get("scopes_supported", [])
 
 
-def test_only_the_least_scope_is_listed(web, billing):
+def test_only_the_first_scope_is_listed(web, billing):
     with given(SCOPES={"read": "Look", "write": "Change"}):
         assert document(web, AS)["scopes_supported"] == ["read"]
         assert document(web, PR)["scopes_supported"] == ["read"]
 
 
-def test_no_other_issuer_is_told_of(web, billing):
-    """T4: a suffix would be another's name, and lead clients to what it says there."""
-    missing(web, f"{AS}/mcp/billing")  # a server is not an issuer
+def test_document_of_another_issuer_is_not_found(web, billing):
+    """T4: a suffix names another issuer, and clients would trust its metadata."""
+    assert_missing(web, f"{AS}/mcp/billing")  # a server is not an issuer
     for suffix in ("/evil", "/evil/tenant", "/%2e%2e", "/é"):
         assert web.get(AS + suffix).status_code == 404
-        not_ours(web, AS + suffix)
+        assert_not_ours(web, AS + suffix)
     assert web.get(AS + "x").status_code == 404
 
 
 # The servers.
 
 
-def test_what_a_server_says(web, billing):
+def test_protected_resource_metadata(web, billing):
     assert document(web, f"{PR}/mcp/billing") == {
         "resource": f"{URL}/mcp/billing",
         "authorization_servers": [URL],
@@ -158,76 +158,76 @@ def test_what_a_server_says(web, billing):
     }
 
 
-def test_a_server_without_a_title_goes_by_its_name(web, serve):
-    serve("mcp", "tools")
+def test_resource_name_falls_back_to_the_name_of_the_server(web, make_server):
+    make_server("mcp", "tools")
     assert document(web, PR)["resource_name"] == "tools"
 
 
-def test_the_issuer_is_the_one_that_servers_name_byte_by_byte(web, billing):
+def test_issuer_equals_the_authorization_server_of_the_resources(web, billing):
     (named,) = document(web, PR)["authorization_servers"]
     assert document(web, AS)["issuer"] == named == settings.OAUTH2_PROVIDER["OIDC_ISS_ENDPOINT"]
 
 
-def test_a_slash_at_the_end_is_echoed(web, billing, serve):
+def test_resource_repeats_the_trailing_slash_of_the_request(web, billing, make_server):
     assert document(web, f"{PR}/mcp/billing/")["resource"] == f"{URL}/mcp/billing/"
-    serve("")
+    make_server("")
     assert document(web, PR)["resource"] == URL
     assert document(web, f"{PR}/")["resource"] == f"{URL}/"
 
 
-def test_each_server_has_its_own(web, billing, serve):
-    serve("mcp")
+def test_each_server_has_a_document(web, billing, make_server):
+    make_server("mcp")
     for where in ("mcp", "mcp/billing"):
         assert document(web, f"{PR}/{where}")["resource"] == f"{URL}/{where}"
 
 
-def test_at_the_root_is_the_only_one(web, billing, serve):
+def test_root_document_is_that_of_the_only_server(web, billing, make_server):
     assert document(web, PR)["resource"] == f"{URL}/mcp/billing"
     assert document(web, PR + "/")["resource"] == f"{URL}/mcp/billing"
     empty = Server("nothing declared", path="mcp")
     assert document(web, PR)["resource"] == f"{URL}/mcp/billing" and empty._is_empty
-    serve("mcp/shipping")
-    missing(web, PR)
-    missing(web, PR + "/")
+    make_server("mcp/shipping")
+    assert_missing(web, PR)
+    assert_missing(web, PR + "/")
 
 
-def test_without_any_server_there_is_none(web):
-    missing(web, PR)
-    not_ours(web, f"{PR}/{default_server.path}")
+def test_project_without_servers_has_no_document(web):
+    assert_missing(web, PR)
+    assert_not_ours(web, f"{PR}/{default_server.path}")
 
 
-def test_issuer_of_a_servers_path_has_no_document(web, billing):
+def test_path_of_a_server_is_not_an_issuer(web, billing):
     for suffix in ("/mcp/billing", "/mcp/billing/"):
-        missing(web, AS + suffix)
+        assert_missing(web, AS + suffix)
 
 
-def test_documents_of_other_paths_are_the_projects_own(web, billing):
+def test_documents_of_other_paths_are_left_to_the_project(web, billing):
     for suffix in (
         "/mcp", "/mcp/billing//", "//mcp/billing", "/mcp/billing/x", "/MCP/billing", "/admin",
         "/mcp%2Fbilling%2F..",
         "/https://evil.example/mcp", "/mcp/billing%00", "/mcp/billing;x",
     ):  # fmt: skip
         assert web.get(PR + suffix).status_code == 404
-        not_ours(web, PR + suffix)
+        assert_not_ours(web, PR + suffix)
 
 
-def test_a_path_with_other_letters(web, serve):
-    server = serve("mcp/büro eins")
+def test_path_with_non_ascii_characters_is_percent_encoded(web, make_server):
+    server = make_server("mcp/büro eins")
     found = document(web, f"{PR}/mcp/b%C3%BCro%20eins")
     assert found["resource"] == f"{URL}/mcp/b%C3%BCro%20eins"
     assert document(web, resource_metadata_url(server).removeprefix(URL)) == found
 
 
-def test_a_mount_point_is_part_of_a_servers_name(web, billing):
+def test_script_name_is_part_of_the_resource(web, billing):
     with override_settings(FORCE_SCRIPT_NAME="/site"):
         assert resource_metadata_url(billing) == f"{URL}{PR}/site/mcp/billing"
         found = document(web, f"{PR}/site/mcp/billing", SCRIPT_NAME="")
         assert found["resource"] == f"{URL}/site/mcp/billing"
-        missing(web, f"{PR}/mcp/billing")
+        assert_missing(web, f"{PR}/mcp/billing")
         assert document(web, AS)["token_endpoint"] == f"{URL}/site/oauth/token"
 
 
-def test_the_challenge_names_where_it_is(web, billing):
+def test_challenge_contains_the_url_of_the_document(web, billing):
     where = resource_metadata_url(billing)
     assert where == f"{URL}{PR}/mcp/billing"
     assert document(web, where.removeprefix(URL))["resource"] == f"{URL}/mcp/billing"
@@ -244,20 +244,20 @@ PLACES = [
 
 
 @pytest.mark.parametrize("debug", [False, True])
-def test_who_looks_for_openid_goes_on(web, billing, debug):
-    with override_settings(ROOT_URLCONF=urls_with_a_rest, DEBUG=debug):
+def test_openid_document_is_a_json_404(web, billing, debug):
+    with override_settings(ROOT_URLCONF=urls_with_catch_all, DEBUG=debug):
         for where in PLACES:
-            missing(web, where)
+            assert_missing(web, where)
 
 
 @pytest.mark.parametrize("where", ["/o" + OIDC, OIDC + "/tenant", "/tenant" + OIDC + "/x"])
-def test_openid_documents_of_other_paths_are_the_projects_own(web, billing, where):
-    not_ours(web, where)
+def test_openid_documents_of_other_paths_are_left_to_the_project(web, billing, where):
+    assert_not_ours(web, where)
 
 
-def test_a_project_with_openid_has_its_own_document(web):
+def test_project_with_openid_serves_its_own_document(web):
     with override_settings(
-        ROOT_URLCONF=urls_with_a_rest, OAUTH2_PROVIDER=dot_settings(URL, OIDC_ENABLED=True)
+        ROOT_URLCONF=urls_with_catch_all, OAUTH2_PROVIDER=dot_settings(URL, OIDC_ENABLED=True)
     ):
         for where in PLACES:
             assert web.get(where).content.startswith(b"<html>.well-known") or where[1] != "."
@@ -265,7 +265,7 @@ def test_a_project_with_openid_has_its_own_document(web):
 
 
 class urls_with_openid:
-    """A project that is an OpenID provider too, by django-oauth-toolkit."""
+    """A project that is also an OpenID provider, by django-oauth-toolkit."""
 
     urlpatterns = [
         path("", include("django_mcp.oauth.urls")),
@@ -273,8 +273,8 @@ class urls_with_openid:
     ]
 
 
-def test_the_openid_document_of_a_project_names_no_other_challenge_than_s256(web):
-    """Clients refuse an OpenID document that names none; ``plain`` would be no protection."""
+def test_openid_document_lists_only_s256(web):
+    """Clients reject an OpenID document that lists no method, and ``plain`` does not protect."""
     dot = dot_settings(URL, OIDC_ENABLED=True)
     with override_settings(ROOT_URLCONF=urls_with_openid, OAUTH2_PROVIDER=dot):
         found = document(web, "/o" + OIDC)
@@ -282,24 +282,24 @@ def test_the_openid_document_of_a_project_names_no_other_challenge_than_s256(web
     assert found["code_challenge_methods_supported"] == ["S256"]
 
 
-# Below a server.
+# Paths below a server.
 
 
 @pytest.mark.parametrize("end", [AS, PR, AS + "/", PR + "/x"])
-def test_who_looks_below_a_server_goes_on(web, serve, billing, end):
-    serve("a shop")
-    with override_settings(ROOT_URLCONF=urls_with_a_rest):
+def test_documents_below_a_server_are_a_json_404(web, make_server, billing, end):
+    make_server("a shop")
+    with override_settings(ROOT_URLCONF=urls_with_catch_all):
         for server in ("/a%20shop", "/mcp/billing"):
-            missing(web, server + end)
+            assert_missing(web, server + end)
         for other in ("/o", "/mcp/other", "/mcp", "/mcp/billing/"):
             assert web.get(other + end).content.startswith(b"<html>")
 
 
-# All of them.
+# All documents.
 
 
 @pytest.mark.parametrize("where", [AS, PR, f"{PR}/mcp/billing", OIDC])
-def test_by_which_methods(web, billing, where):
+def test_documents_allow_only_get_head_and_options(web, billing, where):
     got, head = web.get(where), web.head(where)
     assert (head.status_code, head.content) == (got.status_code, b"")
     assert head["content-type"] == "application/json"
@@ -310,7 +310,7 @@ def test_by_which_methods(web, billing, where):
     assert web.options(where).status_code == 204
 
 
-def test_what_is_there_may_be_kept_for_an_hour_and_mistakes_not_at_all(web, billing):
+def test_documents_are_cacheable_and_errors_are_not(web, billing):
     for where in (AS, PR, f"{PR}/mcp/billing"):
         assert web.get(where)["cache-control"] == "public, max-age=3600"
         assert not web.get(where).has_header("vary") and not web.get(where).cookies
@@ -318,21 +318,21 @@ def test_what_is_there_may_be_kept_for_an_hour_and_mistakes_not_at_all(web, bill
         assert web.get(where)["cache-control"] == "no-store"
 
 
-def test_nobody_need_be_signed_in(web, billing):
+def test_documents_need_no_login(web, billing):
     middleware = [*settings.MIDDLEWARE, "django.contrib.auth.middleware.LoginRequiredMiddleware"]
     with override_settings(MIDDLEWARE=middleware):
         for where in (AS, PR, f"{PR}/mcp/billing"):
             document(web, where)
-        missing(web, OIDC)
+        assert_missing(web, OIDC)
 
 
-def test_it_costs_no_query(web, billing):
-    """The database fixture is absent: a query would be an error."""
+def test_documents_make_no_query(web, billing):
+    """The database fixture is absent, so a query would raise."""
     document(web, AS)
     document(web, PR)
 
 
-def test_whose_tokens_nobody_takes_has_no_document(web, billing):
+def test_server_without_an_oauth_verifier_has_no_document(web, billing):
     with given(VERIFIERS=["django_mcp.verifiers.PersonalAccessTokens"]):
-        missing(web, PR)
-        missing(web, f"{PR}/mcp/billing")
+        assert_missing(web, PR)
+        assert_missing(web, f"{PR}/mcp/billing")

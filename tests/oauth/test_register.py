@@ -1,4 +1,4 @@
-"""Clients that register themselves: what real ones send, and what they get and leave behind."""
+"""Dynamic client registration: real clients, invalid metadata, limits and expiry."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def given(**options):
     return override_settings(DJANGO_MCP={**MCP, "OAUTH": options})
 
 
-def older(seconds: int, **which) -> None:
+def make_older(seconds: int, **which) -> None:
     then = timezone.now() - timedelta(seconds=seconds)
     ClientProfile.objects.filter(**which).update(created=then)
 
@@ -42,7 +42,7 @@ def older(seconds: int, **which) -> None:
 
 
 @pytest.mark.parametrize("body", REGISTRATIONS.values(), ids=list(REGISTRATIONS))
-def test_what_a_real_client_sends_is_registered(web, body):
+def test_registration_of_a_real_client_succeeds(web, body):
     response = register(web, body)
     assert response.status_code == 201, response.content
     found = response.json()
@@ -55,7 +55,7 @@ def test_what_a_real_client_sends_is_registered(web, body):
 
 
 @pytest.mark.parametrize("body", REGISTRATIONS.values(), ids=list(REGISTRATIONS))
-def test_a_person_is_asked_about_it_at_each_of_its_redirects(web, alice, body):
+def test_consent_page_works_for_each_redirect_uri_of_a_real_client(web, alice, body):
     client_id = register(web, body).json()["client_id"]
     web.force_login(alice)
     for uri in body["redirect_uris"]:
@@ -64,14 +64,14 @@ def test_a_person_is_asked_about_it_at_each_of_its_redirects(web, alice, body):
 
 
 @pytest.mark.parametrize("body", REGISTRATIONS.values(), ids=list(REGISTRATIONS))
-def test_it_gets_a_token_without_a_secret(web, alice, body):
+def test_real_client_gets_a_token_without_a_secret(web, alice, body):
     client_id = register(web, body).json()["client_id"]
     sent = granted(client_id, alice) | {"client_id": client_id}
     response = web.post("/oauth/token", sent)
     assert response.status_code == 200 and response.json()["refresh_token"]
 
 
-def test_what_is_stored_could_be_edited_by_hand(web):
+def test_stored_application_passes_model_validation(web):
     for body in REGISTRATIONS.values():
         register(web, body)
     for application in Application.objects.all():
@@ -79,7 +79,7 @@ def test_what_is_stored_could_be_edited_by_hand(web):
 
 
 @override_settings(ROOT_URLCONF="tests.oauth.urls_with_fallback")
-def test_clients_register_at_every_path_that_they_know(web):
+def test_registration_works_at_every_path_that_clients_use(web):
     for path in ("/register", "/oauth/register", "/oauth/register/"):
         response = web.post(path, json.dumps(INSPECTOR), content_type="application/json")
         assert response.status_code == 201
@@ -88,7 +88,7 @@ def test_clients_register_at_every_path_that_they_know(web):
 # Secrets.
 
 
-def test_a_confidential_client_is_told_its_secret_once(web, alice):
+def test_confidential_client_gets_its_secret_once(web, alice):
     found = register(web, SECRET).json()
     assert found["client_secret_expires_at"] == 0 and found["client_id_issued_at"] > 0
     row = Application.objects.get(client_id=found["client_id"])
@@ -99,33 +99,33 @@ def test_a_confidential_client_is_told_its_secret_once(web, alice):
     assert web.post("/oauth/token", sent).status_code == 200
 
 
-def test_without_a_word_on_it_a_client_has_a_secret(web):
+def test_default_authentication_method_is_client_secret_basic(web):
     body = {name: value for name, value in SECRET.items() if "method" not in name}
     found = register(web, body).json()
     assert found["token_endpoint_auth_method"] == "client_secret_basic" and found["client_secret"]
 
 
-def test_a_public_client_has_a_secret_that_nobody_knows_and_costs_no_hash(web):
-    """T10: nobody makes us hash for nothing, which is slow on purpose."""
+def test_public_client_gets_a_random_secret_without_hashing(web):
+    """T10: a slow hash for each registration would be a denial of service."""
     with override_settings(PASSWORD_HASHERS=[f"{__name__}.{Untouchable.__name__}"]):
         found = register(web, INSPECTOR).json()
     row = Application.objects.get(client_id=found["client_id"])
     assert len(row.client_secret) > 60 and row.client_secret not in json.dumps(found)
 
 
-def test_a_client_may_have_a_key_instead(web):
+def test_private_key_jwt_client_needs_a_jwks_uri(web):
     body = INSPECTOR | {"token_endpoint_auth_method": "private_key_jwt"}
     assert register(web, body).json()["error"] == "invalid_client_metadata"
     found = register(web, body | {"jwks_uri": "https://app.example/keys"}).json()
     assert found["jwks_uri"] == "https://app.example/keys" and "client_secret" not in found
     row = Application.objects.get(client_id=found["client_id"])
-    assert row.client_type == "confidential"  # to whoever knows nothing of keys
+    assert row.client_type == "confidential"  # for code that knows only of secrets
 
 
 # Metadata.
 
 
-def test_what_there_is_no_use_for_is_ignored(web):
+def test_unsupported_metadata_is_ignored(web):
     body = INSPECTOR | {
         "grant_types": ["authorization_code", "client_credentials", "password", "made up"],
         "response_types": ["code", "token"], "contacts": [1], "software_statement": {},
@@ -137,7 +137,7 @@ def test_what_there_is_no_use_for_is_ignored(web):
     assert not {"application_type", "logo_uri", "client_uri", "contacts"} & set(found)
 
 
-def test_null_is_what_is_left_out(web):
+def test_null_counts_as_absent(web):
     body = dict.fromkeys((*INSPECTOR, "jwks_uri", "contacts"))
     found = register(web, body | {"redirect_uris": INSPECTOR["redirect_uris"]}).json()
     assert found["token_endpoint_auth_method"] == "client_secret_basic"
@@ -160,19 +160,19 @@ WRONG = {
 
 
 @pytest.mark.parametrize("body", WRONG.values(), ids=list(WRONG))
-def test_what_is_wrong_is_refused_in_json(web, body):
+def test_invalid_metadata_is_rejected_with_json(web, body):
     response = register(web, body)
     assert response.status_code == 400 and response.json()["error"].startswith("invalid_")
     assert not Application.objects.exists()
 
 
-def test_it_is_sent_as_json(web):
+def test_body_must_be_json(web):
     response = web.post("/oauth/register", INSPECTOR)
     assert response.status_code == 400
     assert web.get("/oauth/register").status_code == 405
 
 
-def test_an_issuer_may_have_no_registration(web):
+def test_registration_can_be_switched_off(web):
     for closed in ("off", "", None, "closed"):
         with given(REGISTRATION=closed):
             response = register(web, INSPECTOR)
@@ -180,16 +180,16 @@ def test_an_issuer_may_have_no_registration(web):
     assert not ClientProfile.objects.exists()
 
 
-# The same again.
+# Repeated registrations.
 
 
-def test_who_says_the_same_again_is_the_same_client(web):
+def test_repeated_registration_returns_the_same_client(web):
     first, again = register(web, INSPECTOR).json(), register(web, INSPECTOR)
     assert again.status_code == 201 and again.json()["client_id"] == first["client_id"]
     assert Application.objects.count() == ClientProfile.objects.count() == 1
 
 
-def test_who_differs_is_another(web):
+def test_registration_with_other_metadata_network_or_secret_is_a_new_client(web):
     ids = {
         register(web, body, REMOTE_ADDR=address).json()["client_id"]
         for body in (INSPECTOR, INSPECTOR | {"client_name": "Another"}, SECRET, SECRET)
@@ -199,48 +199,48 @@ def test_who_differs_is_another(web):
 
 
 @pytest.mark.parametrize("what", ["last_authorized", "last_used", "blocked"])
-def test_who_was_authorized_or_blocked_is_not_given_away(web, what):
+def test_authorized_or_blocked_client_is_not_returned_again(web, what):
     first = register(web, INSPECTOR).json()["client_id"]
     ClientProfile.objects.update(**{what: timezone.now()})
     assert register(web, INSPECTOR).json()["client_id"] != first
 
 
-def test_who_comes_back_has_all_its_time_again(web):
+def test_repeated_registration_restarts_the_expiry(web):
     first = register(web, INSPECTOR).json()["client_id"]
-    older(86_000)
+    make_older(86_000)
     assert register(web, INSPECTOR).json()["client_id"] == first
     assert ClientProfile.objects.get().created > timezone.now() - timedelta(seconds=60)
-    older(86_500)
+    make_older(86_500)
     assert register(web, INSPECTOR).json()["client_id"] != first
 
 
-def test_whose_application_is_gone_registers_anew(web):
+def test_registration_after_deletion_is_a_new_client(web):
     first = register(web, INSPECTOR).json()["client_id"]
     Application.objects.all().delete()
     assert register(web, INSPECTOR).json()["client_id"] != first
 
 
-# The unused.
+# Clients that were never authorized.
 
 
 def _registered(web, name: str) -> str:
     return register(web, INSPECTOR | {"client_name": name}).json()["client_id"]
 
 
-def test_the_unused_are_forgotten_when_somebody_registers(web):
-    """T10: what nobody uses does not stay."""
+def test_registration_deletes_clients_unused_for_a_day(web):
+    """T10: unused registrations are deleted."""
     _registered(web, "old")
-    older(86_500)
+    make_older(86_500)
     _registered(web, "new")
     assert [row.name for row in ClientProfile.objects.all()] == ["new"]
     assert [row.name for row in Application.objects.all()] == ["new"]
 
 
-def test_a_command_forgets_the_unused(web, capsys):
-    """T10: after a day, and no sooner."""
+def test_mcp_clear_clients_deletes_clients_unused_for_a_day(web, capsys):
+    """T10: after a day, and not earlier."""
     _registered(web, "old")
     fresh = _registered(web, "fresh")
-    older(86_500, name="old")
+    make_older(86_500, name="old")
     call_command("mcp_clear_clients", "--dry-run")
     assert "1 clients" in capsys.readouterr().out and Application.objects.count() == 2
     call_command("mcp_clear_clients")
@@ -248,8 +248,8 @@ def test_a_command_forgets_the_unused(web, capsys):
     assert [row.client_id for row in Application.objects.all()] == [fresh]
 
 
-def test_whoever_holds_anything_is_never_forgotten(web, alice):
-    """T10: a flood of others does not end a client that is used."""
+def test_client_with_code_token_consent_or_block_is_not_deleted(web, alice):
+    """T10: a flood of other registrations does not delete a client in use."""
     names = ["code", "token", "consent", "authorized", "used", "blocked"]
     ids = {name: _registered(web, name) for name in names}
     granted(ids["code"], alice)
@@ -257,18 +257,18 @@ def test_whoever_holds_anything_is_never_forgotten(web, alice):
     Consent.objects.create(user=alice, client_id=ids["consent"], resource="x", redirect_host="y")
     for name, column in zip(names[3:], ("last_authorized", "last_used", "blocked"), strict=True):
         ClientProfile.objects.filter(name=name).update(**{column: timezone.now()})
-    older(10 * 86_400)
+    make_older(10 * 86_400)
     call_command("mcp_clear_clients")
     _registered(web, "another")
     assert set(Application.objects.values_list("name", flat=True)) == {*names, "another"}
     assert get_grant_model().objects.exists() and get_access_token_model().objects.exists()
 
 
-# Those that were authorized once.
+# Clients that were authorized once.
 
 
-def _idle(web, alice, name: str, days: int = 91) -> str:
-    """One that was authorized and used so long ago, and of whose tokens nothing is good."""
+def _unused_client(web, alice, name: str, days: int = 91) -> str:
+    """A client that was last authorized and used so long ago, without a valid token."""
     client_id, then = _registered(web, name), timezone.now() - timedelta(days=days)
     web.post("/oauth/token", granted(client_id, alice) | {"client_id": client_id})
     Consent.objects.create(user=alice, client_id=client_id, resource="x", redirect_host="y")
@@ -279,17 +279,17 @@ def _idle(web, alice, name: str, days: int = 91) -> str:
     return client_id
 
 
-def _left() -> set[str]:
+def _remaining_names() -> set[str]:
     return set(ClientProfile.objects.values_list("name", flat=True))
 
 
-def test_who_was_not_used_for_long_is_forgotten_with_its_consents(web, alice, capsys):
-    """T10: registrations do not become more for ever, and who uses one keeps it."""
-    _idle(web, alice, "old"), _idle(web, alice, "newer", days=89)
+def test_client_unused_for_90_days_is_deleted_with_its_consents(web, alice, capsys):
+    """T10: the number of registrations stays bounded."""
+    _unused_client(web, alice, "old"), _unused_client(web, alice, "newer", days=89)
     call_command("mcp_clear_clients", "--dry-run")
-    assert "1 clients" in capsys.readouterr().out and len(_left()) == 2
+    assert "1 clients" in capsys.readouterr().out and len(_remaining_names()) == 2
     call_command("mcp_clear_clients")
-    assert "1 clients" in capsys.readouterr().out and _left() == {"newer"}
+    assert "1 clients" in capsys.readouterr().out and _remaining_names() == {"newer"}
     assert list(Application.objects.values_list("name", flat=True)) == ["newer"]
     assert Consent.objects.count() == get_access_token_model().objects.count() == 1
 
@@ -298,17 +298,17 @@ LATELY = timedelta(days=89)
 
 
 @pytest.mark.parametrize("what", ["last_used", "last_authorized", "blocked"])
-def test_who_was_used_or_authorized_lately_or_is_blocked_stays(web, alice, what):
-    client_id = _idle(web, alice, "one")
+def test_recently_used_authorized_or_blocked_client_is_not_deleted(web, alice, what):
+    client_id = _unused_client(web, alice, "one")
     ClientProfile.objects.filter(client_id=client_id).update(**{what: timezone.now() - LATELY})
     call_command("mcp_clear_clients")
-    assert _left() == {"one"} and Consent.objects.exists()
+    assert _remaining_names() == {"one"} and Consent.objects.exists()
 
 
-def test_whose_token_is_good_stays(web, alice):
-    """T10: nor does who may have a new one, however long it was not used."""
-    access, refresh = _idle(web, alice, "access"), _idle(web, alice, "refresh")
-    code, revoked = _idle(web, alice, "code"), _idle(web, alice, "revoked")
+def test_client_with_a_valid_token_is_not_deleted(web, alice):
+    """T10: nor is one with a refresh token or a code, however long it was unused."""
+    access, refresh = _unused_client(web, alice, "access"), _unused_client(web, alice, "refresh")
+    code, revoked = _unused_client(web, alice, "code"), _unused_client(web, alice, "revoked")
     tokens, now = get_access_token_model().objects.all(), timezone.now()
     tokens.filter(application__client_id=access).update(expires=now + timedelta(days=1))
     renewed = tokens.filter(application__client_id__in=[refresh, revoked])
@@ -317,39 +317,41 @@ def test_whose_token_is_good_stays(web, alice):
     ended.update(revoked=now)
     granted(code, alice)
     call_command("mcp_clear_clients")
-    assert _left() == {"access", "refresh", "code"}
+    assert _remaining_names() == {"access", "refresh", "code"}
 
 
-def test_where_refresh_tokens_do_not_expire_who_has_one_stays(web, alice):
-    _idle(web, alice, "one")
+def test_client_with_a_refresh_token_that_never_expires_is_not_deleted(web, alice):
+    _unused_client(web, alice, "one")
     with toolkit(REFRESH_TOKEN_EXPIRE_SECONDS=None):
         call_command("mcp_clear_clients")
-    assert _left() == {"one"}
+    assert _remaining_names() == {"one"}
 
 
 @pytest.mark.parametrize("source", ["manual", "cimd"])
-def test_who_did_not_register_itself_stays(web, alice, source):
-    client_id = _idle(web, alice, "one")
+def test_manual_and_document_clients_are_not_deleted(web, alice, source):
+    client_id = _unused_client(web, alice, "one")
     ClientProfile.objects.update(source=source)
     Application.objects.update(registration_source=source)
     call_command("mcp_clear_clients")
     registration_limits.delete_if_stale([client_id])
-    assert _left() == {"one"} and Application.objects.exists()
+    assert _remaining_names() == {"one"} and Application.objects.exists()
 
 
-def test_where_no_command_runs_they_go_when_others_come(web, alice, monkeypatch):
-    """T10: it is looked for them now and then."""
-    _idle(web, alice, "old")
+def test_registration_deletes_clients_unused_for_90_days(web, alice, monkeypatch):
+    """T10: now and then a registration deletes them, if the command is not run."""
+    _unused_client(web, alice, "old")
     _registered(web, "soon")
     monkeypatch.setattr(registration_limits, "_last_search", float("-inf"))
-    _registered(web, "later"), _idle(web, alice, "another"), _registered(web, "at once")
-    assert _left() == {"soon", "later", "another", "at once"}
+    _registered(web, "later"), _unused_client(web, alice, "another"), _registered(web, "at once")
+    assert _remaining_names() == {"soon", "later", "another", "at once"}
 
 
-# What it takes.
+# Limits.
 
 
-def test_it_takes_few_questions(web, django_assert_max_num_queries, monkeypatch):
+def test_number_of_queries_of_a_registration_is_limited(
+    web, django_assert_max_num_queries, monkeypatch
+):
     monkeypatch.setattr(registration_limits, "_last_search", float("-inf"))
     with django_assert_max_num_queries(11):
         register(web, INSPECTOR)
@@ -360,7 +362,7 @@ def names():
 
 
 def test_full_table_evicts_the_oldest_client_of_the_busiest_network(web, monkeypatch):
-    """T10: whoever fills the table makes room for others, who are not refused."""
+    """T10: whoever fills the table is evicted, and others are not rejected."""
     monkeypatch.setattr(registration_limits, "MAX_UNAUTHORIZED_CLIENTS", 4)
     for name, address in [
         ("hers", "198.51.100.7"), ("flood 1", "2001:db8:1:1::5"), ("flood 2", "2001:db8:1:2::5"),
@@ -381,7 +383,7 @@ def test_blocked_clients_do_not_fill_the_table(web, monkeypatch):
     assert names() == {"flood 1", "flood 2", "MCP Inspector"}
 
 
-def test_full_table_evicts_nobody_whose_consent_is_under_way(web, alice, monkeypatch):
+def test_full_table_does_not_evict_a_client_with_a_code(web, alice, monkeypatch):
     monkeypatch.setattr(registration_limits, "MAX_UNAUTHORIZED_CLIENTS", 2)
     for name in ("agreed", "waiting"):
         made = register(web, INSPECTOR | {"client_name": name}).json()["client_id"]
@@ -392,7 +394,7 @@ def test_full_table_evicts_nobody_whose_consent_is_under_way(web, alice, monkeyp
     assert names() == {"agreed", "MCP Inspector"}
 
 
-def test_full_table_without_anybody_to_evict_refuses(web, alice, monkeypatch):
+def test_full_table_without_an_evictable_client_answers_503(web, alice, monkeypatch):
     monkeypatch.setattr(registration_limits, "MAX_UNAUTHORIZED_CLIENTS", 1)
     granted(register(web, INSPECTOR | {"client_name": "agreed"}).json()["client_id"], alice)
     ClientProfile.objects.update(last_authorized=None)

@@ -1,4 +1,4 @@
-"""A client with too narrow a token: the official one asks for more, and goes on where it was."""
+"""Step-up authorization: after a 403 the official client asks for another scope."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def agent(site, person, memory=None, **more):
     return made
 
 
-async def named(client, to):
+async def rename_to(client, to):
     return text(await client.call_tool("rename", {"to": to}))
 
 
@@ -35,15 +35,15 @@ MODES = ["legacy", "auto"]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_from_403_to_success(site, mode):
-    """In one call of the client: asked for more, agreed to, called again."""
+def test_client_gets_the_missing_scope_and_repeats_the_call(site, mode):
+    """Within one call of the client: 403, consent, repeated call."""
     alice = Person("alice")
 
     async def does(made):
         async with made.opened(mode) as client:
             listed = {tool.name for tool in (await client.list_tools()).tools}
             before = made.memory.tokens.scope
-            said = await named(client, "Alicia")
+            said = await rename_to(client, "Alicia")
             after = text(await client.call_tool("whoami", {}))
         return listed, before, said, after
 
@@ -58,8 +58,8 @@ def test_from_403_to_success(site, mode):
     assert "New permissions Change users Existing permissions Know who you are" in second
 
 
-def test_who_may_not_is_not_asked(site):
-    """What the user may not do is not there, whatever the token is."""
+def test_user_without_the_permission_is_not_asked_for_a_scope(site):
+    """A tool that the user may not use is not listed, whatever the token's scopes are."""
     bob = Person("bob")
 
     async def does(made):
@@ -74,14 +74,14 @@ def test_who_may_not_is_not_asked(site):
     assert 403 not in made.answers("/mcp") and len(made.asked) == 1
 
 
-def test_a_person_who_says_no_loses_nothing(site):
+def test_cancelling_keeps_the_existing_scopes(site):
     alice = Person("alice")
 
     async def refused(made):
         async with made.opened() as client:
             text(await client.call_tool("whoami", {}))
             alice.allow = False
-            await named(client, "Alicia")
+            await rename_to(client, "Alicia")
 
     async def again(made):
         async with made.opened() as client:
@@ -96,13 +96,13 @@ def test_a_person_who_says_no_loses_nothing(site):
     assert asyncio.run(again(agent(site, alice, memory))) == "alice"
 
 
-def test_a_client_that_forgets_who_it_is_and_registers_again(site):
-    """As clients do that keep tokens and no registration: it ends with all that it needs."""
+def test_client_that_registers_again_gets_all_needed_scopes(site):
+    """Some clients store tokens but not their registration."""
     alice = Person("alice")
 
     async def does(made, to):
         async with made.opened() as client:
-            said = await named(client, to)
+            said = await rename_to(client, to)
             return said, text(await client.call_tool("whoami", {}))
 
     async def reads(made):
@@ -118,7 +118,7 @@ def test_a_client_that_forgets_who_it_is_and_registers_again(site):
     assert made.answers("/mcp").count(403) <= 2  # one for each thing that it was not given
 
 
-def test_another_person_in_the_same_client_has_none_of_the_first_ones_scopes(site):
+def test_second_user_of_a_client_does_not_get_scopes_of_the_first(site):
     """The browser is bob's now: nothing of what alice agreed to is his client's."""
     site.permit("bob", "view_user")  # nothing that would let him rename
     people = [Person("alice"), Person("bob")]

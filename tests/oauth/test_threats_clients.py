@@ -1,4 +1,4 @@
-"""Threats of clients that nobody knows: how they come to be known, and prove who they are."""
+"""Attacks by unknown clients: registration, metadata documents and client authentication."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def given(**options):
 # T10: floods.
 
 
-def test_of_one_address_a_few_register_and_then_wait(web):
-    """T10: the 21st in an hour is refused, before anything is written or hashed."""
+def test_registrations_per_address_are_limited(web):
+    """T10: the 21st in an hour is rejected before anything is written or hashed."""
     for number in range(20):
         assert register(web, INSPECTOR | {"client_name": f"{number}"}).status_code == 201
     secret = INSPECTOR | {"token_endpoint_auth_method": "client_secret_post"}
@@ -96,8 +96,8 @@ def test_of_one_address_a_few_register_and_then_wait(web):
 
 
 @pytest.mark.parametrize("method", ["client_secret_post", "client_secret_basic"])
-def test_a_strangers_secret_costs_nothing(web, alice, settings, method):
-    """T10: a slow hash at the token endpoint, as often as whoever registered likes."""
+def test_secret_of_a_self_registered_client_is_not_hashed_slowly(web, alice, settings, method):
+    """T10: the token endpoint would compute a slow hash as often as the client likes."""
     settings.PASSWORD_HASHERS = ["tests.oauth.clients.Untouchable"]
     found = register(web, INSPECTOR | {"token_endpoint_auth_method": method}).json()
     row, secret = Application.objects.get(), found["client_secret"]
@@ -109,8 +109,8 @@ def test_a_strangers_secret_costs_nothing(web, alice, settings, method):
     assert web.post("/oauth/token", sent | {"client_secret": secret}).status_code == 200
 
 
-def test_the_rate_is_over_after_its_time(web):
-    """T10: whoever waited as told may go on."""
+def test_registration_is_allowed_again_after_retry_after(web):
+    """T10: a client that waited may go on."""
     with given(REGISTRATION_RATE="1/60"):
         register(web, INSPECTOR)
         other = INSPECTOR | {"client_name": "another"}
@@ -119,8 +119,8 @@ def test_the_rate_is_over_after_its_time(web):
         assert register(web, other).status_code == 201
 
 
-def test_no_header_says_whence_a_request_comes(web):
-    """T10: a forwarded address is the stranger's own word."""
+def test_forwarding_headers_do_not_change_the_limited_address(web):
+    """T10: any client can send a forwarded address."""
     with given(REGISTRATION_RATE="1/3600"):
         register(web, INSPECTOR)
         for name in ("X_FORWARDED_FOR", "X_REAL_IP", "FORWARDED", "REMOTE_ADDR", "CLIENT_IP"):
@@ -172,8 +172,8 @@ def test_documents_for_ipv6_are_limited_by_subnet_and_by_site():
         assert allowed("2001:db8:a::1")
 
 
-def test_an_address_is_not_kept_in_clear(web):
-    """T10: the digest is keyed: who has the database has not the addresses."""
+def test_addresses_are_stored_as_keyed_digests(web):
+    """T10: the database does not reveal the addresses."""
     register(web, INSPECTOR, REMOTE_ADDR="192.0.2.1")
     kept = ClientProfile.objects.get().address
     with override_settings(SECRET_KEY="another"):
@@ -181,15 +181,15 @@ def test_an_address_is_not_kept_in_clear(web):
     assert len(kept) == 64
 
 
-def test_the_same_again_grows_nothing(web):
-    """T10: a client that registers at every start is one row, and is never refused."""
+def test_repeated_registration_is_one_row_and_not_limited(web):
+    """T10: a client that registers at every start is never rejected."""
     with given(REGISTRATION_RATE="1/3600"):
         assert {register(web, INSPECTOR).status_code for _ in range(30)} == {201}
     assert Application.objects.count() == 1
 
 
-def slowly(monkeypatch, module, name: str) -> None:
-    """What is found is not acted upon at once, so that it may be true no more."""
+def make_slow(monkeypatch, module, name: str) -> None:
+    """Delay the result of a function, so that it may be out of date when it is used."""
     found = getattr(module, name)
 
     def late(*args):
@@ -204,9 +204,9 @@ def slowly(monkeypatch, module, name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared_db")
 @pytest.mark.django_db(transaction=True)
-def test_who_come_at_once_are_no_more_than_may_come(monkeypatch):
-    """T10: 40 of one address at the same moment, of whom none was counted before the others."""
-    slowly(monkeypatch, registration_limits, "wait_to_register")
+def test_concurrent_registrations_of_one_address_are_limited(monkeypatch):
+    """T10: 40 at the same moment, each of which could count before the others are stored."""
+    make_slow(monkeypatch, registration_limits, "wait_to_register")
 
     def one(index: int) -> int:
         return register(browser(), INSPECTOR | {"client_name": f"{index}"}).status_code
@@ -218,21 +218,21 @@ def test_who_come_at_once_are_no_more_than_may_come(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.usefixtures("shared_db")
 @pytest.mark.django_db(transaction=True)
-def test_who_come_at_once_from_everywhere_are_no_more_than_there_may_be(monkeypatch):
-    """T10: the number of all is kept as well."""
+def test_concurrent_registrations_do_not_exceed_the_total_limit(monkeypatch):
+    """T10: the total number of unauthorized clients is limited, too."""
     monkeypatch.setattr(registration_limits, "MAX_UNAUTHORIZED_CLIENTS", 3)
-    slowly(monkeypatch, registration_limits, "_is_full")
+    make_slow(monkeypatch, registration_limits, "_is_full")
 
     def one(index: int) -> int:
         return register(browser(), INSPECTOR, REMOTE_ADDR=f"192.0.2.{index}").status_code
 
-    assert at_once(12, one) == [201] * 12  # each makes room for the next
+    assert at_once(12, one) == [201] * 12  # each evicts the one before
     assert Application.objects.count() == ClientProfile.objects.count() == 3
 
 
 @pytest.fixture
-def flood(web):
-    """From each of three addresses more came than may; as many as may were let in, long ago."""
+def flood_of_registrations(web):
+    """Registrations over the limit, from each of three addresses, two days ago."""
     for address in ("192.0.2.1", "192.0.2.2", "192.0.2.3"):
         bodies = (INSPECTOR | {"client_name": f"{number}"} for number in range(30))
         told = Counter(register(web, one, REMOTE_ADDR=address).status_code for one in bodies)
@@ -241,15 +241,15 @@ def flood(web):
     ClientProfile.objects.update(created=timezone.now() - timedelta(days=2))
 
 
-def test_of_a_flood_nothing_is_left(flood, capsys):
-    """T10: after UNUSED seconds the daily command forgets all of it."""
+def test_mcp_clear_clients_deletes_a_flood_of_registrations(flood_of_registrations, capsys):
+    """T10: the daily command deletes all of them after UNUSED seconds."""
     call_command("mcp_clear_clients")
     assert capsys.readouterr().out == ("Deleted 60 clients.\nDeleted 0 records of activity.\n")
     assert not Application.objects.exists() and not ClientProfile.objects.exists()
 
 
-def test_of_a_flood_nothing_is_left_where_no_command_runs(flood, web):
-    """T10: each that comes later takes some of it away, and comes in."""
+def test_later_registrations_delete_a_flood_of_registrations(flood_of_registrations, web):
+    """T10: each later registration deletes a part, and succeeds."""
     ids = {
         register(web, INSPECTOR | {"client_name": f"later {number}"}).json()["client_id"]
         for number in range(3)
@@ -258,8 +258,8 @@ def test_of_a_flood_nothing_is_left_where_no_command_runs(flood, web):
         assert set(model.objects.values_list("client_id", flat=True)) == ids
 
 
-def test_a_client_cannot_be_forgotten_while_it_is_authorized(shared_db, web):
-    """T10: who reaps and who writes a code at the same moment: there is no half of a client."""
+def test_client_is_not_deleted_while_it_is_authorized(shared_db, web):
+    """T10: deletion and authorization at the same moment leave a whole client or none."""
     alice = get_user_model().objects.create_user("alice")
     ids = [
         register(web, INSPECTOR | {"client_name": f"{number}"}).json()["client_id"]
@@ -299,11 +299,11 @@ MACHINE = {
     "client_secret": "s3cret",
 }  # fmt: skip
 GRANT_TYPES = ["authorization_code", "refresh_token", "client_credentials"]
-GONE = [(400, "invalid_grant"), (401, "invalid_client")]
+UNKNOWN_CLIENT = [(400, "invalid_grant"), (401, "invalid_client")]
 
 
-def let_in(client, person):
-    """What the person is answered who agrees, and the client that brings the code."""
+def authorize_and_redeem(client, person):
+    """Return the status of the consent, and that of the token request with the code."""
     (redirect_uri,) = client.redirect_uris.split()
     page = f"/oauth/authorize?{flows.query(client, redirect_uri=redirect_uri)}"
     agreed = flows.browser(person).post(page, {"allow": "true"})
@@ -314,8 +314,8 @@ def let_in(client, person):
 
 
 @pytest.mark.skipif(connection.vendor == "mysql", reason="InnoDB may end either by a deadlock.")
-def test_who_agrees_while_the_client_is_forgotten_sees_no_error_of_ours(shared_db, web):
-    """T10: the page and the token endpoint, in the race: it is let in whole, or is unknown."""
+def test_consent_during_deletion_of_the_client_is_no_server_error(shared_db, web):
+    """T10: the client is authorized as a whole, or it is unknown."""
     alice = get_user_model().objects.create_user("alice")
     for number in range(3):
         bodies = (INSPECTOR | {"client_name": f"{number} {one}"} for one in range(4))
@@ -323,7 +323,7 @@ def test_who_agrees_while_the_client_is_forgotten_sees_no_error_of_ours(shared_d
         clients = [Application.objects.get(client_id=one) for one in ids]
         old = timezone.now() - timedelta(days=2)
         ClientProfile.objects.filter(client_id__in=ids).update(created=old)
-        works = [lambda one=one: let_in(one, alice) for one in clients]
+        works = [lambda one=one: authorize_and_redeem(one, alice) for one in clients]
         works.append(lambda: registration_limits.delete_unused(registration_limits.expired()))
         told = flows.at_once(len(works), lambda index, works=works: (index, works[index]()))
         said = {ids[index]: answer for index, answer in told if index < len(ids)}
@@ -336,8 +336,8 @@ def test_who_agrees_while_the_client_is_forgotten_sees_no_error_of_ours(shared_d
         assert set(held.values_list("application__client_id", flat=True)) == left
 
 
-def test_who_comes_for_a_client_that_was_just_forgotten_is_told_so(web, alice, monkeypatch):
-    """T10: between the first look at its row and the second."""
+def test_client_deleted_during_the_request_is_an_error_page(web, alice, monkeypatch):
+    """T10: between the first and the second read of its row."""
     id = register(web, INSPECTOR).json()["client_id"]
     client, look = Application.objects.get(client_id=id), authorization_request._validated
 
@@ -347,12 +347,12 @@ def test_who_comes_for_a_client_that_was_just_forgotten_is_told_so(web, alice, m
         return found
 
     monkeypatch.setattr(authorization_request, "_validated", meanwhile)
-    assert let_in(client, alice) == (400, None)
+    assert authorize_and_redeem(client, alice) == (400, None)
 
 
 @pytest.mark.parametrize("grant_type", GRANT_TYPES)
-def test_no_token_is_for_a_client_that_is_deleted_meanwhile(shared_db, monkeypatch, grant_type):
-    """T10: by somebody else, after it has said who it is."""
+def test_client_deleted_during_the_token_request_gets_no_token(shared_db, monkeypatch, grant_type):
+    """T10: deleted by another request, after it was authenticated."""
     alice, save = get_user_model().objects.create_user("alice"), CodeRedemption.save_bearer_token
     is_machine = grant_type == "client_credentials"
     client = flows.registered("manual", **(MACHINE | {"user": alice} if is_machine else {}))
@@ -368,12 +368,12 @@ def test_no_token_is_for_a_client_that_is_deleted_meanwhile(shared_db, monkeypat
 
     monkeypatch.setattr(CodeRedemption, "save_bearer_token", meanwhile)
     told = flows.token(grant_type=grant_type, client_id=client.client_id, **secret)
-    assert flows.error(told) in GONE and not AccessToken.objects.exists()
+    assert flows.error(told) in UNKNOWN_CLIENT and not AccessToken.objects.exists()
 
 
 # T11: redirect URIs.
 
-BAD = [
+BAD_REDIRECT_URIS = [
     "javascript:alert(1)", "javascript://x/%0aalert(1)", "JavaScript://x/", "data:text/html,x",
     "file:///etc/passwd", "vbscript:x", "about:blank", "blob:https://x/y", "intent://x/#y",
     "http://evil.example/cb", "http://0.0.0.0/cb", "https://0.0.0.0/cb", "https://0/cb",
@@ -392,7 +392,7 @@ BAD = [
     "cursor:///x", "cursor://", "cursor://user@x/", "vscode://x/", "https://a.example/" + "a" * 512,
     None, 7, ["https://a.example/"], {"a": 1}, True,
 ]  # fmt: skip
-GOOD = [
+GOOD_REDIRECT_URIS = [
     "https://host.example/cb", "https://host.example", "https://host.example:8443/cb?a=b&c=%20",
     "HTTPS://host.example/cb", "http://localhost/", "http://localhost:8787/callback",
     "http://127.0.0.1/", "http://127.0.0.1:33418/", "http://[::1]:7777/cb", "https://xn--e1a.com/",
@@ -401,24 +401,24 @@ GOOD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("uri", BAD, ids=repr)
-def test_a_redirect_uri_that_is_none_of_ours_is_refused(web, uri):
-    """T11: one bad URI refuses the registration, and nothing is kept."""
+@pytest.mark.parametrize("uri", BAD_REDIRECT_URIS, ids=repr)
+def test_registration_with_a_bad_redirect_uri_is_rejected(web, uri):
+    """T11: one bad URI rejects the registration, and nothing is stored."""
     response = register(web, INSPECTOR | {"redirect_uris": ["https://fine.example/", uri]})
     assert response.status_code == 400 and response.json()["error"] == "invalid_redirect_uri"
     assert not Application.objects.exists()
 
 
-@pytest.mark.parametrize("uri", GOOD)
-def test_a_redirect_uri_that_is_fine_is_taken(web, uri):
-    """T11: what is refused is no more than what is bad."""
+@pytest.mark.parametrize("uri", GOOD_REDIRECT_URIS)
+def test_registration_with_a_good_redirect_uri_is_accepted(web, uri):
+    """T11: only bad URIs are rejected."""
     response = register(web, INSPECTOR | {"redirect_uris": [uri]})
     assert response.status_code == 201 and response.json()["redirect_uris"] == [uri]
     Application.objects.get().full_clean()
 
 
-def test_a_scheme_is_taken_where_the_project_names_it_to_both():
-    """T11: what other APIs of the project take by django-oauth-toolkit is not taken here."""
+def test_custom_scheme_must_be_in_both_settings():
+    """T11: a scheme that django-oauth-toolkit allows to other APIs is not allowed here."""
     with toolkit(ALLOWED_REDIRECT_URI_SCHEMES=["https", "http", "cursor", "app"]):
         assert client_metadata.uri_problem("app:/x") and not client_metadata.uri_problem(
             "cursor:/x"
@@ -427,8 +427,8 @@ def test_a_scheme_is_taken_where_the_project_names_it_to_both():
         assert client_metadata.uri_problem("app:/x") and client_metadata.uri_problem("cursor:/x")
 
 
-def test_no_setting_lets_a_script_in():
-    """T11: a scheme that browsers run is none, even where a project names it."""
+def test_script_schemes_are_rejected_whatever_the_settings_say():
+    """T11: a scheme that browsers execute."""
     with (
         given(REDIRECT_SCHEMES=["javascript", "data", "http", "App"]),
         toolkit(ALLOWED_REDIRECT_URI_SCHEMES=["https", "http", "javascript", "data", "app"]),
@@ -450,8 +450,8 @@ TEXTS = (
 
 @pytest.mark.slow
 @example(TEXTS)
-def test_whatever_is_taken_is_one_uri_without_a_stranger(text):
-    """T11: no text is taken that could be read as two places, or holds what no URI holds."""
+def test_accepted_redirect_uri_is_a_single_printable_uri(text):
+    """T11: no accepted text could be read as two URIs, or has characters that no URI has."""
     if not client_metadata.uri_problem(text):
         assert text.isascii() and text.isprintable() and not set(text) & set(' #*\\<>"')
         assert text.split(":")[0].lower() in ("https", "http", "cursor")
@@ -460,14 +460,14 @@ def test_whatever_is_taken_is_one_uri_without_a_stranger(text):
 @pytest.mark.parametrize(
     "uris", [[], ["https://a.example/"] * 11, "https://a.example/", {}, None, [None]], ids=repr
 )
-def test_redirect_uris_are_a_short_list(web, uris):
+def test_redirect_uris_must_be_a_list_of_at_most_ten(web, uris):
     """T11: at most ten, and a list."""
     assert register(web, INSPECTOR | {"redirect_uris": uris}).status_code == 400
     assert not Application.objects.exists()
 
 
-def test_thousands_of_redirects_or_megabytes_are_refused(web):
-    """T11: 5000 URIs, 2 MB: refused by the size, however it is told."""
+def test_large_registration_is_rejected(web):
+    """T11: 5000 URIs, 2 MB: rejected by size, whatever the length header says."""
     many = INSPECTOR | {"redirect_uris": [f"https://a.example/{n}" for n in range(5000)]}
     assert register(web, many).status_code == 413
     big = json.dumps(INSPECTOR | {"client_name": "x" * 2_000_000})
@@ -494,8 +494,8 @@ NAMES = {
 
 
 @pytest.mark.parametrize(("name", "kept"), NAMES.items(), ids=map(ascii, NAMES))
-def test_a_name_is_one_short_printable_line(web, name, kept):
-    """T12: what turns text around, or is not seen, is gone before it is kept."""
+def test_client_name_is_stored_as_one_short_printable_line(web, name, kept):
+    """T12: direction marks and invisible characters are removed before the name is stored."""
     response = register(web, INSPECTOR | {"client_name": name})
     assert response.status_code == 201
     assert response.json().get("client_name", "") == kept
@@ -505,37 +505,37 @@ def test_a_name_is_one_short_printable_line(web, name, kept):
 @pytest.mark.parametrize(
     "uri", ["javascript:alert(1)", "http://evil.example/", "https://a@b.example/", "data:,x", 7]
 )
-def test_a_link_of_a_client_is_safe_to_follow_or_not_kept(web, uri):
-    """T12: a page or a logo that runs something, or hides its host."""
+def test_unsafe_links_of_a_client_are_not_stored(web, uri):
+    """T12: a page or a logo whose URL is executed, or hides its host."""
     register(web, INSPECTOR | {"client_uri": uri, "logo_uri": uri})
     profile = ClientProfile.objects.get()
     assert (profile.client_uri, profile.logo_uri) == ("", "")
 
 
-def test_a_name_in_other_letters_is_no_host(internet):
-    """T12: the host of a document is shown as it is looked up, so only as that is it taken."""
+def test_document_url_must_have_an_ascii_host(internet):
+    """T12: the host is shown as it is looked up, so only ASCII is accepted."""
     for url in ("https://\u0441laude.ai/x.json", "https://claude.ai\u3002evil/x", "https://a b/x"):
         with pytest.raises(CIMDError):
             checked(url)
     assert checked("https://xn--laude-2of.ai/x.json").hostname == "xn--laude-2of.ai"
 
 
-# T13 and T18: what a registration may not give.
+# T13 and T18: grants and owners of registered clients.
 
 
 @pytest.mark.parametrize(
     "grant",
     ["client_credentials", "password", "implicit", "urn:ietf:params:oauth:grant-type:device_code"],
 )
-def test_a_registration_gives_the_code_grant_alone(web, grant):
-    """T13: no grant without a person, neither instead of the code nor beside it."""
+def test_registered_client_gets_only_the_code_grant(web, grant):
+    """T13: no grant without a user, neither instead of the code nor in addition."""
     assert register(web, INSPECTOR | {"grant_types": [grant]}).status_code == 400
     secret = {"token_endpoint_auth_method": "client_secret_post"}
     both = INSPECTOR | secret | {"grant_types": ["authorization_code", grant]}
     found = register(web, both).json()
     assert grant not in found["grant_types"]
     if grant.startswith("urn:"):
-        return  # there is no endpoint that would give a device its code
+        return  # there is no device authorization endpoint
     sent = {
         "grant_type": grant, "client_id": found["client_id"], "scope": "mcp", "username": "a",
         "client_secret": found["client_secret"], "password": "b",
@@ -544,8 +544,8 @@ def test_a_registration_gives_the_code_grant_alone(web, grant):
     assert not AccessToken.objects.exists()
 
 
-def test_nothing_is_given_to_read_or_change_a_registration(web):
-    """T13: no token, no URL for it (RFC 7592), and no other verb."""
+def test_registration_cannot_be_read_or_changed(web):
+    """T13: no token or URL for it (RFC 7592), and no other method."""
     found = register(web, INSPECTOR).json()
     assert not {"registration_access_token", "registration_client_uri"} & set(found)
     assert not AccessToken.objects.exists()
@@ -554,8 +554,8 @@ def test_nothing_is_given_to_read_or_change_a_registration(web):
         assert verb(f"/oauth/register/{found['client_id']}").status_code == 404
 
 
-def test_a_session_cookie_makes_no_owner(web, alice):
-    """T18: whoever is signed in where the request comes from, the client is nobody's."""
+def test_registration_with_a_session_cookie_has_no_owner(web, alice):
+    """T18: the client does not belong to the user who is signed in."""
     web.force_login(alice)
     strict = Client(enforce_csrf_checks=True, **web.defaults)
     strict.cookies = web.cookies
@@ -566,15 +566,15 @@ def test_a_session_cookie_makes_no_owner(web, alice):
 # T14: documents.
 
 
-def ask(web, client_id: str) -> int:
-    """What the token endpoint says: 400, for the code, to a client that it knows."""
+def token_status(web, client_id: str) -> int:
+    """Return the status of a token request: 400 (invalid code) for a client that is known."""
     sent = {"grant_type": "authorization_code", "code": "x", "client_id": client_id}
     return web.post("/oauth/token", sent).status_code
 
 
 @pytest.mark.parametrize("client_id", DOCUMENTS)
-def test_the_documents_of_real_clients_are_taken(internet, web, alice, client_id):
-    """T14: what is refused is no more than what is bad."""
+def test_documents_of_real_clients_are_accepted(internet, web, alice, client_id):
+    """T14: only bad documents are rejected."""
     web.force_login(alice)
     document = DOCUMENTS[client_id]
     uris = [uri.replace("localhost/", "localhost:4711/") for uri in document["redirect_uris"]]
@@ -587,7 +587,7 @@ def test_the_documents_of_real_clients_are_taken(internet, web, alice, client_id
     assert profile.source == "cimd" and profile.fetched and profile.digest
 
 
-NOWHERE = [
+INTERNAL_ADDRESSES = [
     "127.0.0.1", "127.8.8.8", "10.0.0.1", "172.16.0.1", "192.168.1.1", "169.254.169.254",
     "100.64.0.1", "0.0.0.0", "224.0.0.1", "255.255.255.255", "::1", "fe80::1", "fc00::1", "::",
     "::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "2002:7f00:1::",
@@ -600,13 +600,13 @@ NOWHERE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("address", NOWHERE)
-def test_no_document_is_fetched_inside(internet, web, address):
-    """T14: an address that not everybody can reach is never connected to, nor one beside it."""
+@pytest.mark.parametrize("address", INTERNAL_ADDRESSES)
+def test_document_at_an_internal_address_is_not_fetched(internet, web, address):
+    """T14: nor if only one of the addresses of the host is internal."""
     for found in ([address], [PUBLIC_ADDRESS, address]):
         cache.clear()
         internet.names["app.example"] = found
-        assert ask(web, EVIL) == 401
+        assert token_status(web, EVIL) == 401
     assert Fetcher.lines == [] and not Application.objects.exists()
 
 
@@ -615,14 +615,14 @@ def test_no_document_is_fetched_inside(internet, web, address):
     ["https://2130706433/x", "https://0x7f.1/x", "https://0177.0.0.1/x", "https://127.1/x",
      "https://[::1]/x", "https://[::ffff:7f00:1]/x", "https://localhost/x"],
 )  # fmt: skip
-def test_an_address_in_other_words_is_the_same_address(monkeypatch, web, url):
-    """T14: looked up by the machine's own resolver."""
+def test_internal_address_in_another_notation_is_not_fetched(monkeypatch, web, url):
+    """T14: as the resolver of the machine reads it."""
     monkeypatch.setattr(Fetcher, "lines", [])
-    assert ask(web, url) == 401
+    assert token_status(web, url) == 401
     assert Fetcher.lines == []
 
 
-ODD = [
+ODD_URLS = [
     "https://app.example:25/x", "https://app.example:8443/x", "https://app.example:0/x",
     "https://app.example:99999/x", "https://app.example", "https://u@app.example/x",
     "https://u:p@app.example/x", "https://app.example/x#f", "https://app.example/a/../x",
@@ -633,23 +633,23 @@ ODD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("url", ODD, ids=ascii)
-def test_an_odd_url_is_an_unknown_client(internet, web, url):
-    """T14: ports of other services, names and passwords, ways up: refused, and never a 500."""
-    assert ask(web, url) == 401
+@pytest.mark.parametrize("url", ODD_URLS, ids=ascii)
+def test_unusual_document_url_is_an_unknown_client(internet, web, url):
+    """T14: other ports, credentials, dot segments: rejected, and never a 500."""
+    assert token_status(web, url) == 401
     assert Fetcher.lines == [] and internet.asked == []
 
 
-def test_a_name_is_looked_up_once(internet, web):
-    """T14: the line goes to the address that was judged, whatever a second look-up would say."""
+def test_host_of_a_document_is_looked_up_once(internet, web):
+    """T14: the connection goes to the checked address, whatever a second look-up would return."""
     internet.documents[EVIL] = DOCUMENTS[CLAUDE_AI] | {"client_id": EVIL}
     internet.names["app.example"] = [PUBLIC_ADDRESS]
-    assert ask(web, EVIL) == 400
+    assert token_status(web, EVIL) == 400
     assert internet.lookups == ["app.example"] and Fetcher.lines == [(PUBLIC_ADDRESS, 443)]
 
 
-def raw(*parts: bytes, pause: float = 0.0):
-    """What a server writes by itself."""
+def raw_response(*parts: bytes, pause: float = 0.0):
+    """Return a function that sends these bytes."""
 
     def answer(line):
         for part in parts:
@@ -659,85 +659,92 @@ def raw(*parts: bytes, pause: float = 0.0):
     return answer
 
 
-def dripping(line) -> None:
-    """A byte now and then of one header, for longer than the other side should wait."""
+def slow_headers(line) -> None:
+    """Send one byte of a header now and then, for longer than the client should wait."""
     line.sendall(b"HTTP/1.1 200 OK\r\nA: ")
-    drip(line, b"b")
+    send_slowly(line, b"b")
 
 
-def dripping_body(line) -> None:
+def slow_body(line) -> None:
     line.sendall(OK + b"\r\n")
-    drip(line, b" ")
+    send_slowly(line, b" ")
 
 
-def drip(line, byte: bytes) -> None:
+def send_slowly(line, byte: bytes) -> None:
     for _ in range(100):
         line.sendall(byte)
         time.sleep(0.05)
 
 
-def hanging(line) -> None:
+def no_response(line) -> None:
     with suppress(OSError):
         line.recv(1)
 
 
-ENDLESS = (dripping, dripping_body, hanging)
+ENDLESS = (slow_headers, slow_body, no_response)
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 TYPE = b"Content-Type: application/json\r\n\r\n"
-FINE = {"client_id": EVIL, "client_name": "Evil", "redirect_uris": ["https://app.example/cb"]}
-BODY = json.dumps(FINE).encode()
-AWAY = b"HTTP/1.1 302 Found\r\nLocation: https://claude.ai/x\r\n" + TYPE
+VALID_DOCUMENT = {
+    "client_id": EVIL,
+    "client_name": "Evil",
+    "redirect_uris": ["https://app.example/cb"],
+}
+BODY = json.dumps(VALID_DOCUMENT).encode()
+REDIRECT_RESPONSE = b"HTTP/1.1 302 Found\r\nLocation: https://claude.ai/x\r\n" + TYPE
 REFUSED = {
-    "a redirect": raw(AWAY + BODY),
-    "a redirect inside": raw(b"HTTP/1.1 307 X\r\nLocation: https://127.0.0.1/x\r\n" + TYPE + BODY),
-    "17 KB": FINE | {"x": "x" * 17_000},
-    "more than 5 KB": FINE | {"x": "x" * 5_200},
-    "a packed body": raw(OK + b"Content-Encoding: gzip\r\n\r\n\x1f\x8b"),
-    "slow headers": dripping,
-    "a slow body": dripping_body,
-    "no answer": hanging,
-    "no HTTP": raw(b"220 mail.example ESMTP\r\n"),
-    "no body": raw(OK + b"Content-Length: 100\r\n\r\n{"),
+    "a redirect": raw_response(REDIRECT_RESPONSE + BODY),
+    "a redirect inside": raw_response(
+        b"HTTP/1.1 307 X\r\nLocation: https://127.0.0.1/x\r\n" + TYPE + BODY
+    ),
+    "17 KB": VALID_DOCUMENT | {"x": "x" * 17_000},
+    "more than 5 KB": VALID_DOCUMENT | {"x": "x" * 5_200},
+    "a packed body": raw_response(OK + b"Content-Encoding: gzip\r\n\r\n\x1f\x8b"),
+    "slow headers": slow_headers,
+    "a slow body": slow_body,
+    "no answer": no_response,
+    "no HTTP": raw_response(b"220 mail.example ESMTP\r\n"),
+    "no body": raw_response(OK + b"Content-Length: 100\r\n\r\n{"),
     "no JSON": b"hello",
     "a list": b"[]",
     "deep JSON": b"[" * 5_000,
-    "HTML": raw(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n" + BODY),
-    "an error": raw(b"HTTP/1.1 500 X\r\n" + TYPE + BODY),
-    "another client": FINE | {"client_id": CLAUDE_AI},
-    "nearly its id": FINE | {"client_id": EVIL + "/"},
+    "HTML": raw_response(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n" + BODY),
+    "an error": raw_response(b"HTTP/1.1 500 X\r\n" + TYPE + BODY),
+    "another client": VALID_DOCUMENT | {"client_id": CLAUDE_AI},
+    "nearly its id": VALID_DOCUMENT | {"client_id": EVIL + "/"},
     "no id": {"client_name": "Evil"},
-    "no name": {name: value for name, value in FINE.items() if name != "client_name"},
-    "an empty name": FINE | {"client_name": "\u202e \u200b"},
-    "a secret": FINE | {"client_secret": None},
-    "a secret method": FINE | {"token_endpoint_auth_method": "client_secret_post"},
-    "a key, but none": FINE | {"token_endpoint_auth_method": "private_key_jwt"},
-    "no code": FINE | {"grant_types": ["client_credentials"]},
-    "no redirects": FINE | {"redirect_uris": []},
-    "no good redirects": FINE | {"redirect_uris": ["http://evil.example/", "javascript:x"]},
-    "odd redirects": FINE | {"redirect_uris": [7]},
+    "no name": {name: value for name, value in VALID_DOCUMENT.items() if name != "client_name"},
+    "an empty name": VALID_DOCUMENT | {"client_name": "\u202e \u200b"},
+    "a secret": VALID_DOCUMENT | {"client_secret": None},
+    "a secret method": VALID_DOCUMENT | {"token_endpoint_auth_method": "client_secret_post"},
+    "a key, but none": VALID_DOCUMENT | {"token_endpoint_auth_method": "private_key_jwt"},
+    "no code": VALID_DOCUMENT | {"grant_types": ["client_credentials"]},
+    "no redirects": VALID_DOCUMENT | {"redirect_uris": []},
+    "no good redirects": VALID_DOCUMENT
+    | {"redirect_uris": ["http://evil.example/", "javascript:x"]},
+    "odd redirects": VALID_DOCUMENT | {"redirect_uris": [7]},
 }
 
 
 @pytest.mark.parametrize("document", REFUSED.values(), ids=list(REFUSED))
-def test_a_document_that_is_none_makes_no_client(internet, web, document):
-    """T14: whatever the other side does, it ends, and the client is unknown; and so for a while."""
+def test_invalid_document_is_an_unknown_client(internet, web, document):
+    """T14: the fetch ends whatever the server does, and the failure is remembered for a while."""
     internet.documents[EVIL] = document
     with toolkit(CIMD_FETCH_TIMEOUT_SECONDS=1 if document in ENDLESS else 5):
-        assert ask(web, EVIL) == 401
-        assert ask(web, EVIL) == 401
+        assert token_status(web, EVIL) == 401
+        assert token_status(web, EVIL) == 401
     assert internet.asked == [EVIL]
     assert not Application.objects.exists() and not ClientProfile.objects.exists()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("slow", ENDLESS)
-def test_what_is_slow_is_given_up_in_time(internet, web, slow):
-    """T14: five seconds are for all of it, at whatever pace it comes; here it is one."""
+def test_slow_document_times_out(internet, web, slow):
+    """T14: five seconds for the whole fetch, however slowly it arrives; here it is one."""
     with toolkit():
         assert oauth2_settings.CIMD_FETCH_TIMEOUT_SECONDS == 5
     internet.documents[EVIL] = slow
     with toolkit(CIMD_FETCH_TIMEOUT_SECONDS=1), within(3):
-        assert ask(web, EVIL) == 401
+        assert token_status(web, EVIL) == 401
 
 
 @contextmanager
@@ -747,23 +754,23 @@ def within(seconds: float):
     assert time.monotonic() - began < seconds
 
 
-def test_a_fine_document_of_the_same_site_is_taken(internet, web):
-    """T14: the documents above are refused for what is wrong with them."""
-    internet.documents[EVIL] = FINE
-    assert ask(web, EVIL) == 400 and Application.objects.get().client_id == EVIL
+def test_valid_document_of_the_same_host_is_accepted(internet, web):
+    """T14: the documents above are rejected for their own defects."""
+    internet.documents[EVIL] = VALID_DOCUMENT
+    assert token_status(web, EVIL) == 400 and Application.objects.get().client_id == EVIL
 
 
-def test_a_certificate_of_another_name_is_none(internet, web):
-    """T14: the address is pinned, the name is still the certificate's."""
+def test_certificate_of_another_host_is_rejected(internet, web):
+    """T14: the address is pinned, and the certificate must still be that of the host."""
     url = "https://other.example/x"
-    internet.documents[url] = FINE | {"client_id": url}
-    assert ask(web, url) == 401 and internet.asked == []
+    internet.documents[url] = VALID_DOCUMENT | {"client_id": url}
+    assert token_status(web, url) == 401 and internet.asked == []
 
 
-def test_bad_redirects_of_a_document_are_left_out(internet, web, alice):
-    """T14: the others may do; what was left out is never redirected to."""
+def test_bad_redirect_uris_of_a_document_are_ignored(internet, web, alice):
+    """T14: the others are accepted, and nothing redirects to the ignored ones."""
     bad = ["http://evil.example/", "javascript:alert(1)", "https://a.example/ https://b.example/"]
-    internet.documents[EVIL] = FINE | {"redirect_uris": [*bad, "https://app.example/cb"]}
+    internet.documents[EVIL] = VALID_DOCUMENT | {"redirect_uris": [*bad, "https://app.example/cb"]}
     web.force_login(alice)
     assert authorize(web, EVIL, "https://app.example/cb").status_code == 200
     for uri in [*bad, "https://b.example/"]:
@@ -771,58 +778,65 @@ def test_bad_redirects_of_a_document_are_left_out(internet, web, alice):
     assert Application.objects.get().redirect_uris == "https://app.example/cb"
 
 
-def test_only_hosts_that_are_named_have_documents(internet, web):
-    """T14: an allow list, as ALLOWED_HOSTS; a host that leaves it is unknown from then on."""
+def test_client_hosts_setting_limits_the_hosts_of_documents(internet, web):
+    """T14: an allow list like ALLOWED_HOSTS; clients of a removed host become unknown."""
     with given(CLIENT_HOSTS=["claude.ai", ".vscode.dev"]):
-        assert (ask(web, CLAUDE_AI), ask(web, VS_CODE), ask(web, CHATGPT)) == (400, 400, 401)
+        assert (
+            token_status(web, CLAUDE_AI),
+            token_status(web, VS_CODE),
+            token_status(web, CHATGPT),
+        ) == (400, 400, 401)
     with given(CLIENT_HOSTS=["vscode.dev"]):
-        assert (ask(web, CLAUDE_AI), ask(web, VS_CODE)) == (401, 400)
+        assert (token_status(web, CLAUDE_AI), token_status(web, VS_CODE)) == (401, 400)
     with given(CLIENT_HOSTS=[]):
-        assert ask(web, VS_CODE) == 401
+        assert token_status(web, VS_CODE) == 401
     assert internet.asked == [CLAUDE_AI, VS_CODE]
 
 
-def test_nobody_makes_us_knock_at_any_door(internet, web):
-    """T14: documents of unknown clients count for the rate, those that are none as well."""
+def test_fetches_of_unknown_documents_are_rate_limited(internet, web):
+    """T14: failed fetches count, too."""
     with given(REGISTRATION_RATE="3/3600"):
         for number in range(6):
-            ask(web, f"https://app.example/{number}")
+            token_status(web, f"https://app.example/{number}")
         assert len(internet.asked) == 3
-        assert ask(web, CLAUDE_AI) == 401
+        assert token_status(web, CLAUDE_AI) == 401
 
 
-def test_the_rate_of_fetches_has_its_own_time_in_every_cache(internet, web, tmp_path):
-    """T14: those of files and of tables keep what was counted up for the time of all else."""
+def test_rate_limit_of_fetches_has_its_own_timeout_in_every_cache(internet, web, tmp_path):
+    """T14: file and database caches reset the timeout of a key when it is incremented."""
     files = {"BACKEND": "django.core.cache.backends.filebased.FileBasedCache",
              "LOCATION": str(tmp_path), "TIMEOUT": 0}  # fmt: skip
     with given(REGISTRATION_RATE="3/3600"), override_settings(CACHES={"default": files}):
         for number in range(6):
-            ask(web, f"https://app.example/{number}")
+            token_status(web, f"https://app.example/{number}")
         assert len(internet.asked) == 3
 
 
-def test_a_blocked_client_stays_unknown(internet, web, alice):
-    """T14: also if its row is old, and wherever it comes."""
-    ask(web, CLAUDE_AI)
+def test_blocked_client_with_a_document_stays_unknown(internet, web, alice):
+    """T14: also if its row is old or deleted, and at every endpoint."""
+    token_status(web, CLAUDE_AI)
     ClientProfile.objects.update(blocked=timezone.now())
     web.force_login(alice)
-    assert ask(web, CLAUDE_AI) == 401 and authorize(web, CLAUDE_AI, CALLBACK).status_code == 400
+    assert (
+        token_status(web, CLAUDE_AI) == 401
+        and authorize(web, CLAUDE_AI, CALLBACK).status_code == 400
+    )
     Application.objects.all().delete()
-    assert ask(web, CLAUDE_AI) == 401 and internet.asked == [CLAUDE_AI]
+    assert token_status(web, CLAUDE_AI) == 401 and internet.asked == [CLAUDE_AI]
 
 
-def test_a_client_by_its_document_does_not_take_over_one_of_another_kind(internet, web):
-    """T14: an id that looks like a URL may be somebody's."""
+def test_document_does_not_take_over_a_manual_client(internet, web):
+    """T14: the id of a manual client may look like a URL."""
     ClientProfile.objects.create(client_id=CLAUDE_AI, source="manual", name="Mine")
-    assert ask(web, CLAUDE_AI) == 401
+    assert token_status(web, CLAUDE_AI) == 401
     assert ClientProfile.objects.get().name == "Mine"
 
 
 # T15: documents that change.
 
 
-def connected(user, client_id: str = CLAUDE_AI) -> None:
-    """Somebody agreed to a client, which has a code that is on its way, and a pair of tokens."""
+def make_connection(user, client_id: str = CLAUDE_AI) -> None:
+    """Give the client the user's consent, a code and a pair of tokens."""
     application = Application.objects.get(client_id=client_id)
     Consent.objects.create(
         user=user, client_id=client_id, resource=f"{URL}/mcp", redirect_host="claude.ai"
@@ -838,14 +852,14 @@ def connected(user, client_id: str = CLAUDE_AI) -> None:
     granted(client_id, user)
 
 
-def look_again() -> None:
-    """What was fetched has to be fetched again."""
+def expire_documents() -> None:
+    """Make all fetched documents due for a new fetch."""
     Application.objects.update(cimd_expires_at=timezone.now() - timedelta(seconds=1))
     cache.clear()
 
 
-def stands() -> tuple[bool, bool]:
-    """Whether the consent does, and whether the tokens do."""
+def valid_consent_and_tokens() -> tuple[bool, bool]:
+    """Return whether the consent is valid, and whether the tokens are."""
     tokens = {
         RefreshToken.objects.filter(revoked=None).exists(),
         AccessToken.objects.exists(),
@@ -873,55 +887,55 @@ CHANGES = {
 
 
 @pytest.mark.parametrize(("change", "expected"), CHANGES.values(), ids=list(CHANGES))
-def test_who_changes_is_asked_about_again(internet, web, alice, change, expected):
-    """T15: another name, and the consent ends; other redirects or keys, and so do all tokens."""
-    ask(web, CLAUDE_AI)
-    connected(alice)
+def test_changed_document_revokes_consent_or_tokens(internet, web, alice, change, expected):
+    """T15: another name ends the consent; other redirect URIs or keys end the tokens, too."""
+    token_status(web, CLAUDE_AI)
+    make_connection(alice)
     internet.documents[CLAUDE_AI] |= change
-    look_again()
-    ask(web, CLAUDE_AI)
-    assert internet.asked == [CLAUDE_AI] * 2 and stands() == expected
+    expire_documents()
+    token_status(web, CLAUDE_AI)
+    assert internet.asked == [CLAUDE_AI] * 2 and valid_consent_and_tokens() == expected
 
 
-def test_other_keys_end_the_tokens(internet, web, alice):
-    """T15: whoever took over the document has keys of its own."""
-    ask(web, CHATGPT)
+def test_changed_keys_revoke_consent_and_tokens(internet, web, alice):
+    """T15: whoever took over the document has other keys."""
+    token_status(web, CHATGPT)
     ClientProfile.objects.filter(client_id=CHATGPT).update(jwks_uri="https://chatgpt.com/old.json")
     ClientProfile.objects.filter(client_id=CHATGPT).update(digest="of that")
-    connected(alice, CHATGPT)
-    look_again()
-    ask(web, CHATGPT)
-    assert stands() == (False, False)
+    make_connection(alice, CHATGPT)
+    expire_documents()
+    token_status(web, CHATGPT)
+    assert valid_consent_and_tokens() == (False, False)
 
 
-def test_others_keep_what_they_have(internet, web, alice):
-    """T15: what ends is the one client's."""
-    ask(web, CLAUDE_AI), ask(web, VS_CODE)
-    connected(alice, VS_CODE)
+def test_changed_document_keeps_tokens_of_other_clients(internet, web, alice):
+    """T15: only the one client loses its tokens."""
+    token_status(web, CLAUDE_AI), token_status(web, VS_CODE)
+    make_connection(alice, VS_CODE)
     internet.documents[CLAUDE_AI]["redirect_uris"] = ["https://claude.ai/new"]
-    look_again()
-    ask(web, CLAUDE_AI)
-    assert stands() == (True, True)
+    expire_documents()
+    token_status(web, CLAUDE_AI)
+    assert valid_consent_and_tokens() == (True, True)
 
 
-def test_a_document_that_is_gone_holds_for_a_week(internet, web):
-    """T15: then the client is unknown, until the document is there again."""
-    ask(web, CLAUDE_AI)
+def test_missing_document_stays_valid_for_a_week(internet, web):
+    """T15: then the client is unknown until the document exists again."""
+    token_status(web, CLAUDE_AI)
     kept = internet.documents.pop(CLAUDE_AI)
-    look_again()
-    assert ask(web, CLAUDE_AI) == 400
+    expire_documents()
+    assert token_status(web, CLAUDE_AI) == 400
     ClientProfile.objects.update(fetched=timezone.now() - timedelta(days=7, seconds=1))
-    assert ask(web, CLAUDE_AI) == 401
+    assert token_status(web, CLAUDE_AI) == 401
     internet.documents[CLAUDE_AI] = kept
     cache.clear()
-    assert ask(web, CLAUDE_AI) == 400
+    assert token_status(web, CLAUDE_AI) == 400
 
 
-def test_a_document_is_looked_at_before_it_is_too_old(internet, web):
-    """T15: however long it says that it is good for."""
+def test_stale_setting_limits_the_age_of_a_document(internet, web):
+    """T15: whatever its headers say."""
     internet.headers["Cache-Control"] = "max-age=86400"
     with given(STALE=3600):
-        ask(web, CLAUDE_AI)
+        token_status(web, CLAUDE_AI)
     limit = timezone.now() + timedelta(seconds=3601)
     assert Application.objects.get().cimd_expires_at < limit
 
@@ -930,31 +944,31 @@ def test_a_document_is_looked_at_before_it_is_too_old(internet, web):
     ("said", "kept"),
     [("max-age=600", 600), ("max-age=1", 300), ("no-store", 300), ("max-age=9999999", 86400)],
 )
-def test_a_document_is_kept_as_long_as_its_headers_say(internet, web, said, kept):
-    """T15: five minutes at least, so that nobody makes us ask all the time, and a day at most."""
+def test_document_is_cached_as_its_headers_say_within_limits(internet, web, said, kept):
+    """T15: five minutes at least, so that nobody can cause many fetches, and a day at most."""
     internet.headers["Cache-Control"] = said
-    ask(web, CLAUDE_AI)
+    token_status(web, CLAUDE_AI)
     left = Application.objects.get().cimd_expires_at - timezone.now()
     assert kept - 60 < left.total_seconds() <= kept
-    ask(web, CLAUDE_AI)
+    token_status(web, CLAUDE_AI)
     assert internet.asked == [CLAUDE_AI]
 
 
-def test_a_client_without_a_profile_is_looked_at_again(internet, web):
-    """T15: what it authenticates by is nowhere else: it does not become a public client."""
-    ask(web, CHATGPT)
+def test_client_without_a_profile_is_fetched_again(internet, web):
+    """T15: only the profile has the authentication method: it must not become public."""
+    token_status(web, CHATGPT)
     ClientProfile.objects.all().delete()
-    assert ask(web, CHATGPT) == 401
+    assert token_status(web, CHATGPT) == 401
     assert ClientProfile.objects.get().auth_method == "private_key_jwt"
     ClientProfile.objects.all().delete()
     del internet.documents[CHATGPT]
     cache.clear()
-    assert ask(web, CHATGPT) == 401
+    assert token_status(web, CHATGPT) == 401
 
 
-def test_what_was_shown_is_where_the_answer_goes(internet, web, alice):
-    """T15: a document whose only redirect URI is another one once the person agrees."""
-    internet.documents[EVIL] = FINE
+def test_code_is_sent_only_to_the_redirect_uri_that_was_shown(internet, web, alice):
+    """T15: the only redirect URI of the document changes before the user allows."""
+    internet.documents[EVIL] = VALID_DOCUMENT
     asked = {
         "client_id": EVIL, "response_type": "code", "code_challenge": CHALLENGE,
         "code_challenge_method": "S256",
@@ -962,7 +976,7 @@ def test_what_was_shown_is_where_the_answer_goes(internet, web, alice):
     web.force_login(alice)
     address = "/oauth/authorize?" + urlencode(asked)
     page = web.get(address)
-    internet.documents[EVIL] = FINE | {"redirect_uris": ["https://evil.app.example/cb"]}
+    internet.documents[EVIL] = VALID_DOCUMENT | {"redirect_uris": ["https://evil.app.example/cb"]}
     Application.objects.update(cimd_expires_at=timezone.now())
     response = web.post(address, {"allow": "true"})
     assert "evil.app.example" not in response.get("Location", "")
@@ -981,9 +995,9 @@ def rsa():
 
 @pytest.fixture
 def chatgpt(internet, web, rsa):
-    """Known, with its key."""
+    """ChatGPT's client, known with its key."""
     internet.documents[JWKS] = keys(rsa)
-    ask(web, CHATGPT)
+    token_status(web, CHATGPT)
     internet.asked.clear()
     return Application.objects.get(client_id=CHATGPT)
 
@@ -1001,7 +1015,7 @@ def redeem(web, user, text: str | None, kind: str = BEARER, **over) -> int:
 
 
 def test_chatgpt_gets_a_token_by_its_key(web, chatgpt, alice, rsa, internet):
-    """private_key_jwt: to the issuer or the token endpoint, with or without the id in the body."""
+    """private_key_jwt: the audience is the issuer or the token endpoint; client_id is optional."""
     for audience in (URL, f"{URL}/oauth/token", f"{URL}/token", [URL]):
         assert redeem(web, alice, assertion(rsa, aud=audience)) == 200
     assert redeem(web, alice, assertion(rsa), client_id="") == 200
@@ -1009,8 +1023,8 @@ def test_chatgpt_gets_a_token_by_its_key(web, chatgpt, alice, rsa, internet):
     assert internet.asked == [JWKS]
 
 
-def test_the_token_endpoint_is_known_by_the_name_that_it_gives_itself(web, chatgpt, alice, rsa):
-    """private_key_jwt: below a path as well; what is beside it is another's."""
+def test_token_endpoint_with_script_name_is_an_audience(web, chatgpt, alice, rsa):
+    """private_key_jwt: the URL without the script name belongs to another application."""
     with override_settings(FORCE_SCRIPT_NAME="/site"):
         named = authorization_server_metadata()["token_endpoint"]
         assert named == f"{URL}/site/oauth/token"
@@ -1018,7 +1032,7 @@ def test_the_token_endpoint_is_known_by_the_name_that_it_gives_itself(web, chatg
         assert redeem(web, alice, assertion(rsa, aud=f"{URL}/oauth/token")) == 401
 
 
-def test_it_refreshes_and_revokes_by_its_key(web, chatgpt, alice, rsa):
+def test_client_refreshes_and_revokes_by_its_key(web, chatgpt, alice, rsa):
     """private_key_jwt: at every endpoint where a client authenticates."""
     sent = granted(CHATGPT, alice) | {"client_assertion_type": BEARER}
     found = web.post("/oauth/token", sent | {"client_assertion": assertion(rsa)}).json()
@@ -1036,7 +1050,7 @@ ELLIPTIC = {"ES256": ("EC", "P-256"), "EdDSA": ("OKP", "Ed25519")}
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "PS256", *ELLIPTIC])
-def test_the_algorithms_that_are_taken(web, chatgpt, alice, rsa, internet, algorithm):
+def test_supported_algorithms_are_accepted(web, chatgpt, alice, rsa, internet, algorithm):
     """private_key_jwt: four of them."""
     kty, crv = ELLIPTIC.get(algorithm, ("", ""))
     key = jwk.JWK.generate(kty=kty, crv=crv, kid="two") if kty else rsa
@@ -1044,8 +1058,8 @@ def test_the_algorithms_that_are_taken(web, chatgpt, alice, rsa, internet, algor
     assert redeem(web, alice, assertion(key, algorithm)) == 200
 
 
-def test_who_has_a_key_has_no_other_way(web, chatgpt, alice):
-    """private_key_jwt: no public client, and none with the secret that the row has."""
+def test_client_with_a_key_cannot_authenticate_otherwise(web, chatgpt, alice):
+    """private_key_jwt: not as a public client, and not by the secret in its row."""
     assert redeem(web, alice, None) == 401
     assert redeem(web, alice, None, client_secret=chatgpt.client_secret) == 401
     plain = CHATGPT.replace(":", "%3A") + ":" + chatgpt.client_secret
@@ -1059,7 +1073,7 @@ def test_who_has_a_key_has_no_other_way(web, chatgpt, alice):
     assert not AccessToken.objects.exists()
 
 
-def test_an_assertion_and_a_secret_are_one_too_many(web, chatgpt, alice, rsa):
+def test_assertion_together_with_a_secret_is_rejected(web, chatgpt, alice, rsa):
     """private_key_jwt: RFC 6749, 2.3."""
     assert redeem(web, alice, assertion(rsa), client_secret="x") == 401
     sent = granted(CHATGPT, alice) | {
@@ -1069,9 +1083,9 @@ def test_an_assertion_and_a_secret_are_one_too_many(web, chatgpt, alice, rsa):
     assert response.status_code == 401
 
 
-def test_who_has_no_key_has_no_assertion(web, internet, chatgpt, alice, rsa):
-    """private_key_jwt: by which a client authenticates is what it registered."""
-    ask(web, CLAUDE_AI)
+def test_public_client_with_an_assertion_is_rejected(web, internet, chatgpt, alice, rsa):
+    """private_key_jwt: a client authenticates only by the method that it registered."""
+    token_status(web, CLAUDE_AI)
     text = assertion(rsa, iss=CLAUDE_AI, sub=CLAUDE_AI)
     sent = granted(CLAUDE_AI, alice, CALLBACK) | {"client_id": CLAUDE_AI}
     proof = {"client_assertion": text, "client_assertion_type": BEARER}
@@ -1108,8 +1122,8 @@ CLAIMS = {
 
 
 @pytest.mark.parametrize("claims", CLAIMS.values(), ids=list(CLAIMS))
-def test_an_assertion_that_says_something_else_is_none(web, chatgpt, alice, rsa, claims, internet):
-    """private_key_jwt: refused, and before any key is asked for."""
+def test_assertion_with_wrong_claims_is_rejected(web, chatgpt, alice, rsa, claims, internet):
+    """private_key_jwt: before any keys are fetched."""
     assert redeem(web, alice, assertion(rsa, **claims())) == 401
     assert internet.asked == []
 
@@ -1126,26 +1140,26 @@ def unsigned(rsa) -> str:
     return f"{_b64({'alg': 'none'})}.{_parts(assertion(rsa))[1]}."
 
 
-def unsigned_but_for_a_name(rsa) -> str:
+def unsigned_with_a_signature_part(rsa) -> str:
     return f"{_b64({'alg': 'none'})}.{_parts(assertion(rsa))[1]}.AA"
 
 
-def by_the_public_key(rsa) -> str:
-    """HS256 with what everybody knows for a secret."""
+def signed_with_the_public_key(rsa) -> str:
+    """HS256, with the public key as the secret."""
     pem = base64.urlsafe_b64encode(rsa.export_to_pem()).decode().rstrip("=")
     return assertion(jwk.JWK(kty="oct", k=pem, kid="one"), "HS256")
 
 
-def by_a_key_of_its_own(rsa) -> str:
+def signed_with_another_key(rsa) -> str:
     return assertion(jwk.JWK.generate(kty="RSA", size=2048, kid="one"))
 
 
-def by_a_key_that_it_brings(rsa) -> str:
+def signed_with_a_key_in_the_header(rsa) -> str:
     mine = jwk.JWK.generate(kty="RSA", size=2048, kid="one")
     return assertion(mine, header={"jwk": mine.export_public(as_dict=True)})
 
 
-def by_a_key_that_it_points_to(rsa) -> str:
+def signed_with_a_key_at_a_url(rsa) -> str:
     mine = jwk.JWK.generate(kty="RSA", size=2048, kid="one")
     return assertion(mine, header={"jku": "https://app.example/keys"})
 
@@ -1155,18 +1169,20 @@ def with_other_claims(rsa) -> str:
     return f"{header}.{claims}.{signature}"
 
 
-def of_an_unknown_kind(rsa) -> str:
+def signed_with_an_unknown_algorithm(rsa) -> str:
     return assertion(rsa, "RS512")
 
 
-def of_two_minds(rsa) -> str:
+def in_json_serialization(rsa) -> str:
     header, claims, signature = _parts(assertion(rsa))
     return json.dumps({"protected": header, "payload": claims, "signature": signature})
 
 
 FORGED = [
-    unsigned, unsigned_but_for_a_name, by_the_public_key, by_a_key_of_its_own, with_other_claims,
-    by_a_key_that_it_brings, by_a_key_that_it_points_to, of_an_unknown_kind, of_two_minds,
+    unsigned, unsigned_with_a_signature_part, signed_with_the_public_key, signed_with_another_key,
+    with_other_claims,
+    signed_with_a_key_in_the_header, signed_with_a_key_at_a_url, signed_with_an_unknown_algorithm,
+    in_json_serialization,
     lambda rsa: assertion(rsa, header={"kid": "x" * 300}),
     lambda rsa: assertion(rsa) + "A" * 8192,
     lambda rsa: f"{_b64({'alg': ['RS256']})}.{_parts(assertion(rsa))[1]}.AA",
@@ -1177,14 +1193,14 @@ FORGED = [
 
 
 @pytest.mark.parametrize("forge", FORGED, ids=lambda forge: forge.__name__)
-def test_a_forged_assertion_proves_nothing(web, chatgpt, alice, rsa, forge):
-    """private_key_jwt: none, HS256 by the public key, keys that it brings, other claims, junk."""
+def test_forged_assertion_is_rejected(web, chatgpt, alice, rsa, forge):
+    """private_key_jwt: alg none, HS256 with the public key, keys in the header, other claims."""
     assert redeem(web, alice, forge(rsa)) == 401
     assert not AccessToken.objects.exists()
 
 
-def test_an_assertion_is_of_one_type_and_in_the_body(web, chatgpt, alice, rsa):
-    """private_key_jwt: a type that is not known, none, or an assertion in the URL."""
+def test_assertion_of_another_type_or_in_the_url_is_rejected(web, chatgpt, alice, rsa):
+    """private_key_jwt: an unknown type, no type, or an assertion in the URL."""
     assert redeem(web, alice, assertion(rsa), kind="urn:x") == 401
     sent = granted(CHATGPT, alice) | {"client_id": CHATGPT}
     assert web.post("/oauth/token", sent | {"client_assertion": assertion(rsa)}).status_code == 401
@@ -1192,16 +1208,16 @@ def test_an_assertion_is_of_one_type_and_in_the_body(web, chatgpt, alice, rsa):
     assert web.post(f"/oauth/token{query}", sent).status_code in (400, 401)
 
 
-def test_an_assertion_is_used_once(web, chatgpt, alice, rsa):
-    """private_key_jwt: the same again, however soon, proves nothing; nor does its jti."""
+def test_replayed_assertion_is_rejected(web, chatgpt, alice, rsa):
+    """private_key_jwt: the same assertion, or another with the same jti."""
     text = assertion(rsa, jti="once")
     assert [redeem(web, alice, text) for _ in range(2)] == [200, 401]
     assert redeem(web, alice, assertion(rsa, jti="once")) == 401
     assert redeem(web, alice, assertion(rsa, jti="twice")) == 200
 
 
-def test_a_wrong_signature_uses_up_no_jti(web, chatgpt, alice, rsa):
-    """private_key_jwt: nobody spends what is another's."""
+def test_assertion_with_a_wrong_signature_does_not_use_up_its_jti(web, chatgpt, alice, rsa):
+    """private_key_jwt: an attacker cannot invalidate the client's assertions."""
     other = jwk.JWK.generate(kty="RSA", size=2048, kid="one")
     assert redeem(web, alice, assertion(other, jti="mine")) == 401
     assert redeem(web, alice, assertion(rsa, jti="mine")) == 200
@@ -1214,34 +1230,36 @@ class CacheWithoutAdd(LocMemCache):
         return True
 
 
-def test_without_a_cache_that_keeps_nothing_is_proven(web, chatgpt, alice, rsa):
-    """private_key_jwt: where a replay could not be seen, nobody is let in."""
+def test_assertion_is_rejected_if_the_cache_cannot_detect_replays(web, chatgpt, alice, rsa):
+    """private_key_jwt: the cache stores keys, but not used assertions."""
     backend = f"{__name__}.{CacheWithoutAdd.__name__}"
     with override_settings(CACHES={"default": {"BACKEND": backend}}):
         assert redeem(web, alice, assertion(rsa)) == 401
 
 
-def test_parameters_of_the_request_are_no_profile(web, chatgpt, alice, rsa):
-    """private_key_jwt: what a client sends does not become what is known of it."""
+def test_request_parameters_cannot_replace_the_profile(web, chatgpt, alice, rsa):
+    """private_key_jwt: parameters become attributes of the request, and must not be trusted."""
     assert redeem(web, alice, None, _mcp_profile="x", profile="y", client="z") == 401
 
 
-# Its keys.
+# Keys of clients.
 
 
-def test_a_new_key_is_asked_for_but_not_at_every_wish(web, chatgpt, alice, rsa, internet):
-    """T14: unknown kids make us ask for keys once in a while, and no more."""
+def test_unknown_key_id_fetches_the_keys_again_but_not_each_time(
+    web, chatgpt, alice, rsa, internet
+):
+    """T14: unknown key ids cause a fetch only once in a while."""
     assert redeem(web, alice, assertion(rsa)) == 200
     new = jwk.JWK.generate(kty="RSA", size=2048, kid="new")
     for _ in range(3):
         assert redeem(web, alice, assertion(new)) == 401
     internet.documents[JWKS] = keys(rsa, new)
-    forget_pause()
+    forget_pauses()
     assert [redeem(web, alice, assertion(new)) for _ in range(2)] == [200, 200]
     assert internet.asked == [JWKS] * 2
 
 
-def forget_pause() -> None:
+def forget_pauses() -> None:
     cache.delete_many([name for name in names_in_cache() if name.endswith(":asked")])
 
 
@@ -1249,19 +1267,21 @@ def names_in_cache() -> list[str]:
     return [name.split(":", 2)[2] for name in cache._cache]
 
 
-def test_where_keys_cannot_be_had_the_known_ones_hold(web, chatgpt, alice, rsa, internet, keys_age):
-    """private_key_jwt: for a while; and they are not asked for at every request."""
+def test_known_keys_stay_valid_if_they_cannot_be_fetched(
+    web, chatgpt, alice, rsa, internet, age_keys
+):
+    """private_key_jwt: for a while; and they are not fetched at every request."""
     assert redeem(web, alice, assertion(rsa)) == 200
     del internet.documents[JWKS]
-    keys_age(7200)
-    forget_pause()
+    age_keys(7200)
+    forget_pauses()
     assert [redeem(web, alice, assertion(rsa)) for _ in range(2)] == [200, 200]
     assert internet.asked == [JWKS] * 2
 
 
 @pytest.fixture
-def keys_age():
-    """Keys are as old as that."""
+def age_keys():
+    """Return a function that makes the cached keys older."""
 
     def older(seconds):
         for name in names_in_cache():
@@ -1273,8 +1293,8 @@ def keys_age():
     return older
 
 
-def test_keys_at_an_inner_address_are_not_fetched(web, chatgpt, alice, rsa, internet):
-    """T14: jwks_uri is a stranger's URL like any other."""
+def test_keys_at_an_internal_address_are_not_fetched(web, chatgpt, alice, rsa, internet):
+    """T14: an attacker chooses jwks_uri like any other URL."""
     Fetcher.lines.clear()
     for inner in ("127.0.0.1", "169.254.169.254", "::1"):
         cache.clear()
@@ -1288,44 +1308,45 @@ def test_keys_at_an_inner_address_are_not_fetched(web, chatgpt, alice, rsa, inte
     ["http://chatgpt.com/k", "https://chatgpt.com:25/k", "https://u@chatgpt.com/k", "file:///k",
      "https://chatgpt.com/k#f", 7, None],
 )  # fmt: skip
-def test_an_odd_place_for_keys_is_none(internet, web, uri):
-    """T14: jwks_uri, as it is in a document and as it is in a registration."""
+def test_unusual_jwks_uri_is_rejected(internet, web, uri):
+    """T14: jwks_uri, in a document and in a registration."""
     internet.documents[CHATGPT]["jwks_uri"] = uri
-    assert ask(web, CHATGPT) == 401 and not ClientProfile.objects.exists()
+    assert token_status(web, CHATGPT) == 401 and not ClientProfile.objects.exists()
     body = INSPECTOR | {"token_endpoint_auth_method": "private_key_jwt", "jwks_uri": uri}
     assert register(web, body).status_code == 400
 
 
-def test_keys_are_at_hosts_that_are_named(internet, web):
-    """T14: the allow list is for jwks_uri as well."""
+def test_client_hosts_setting_limits_the_hosts_of_keys(internet, web):
+    """T14: the allow list applies to jwks_uri, too."""
     internet.documents[CHATGPT]["jwks_uri"] = "https://app.example/keys"
     body = INSPECTOR | {
         "token_endpoint_auth_method": "private_key_jwt", "jwks_uri": "https://app.example/keys"
     }  # fmt: skip
     with given(CLIENT_HOSTS=["chatgpt.com"]):
-        assert ask(web, CHATGPT) == 401
+        assert token_status(web, CHATGPT) == 401
         assert register(web, body).status_code == 400
     assert not ClientProfile.objects.exists()
 
 
 @pytest.mark.parametrize(
     "document",
-    [REFUSED["a redirect"], dripping, hanging, b"[]", b"{}", {"keys": {}}, {"keys": [7, {}, None]},
+    [REFUSED["a redirect"], slow_headers, no_response, b"[]", b"{}", {"keys": {}}, {"keys": [7,
+     {}, None]},
      b"[" * 5_000,
      {"keys": [{"kty": "RSA", "n": 7, "e": []}]}, {"keys": [{"kty": "RSA", "n": "!", "e": "AQAB"}]},
      b" " * 70_000],
 )  # fmt: skip
-def test_keys_that_are_none_let_nobody_in(web, chatgpt, alice, rsa, internet, document):
-    """T14: whatever the other side does, it ends in a refusal."""
+def test_invalid_keys_reject_the_assertion(web, chatgpt, alice, rsa, internet, document):
+    """T14: the fetch ends in a rejection, whatever the server does."""
     internet.documents[JWKS] = document
     with toolkit(CIMD_FETCH_TIMEOUT_SECONDS=1 if document in ENDLESS else 5):
         assert redeem(web, alice, assertion(rsa)) == 401
 
 
 @pytest.mark.slow
-def test_who_waits_for_keys_keeps_no_others_waiting(chatgpt, internet, rsa):
-    """T14: a place for keys that does not answer holds a few threads, however many ask."""
-    internet.documents[JWKS] = hanging
+def test_slow_keys_block_only_a_few_threads(chatgpt, internet, rsa):
+    """T14: a server of keys that does not respond blocks a few threads, however many ask."""
+    internet.documents[JWKS] = no_response
     with toolkit(CIMD_MAX_CONCURRENT_FETCHES=2, CIMD_FETCH_TIMEOUT_SECONDS=3):
         began, took = time.monotonic(), []
 
@@ -1341,38 +1362,38 @@ def test_who_waits_for_keys_keeps_no_others_waiting(chatgpt, internet, rsa):
     assert len(took) == 8 and sum(seconds > 2 for seconds in took) == 2
 
 
-def test_who_found_no_place_is_not_made_to_wait(chatgpt, internet, rsa):
-    """T14: while others fetch, a client's keys count as asked for only if they were."""
+def test_keys_count_as_fetched_only_if_a_slot_was_free(chatgpt, internet, rsa):
+    """T14: without a free slot, the next request fetches the keys."""
     with toolkit(CIMD_MAX_CONCURRENT_FETCHES=1):
         with _fetch_slot() as free:
             assert free and keys_of.matching(JWKS, "RS256", "one") == []
         assert len(keys_of.matching(JWKS, "RS256", "one")) == 1
 
 
-def test_keys_that_are_redirected_are_none(web, chatgpt, alice, rsa, internet):
-    """T14: neither those there, nor those that came along."""
+def test_redirected_keys_are_rejected(web, chatgpt, alice, rsa, internet):
+    """T14: neither the target of the redirect nor the body of the redirect is used."""
     internet.documents["https://claude.ai/x"] = keys(rsa)
-    internet.documents[JWKS] = raw(AWAY + json.dumps(keys(rsa)).encode())
+    internet.documents[JWKS] = raw_response(REDIRECT_RESPONSE + json.dumps(keys(rsa)).encode())
     assert redeem(web, alice, assertion(rsa)) == 401 and internet.asked == [JWKS]
 
 
-def test_keys_that_are_long_are_none(web, chatgpt, alice, rsa, internet):
-    """T14: jwks_uri is not for filling memory either."""
+def test_large_key_set_is_rejected(web, chatgpt, alice, rsa, internet):
+    """T14: jwks_uri must not fill the memory."""
     internet.documents[JWKS] = keys(rsa) | {"x": "x" * 70_000}
     assert redeem(web, alice, assertion(rsa)) == 401
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("slow", ENDLESS)
-def test_slow_keys_are_given_up_in_time(web, chatgpt, alice, rsa, internet, slow):
-    """T14: jwks_uri has the same time as a document."""
+def test_slow_keys_time_out(web, chatgpt, alice, rsa, internet, slow):
+    """T14: jwks_uri has the same timeout as a document."""
     internet.documents[JWKS] = slow
     with toolkit(CIMD_FETCH_TIMEOUT_SECONDS=1), within(3):
         assert redeem(web, alice, assertion(rsa)) == 401
 
 
-def test_weak_keys_and_keys_for_other_things_are_none(web, chatgpt, alice, rsa, internet):
-    """private_key_jwt: short ones, huge ones, for encryption, for another algorithm, secrets."""
+def test_weak_keys_and_keys_for_other_uses_are_rejected(web, chatgpt, alice, rsa, internet):
+    """private_key_jwt: short, huge, for encryption, for another algorithm, symmetric."""
     public = rsa.export_public(as_dict=True)
     weak = jwk.JWK.generate(kty="RSA", size=1024, kid="one")
     secret = {"kty": "oct", "k": "AAAA", "kid": "one"}
@@ -1387,8 +1408,8 @@ def test_weak_keys_and_keys_for_other_things_are_none(web, chatgpt, alice, rsa, 
         assert redeem(web, alice, assertion(key)) == 401
 
 
-def test_a_registered_client_may_have_a_key_too(web, internet, alice, rsa):
-    """private_key_jwt: and then has nothing else either."""
+def test_registered_client_can_use_a_key(web, internet, alice, rsa):
+    """private_key_jwt: and cannot authenticate otherwise, either."""
     internet.documents[JWKS] = keys(rsa)
     body = INSPECTOR | {"token_endpoint_auth_method": "private_key_jwt", "jwks_uri": JWKS}
     client_id = register(web, body).json()["client_id"]
@@ -1399,8 +1420,8 @@ def test_a_registered_client_may_have_a_key_too(web, internet, alice, rsa):
     assert web.post("/oauth/token", sent).status_code == 200
 
 
-def test_no_assertion_is_in_the_log(web, chatgpt, alice, rsa, caplog):
-    """private_key_jwt: nor what it was signed with; only why it was refused."""
+def test_log_contains_no_assertion(web, chatgpt, alice, rsa, caplog):
+    """private_key_jwt: only the reason of the rejection."""
     caplog.set_level("DEBUG")
     text = assertion(rsa, exp=1)
     assert redeem(web, alice, text) == 401

@@ -1,4 +1,4 @@
-"""Attacks upon the person who is asked, and upon what the answer is taken for."""
+"""Attacks on the user at the consent page, and on the meaning of the consent."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def books():
     return made
 
 
-def is_the_page(response):
+def is_consent_page(response):
     return response.status_code == 200 and b">Allow<" in response.content
 
 
 # T1: open redirect.
 
-ELSEWHERE = (
+UNREGISTERED_REDIRECT_URIS = (
     "https://evil.example/callback", "http://127.0.0.1:7777/callback/../evil",
     "http://evil@127.0.0.1:7777/callback", "http://127.0.0.1:7777/callback#a",
     "http://127.0.0.1:7777/callback?a=1", "http://127.0.0.1:7777/callback;a=1",
@@ -73,10 +73,10 @@ ELSEWHERE = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("uri", ELSEWHERE)
+@pytest.mark.parametrize("uri", UNREGISTERED_REDIRECT_URIS)
 @pytest.mark.parametrize("over", [{}, {"prompt": "none"}, {"scope": "unheard"}])
-def test_nobody_is_sent_where_no_client_was_registered(web, alice, public_client, uri, over):
-    """T1: a redirect URI that was not registered, with and without a person signed in."""
+def test_unregistered_redirect_uri_is_never_redirected_to(web, alice, public_client, uri, over):
+    """T1: with and without a user signed in."""
     address = url(public_client, redirect_uri=uri, **over)
     silent = web.get(address)
     if "prompt" in over:
@@ -90,20 +90,20 @@ def test_nobody_is_sent_where_no_client_was_registered(web, alice, public_client
 
 
 @pytest.mark.parametrize("client_id", ["unheard", "", "https://evil.example/client.json"])
-def test_nobody_is_sent_anywhere_by_a_client_that_is_none(signed_in, public_client, client_id):
-    """T1: a client id that is none, with a redirect URI of the attacker's."""
+def test_unknown_client_id_never_redirects(signed_in, public_client, client_id):
+    """T1: an unknown client id, with a redirect URI of the attacker."""
     response = signed_in.get(url(public_client, client_id=client_id, redirect_uri=SITE))
     assert response.status_code == 400 and "Location" not in response
 
 
-def test_the_login_is_not_told_to_go_elsewhere(web, public_client):
-    """T1: a path or a host of the attacker's in what the login sends the browser back to."""
+def test_login_returns_only_to_the_authorization_endpoint(web, public_client):
+    """T1: a path or a host of the attacker in the URL that the login returns to."""
     for host in ({}, {"headers": {"X-Forwarded-Host": "evil.example"}}):
         response = web.get(f"{url(public_client)}&next=//evil.example", **host)
         assert response["Location"].startswith("/accounts/login/?next=/oauth/authorize%3F")
 
 
-# Each is wrong by its own fault, and was made wrong by whoever sends people there.
+# Each has one error, which the attacker who makes the link chose.
 WRONG = [
     {"prompt": "none"}, {"scope": "unheard"}, {"resource": "https://evil.example"},
     {"code_challenge": None}, {"response_type": "token"}, {"response_mode": "fragment"},
@@ -113,8 +113,10 @@ WRONG = [
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("over", WRONG)
 @pytest.mark.parametrize("source", ["dcr", "cimd"])
-def test_an_error_is_no_way_to_a_strangers_site(web, alice, source, over, known):
-    """T1: a link to us that leads on to the attacker's site, which registered itself."""
+def test_error_does_not_redirect_to_the_site_of_a_self_registered_client(
+    web, alice, source, over, known
+):
+    """T1: a link to this server that leads on to the attacker's site."""
     address = url(registered(source), redirect_uri=SITE, **over)
     if known:
         web.force_login(alice)
@@ -130,14 +132,14 @@ def test_an_error_is_no_way_to_a_strangers_site(web, alice, source, over, known)
 @pytest.mark.parametrize(
     ("source", "redirect_uri"), [("manual", SITE), ("dcr", REDIRECT), ("cimd", REDIRECT)]
 )
-def test_an_error_goes_to_the_device_and_to_whom_the_project_knows(signed_in, source, redirect_uri):
-    """T1: where no stranger's page is shown, a program hears at once what is wrong."""
+def test_error_redirects_to_loopback_and_to_manual_clients(signed_in, source, redirect_uri):
+    """T1: no page of an attacker is shown, and the client gets the error at once."""
     address = url(registered(source), redirect_uri=redirect_uri, prompt="none")
     assert told(signed_in.get(address))["error"] == "consent_required"
 
 
-def test_who_says_no_is_sent_back(signed_in):
-    """T1: by pressing a button, a person goes where the page said."""
+def test_cancelling_redirects_to_the_shown_destination(signed_in):
+    """T1: the user presses a button and goes where the page said."""
     address = url(registered(), redirect_uri=SITE)
     assert told(signed_in.post(address, CANCEL))["error"] == "access_denied"
 
@@ -161,8 +163,8 @@ def test_who_says_no_is_sent_back(signed_in):
     ],
 )
 @pytest.mark.parametrize("required", [True, False])
-def test_nobody_is_asked_without_a_challenge_by_hash(signed_in, public_client, over, required):
-    """T2: no challenge, a plain one, or one that no verifier has, whatever the settings say."""
+def test_request_without_an_s256_challenge_is_invalid(signed_in, public_client, over, required):
+    """T2: no challenge, a plain one, or an impossible one, whatever the settings say."""
     with override_settings(OAUTH2_PROVIDER=dot_settings(URL, **FRESH, PKCE_REQUIRED=required)):
         for response in (
             signed_in.get(url(public_client, **over)),
@@ -189,8 +191,8 @@ def test_nobody_is_asked_without_a_challenge_by_hash(signed_in, public_client, o
     ],
 )
 @pytest.mark.parametrize("gate", [True, False])
-def test_every_answer_says_whose_it_is(signed_in, public_client, over, answer, error, gate):
-    """T4: the issuer on success and on every error, from settings, whatever the host."""
+def test_every_redirect_contains_the_issuer(signed_in, public_client, over, answer, error, gate):
+    """T4: the issuer from the settings, on success and on every error, whatever the host."""
     dot = dot_settings(URL, **FRESH, COMPLIANT_BCP_RFC9700_AUTHZ_RESPONSE_ISS=gate)
     with override_settings(OAUTH2_PROVIDER=dot, ALLOWED_HOSTS=["*"]):
         address, host = url(public_client, **over), {"SERVER_NAME": "evil.example"}
@@ -199,14 +201,14 @@ def test_every_answer_says_whose_it_is(signed_in, public_client, over, answer, e
     assert found["iss"] == URL and found.get("error") == error and found["state"] == "xyz"
 
 
-def test_an_anonymous_answer_says_whose_it_is(web, public_client):
+def test_login_required_redirect_contains_the_issuer(web, public_client):
     """T4: the issuer on login_required."""
     assert told(web.get(url(public_client, prompt="none"))) == {
         "error": "login_required", "state": "xyz", "iss": URL
     }  # fmt: skip
 
 
-def test_a_client_cannot_bring_an_issuer_of_its_own(signed_in):
+def test_iss_in_a_redirect_uri_is_replaced(signed_in):
     """T4: an iss in the registered redirect URI, plain or encoded."""
     callback = "https://agent.example/callback?iss=https://evil.example&i%73s=x"
     made = registered(redirect_uris=callback)
@@ -214,7 +216,7 @@ def test_a_client_cannot_bring_an_issuer_of_its_own(signed_in):
         assert told(signed_in.post(url(made, redirect_uri=callback), answer))["iss"] == URL
 
 
-# T12: phishing by the client's name.
+# T12: deceptive names of clients.
 
 
 @pytest.mark.parametrize(
@@ -231,8 +233,8 @@ def test_a_client_cannot_bring_an_issuer_of_its_own(signed_in):
         "\u0000Google".replace("\x00", "\u0001"),
     ],
 )
-def test_a_name_says_nothing_but_itself(signed_in, name):
-    """T12: HTML, template code, direction marks, line breaks, controls and sheer length."""
+def test_client_name_cannot_inject_html_or_text(signed_in, name):
+    """T12: HTML, template code, direction marks, line breaks, control characters and length."""
     html = signed_in.get(url(registered(name=name))).content.decode()
     assert "<script" not in html and "<img" not in html and "onerror=alert(1)>" not in html
     for character in "\u202e\u202c\u2066\u2069\u200f\u0001\u00a0":
@@ -241,15 +243,15 @@ def test_a_name_says_nothing_but_itself(signed_in, name):
     assert "\nverified" not in html.replace("\nverified</span>", "") and "unverified" in html
 
 
-def test_a_famous_name_is_unverified(signed_in):
-    """T12: a client that registered itself as somebody well known."""
+def test_self_registered_client_with_a_famous_name_is_unverified(signed_in):
+    """T12: a client that registered itself with a well-known name."""
     html = signed_in.get(url(registered(name="Google"), redirect_uri=SITE)).content.decode()
     title = html.partition("<h1>")[2].partition("</h1>")[0]
     assert "Google" not in title and ">unverified<" in html and ">verified<" not in html
 
 
-def test_a_host_that_looks_like_another_does_not(signed_in):
-    """T12: a homograph of a host, as that of a document and as that of an answer."""
+def test_homograph_host_is_shown_in_punycode(signed_in):
+    """T12: in the URL of a document and in a redirect URI."""
     evil = "https://gооgle.example/callback"  # with Cyrillic letters
     html = signed_in.get(url(registered("cimd", client_id=evil))).content.decode()
     assert "xn--ggle-55da.example" in html and "gооgle.example" not in html
@@ -257,14 +259,14 @@ def test_a_host_that_looks_like_another_does_not(signed_in):
     assert "gооgle" not in answered.content.decode()
 
 
-def test_an_ascii_prefix_of_a_client_id_is_no_host(signed_in):
-    """T12: a document's URL that begins like another's."""
+def test_whole_host_of_a_client_id_is_shown(signed_in):
+    """T12: the URL of a document that begins like that of another client."""
     made = registered("cimd", client_id="https://claude.ai.evil.example/claude.ai")
     html = signed_in.get(url(made, redirect_uri=SITE)).content.decode()
     assert "<strong>claude.ai.evil.example</strong>" in html
 
 
-# T16: more than was shown.
+# T16: more than the page showed.
 
 
 @pytest.mark.parametrize(
@@ -282,8 +284,8 @@ def test_an_ascii_prefix_of_a_client_id_is_no_host(signed_in):
     ],
     ids=lambda more: next(iter(more)),
 )
-def test_a_form_adds_nothing_to_what_was_shown(signed_in, alice, books, more):
-    """T16: hidden fields, or their like, in the form of consent."""
+def test_posted_form_cannot_change_the_request(signed_in, alice, books, more):
+    """T16: hidden fields of the consent form, changed or added."""
     made = registered()
     with override_settings(DJANGO_MCP={"URL": URL, "SCOPES": {"mcp": "Look", "mcp:admin": "Rule"}}):
         answer = told(signed_in.post(url(made), {**query(made), **more, **ALLOW}))
@@ -294,18 +296,18 @@ def test_a_form_adds_nothing_to_what_was_shown(signed_in, alice, books, more):
     assert (consent.scopes, consent.resource) == (["mcp"], RESOURCE)
 
 
-def test_a_form_is_no_request(signed_in):
+def test_request_parameters_in_the_form_are_ignored(signed_in):
     """T16: everything in the form, nothing in the URL."""
     response = signed_in.post(AUTHORIZE, {**query(registered()), **ALLOW})
     assert response.status_code == 400 and not Grant.objects.exists()
 
 
-# T17: consent that nobody gave.
+# T17: consent without a question.
 
 
 @pytest.fixture
-def agreed(signed_in, alice):
-    """A client that was let in, and holds a token that is still valid."""
+def authorized_client(signed_in, alice):
+    """A client that was authorized, and has a valid token."""
     made = registered()
     signed_in.post(url(made), ALLOW)
     get_access_token_model().objects.create(
@@ -328,18 +330,20 @@ def agreed(signed_in, alice):
     ],
 )
 @pytest.mark.parametrize("setting", ["force", "auto"])
-def test_consent_is_asked_each_time(signed_in, agreed, books, over, setting):
-    """T17: an earlier consent, for the same or for another port, site or server."""
+def test_consent_is_asked_each_time(signed_in, authorized_client, books, over, setting):
+    """T17: despite an earlier consent, for the same or another port, site or server."""
     dot = dot_settings(URL, **FRESH, REQUEST_APPROVAL_PROMPT=setting)
     with override_settings(OAUTH2_PROVIDER=dot):
-        assert is_the_page(signed_in.get(url(agreed, **over)))
+        assert is_consent_page(signed_in.get(url(authorized_client, **over)))
     assert Grant.objects.count() == 1
 
 
 @pytest.mark.parametrize("setting", ["force", "auto"])
-def test_silence_is_no_consent(signed_in, agreed, setting):
-    """T17: prompt=none after an earlier consent, got or posted."""
-    asked = url(agreed, prompt="none", approval_prompt="auto")
+def test_prompt_none_never_gives_a_code_after_an_earlier_consent(
+    signed_in, authorized_client, setting
+):
+    """T17: by GET or POST."""
+    asked = url(authorized_client, prompt="none", approval_prompt="auto")
     with override_settings(
         OAUTH2_PROVIDER=dot_settings(URL, **FRESH, REQUEST_APPROVAL_PROMPT=setting)
     ):
@@ -349,16 +353,16 @@ def test_silence_is_no_consent(signed_in, agreed, setting):
 
 
 @pytest.mark.parametrize("source", ["dcr", "cimd", "", "unheard"])
-def test_who_came_by_itself_is_never_trusted(signed_in, source):
-    """T17: skip_authorization on a client that nobody of the project registered."""
+def test_self_registered_client_cannot_skip_the_consent(signed_in, source):
+    """T17: skip_authorization on a client that the project did not register."""
     made = registered(source, skip_authorization=True)
     for over in ({}, {"redirect_uri": SITE}, {"approval_prompt": "auto"}):
-        assert is_the_page(signed_in.get(url(made, **over)))
+        assert is_consent_page(signed_in.get(url(made, **over)))
     assert not Grant.objects.exists()
 
 
-class Watching(OAuth2Validator):
-    """Knows by which view a request came."""
+class ValidatorOfOurView(OAuth2Validator):
+    """Accepts only requests of our view."""
 
     def validate_client_id(self, client_id, request, *args, **kwargs):
         found = super().validate_client_id(client_id, request, *args, **kwargs)
@@ -368,21 +372,21 @@ class Watching(OAuth2Validator):
 FORGED = {"mcp.oauth.view": "1", "HTTP_MCP_OAUTH_VIEW": "1", "HTTP_MCP.OAUTH.VIEW": "True"}
 
 
-def test_a_second_door_does_not_pass_for_ours(signed_in):
-    """T17: django-oauth-toolkit's own view beside ours; whoever came by that one is told apart."""
+def test_second_authorization_view_is_told_apart_from_ours(signed_in):
+    """T17: the view of django-oauth-toolkit next to ours, and headers that claim to be ours."""
     made = registered()
-    dot = dot_settings(URL, **FRESH | {"OAUTH2_VALIDATOR_CLASS": f"{__name__}.Watching"})
+    dot = dot_settings(URL, **FRESH | {"OAUTH2_VALIDATOR_CLASS": f"{__name__}.ValidatorOfOurView"})
     with override_settings(OAUTH2_PROVIDER=dot, ROOT_URLCONF=__name__):
         headers = {name: value for name, value in FORGED.items() if name.startswith("HTTP_")}
         second = f"/second/authorize?{urlencode(query(made))}"
         assert signed_in.get(second, **headers).status_code == 400
-        assert is_the_page(signed_in.get(url(made)))
+        assert is_consent_page(signed_in.get(url(made)))
         assert told(signed_in.post(url(made), ALLOW))["code"]
 
 
 @pytest.mark.parametrize("source", ["dcr", "cimd"])
-def test_a_second_page_gives_no_code_to_who_registered_itself(signed_in, source):
-    """T17: where nothing is said of who asks, and of where the answer goes, nobody can agree."""
+def test_second_authorization_view_gives_no_code_to_self_registered_clients(signed_in, source):
+    """T17: its page shows neither the source of the client nor the destination."""
     made = registered(source)
     with override_settings(ROOT_URLCONF=__name__):
         second = f"/second/authorize?{urlencode(query(made))}"
@@ -392,8 +396,8 @@ def test_a_second_page_gives_no_code_to_who_registered_itself(signed_in, source)
     assert not Grant.objects.exists()
 
 
-def test_our_view_does_not_use_what_the_second_has_kept(signed_in):
-    """T17: django-oauth-toolkit keeps its core on the class; forms would count in ours."""
+def test_our_view_does_not_share_the_core_of_a_second_view(signed_in):
+    """T17: django-oauth-toolkit caches its core on the class; posted forms would count in ours."""
     made = registered("manual")
     forget_cores()
     dot = dot_settings(URL, **FRESH | {"ALWAYS_RELOAD_OAUTHLIB_CORE": False})
@@ -406,14 +410,14 @@ def test_our_view_does_not_use_what_the_second_has_kept(signed_in):
 # T18: forged requests.
 
 
-class Secure(Browser):
+class SecureBrowser(Browser):
     def generic(self, *args, **options):
         return super().generic(*args, **options | {"secure": True})
 
 
-def strict(user):
-    """A browser whose forms are looked at."""
-    browser = Secure(enforce_csrf_checks=True, SERVER_NAME="shop.example")
+def csrf_checking_browser(user):
+    """Return a browser whose forms need a CSRF token."""
+    browser = SecureBrowser(enforce_csrf_checks=True, SERVER_NAME="shop.example")
     browser.force_login(user)
     return browser
 
@@ -425,28 +429,28 @@ def form_token(browser, asked):
 
 @pytest.mark.parametrize("middleware", [[], ["django.middleware.csrf.CsrfViewMiddleware"]])
 @pytest.mark.parametrize("answer", [ALLOW, {"switch": "true"}])
-def test_an_answer_is_the_persons_own(alice, settings, middleware, answer):
-    """T18: a form of another site's, with the middleware and without."""
+def test_consent_needs_a_csrf_token(alice, settings, middleware, answer):
+    """T18: a form of another site, with and without the middleware."""
     settings.MIDDLEWARE = [*settings.MIDDLEWARE, *middleware]
     made = registered()
-    browser = strict(alice)
+    browser = csrf_checking_browser(alice)
     response = browser.post(url(made), answer, headers={"Origin": "https://evil.example"})
     assert response.status_code == 403 and b"<form" not in response.content
     assert not Grant.objects.exists() and browser.session["_auth_user_id"] == str(alice.pk)
 
 
-def test_an_answer_by_the_page_is_taken(alice):
-    """T18: the page's own form, as a browser sends it, is not refused."""
+def test_form_of_the_page_is_accepted(alice):
+    """T18: the form of the page, as a browser sends it."""
     made = registered()
-    browser = strict(alice)
+    browser = csrf_checking_browser(alice)
     body = {**ALLOW, "csrfmiddlewaretoken": form_token(browser, url(made))}
     assert told(browser.post(url(made), body, headers={"Origin": URL}))["code"]
 
 
-def test_a_page_of_one_person_is_not_answered_by_another(alice, django_user_model):
+def test_page_shown_to_one_user_cannot_be_answered_as_another(alice, django_user_model):
     """T18: somebody else signed in, in another tab, since the page was shown."""
     django_user_model.objects.create_user("bob", password="secret")
-    made, browser = registered(), strict(alice)
+    made, browser = registered(), csrf_checking_browser(alice)
     token = form_token(browser, url(made))
     body = {"username": "bob", "password": "secret", "csrfmiddlewaretoken": token}
     with override_settings(ROOT_URLCONF=__name__):
@@ -461,8 +465,8 @@ def test_a_page_of_one_person_is_not_answered_by_another(alice, django_user_mode
 # T19: clickjacking, and what stays in the browser.
 
 
-def test_no_answer_is_framed_or_kept(web, alice, public_client):
-    """T19: every answer, with no middleware of Django's to say so."""
+def test_responses_forbid_frames_and_caching(web, alice, public_client):
+    """T19: every response, without any middleware of Django."""
     asked = url(public_client)
     login = web.get(asked)
     web.force_login(alice)
@@ -481,11 +485,11 @@ def test_no_answer_is_framed_or_kept(web, alice, public_client):
             assert response["Referrer-Policy"] == "same-origin"
 
 
-# T21: no other origin reads any of it.
+# T21: other origins.
 
 
-def test_no_other_origin_may_read_it(signed_in, public_client):
-    """T21: no CORS on the page of consent, nor on its preflight."""
+def test_consent_page_has_no_cors_headers(signed_in, public_client):
+    """T21: neither the consent page nor its preflight."""
     for method in ("get", "post", "options"):
         response = getattr(signed_in, method)(
             url(public_client), headers={"Origin": "https://evil.example"}
@@ -493,11 +497,11 @@ def test_no_other_origin_may_read_it(signed_in, public_client):
         assert not [name for name in response.headers if name.startswith("Access-Control")]
 
 
-# T25: what is left behind.
+# T25: logs.
 
 
-def test_no_log_has_a_code(signed_in, public_client, caplog):
-    """T25: the code, the state and the challenge are in no line of any log of ours."""
+def test_log_contains_no_code_state_or_challenge(signed_in, public_client, caplog):
+    """T25: at INFO, for success and for a refusal."""
     caplog.set_level("INFO")
     state = "state-that-proves-who-asked"
     answer = told(signed_in.post(url(public_client, state=state), ALLOW))
@@ -506,26 +510,26 @@ def test_no_log_has_a_code(signed_in, public_client, caplog):
     assert not any(one in caplog.text for one in (answer["code"], state, CHALLENGE))
 
 
-# T27: headers made of what a client says.
+# T27: header injection.
 
 
 @pytest.mark.parametrize("state", ['a"b', "a&code=b", "a#b", "a b+c", "ä", "%0d%0aX: y", "a;b"])
-def test_a_state_is_given_back_as_it_came(signed_in, public_client, state):
-    """T27: quotes, separators and line ends in what is echoed into a header."""
+def test_state_is_returned_unchanged(signed_in, public_client, state):
+    """T27: quotes, separators and line ends in what is repeated in a header."""
     for answer in (ALLOW, CANCEL):
         response = signed_in.post(url(public_client, state=state), answer)
         assert told(response)["state"] == state and response["Location"].isascii()
 
 
 @pytest.mark.parametrize("name", ["scope", "state", "resource", "prompt", "nonce", "x"])
-def test_no_parameter_ends_a_line(signed_in, public_client, name):
+def test_parameter_with_a_line_end_is_rejected(signed_in, public_client, name):
     """T27: line ends in parameters."""
     response = signed_in.get(url(public_client, **{name: "a\r\nSet-Cookie: a=b"}))
     assert response.status_code == 400 and "Location" not in response
 
 
-def test_words_of_scopes_are_words(signed_in, public_client):
-    """T27: markup in what a scope is called."""
+def test_description_of_a_scope_is_escaped(signed_in, public_client):
+    """T27: markup in the description of a scope."""
     words = {"mcp": '<b>"Everything"</b>\r\n'}
     with override_settings(DJANGO_MCP={"URL": URL, "SCOPES": words}):
         html = signed_in.get(url(public_client)).content.decode()

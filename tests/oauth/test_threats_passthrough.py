@@ -1,4 +1,4 @@
-"""What a tool could pass on to others: of the token that its caller came with, nothing."""
+"""Token passthrough: code of the project never gets the token of its caller."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from .tokens import issued
 
 pytestmark = pytest.mark.django_db
 PACKAGE = Path(mcp.__file__).parent
-FOUND: list[str] = []  # where the token was, of all that the project's code was given
-LOOKED: list[str] = []  # by whom it was looked for
+FOUND: list[str] = []  # where the token was found
+SEARCHED: list[str] = []  # which code searched for it
 TOKEN: list[str] = []
-# What knows everything there is, and is nobody's call.
+# Objects that lead to the whole process, not to one call.
 CLOSED = (types.ModuleType, types.BuiltinFunctionType, type, logging.Logger)
 
 
-def look(what: str, *given: Any) -> None:
-    """For the token, in all that can be had from what is given, and from the context."""
-    LOOKED.append(what)
+def search_for_token(what: str, *given: Any) -> None:
+    """Search the token in everything reachable from the arguments and the context."""
+    SEARCHED.append(what)
     context = dict(contextvars.copy_context())
     for start in (*given, context):
-        FOUND.extend(f"{what}: {where}" for where in places(start, TOKEN[0]))
+        FOUND.extend(f"{what}: {where}" for where in paths_to(start, TOKEN[0]))
 
 
-def places(start: Any, secret: str) -> list[str]:
-    """The ways from ``start`` to a secret, by items, closures and attributes that are public."""
+def paths_to(start: Any, secret: str) -> list[str]:
+    """Return the paths from ``start`` to a secret, by items, closures and public attributes."""
     seen, found, left = set(), [], [(type(start).__name__, start)]
     while left:
         where, one = left.pop()
@@ -52,11 +52,11 @@ def places(start: Any, secret: str) -> list[str]:
         if isinstance(text, str):
             found += [where] * (secret in text)
         else:
-            left += [(f"{where}.{name}"[-200:], value) for name, value in within(one)]
+            left += [(f"{where}.{name}"[-200:], value) for name, value in parts_of(one)]
     return found
 
 
-def within(one: Any) -> list[tuple[str, Any]]:
+def parts_of(one: Any) -> list[tuple[str, Any]]:
     if isinstance(one, dict):
         return [(repr(part)[:40], part) for pair in one.items() for part in pair]
     if isinstance(one, list | tuple | set | frozenset):
@@ -72,8 +72,10 @@ def within(one: Any) -> list[tuple[str, Any]]:
 
 
 def page(request):
-    look("a view", request, dict(request.META), dict(request.headers), request.COOKIES)
-    look("a view's body", request.body, request.GET, request.POST, request.get_full_path())
+    search_for_token("a view", request, dict(request.META), dict(request.headers), request.COOKIES)
+    search_for_token(
+        "a view's body", request.body, request.GET, request.POST, request.get_full_path()
+    )
     return JsonResponse({"path": request.path})
 
 
@@ -81,32 +83,34 @@ class Note(forms.Form):
     text = forms.CharField()
 
     def clean(self):
-        look("a form", self, self.data)
+        search_for_token("a form", self, self.data)
 
 
 urlpatterns = [path("", include("django_mcp.oauth.urls")), path("page", page, name="page")]
 
 
 @pytest.fixture
-def given(server, settings):
-    """A server on which everything that is the project's own code looks for the token."""
+def searching_server(server, settings):
+    """A server on which all code of the project searches for the token."""
     settings.ROOT_URLCONF, settings.ALLOWED_HOSTS = __name__, ["*"]
-    [kept.clear() for kept in (FOUND, LOOKED, TOKEN)]
+    [kept.clear() for kept in (FOUND, SEARCHED, TOKEN)]
 
     @server.tool
     def tool(request) -> str:
-        look("a tool", request, request.auth, request.principal, request.principal.key)
-        look("a tool's request", request.http, dict(request.http.META), request.http.headers)
+        search_for_token("a tool", request, request.auth, request.principal, request.principal.key)
+        search_for_token(
+            "a tool's request", request.http, dict(request.http.META), request.http.headers
+        )
         return "done"
 
     @server.tool
     async def atool(request) -> str:
-        look("an asynchronous tool", request, request.http)
+        search_for_token("an asynchronous tool", request, request.http)
         return "done"
 
     @server.resource("note://{name}")
     def resource(request, name: str) -> str:
-        look("a resource", request, name)
+        search_for_token("a resource", request, name)
         return "done"
 
     @server.register(Note)
@@ -116,7 +120,7 @@ def given(server, settings):
         name, permission = "form", mcp.AUTHENTICATED
 
         def form_valid(self, request, form) -> str:
-            look("a form that is valid", request, form)
+            search_for_token("a form that is valid", request, form)
             return "done"
 
     server.register(type("Pages", (ViewTools,), {"get": ["page"], "names": {"page": "view"}}))
@@ -124,15 +128,15 @@ def given(server, settings):
 
 
 @pytest.fixture
-def client(http, given, alice, public_client, revision):
-    TOKEN.append(issued(alice, public_client, given)[1])
+def client(http, searching_server, alice, public_client, revision):
+    TOKEN.append(issued(alice, public_client, searching_server)[1])
     made: HttpClient = http(
-        TOKEN[0], server=given, more={"host": "shop.example"}, revision=revision
+        TOKEN[0], server=searching_server, more={"host": "shop.example"}, revision=revision
     )
     return made
 
 
-GIVEN = {
+CALLS = {
     "tool": ({}, {"a tool", "a tool's request"}),
     "atool": ({}, {"an asynchronous tool"}),
     "form": ({"text": "a"}, {"a form", "a form that is valid"}),
@@ -140,25 +144,25 @@ GIVEN = {
 }
 
 
-@pytest.mark.parametrize("name", GIVEN)
-def test_no_code_of_the_project_is_given_the_token(client, name, caplog):
-    """T7: tools, forms and views: not by a request of any kind, and not in the context."""
+@pytest.mark.parametrize("name", CALLS)
+def test_tools_forms_and_views_do_not_get_the_token(client, name, caplog):
+    """T7: neither in any request object, nor in the context, nor in the log."""
     caplog.set_level(logging.DEBUG)
-    arguments, looked = GIVEN[name]
+    arguments, looked = CALLS[name]
     assert not client.call(name, **arguments).get("isError"), name
-    assert FOUND == [] and looked <= set(LOOKED)
+    assert FOUND == [] and looked <= set(SEARCHED)
     said = [repr(vars(record)) + record.getMessage() for record in caplog.records]
     assert not [text for text in said if TOKEN[0] in text]
 
 
-def test_no_resource_is_given_the_token(client):
-    """T7: nor is what reads, and nothing of it is kept."""
+def test_resources_do_not_get_the_token(client):
+    """T7: and it is not stored."""
     client.request("resources/read", uri="note://one")
-    assert FOUND == [] and "a resource" in LOOKED
+    assert FOUND == [] and "a resource" in SEARCHED
     assert TOKEN[0] not in everything_stored()
 
 
-# Whoever reads the header itself, and what for.
+# The modules that read the header, and why.
 READERS = {
     "transports/http/authentication.py": "who is calling",
     "transports/http/request.py": "which headers there may be once",
@@ -173,8 +177,8 @@ READERS = {
 
 
 @pytest.mark.slow
-def test_nothing_else_reads_the_header():
-    """T7: what is not read cannot be passed on."""
+def test_only_listed_modules_read_the_authorization_header():
+    """T7: code that does not read the token cannot pass it on."""
     assert set(map(str, named_in("authorization"))) == set(READERS)
 
 

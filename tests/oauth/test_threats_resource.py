@@ -1,4 +1,4 @@
-"""Attacks on the MCP endpoint by whoever holds some token, or none, over the real transport."""
+"""Attacks on the MCP endpoint with valid, stolen, wrong or no tokens, over the real transport."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ pytestmark = pytest.mark.django_db
 URL = "https://shop.example"
 ORIGIN = f"{URL}/"
 CHALLENGE = re.compile(r'Bearer realm="[^"\\]*"(, [a-z_]+="[^"\\]*")*')
-LIFE = 2.0  # seconds in which a stream must have begun
+STREAM_START_SECONDS = 2.0  # seconds in which a stream must have begun
 STREAMED = [name for name, one in REVISIONS.items() if one.handshake]
 
 
 @pytest.fixture(autouse=True)
-def in_a_hurry():
-    """Calls soon have a stream."""
+def short_json_grace():
+    """Calls get a stream soon."""
     with given(JSON_GRACE=0.1):
         yield
 
@@ -63,7 +63,7 @@ def server(server, gate):
 
 
 @pytest.fixture
-def other():
+def other_server():
     """Another server of the project's."""
     made = mcp.Server("other", path="mcp/other")
 
@@ -75,16 +75,16 @@ def other():
 
 
 @pytest.fixture
-def open_to_all():
-    """A server of which everything is for everybody."""
+def public_server():
+    """A server whose declarations are all public."""
     made = mcp.Server("open", path="mcp/open")
     made.tool(lambda request: "hello", name="hello", permission=mcp.PUBLIC)
     return made
 
 
 @pytest.fixture
-def comes(http, server):
-    """Makes clients that come to the shop's own host."""
+def connect(http, server):
+    """Return a function that makes clients of the shop's own host."""
 
     def made(token: str | None, **options: Any) -> HttpClient:
         more = {"host": "shop.example", **options.pop("more", {})}
@@ -94,26 +94,26 @@ def comes(http, server):
     return made
 
 
-def challenged(talk) -> dict[str, str]:
-    """What the challenge of an answer says, which must be one."""
+def challenge_of(talk) -> dict[str, str]:
+    """Assert that the response is a challenge, and return its parameters."""
     assert talk.wait().refused == (401, -32600), talk
     said = talk.headers["www-authenticate"]
     assert CHALLENGE.fullmatch(said)
     return dict(re.findall(r'([a-z_]+)="([^"]*)"', said))
 
 
-def refused(comes, secret, **options):
-    client = comes(secret, initialize=False, **options)
-    words = challenged(client.start("tools/call", name="whoami", arguments={}))
+def refused(connect, secret, **options):
+    client = connect(secret, initialize=False, **options)
+    words = challenge_of(client.start("tools/call", name="whoami", arguments={}))
     assert words["error"] == "invalid_token" and "audience" not in str(words)
     return True
 
 
-# T5: tokens that are for something else.
+# T5: tokens for another purpose.
 
 
 OTHER = [f"{URL}/mcp/other"]
-ELSEWHERE: dict[str, dict[str, Any]] = {
+OTHER_TOKENS: dict[str, dict[str, Any]] = {
     "another server": {"resource": OTHER},
     "the origin": {"resource": [URL]},
     "the origin with a slash": {"resource": [ORIGIN]},
@@ -130,61 +130,61 @@ ELSEWHERE: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", ELSEWHERE)
-def test_a_token_for_something_else(comes, alice, public_client, what):
-    """T5: a token opens the server that it names, and no other."""
-    assert refused(comes, issued(alice, public_client, **ELSEWHERE[what])[1])
+@pytest.mark.parametrize("what", OTHER_TOKENS)
+def test_token_for_another_resource_is_rejected(connect, alice, public_client, what):
+    """T5: a token is accepted only by the server that it names."""
+    assert refused(connect, issued(alice, public_client, **OTHER_TOKENS[what])[1])
 
 
-def test_a_token_for_something_else_in_every_revision(
-    comes, alice, public_client, server, other, revision
+def test_token_for_another_server_is_rejected_in_every_revision(
+    connect, alice, public_client, server, other_server, revision
 ):
-    """T5: the one of another server is no key to this one, and is one to its own."""
-    secret = issued(alice, public_client, other)[1]
-    assert refused(comes, secret, revision=revision)
-    assert comes(secret, server=other, revision=revision).text("whoami") == "alice"
+    """T5: the token of another server is accepted only there."""
+    secret = issued(alice, public_client, other_server)[1]
+    assert refused(connect, secret, revision=revision)
+    assert connect(secret, server=other_server, revision=revision).text("whoami") == "alice"
 
 
 SCOPES = ["", "photos", "introspection", "openid profile", "mcp:", "MCP"]
 
 
 @pytest.mark.parametrize("scope", [*SCOPES, "mcp oauth2_provider:registration"])
-def test_a_token_of_the_projects_other_interfaces(comes, alice, public_client, server, scope):
-    """T5: what was agreed to for photos is no permission to act by tools, whatever it names."""
-    assert refused(comes, issued(alice, public_client, server, scope=scope)[1])
+def test_token_without_a_scope_of_ours_is_rejected(connect, alice, public_client, server, scope):
+    """T5: consent to another API is no permission to call tools, whatever resource it names."""
+    assert refused(connect, issued(alice, public_client, server, scope=scope)[1])
 
 
-def test_a_registration_token_is_no_access_token(comes, alice, server):
-    """T5: as django-oauth-toolkit issues it: until the year 9999, for nothing in particular."""
+def test_registration_token_is_rejected(connect, alice, server):
+    """T5: as django-oauth-toolkit issues it: until the year 9999, without a resource."""
     client = application(registration_source="dcr", user=alice)
     secret = issued(
         alice, client, scope="oauth2_provider:registration",
         expires=timezone.now() + timedelta(days=300_000),
     )[1]  # fmt: skip
-    assert refused(comes, secret)
+    assert refused(connect, secret)
 
 
-def test_a_token_of_no_user(comes, alice, server):
-    """T13: nobody comes in by a client that anybody may register for themselves."""
+def test_token_without_a_user_is_rejected(connect, alice, server):
+    """T13: a client that anybody may register cannot act on its own."""
     for source in ("dcr", "cimd", "manual"):
         client = application(registration_source=source, user=alice, client_type="confidential")
-        assert refused(comes, issued(None, client, server)[1])
+        assert refused(connect, issued(None, client, server)[1])
 
 
-# T8, T20, T21, T26: requests that are not what they seem.
+# T8, T20, T21, T26: tokens outside the header, other origins, forged hosts.
 
 
-def test_a_token_that_is_not_in_the_header(comes, alice, public_client, server):
-    """T8: a token in the query, in a form, in the message or in a cookie is none."""
+def test_token_outside_the_header_is_ignored(connect, alice, public_client, server):
+    """T8: a token in the query, in a form, in the message or in a cookie."""
     secret = issued(alice, public_client, server)[1]
-    client = comes(None)
+    client = connect(None)
     message = client.message("tools/call", {"name": "whoami", "arguments": {}})
     query = {"query_string": f"access_token={secret}".encode()}
-    assert "error" not in challenged(client.post(message, scope=query))
+    assert "error" not in challenge_of(client.post(message, scope=query))
     meta = {"_meta": {"access_token": secret, "authorization": f"Bearer {secret}"}}
     inside = client.message("tools/call", {"name": "whoami", "arguments": {}} | meta)
-    assert "error" not in challenged(client.post(inside))
-    assert "error" not in challenged(client.post(message, cookie=f"access_token={secret}"))
+    assert "error" not in challenge_of(client.post(inside))
+    assert "error" not in challenge_of(client.post(message, cookie=f"access_token={secret}"))
     form = client.post(
         f"access_token={secret}".encode(), content_type="application/x-www-form-urlencoded"
     )
@@ -192,17 +192,17 @@ def test_a_token_that_is_not_in_the_header(comes, alice, public_client, server):
 
 
 @pytest.mark.parametrize("scheme", ["Basic", "Token", "DPoP", "", "Bearer,"])
-def test_a_token_by_another_scheme(comes, alice, public_client, server, scheme):
-    """T8: and one that is shown as something else."""
+def test_token_with_another_scheme_is_ignored(connect, alice, public_client, server, scheme):
+    """T8: only the Bearer scheme counts."""
     secret = issued(alice, public_client, server)[1]
-    client = comes(None, more={"authorization": f"{scheme} {secret}".strip()}, initialize=False)
-    assert "error" not in challenged(client.start("tools/list"))
+    client = connect(None, more={"authorization": f"{scheme} {secret}".strip()}, initialize=False)
+    assert "error" not in challenge_of(client.start("tools/list"))
 
 
-def test_a_page_of_another_site(comes, alice, public_client, server):
-    """T20: neither a host nor an origin that is not the project's own gets further."""
+def test_request_of_another_host_or_origin_is_rejected(connect, alice, public_client, server):
+    """T20: neither a host nor an origin of another site is accepted."""
     secret = issued(alice, public_client, server)[1]
-    client = comes(secret)
+    client = connect(secret)
     message = client.message("tools/list", {})
     assert client.refusal(message, host="evil.example") == (400, -32600)
     assert client.refusal(message, origin="https://evil.example") == (403, -32600)
@@ -215,9 +215,11 @@ LOCAL = ["http://localhost", "http://localhost:6274", "http://127.0.0.1:8000", "
 
 
 @pytest.mark.parametrize("origin", LOCAL)
-def test_a_page_of_this_machine_is_another_site(comes, alice, public_client, server, origin):
-    """T20: unless this is development, where the project has named no host of its own."""
-    client = comes(issued(alice, public_client, server)[1])
+def test_localhost_origin_is_rejected_unless_in_development(
+    connect, alice, public_client, server, origin
+):
+    """T20: it is accepted with DEBUG and without ALLOWED_HOSTS."""
+    client = connect(issued(alice, public_client, server)[1])
     message, host = client.message("tools/list", {}), origin.removeprefix("http://")
     assert client.refusal(message, origin=origin) == (403, -32600)
     assert client.refusal(message, host=host, origin=origin) == (400, -32600)
@@ -227,9 +229,11 @@ def test_a_page_of_this_machine_is_another_site(comes, alice, public_client, ser
         assert client.refusal(message, host=host, origin=evil) == (403, -32600)
 
 
-def test_a_name_that_was_made_ours_is_another_site(comes, alice, public_client, server):
-    """T20: where every host is allowed, a page of a host that leads here is not the project's."""
-    client = comes(issued(alice, public_client, server)[1])
+def test_rebound_host_is_rejected_though_every_host_is_allowed(
+    connect, alice, public_client, server
+):
+    """T20: a host of the attacker that resolves to this server is not the project's origin."""
+    client = connect(issued(alice, public_client, server)[1])
     message = client.message("tools/list", {})
     with override_settings(ALLOWED_HOSTS=["*"]):
         for scheme in ("http", "https"):
@@ -253,9 +257,9 @@ def test_pages_of_any_origin_may_get_tokens_without_credentials(web, server, whe
         assert "access-control-allow-credentials" not in response.headers
 
 
-def test_pages_of_trusted_origins_alone_may_call(comes, server):
-    """T21: a preflight of the endpoint needs no token, and tells no other page a thing."""
-    client = comes(None)
+def test_only_trusted_origins_may_call_the_endpoint(connect, server):
+    """T21: a preflight needs no token, and reveals nothing to other origins."""
+    client = connect(None)
     ours = client.send("OPTIONS", client.path, headers=client.headers(origin=URL) | ASKS)
     assert (ours.status, ours.headers["access-control-allow-origin"]) == (204, URL)
     assert "authorization" in ours.headers["access-control-allow-headers"]
@@ -266,9 +270,9 @@ def test_pages_of_trusted_origins_alone_may_call(comes, server):
     assert not [name for name in evil.headers if name.startswith("access-control")]
 
 
-def test_what_a_page_may_read_of_a_refusal(comes, server):
-    """T21: the page of a trusted origin sees the challenge; no other page sees anything."""
-    client = comes(None)
+def test_only_trusted_origins_may_read_a_challenge(connect, server):
+    """T21: the page of another origin sees nothing."""
+    client = connect(None)
     message = client.message("tools/list", {})
     talk = client.post(message, origin=URL).wait()
     assert talk.status == 401 and talk.headers["access-control-allow-origin"] == URL
@@ -288,8 +292,8 @@ FORGED = [
 
 @pytest.mark.parametrize("forged", FORGED, ids=lambda headers: next(iter(headers)))
 @pytest.mark.parametrize("secure", [True, False])
-def test_another_host_that_is_allowed_changes_no_document(web, server, forged, secure):
-    """T26: metadata is the same to everybody, whichever name they came by."""
+def test_forged_host_does_not_change_metadata(web, server, forged, secure):
+    """T26: metadata is the same for everybody, whatever host they used."""
     hosts = override_settings(
         ALLOWED_HOSTS=["*"], USE_X_FORWARDED_HOST=True, USE_X_FORWARDED_PORT=True,
         SECURE_PROXY_SSL_HEADER=("HTTP_X_FORWARDED_PROTO", "https"),
@@ -300,12 +304,12 @@ def test_another_host_that_is_allowed_changes_no_document(web, server, forged, s
             assert web.get(where, headers=forged, secure=secure).content == usual
 
 
-def test_a_forged_host_changes_no_challenge(comes, server):
-    """T26: nor does it change where tokens are said to be had."""
+def test_forged_host_does_not_change_the_challenge(connect, server):
+    """T26: nor the URL of the metadata in it."""
     with override_settings(ALLOWED_HOSTS=["*"], USE_X_FORWARDED_HOST=True):
         for forged in ({"host": "evil.example"}, {"x_forwarded_host": "evil.example"}):
-            client = comes(None)
-            words = challenged(client.post(client.message("tools/list", {}), **forged))
+            client = connect(None)
+            words = challenge_of(client.post(client.message("tools/list", {}), **forged))
             assert words["resource_metadata"].startswith(f"{URL}/.well-known/")
 
 
@@ -313,9 +317,9 @@ def test_a_forged_host_changes_no_challenge(comes, server):
 
 
 @pytest.fixture
-def pair(comes, alice, bob, public_client, server):
-    """A session of alice's, and tokens of others by what each is."""
-    client = comes(issued(alice, public_client, server)[1], revision="2025-11-25")
+def session_client(connect, alice, bob, public_client, server):
+    """A client with a session of Alice, and tokens of others by what each is."""
+    client = connect(issued(alice, public_client, server)[1], revision="2025-11-25")
     client.secrets = {
         "another user": issued(bob, public_client, server)[1],
         "another client": issued(alice, application("Other"), server)[1],
@@ -325,8 +329,8 @@ def pair(comes, alice, bob, public_client, server):
     return client
 
 
-def visiting(client, token):
-    """By each method, what becomes of whoever shows the session and this token, or none."""
+def try_session(client, token):
+    """Yield the response to each method, with the session id and this token."""
     shown = {"authorization": token and f"Bearer {token}"}
     message = client.message("tools/call", {"name": "whoami", "arguments": {}})
     yield client.post(message, **shown).wait()
@@ -335,40 +339,44 @@ def visiting(client, token):
 
 
 @pytest.mark.parametrize("who", ["another user", "another client", "both"])
-def test_a_session_is_its_users_and_its_clients_alone(pair, who, caplog):
-    """T9: to anybody else it is not there, and it is none the worse for it; the log has who."""
-    before, secret = Session.objects.get(), pair.secrets[who]
-    assert [talk.status for talk in visiting(pair, secret)] == [404, 404, 404]
+def test_session_of_another_user_or_client_is_not_found(session_client, who, caplog):
+    """T9: the session stays intact, and the log names the caller."""
+    before, secret = Session.objects.get(), session_client.secrets[who]
+    assert [talk.status for talk in try_session(session_client, secret)] == [404, 404, 404]
     told = [one for one in caplog.records if one.levelname == "WARNING"]
     assert [one.args[:2] for one in told] == [(before.pk, before.owner)] * 3
     assert all(one.args[2] not in (before.owner, "nobody") for one in told)
-    assert not any(one in caplog.text for one in (secret, pair.token, pair.session))
+    assert not any(
+        one in caplog.text for one in (secret, session_client.token, session_client.session)
+    )
     after = Session.objects.get()
     assert (after.owner, after.pk) == (before.owner, before.pk)
-    assert pair.text("whoami") == "alice"
+    assert session_client.text("whoami") == "alice"
 
 
-def test_a_session_is_no_credential(pair):
-    """T9: by its id alone nobody comes in."""
-    assert [talk.status for talk in visiting(pair, None)] == [401, 401, 401]
-    assert [talk.status for talk in visiting(pair, "guessed")] == [401, 401, 401]
-    assert pair.text("whoami") == "alice"
+def test_session_id_without_a_token_is_rejected(session_client):
+    """T9: the id of a session is no credential."""
+    assert [talk.status for talk in try_session(session_client, None)] == [401, 401, 401]
+    assert [talk.status for talk in try_session(session_client, "guessed")] == [401, 401, 401]
+    assert session_client.text("whoami") == "alice"
 
 
-def test_a_session_goes_on_with_a_refreshed_token(pair):
-    """T9: what one client was given for one user is one caller, however often it was renewed."""
-    pair.token = pair.secrets["refreshed"]
-    assert pair.text("whoami") == "alice"
+def test_session_continues_with_a_refreshed_token(session_client):
+    """T9: all tokens of one client and user are one caller."""
+    session_client.token = session_client.secrets["refreshed"]
+    assert session_client.text("whoami") == "alice"
 
 
-def test_without_sessions_the_header_is_nobody(comes, pair):
-    """T9: from 2026-07-28 on whose session is named makes no difference."""
-    client = comes(pair.secrets["another user"], more={"mcp-session-id": pair.session})
+def test_session_header_is_ignored_without_sessions(connect, session_client):
+    """T9: from 2026-07-28 on there are no sessions."""
+    client = connect(
+        session_client.secrets["another user"], more={"mcp-session-id": session_client.session}
+    )
     assert client.text("whoami") == "bob"
 
 
 @pytest.fixture
-def asking(server):
+def server_with_question(server):
     @server.tool
     def sure(request) -> str:
         return f"{request.user}: {request.elicit('Sure?')}"
@@ -376,25 +384,31 @@ def asking(server):
     return server
 
 
-def test_the_state_of_a_call_is_its_users_and_its_clients_alone(
-    comes, alice, bob, public_client, asking
+def test_request_state_of_another_user_or_client_is_rejected(
+    connect, alice, bob, public_client, server_with_question
 ):
-    """T9: what a call left with its client, which sends it back, is worth nothing to another."""
+    """T9: the state that a client sends back is bound to its user and client."""
     arguments: dict[str, Any] = {"name": "sure", "arguments": {}}
-    client = comes(issued(alice, public_client, asking)[1])
+    client = connect(issued(alice, public_client, server_with_question)[1])
     (asked,) = client.start("tools/call", **arguments).wait().messages
     (key,) = asked["result"]["inputRequests"]
     yes = {key: {"action": "accept", "content": {"answer": True}}}
     arguments |= {"requestState": asked["result"]["requestState"], "inputResponses": yes}
     others = (bob, public_client), (alice, application("Other")), (bob, application("Third"))
     for user, other in others:
-        talk = comes(issued(user, other, asking)[1]).start("tools/call", **arguments).wait()
+        talk = (
+            connect(issued(user, other, server_with_question)[1])
+            .start("tools/call", **arguments)
+            .wait()
+        )
         assert "result" not in talk.messages[0] and talk.error["code"] == -32602
-    refreshed = comes(issued(alice, public_client, asking)[1]).start("tools/call", **arguments)
+    refreshed = connect(issued(alice, public_client, server_with_question)[1]).start(
+        "tools/call", **arguments
+    )
     assert "alice: True" in str(refreshed.wait().messages[0]["result"])
 
 
-# T22, T24: what ends while it goes on.
+# T22, T24: expiry and revocation during calls and streams.
 
 
 def calling(client):
@@ -410,12 +424,12 @@ def listening(client, last=None):
 
 
 @pytest.fixture
-def lasting(comes, alice, public_client, server):
+def client_with_short_token(connect, alice, public_client, server):
     def made(revision):
         row, secret = issued(alice, public_client, server)
-        client = comes(secret, revision=revision)
+        client = connect(secret, revision=revision)
         # After the handshake, which may take long on a busy machine.
-        row.expires = timezone.now() + timedelta(seconds=LIFE)
+        row.expires = timezone.now() + timedelta(seconds=STREAM_START_SECONDS)
         row.save(update_fields=["expires"])
         client.fresh = lambda: issued(alice, public_client, server)[1]
         client.row = row
@@ -425,25 +439,27 @@ def lasting(comes, alice, public_client, server):
 
 
 @pytest.mark.slow
-def test_a_stream_ends_with_its_token_and_is_resumed_by_a_fresh_one(lasting, handshake):
-    """T24: the connection is closed; the old token is refused, the same caller's next is not."""
-    client = lasting(handshake)
+def test_stream_ends_with_its_token_and_resumes_with_a_new_one(client_with_short_token, handshake):
+    """T24: the connection is closed; the expired token is rejected, the next one is accepted."""
+    client = client_with_short_token(handshake)
     assert listening(client).wait().status == 200
     assert timezone.now() >= client.row.expires
-    assert "invalid_token" in challenged(client.listen())["error"]
+    assert "invalid_token" in challenge_of(client.listen())["error"]
     client.token = client.fresh()
     assert listening(client).status == 200
 
 
 @pytest.mark.slow
-def test_a_call_outlives_the_token_and_only_its_caller_fetches_the_result(lasting, gate, bob):
-    """T24: what was begun goes on; its result is for a fresh token of the same owner alone."""
-    client = lasting("2025-11-25")
+def test_call_outlives_its_token_and_only_its_caller_gets_the_result(
+    client_with_short_token, gate, bob
+):
+    """T24: the call continues; a new token of the same owner gets the result."""
+    client = client_with_short_token("2025-11-25")
     talk = calling(client)
     talk.wait()
     last = [event.id for event in talk.sse.found if event.id][-1]
     assert Call.objects.get().state == "running"
-    challenged(client.listen(last))
+    challenge_of(client.listen(last))
     client.token = issued(bob, client.row.application, client.server)[1]
     assert client.listen(last).wait().status == 404
     client.token = client.fresh()
@@ -453,14 +469,14 @@ def test_a_call_outlives_the_token_and_only_its_caller_fetches_the_result(lastin
 
 
 @pytest.mark.slow
-def test_a_subscription_ends_with_its_token(lasting):
+def test_subscription_ends_with_its_token(client_with_short_token):
     """T24: the same for the streams of 2026-07-28."""
-    client = lasting("2026-07-28")
+    client = client_with_short_token("2026-07-28")
     talk = client.start("subscriptions/listen", notifications={"toolsListChanged": True})
     talk.until(lambda: talk.is_stream)
     assert talk.wait().ended and timezone.now() >= client.row.expires
     again = client.start("subscriptions/listen", notifications={"toolsListChanged": True})
-    challenged(again)
+    challenge_of(again)
 
 
 def revoke(row, alice):
@@ -485,63 +501,63 @@ def delete_client(row, alice):
     row.application.delete()
 
 
-ENDINGS = [revoke, refuse_user, change_password, block, delete_client]
+REVOCATIONS = [revoke, refuse_user, change_password, block, delete_client]
 OF_EVERY_CLIENT = (refuse_user, change_password)
 
 
-async def look():
+async def check_revocations():
     await revocations().look()
 
 
-@pytest.mark.parametrize("end", ENDINGS, ids=lambda end: end.__name__)
-def test_what_was_taken_back_ends_what_goes_on(comes, alice, public_client, server, handshake, end):
-    """T24, T22: calls are cancelled and streams end at the next look, and nobody else's."""
+@pytest.mark.parametrize("end", REVOCATIONS, ids=lambda end: end.__name__)
+def test_revocation_cancels_calls_and_closes_streams(
+    connect, alice, public_client, server, handshake, end
+):
+    """T24, T22: at the next check, and only those of the revoked owner."""
     row, secret = issued(alice, public_client, server)
-    client = comes(secret, revision=handshake)
-    bystander = comes(issued(alice, application("Other"), server)[1], revision=handshake)
+    client = connect(secret, revision=handshake)
+    bystander = connect(issued(alice, application("Other"), server)[1], revision=handshake)
     talk, news, others = calling(client), listening(client), listening(bystander)
     end(row, alice)
-    client.run(look())
+    client.run(check_revocations())
     assert talk.wait().ended and news.wait().ended
     ended = Call.objects.get()
     assert (ended.state, ended.cancelled) == ("done", True)
-    challenged(client.post(client.message("ping", {})))
-    bystander.run(look())
+    challenge_of(client.post(client.message("ping", {})))
+    bystander.run(check_revocations())
     assert others.over == (end in OF_EVERY_CLIENT)
 
 
-@pytest.mark.parametrize("end", ENDINGS, ids=lambda end: end.__name__)
-def test_what_was_taken_back_ends_a_call_without_a_session(
-    comes, alice, public_client, server, end
-):
+@pytest.mark.parametrize("end", REVOCATIONS, ids=lambda end: end.__name__)
+def test_revocation_cancels_calls_without_a_session(connect, alice, public_client, server, end):
     """T24, T22: the same in 2026-07-28."""
     row, secret = issued(alice, public_client, server)
-    client = comes(secret)
+    client = connect(secret)
     talk = calling(client)
     listens = client.start("subscriptions/listen", notifications={"toolsListChanged": True})
     listens.until(lambda: listens.is_stream)
     end(row, alice)
-    client.run(look())
+    client.run(check_revocations())
     assert talk.wait().ended and listens.wait().ended
     assert not any("result" in message for message in talk.messages)
 
 
-def test_a_rotation_takes_nothing_back(comes, alice, public_client, server, gate):
-    """T24: a client that renews its token keeps what it has open."""
+def test_refresh_keeps_open_calls(connect, alice, public_client, server, gate):
+    """T24: a client that refreshes its token keeps its open calls."""
     row, secret = issued(alice, public_client, server)
     refresh(alice, public_client, row)
-    client = comes(secret, revision="2025-11-25")
+    client = connect(secret, revision="2025-11-25")
     talk = calling(client)
-    row.delete()  # as a rotation does
-    client.run(look())
+    row.delete()  # as a refresh does
+    client.run(check_revocations())
     issued(alice, public_client, server)
-    client.run(look())
+    client.run(check_revocations())
     gate.set()
     assert talk.wait().messages[-1]["result"]["content"][0]["text"] == "waited for alice"
 
 
-def test_it_is_looked_at_by_itself(shared_db, http, server, monkeypatch):
-    """T24: within seconds, without anybody who asks."""
+def test_revocations_are_checked_periodically(shared_db, http, server, monkeypatch):
+    """T24: within seconds, without any request."""
     monkeypatch.setattr(module, "CHECK_INTERVAL_SECONDS", 0.05)
     alice = get_user_model().objects.create_user("carol")
     row, secret = issued(alice, application(), server)
@@ -554,37 +570,37 @@ def test_it_is_looked_at_by_itself(shared_db, http, server, monkeypatch):
 # The challenge.
 
 
-def where_of(server) -> str:
+def metadata_url(server) -> str:
     return f"{URL}{PR}/{server.path.replace(' ', '%20')}"
 
 
-def test_whoever_shows_no_token_is_told_where_to_get_one(comes, server, revision):
-    """R3, R4: the document of this very server, and the scope to ask for."""
-    words = challenged(comes(None, revision=revision, initialize=False).start("tools/list"))
+def test_challenge_contains_metadata_url_and_scope(connect, server, revision):
+    """R3, R4: the document of this server, and the scope to ask for."""
+    words = challenge_of(connect(None, revision=revision, initialize=False).start("tools/list"))
     assert words == {
-        "realm": server.name, "resource_metadata": where_of(server), "scope": "mcp",
+        "realm": server.name, "resource_metadata": metadata_url(server), "scope": "mcp",
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["server", "other", "open_to_all"])
-def test_whoever_shows_a_bad_token_is_told_the_same(comes, revision, kind, request):
-    """R1, R3: also where everything is for everybody: who shows a token means to be somebody."""
+@pytest.mark.parametrize("kind", ["server", "other_server", "public_server"])
+def test_bad_token_gets_a_challenge_even_on_a_public_server(connect, revision, kind, request):
+    """R1, R3: a client that sends a token does not want to be anonymous."""
     at = request.getfixturevalue(kind)
-    client = comes("bad", server=at, revision=revision, initialize=False)
-    words = challenged(client.start("tools/list"))
+    client = connect("bad", server=at, revision=revision, initialize=False)
+    words = challenge_of(client.start("tools/list"))
     assert words["error"] == "invalid_token"
-    assert (words["resource_metadata"], words["scope"]) == (where_of(at), "mcp")
+    assert (words["resource_metadata"], words["scope"]) == (metadata_url(at), "mcp")
 
 
-def test_where_all_is_for_everybody_nobody_is_asked(comes, open_to_all, revision):
-    """R1: and its document is there all the same."""
-    client = comes(None, server=open_to_all, revision=revision)
+def test_public_server_needs_no_token(connect, public_server, revision):
+    """R1: though it has a metadata document."""
+    client = connect(None, server=public_server, revision=revision)
     assert client.text("hello") == "hello"
 
 
-def test_the_document_that_the_challenge_names_is_there(comes, web, server):
-    """R2, R3: and leads to the authorization server's, whose issuer is the one it names."""
-    where = challenged(comes(None).start("tools/list"))["resource_metadata"]
+def test_metadata_url_of_the_challenge_leads_to_the_issuer(connect, web, server):
+    """R2, R3: the document names the authorization server, whose metadata has that issuer."""
+    where = challenge_of(connect(None).start("tools/list"))["resource_metadata"]
     found = json.loads(web.get(where.removeprefix(URL)).content)
     assert found["resource"] == f"{URL}/mcp/a%20test's%20own"
     (issuer,) = found["authorization_servers"]
@@ -599,28 +615,28 @@ def test_the_document_that_the_challenge_names_is_there(comes, web, server):
         ("POST", {"content-type": "text/plain"}), ("POST", {"content-type": "application/json"}),
     ],
 )  # fmt: skip
-def test_who_only_looks_whether_a_token_is_needed_is_told(comes, method, headers, shown):
-    """R1: whatever else is wrong with the request. Nothing of it is looked at before."""
-    client = comes(None, initialize=False)
+def test_any_request_without_a_valid_token_gets_a_challenge(connect, method, headers, shown):
+    """R1: before anything else of the request is checked."""
+    client = connect(None, initialize=False)
     said = {"host": "shop.example", "authorization": shown, **headers}
-    words = challenged(client.open(method, client.path, b"{", said))
+    words = challenge_of(client.open(method, client.path, b"{", said))
     assert ("error" in words) == (shown is not None)
 
 
 @pytest.mark.parametrize("shown", [None, "bad"])
 @pytest.mark.parametrize("end", ["", "/"])
-def test_that_document_names_the_server_as_it_was_asked(comes, web, server, end, shown):
-    """R3: "identical to the URL that the client used" (RFC 9728, 3.3), or clients go no further."""
-    client = comes(shown, initialize=False)
+def test_resource_in_metadata_equals_the_requested_url(connect, web, server, end, shown):
+    """R3: "identical to the URL that the client used" (RFC 9728, 3.3), or clients reject it."""
+    client = connect(shown, initialize=False)
     client.path += end
-    where = challenged(client.start("tools/list"))["resource_metadata"]
+    where = challenge_of(client.start("tools/list"))["resource_metadata"]
     found = json.loads(web.get(where.removeprefix(URL)).content)
-    assert found["resource"] == where_of(server).replace(PR, "") + end
+    assert found["resource"] == metadata_url(server).replace(PR, "") + end
 
 
-def test_nothing_of_a_scope_breaks_out_of_the_challenge(comes, server):
-    """T27: quotes and line ends of the project's own words stay within their quotes."""
+def test_scope_in_the_challenge_is_quoted(connect, server):
+    """T27: quotes and line ends in the name of a scope stay within their quotes."""
     bad = 'mcp", error="x\r\nSet-Cookie: a=b\\'
     with given(SCOPES={bad: "?"}):
-        words = challenged(comes(None).start("tools/list"))
+        words = challenge_of(connect(None).start("tools/list"))
     assert set(words) == {"realm", "resource_metadata", "scope"}

@@ -1,4 +1,4 @@
-"""Tokens of the authorization server at the endpoint: who comes in, and what that costs."""
+"""The verifier of OAuth access tokens: accepted and rejected tokens, queries and revocation."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ SECOND = timedelta(seconds=1)
 
 
 @pytest.fixture(autouse=True)
-def nothing_noted(monkeypatch):
-    """What is to be written is written when a test says so."""
+def background_jobs(monkeypatch):
+    """Collect background writes, and record no last-used times."""
     verifier.client_uses._noted.clear()
     monkeypatch.setattr(verifier.consent_uses, "note", lambda pair: None)  # tested in test_activity
     begun: list[Any] = []
@@ -58,19 +58,19 @@ def profile_of(client, **columns: Any) -> ClientProfile:
     return ClientProfile.objects.get(client_id=client.client_id)
 
 
-def enters(secret, server) -> bool:
+def is_accepted(secret, server) -> bool:
     return VERIFIER.lookup(secret, server) is not None
 
 
-# Who comes in.
+# Accepted tokens.
 
 
-def test_it_is_a_verifier_that_tells_where_tokens_are_had_and_which_were_taken_back():
+def test_verifier_implements_the_challenging_and_revoking_protocols():
     assert isinstance(VERIFIER, mcp.TokenVerifier)
     assert isinstance(VERIFIER, ChallengingVerifier) and isinstance(VERIFIER, RevokingVerifier)
 
 
-async def test_a_token_speaks_for_its_user_by_its_client(alice, public_client, server):
+async def test_token_gives_the_principal_of_its_user_and_client(alice, public_client, server):
     made = await threads.tools.run(issued, alice, public_client, server)
     principal = await VERIFIER.verify(made[1], server)
     assert principal.user == alice and principal.is_authenticated
@@ -79,16 +79,14 @@ async def test_a_token_speaks_for_its_user_by_its_client(alice, public_client, s
     assert principal.key == f"{alice.pk}:{public_client.pk}:"
 
 
-def test_a_refreshed_token_is_the_same_principal_and_another_clients_is_not(
-    alice, public_client, server
-):
+def test_tokens_of_one_client_have_the_same_principal_key(alice, public_client, server):
     secrets = [issued(alice, public_client, server)[1] for _ in range(2)]
     other = issued(alice, application("Other"), server)[1]
     keys = [VERIFIER.lookup(secret, server).key for secret in (*secrets, other)]
     assert keys[0] == keys[1] != keys[2]
 
 
-def test_all_is_known_by_one_query(alice, public_client, server, django_assert_num_queries):
+def test_lookup_makes_one_query(alice, public_client, server, django_assert_num_queries):
     _, secret = issued(alice, public_client, server)
     with django_assert_num_queries(1):
         principal = VERIFIER.lookup(secret, server)
@@ -96,7 +94,7 @@ def test_all_is_known_by_one_query(alice, public_client, server, django_assert_n
         assert principal.auth.application.name == "Agent" and principal.key
 
 
-def test_what_comes_is_what_the_orm_would_give(alice, bob, server, django_assert_num_queries):
+def test_lookup_returns_the_same_values_as_the_orm(alice, bob, server, django_assert_num_queries):
     """On every database, with the types of its columns."""
     client = application("Robot", user=bob, cimd_expires_at=timezone.now())
     made, secret = issued(alice, client, server)
@@ -106,117 +104,119 @@ def test_what_comes_is_what_the_orm_would_give(alice, bob, server, django_assert
     )
     for one in (found.user, found.application, found.owner):
         stored = type(one)._base_manager.get(pk=one.pk)
-        assert values(one) == values(stored) and not one._state.adding
+        assert attribute_values(one) == attribute_values(stored) and not one._state.adding
         assert one._state.db == stored._state.db
     with django_assert_num_queries(0):
         assert found.application.user == bob
 
 
-def values(instance):
-    """With their types: a boolean is no number."""
+def attribute_values(instance):
+    """Return the values with their types: a boolean is not a number."""
     fields = instance._meta.concrete_fields
     return {field.attname: repr(getattr(instance, field.attname)) for field in fields}
 
 
-def test_the_statement_is_compiled_once(alice, public_client, server, monkeypatch):
+def test_sql_statement_is_cached(alice, public_client, server, monkeypatch):
     secrets = [issued(alice, public_client, server)[1] for _ in range(2)]
-    assert enters(secrets[0], server)
+    assert is_accepted(secrets[0], server)
     monkeypatch.setattr(rows, "_compile", None)
-    assert enters(secrets[1], server) and not enters(secrets[0][1:], server)
+    assert is_accepted(secrets[1], server) and not is_accepted(secrets[0][1:], server)
 
 
-def test_whom_a_manager_hides_may_depend_on_the_moment(alice, public_client, server, monkeypatch):
+def test_user_hidden_by_the_manager_at_that_moment_is_rejected(
+    alice, public_client, server, monkeypatch
+):
     _, secret = issued(alice, public_client, server)
-    hidden = hide(monkeypatch, "nobody")
+    hidden = hide_users(monkeypatch, "nobody")
     for name, comes_in in (("nobody", True), ("alice", False), ("nobody", True)):
         hidden[:] = [name]
-        assert enters(secret, server) == comes_in
+        assert is_accepted(secret, server) == comes_in
 
 
 @pytest.mark.parametrize(
     "named",
     ["{}", "{}/", "HTTPS://SHOP.EXAMPLE:443/mcp/a%20test's%20own", "{}///"],
 )
-def test_every_spelling_of_a_server_is_the_server(alice, public_client, named):
+def test_resource_of_a_token_is_normalized(alice, public_client, named):
     server = mcp.Server("spelled", path="mcp/a test's own")
     _, secret = issued(alice, public_client, resource=[named.format(resource(server))])
-    assert enters(secret, server)
+    assert is_accepted(secret, server)
 
 
-def test_a_token_may_be_for_several_servers(alice, public_client, server):
+def test_token_is_accepted_by_each_of_its_servers(alice, public_client, server):
     _, secret = issued(alice, public_client, server, mcp.server)
-    assert enters(secret, server) and enters(secret, mcp.server)
+    assert is_accepted(secret, server) and is_accepted(secret, mcp.server)
 
 
-# Who does not.
+# Rejected tokens.
 
 
 GARBAGE = ["", "é", "a b", 'a"', "a\n", "a\0", "=", "a=b", "\ud800", "'--", "{}", "\u0663" * 30]
 
 
 @pytest.mark.parametrize("token", GARBAGE, ids=repr)
-def test_what_cannot_be_a_token_costs_no_query(token, server):
-    """The database fixture is absent: a query would be an error."""
+def test_malformed_token_makes_no_query(token, server):
+    """The database fixture is absent, so a query would raise."""
     assert VERIFIER.lookup(token, server) is None
 
 
 @let(st.text(max_size=60).filter(lambda text: not verifier.TOKEN.fullmatch(text)))
-def test_no_text_is_more_than_nobody(token):
+def test_text_that_is_no_token_is_rejected(token):
     assert VERIFIER.lookup(token, mcp.server) is None
 
 
-def test_a_guess_is_compared_by_its_digest_alone(alice, public_client, server):
+def test_token_is_not_in_the_sql(alice, public_client, server):
     _, secret = issued(alice, public_client, server)
     with CaptureQueriesContext(connection) as queries:
-        assert not enters(secret[:-1], server) and not enters(secret.swapcase(), server)
+        assert not is_accepted(secret[:-1], server) and not is_accepted(secret.swapcase(), server)
     assert all(secret[:12] not in query["sql"] for query in queries)
 
 
-def test_a_token_expires_at_its_moment_and_not_after(alice, public_client, server, monkeypatch):
+def test_token_is_rejected_from_the_moment_it_expires(alice, public_client, server, monkeypatch):
     ends = timezone.now()
     _, secret = issued(alice, public_client, server, expires=ends)
     for moment, valid in ((ends - SECOND / 1e6, True), (ends, False), (ends + SECOND, False)):
         monkeypatch.setattr(timezone, "now", lambda moment=moment: moment)
-        assert enters(secret, server) == valid
+        assert is_accepted(secret, server) == valid
 
 
-def test_a_client_that_is_blocked(alice, public_client, server):
+def test_token_of_a_blocked_client_is_rejected(alice, public_client, server):
     _, secret = issued(alice, public_client, server)
     profile = profile_of(public_client)
-    assert enters(secret, server)
+    assert is_accepted(secret, server)
     profile.blocked = timezone.now()
     profile.save()
-    assert not enters(secret, server)
+    assert not is_accepted(secret, server)
 
 
-def test_a_token_of_no_client(alice, server):
-    assert not enters(issued(alice, None, server)[1], server)
+def test_token_without_a_client_is_rejected(alice, server):
+    assert not is_accepted(issued(alice, None, server)[1], server)
 
 
-def test_a_user_who_is_no_longer_active_or_no_longer_there(alice, public_client, server):
+def test_token_of_an_inactive_or_deleted_user_is_rejected(alice, public_client, server):
     _, secret = issued(alice, public_client, server)
     get_user_model().objects.update(is_active=False)
-    assert not enters(secret, server)
+    assert not is_accepted(secret, server)
     get_user_model().objects.update(is_active=True)
-    assert enters(secret, server)
+    assert is_accepted(secret, server)
     alice.delete()
-    assert not enters(secret, server)
+    assert not is_accepted(secret, server)
 
 
-def test_whom_the_projects_manager_hides_does_not_come_in(
+def test_token_of_a_user_hidden_by_the_default_manager_is_rejected(
     alice, bob, public_client, server, monkeypatch, django_assert_num_queries
 ):
     secrets = [issued(user, public_client, server)[1] for user in (alice, bob)]
-    own = issued(None, on_its_own(alice), server)[1]
+    own = issued(None, machine_client(alice), server)[1]
     keys = [VERIFIER.lookup(secret, server).key for secret in secrets]
-    hide(monkeypatch, "alice")
+    hide_users(monkeypatch, "alice")
     with django_assert_num_queries(3):
-        assert [enters(secret, server) for secret in (*secrets, own)] == [False, True, False]
+        assert [is_accepted(secret, server) for secret in (*secrets, own)] == [False, True, False]
     assert VERIFIER.still_valid(keys) == {keys[0]: False, keys[1]: True}
 
 
-def hide(monkeypatch, *names):
-    """The project's manager of users hides those in the list, whoever that is by then."""
+def hide_users(monkeypatch, *names):
+    """Hide the users in the returned list from the default manager."""
     hidden = list(names)
 
     class Visible(UserManager[Any]):
@@ -229,24 +229,24 @@ def hide(monkeypatch, *names):
     return hidden
 
 
-# Clients on their own.
+# Machine clients.
 
 
-def on_its_own(user, **fields):
+def machine_client(user, **fields):
     return application(
         "Robot", user=user, client_type="confidential",
         authorization_grant_type="client-credentials", **fields,
     )  # fmt: skip
 
 
-def test_a_client_on_its_own_acts_as_the_user_to_whom_it_belongs(alice, server):
-    robot = on_its_own(alice)
+def test_machine_client_acts_as_its_owner(alice, server):
+    robot = machine_client(alice)
     principal = VERIFIER.lookup(issued(None, robot, server)[1], server)
     assert principal.user == alice and principal.key == f"{alice.pk}:{robot.pk}:"
 
 
-def test_and_as_nobody_if_it_belongs_to_nobody(alice, server):
-    assert not enters(issued(None, on_its_own(None), server)[1], server)
+def test_machine_client_without_an_owner_is_rejected(alice, server):
+    assert not is_accepted(issued(None, machine_client(None), server)[1], server)
 
 
 @pytest.mark.parametrize(
@@ -256,18 +256,18 @@ def test_and_as_nobody_if_it_belongs_to_nobody(alice, server):
         {"registration_source": "cimd"},
     ],
 )  # fmt: skip
-def test_who_registered_a_client_for_others_is_not_its_user(alice, server, fields):
-    client = on_its_own(alice)
+def test_client_credentials_token_of_another_kind_of_client_is_rejected(alice, server, fields):
+    client = machine_client(alice)
     for name, value in fields.items():
         setattr(client, name, value)
     client.save()
-    assert not enters(issued(None, client, server)[1], server)
+    assert not is_accepted(issued(None, client, server)[1], server)
 
 
-# What is told, and kept.
+# Logs, challenges and last-used times.
 
 
-def test_nobody_is_told_why_but_the_log(alice, public_client, server, caplog):
+def test_reason_of_a_rejection_is_only_logged(alice, public_client, server, caplog):
     caplog.set_level(logging.DEBUG, "django_mcp")
     wrong = {
         "expired": {"expires": timezone.now()},
@@ -276,7 +276,7 @@ def test_nobody_is_told_why_but_the_log(alice, public_client, server, caplog):
         "it is for a registration": {"scope": "mcp oauth2_provider:registration"},
     }
     made = [issued(alice, public_client, server, **fields) for fields in wrong.values()]
-    assert not any(enters(secret, server) for _, secret in made)
+    assert not any(is_accepted(secret, server) for _, secret in made)
     told = [record.getMessage() for record in caplog.records if record.name == "django_mcp"]
     assert told == [
         f"OAuth access token {row.pk} was refused: {why}"
@@ -285,7 +285,7 @@ def test_nobody_is_told_why_but_the_log(alice, public_client, server, caplog):
     assert all(secret not in caplog.text for _, secret in made)
 
 
-def test_the_challenge_tells_where_tokens_are_had_and_the_least_scope(server):
+def test_challenge_contains_the_metadata_url_and_the_first_scope(server):
     assert VERIFIER.challenge(server) == {
         "resource_metadata": "https://shop.example/.well-known/oauth-protected-resource"
         "/mcp/a%20test's%20own",
@@ -295,56 +295,56 @@ def test_the_challenge_tells_where_tokens_are_had_and_the_least_scope(server):
         assert VERIFIER.challenge(server)["scope"] == "read"
 
 
-def test_that_a_client_was_used_is_noted_once_a_minute(
-    alice, public_client, server, nothing_noted, django_assert_num_queries
+def test_use_of_a_client_is_noted_once_a_minute(
+    alice, public_client, server, background_jobs, django_assert_num_queries
 ):
     day = timezone.now() - timedelta(days=1)
     profile = profile_of(public_client, created=day)
     _, secret = issued(alice, public_client, server)
-    enters(secret, server)
+    is_accepted(secret, server)
     with django_assert_num_queries(1):
         verifier.client_uses.write()
     profile.refresh_from_db()
     assert timezone.now() - profile.last_used < timedelta(minutes=1)
     for _ in range(3):
-        enters(secret, server)
-    assert len(nothing_noted) == 1
+        is_accepted(secret, server)
+    assert len(background_jobs) == 1
     ClientProfile.objects.update(last_used=timezone.now() - timedelta(seconds=61))
-    enters(secret, server)
-    assert len(nothing_noted) == 2
+    is_accepted(secret, server)
+    assert len(background_jobs) == 2
 
 
-def test_of_a_client_of_whom_nothing_is_kept_nothing_is_noted(
-    alice, public_client, server, nothing_noted
+def test_use_of_a_client_without_a_profile_is_not_noted(
+    alice, public_client, server, background_jobs
 ):
     _, secret = issued(alice, public_client, server)
     profile_of(public_client).delete()
-    assert enters(secret, server) and not nothing_noted
+    assert is_accepted(secret, server) and not background_jobs
 
 
-def test_a_client_that_is_refused_was_not_used(alice, public_client, server, nothing_noted):
+def test_rejected_token_does_not_count_as_use(alice, public_client, server, background_jobs):
     day = timezone.now() - timedelta(days=1)
     profile_of(public_client, created=day)
-    assert not enters(issued(alice, public_client)[1], server) and not nothing_noted
+    assert not is_accepted(issued(alice, public_client)[1], server) and not background_jobs
 
 
-def test_the_first_use_is_noted_however_new_the_client_is(
-    alice, public_client, server, nothing_noted
-):
-    assert enters(issued(alice, public_client, server)[1], server)
-    assert nothing_noted == [verifier.client_uses.write]
+def test_first_use_of_a_new_client_is_noted(alice, public_client, server, background_jobs):
+    assert is_accepted(issued(alice, public_client, server)[1], server)
+    assert background_jobs == [verifier.client_uses.write]
     verifier.client_uses.write()
     assert profile_of(public_client).last_used
 
 
-# What was taken back.
+# still_valid.
 
 
 def key(user, client, name="") -> str:
     return Principal(user, Auth(application=client, key=name)).key
 
 
-def test_what_holds_and_what_does_not(alice, bob, public_client, server):
+def test_still_valid_is_true_only_for_the_user_and_client_of_a_token(
+    alice, bob, public_client, server
+):
     issued(alice, public_client, server)
     keys = [key(user, client) for user in (alice, bob) for client in (public_client, other())]
     assert VERIFIER.still_valid(keys) == {keys[0]: True} | dict.fromkeys(keys[1:], False)
@@ -354,16 +354,16 @@ def other():
     return application("Other")
 
 
-def test_a_pair_is_not_made_of_halves_of_two(alice, bob, public_client, server):
+def test_still_valid_does_not_combine_user_and_client_of_two_tokens(
+    alice, bob, public_client, server
+):
     client = other()
     issued(alice, public_client, server)
     issued(bob, client, server)
     assert VERIFIER.still_valid([key(alice, client)]) == {key(alice, client): False}
 
 
-def test_it_takes_one_query_however_many_there_are(
-    alice, bob, public_client, server, django_assert_num_queries
-):
+def test_still_valid_makes_one_query(alice, bob, public_client, server, django_assert_num_queries):
     issued(alice, public_client, server)
     refresh(bob, other())
     keys = [key(user, public_client) for user in (alice, bob)]
@@ -373,7 +373,7 @@ def test_it_takes_one_query_however_many_there_are(
         VERIFIER.still_valid([])
 
 
-def test_many_are_asked_for_in_statements_that_every_database_takes(
+def test_still_valid_splits_long_lists_into_several_queries(
     alice, public_client, server, monkeypatch, django_assert_num_queries
 ):
     monkeypatch.setattr(verifier, "PAIRS_PER_QUERY", 2)
@@ -384,19 +384,21 @@ def test_many_are_asked_for_in_statements_that_every_database_takes(
     assert list(told.values()) == [True, False, False, False, False]
 
 
-def test_an_expiry_takes_nothing_back(alice, public_client, server, row):
+def test_still_valid_ignores_expiry(alice, public_client, server, row):
     type(row).objects.update(expires=timezone.now() - timedelta(days=1))
     assert all(VERIFIER.still_valid([key(alice, public_client)]).values())
 
 
-def test_a_refresh_token_holds_until_it_is_revoked(alice, public_client):
+def test_still_valid_counts_refresh_tokens_until_they_are_revoked(alice, public_client):
     row, mine = refresh(alice, public_client), key(alice, public_client)
     assert VERIFIER.still_valid([mine]) == {mine: True}
     type(row).objects.update(revoked=timezone.now())
     assert VERIFIER.still_valid([mine]) == {mine: False}
 
 
-def test_a_user_or_a_client_that_may_not_come_any_more(alice, public_client, server, row):
+def test_still_valid_is_false_for_blocked_clients_and_inactive_users(
+    alice, public_client, server, row
+):
     mine = key(alice, public_client)
     profile = profile_of(public_client)
     profile.blocked = timezone.now()
@@ -408,8 +410,8 @@ def test_a_user_or_a_client_that_may_not_come_any_more(alice, public_client, ser
     assert VERIFIER.still_valid([mine]) == {mine: False}
 
 
-def test_a_client_on_its_own_holds_as_long_as_its_token(alice, server):
-    robot = on_its_own(alice)
+def test_still_valid_of_a_machine_client_follows_its_token(alice, server):
+    robot = machine_client(alice)
     row, _ = issued(None, robot, server)
     mine = key(alice, robot)
     assert VERIFIER.still_valid([mine]) == {mine: True}
@@ -421,12 +423,12 @@ OTHERS = ["1::token-7", "1:2:x", "1:abc:", "abc:1:", ":1:", "1::", "ff" * 32, f"
 
 
 @pytest.mark.parametrize("others", OTHERS)
-def test_what_other_verifiers_named_is_theirs_to_tell(db, others, django_assert_num_queries):
+def test_still_valid_ignores_keys_of_other_verifiers(db, others, django_assert_num_queries):
     with django_assert_num_queries(0):
         assert VERIFIER.still_valid([others]) == {}
 
 
-def test_users_whose_model_does_not_know_who_is_active(alice, public_client, row, monkeypatch):
+def test_user_model_without_is_active_is_supported(alice, public_client, row, monkeypatch):
     from django.core.exceptions import FieldDoesNotExist
 
     def unknown(name: str) -> None:
@@ -436,10 +438,10 @@ def test_users_whose_model_does_not_know_who_is_active(alice, public_client, row
     assert verifier._active_users().query.where.children == []
 
 
-# What goes on without its request.
+# Background work.
 
 
-def test_a_key_leads_back_to_its_client(
+def test_applications_returns_the_client_of_each_key(
     alice, bob, public_client, server, monkeypatch, django_assert_num_queries
 ):
     monkeypatch.setattr(verifier, "PAIRS_PER_QUERY", 2)

@@ -1,4 +1,4 @@
-"""Access tokens as the authorization server stores them, made without asking it."""
+"""Make tokens as the authorization server stores them, without its endpoints."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOUR = timedelta(hours=1)
 
 
 def application(name: str = "Agent", **fields: Any) -> Any:
-    """A client that was registered by hand."""
+    """Return a manually registered client."""
     given = {
         "client_type": "public", "authorization_grant_type": "authorization-code",
         "redirect_uris": "http://127.0.0.1:7777/callback", "client_secret": "never told",
@@ -31,7 +31,7 @@ def application(name: str = "Agent", **fields: Any) -> Any:
 
 
 def issued(user: Any, client: Any, *servers: Any, **fields: Any) -> tuple[Any, str]:
-    """A row and its secret: for these servers, or for what ``resource`` lists."""
+    """Return a row and its secret: for these servers, or for the URIs in ``resource``."""
     given = {
         "scope": "mcp", "expires": timezone.now() + HOUR,
         "resource": [resource(server) for server in servers],
@@ -45,7 +45,7 @@ def issued(user: Any, client: Any, *servers: Any, **fields: Any) -> tuple[Any, s
 
 
 def refresh(user: Any, client: Any, token: Any = None, **fields: Any) -> Any:
-    """A refresh token beside an access token."""
+    """Return a refresh token for an access token."""
     row = get_refresh_token_model()(
         user=user, application=client, access_token=token, token_family=uuid.uuid4(), **fields
     )

@@ -1,4 +1,4 @@
-"""The endpoints of the token tests: our door, another's door, and what is behind them."""
+"""The endpoints of the token tests: our view, a second authorization view, and another API."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from django_mcp.oauth.authorization_request import OUR_VIEW
 from django_mcp.oauth.token_endpoint import RevokeTokenView, TokenView
 
 
-class OurDoor(views.AuthorizationView):
-    """django-oauth-toolkit's page, passing for the one that marks its requests as ours."""
+class OurView(views.AuthorizationView):
+    """The page of django-oauth-toolkit, which marks its requests as ours."""
 
     def dispatch(self, request, *args, **kwargs):
         request.META[OUR_VIEW] = True
@@ -20,15 +20,15 @@ class OurDoor(views.AuthorizationView):
 
 
 class Photos(ProtectedResourceView):
-    """Another API of the project's, below a server."""
+    """Another API of the project, below a server."""
 
     def get(self, request):
         return HttpResponse(f"of {request.resource_owner or 'nobody'}")
 
 
 urlpatterns = [
-    path("oauth/authorize", OurDoor.as_view()),
-    path("second-door", views.AuthorizationView.as_view()),
+    path("oauth/authorize", OurView.as_view()),
+    path("second-view", views.AuthorizationView.as_view()),
     path("oauth/token", TokenView.as_view()),
     path("stock-token", views.TokenView.as_view()),
     path("oauth/revoke", RevokeTokenView.as_view()),

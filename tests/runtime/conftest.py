@@ -15,7 +15,7 @@ from django_mcp.runtime.thread_pools import ThreadPool
 @pytest.fixture
 def pool() -> Iterator[ThreadPool]:
     """A pool of one thread."""
-    pool = ThreadPool("test", lambda: 1)
+    pool = ThreadPool("test", 1)
     yield pool
     pool.shutdown()
 

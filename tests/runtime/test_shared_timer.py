@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from django_mcp.runtime.runtime import Service
-from django_mcp.runtime.shared_timer import SharedTimer, keep_alives
+from django_mcp.runtime.runtime import Service, SharedTimer, keep_alives
 
 PERIOD = 0.02
 

@@ -24,7 +24,7 @@ from django.utils import timezone, translation
 
 from django_mcp.exceptions import Busy, InputRequired, Stopped
 from django_mcp.runtime import thread_pools, threads
-from django_mcp.runtime.environment import environment
+from django_mcp.runtime.runtime import environment
 from django_mcp.runtime.thread_pools import ThreadPool
 
 from ..shop.models import Note
@@ -289,7 +289,7 @@ async def test_discard_connections_closes_them(pool, shared_db, opened):
 
 @pytest.fixture
 def wide_pool():
-    pool = ThreadPool("test", lambda: 4)
+    pool = ThreadPool("test", 4)
     yield pool
     pool.shutdown()
 
@@ -332,7 +332,7 @@ async def test_one_owner_gets_three_quarters_of_the_threads(wide_pool, gate):
 async def test_jobs_of_one_owner_keep_their_order(wide_pool):
     found = []
     await asyncio.gather(*(wide_pool.run_for("me", lambda n=n: found.append(n)) for n in range(3)))
-    single = ThreadPool("one", lambda: 1)
+    single = ThreadPool("one", 1)
     done = [single.run_for("me", lambda n=n: found.append(n)) for n in range(10, 30)]
     await asyncio.gather(*done)
     assert found[3:] == list(range(10, 30))
@@ -404,7 +404,7 @@ async def test_exception_of_a_job_that_waited_is_raised(wide_pool, gate):
 
 
 async def test_shutdown_cancels_a_waiting_job_that_was_just_submitted(gate):
-    pool, first = ThreadPool("test", lambda: 2), threading.Event()
+    pool, first = ThreadPool("test", 2), threading.Event()
     mine = start(pool, "me", lambda: first.wait(SECONDS))
     others = start(pool, "you", lambda: gate.wait(SECONDS))
     await until(lambda: len(pool._started) == 2)
@@ -424,7 +424,7 @@ async def test_shutdown_cancels_a_waiting_job_that_was_just_submitted(gate):
 
 
 async def test_shutdown_cancels_jobs_that_wait_for_their_owners_share(gate):
-    pool = ThreadPool("test", lambda: 4)
+    pool = ThreadPool("test", 4)
     mine = start(pool, "me", lambda: gate.wait(SECONDS), 5)
     await until(lambda: len(pool._started) == 3)
     pool.shutdown(wait=False)

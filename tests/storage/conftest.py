@@ -1,17 +1,16 @@
-"""What the tests of the log and of lines between workers share."""
+"""Fixtures for the tests of the session database and of wake-ups between workers."""
 
 import pytest
 
 from django_mcp.storage import wakeups
 
 from ..postgres import by_postgres, pgbouncer
-from .loops import loop
 
-__all__ = ["by_postgres", "loop", "pgbouncer"]
+__all__ = ["by_postgres", "pgbouncer"]
 
 
 @pytest.fixture
-def quick_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They notice soon, and come back soon."""
+def short_reconnect_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the intervals at which a lost connection is noticed and made again."""
     monkeypatch.setattr(wakeups, "PROBE_INTERVAL_SECONDS", 0.2)
     monkeypatch.setattr(wakeups, "RECONNECT_SECONDS", 0.1)

@@ -1,4 +1,4 @@
-"""What the tests of the asynchronous half share: a loop that runs while a test waits; readers."""
+"""Helpers for the tests of asynchronous code: an event loop that runs while a test waits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECONDS = 30
 
 
 def jobs_ended(*also: ThreadPool) -> None:
-    """Wait until no job of ours is on a connection; a tool may still be stuck."""
+    """Wait until no thread pool of the package runs a job; a tool may still be stuck."""
     end = time.monotonic() + SECONDS
     while any(pool._pending for pool in (threads.log, threads.polling, threads.lookups, *also)):
         assert time.monotonic() < end
@@ -28,14 +28,14 @@ def jobs_ended(*also: ThreadPool) -> None:
 
 
 class Loop:
-    """Runs while the test waits; between that the test may use the ORM."""
+    """An event loop that runs only while the test waits, so that the test may use the ORM."""
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
         self.tasks: list[asyncio.Task[Any]] = []
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run the loop, and let jobs end: they are on the connection that the test uses next."""
+        """Run the loop, and wait for jobs: they use the connection that the test uses next."""
         try:
             return self._runner.run(work)
         finally:
@@ -44,7 +44,7 @@ class Loop:
     def until(self, condition: Callable[[], T], seconds: float = SECONDS) -> T:
         async def waiting() -> T:
             async with asyncio.timeout(seconds):
-                while not (found := condition()):  # noqa: ASYNC110 - threads tell nobody
+                while not (found := condition()):  # noqa: ASYNC110 - there is no event to await
                     await asyncio.sleep(0.002)
             return found
 
@@ -78,7 +78,7 @@ class Loop:
 
 @contextmanager
 def a_loop(monkeypatch: pytest.MonkeyPatch, period: float = 0.02) -> Iterator[Loop]:
-    """A loop whose poller looks often; the heartbeat ends with it."""
+    """Create a loop whose poller runs every ``period`` seconds; end the heartbeat with it."""
     monkeypatch.setattr(poller, "POLL_INTERVAL_SECONDS", period)
     loop = Loop()
     try:
@@ -88,22 +88,15 @@ def a_loop(monkeypatch: pytest.MonkeyPatch, period: float = 0.02) -> Iterator[Lo
         leases.lease.end()
 
 
-@pytest.fixture
-def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[Loop]:
-    """One for the test."""
-    with a_loop(monkeypatch) as made:
-        yield made
-
-
 class Reader:
-    """One connection to a stream: what came to it, and how it ended."""
+    """One connection to a stream: the events it received, and how it ended."""
 
     def __init__(
         self, loop: Loop, stream: Any, number: int = 1, after: int = 0, *, stalled: bool = False
     ) -> None:
         self.loop, self.events, self.signs = loop, [], 0
         self.ending: StreamEnd | None = None
-        self.open = asyncio.Event()  # cleared, it takes no more than it has
+        self.open = asyncio.Event()  # while it is cleared, the reader accepts no more events
         if not stalled:
             self.open.set()
         tail = StreamReader(stream.session_id, stream.pk, number, after)

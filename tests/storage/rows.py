@@ -1,4 +1,4 @@
-"""What the tests of the log share: rows, threads that meet, counted queries."""
+"""Helpers for the tests of the session database: rows, concurrent threads, captured queries."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def session(**options: Any) -> Session:
 
 
 def opened(**options: Any) -> tuple[str, Session]:
-    """A session's id, and the session."""
+    """Create a session. Return its secret id and the row."""
     given = {
         "server": "default", "owner": "alice", "user": "1", "revision": "2025-11-25",
         "client_info": {"name": "test"}, "capabilities": {},
@@ -37,13 +37,13 @@ def opened(**options: Any) -> tuple[str, Session]:
 
 
 def call(id: Any = 1, **options: Any) -> Call:
-    """A call that is no row yet."""
+    """Return a call that is not stored yet."""
     given = {"method": "tools/call", "params": {"name": "add"}, "process": "mine"}
     return Call(request_id=json.dumps(id), **(given | options))
 
 
 def ask(digest: str = "d", seconds: float = 600, **options: Any) -> Ask:
-    """A question that is no row yet."""
+    """Return a question that is not stored yet."""
     given = {
         "id": uuid.uuid4().hex, "key": "ask-1", "wire": {"method": "roots/list", "params": {}},
     }  # fmt: skip
@@ -52,23 +52,26 @@ def ask(digest: str = "d", seconds: float = 600, **options: Any) -> Ask:
 
 @one_transaction
 def announced(session_id: int, message: str, mark: str) -> int | None:
-    """Say it on the session's current stream, which is returned; or keep its mark, and None."""
+    """Append a notification to the session's current stream, and return the stream's id.
+
+    Without a current stream, store the mark and return ``None``.
+    """
     return next(iter(streams.announce_here({session_id: [(message, mark)]})), None)
 
 
 def is_cancelled(made: Session, request_id: str) -> bool:
-    """Whether a cancel came for a request, with or without a row of its call."""
+    """Return whether the request was cancelled, whether or not its call is stored."""
     digest = digest_of(request_id)
     return Call.objects.filter(session=made, request_digest=digest, cancelled=True).exists()
 
 
 def given(**keys: Any) -> override_settings:
-    """``DJANGO_MCP`` with other values."""
+    """Override values of the setting ``DJANGO_MCP``."""
     return override_settings(DJANGO_MCP={**settings.DJANGO_MCP, **keys})
 
 
 def together(*functions: Callable[[], Any]) -> list[Any]:
-    """What they return, each in a thread and on a connection of its own, all at once."""
+    """Call all functions at the same time, each in a thread with its own connection."""
     barrier = threading.Barrier(len(functions))
 
     def one(function: Callable[[], Any]) -> Any:
@@ -84,14 +87,14 @@ def together(*functions: Callable[[], Any]) -> list[Any]:
 
 
 def elsewhere(function: Callable[..., T], *args: Any) -> T:
-    """What it returns on another connection, as in another process."""
+    """Call the function on another database connection, as another process would."""
     found: T = together(lambda: function(*args))[0]
     return found
 
 
 @contextmanager
 def queries() -> Iterator[Callable[[], list[str]]]:
-    """The statements of a block, without those that frame a transaction."""
+    """Capture the SQL statements of a block, without those that begin or end transactions."""
     alias = settings.DJANGO_MCP["DATABASE"]
     with CaptureQueriesContext(connections[alias]) as captured:
         yield lambda: [

@@ -1,4 +1,4 @@
-"""Asking the log: until it answers, and once for each loop."""
+"""Jobs on the session database: which errors are retried, and which count as an outage."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.db import IntegrityError, InterfaceError, InternalError, Operational
 
 from django_mcp.exceptions import Busy
 from django_mcp.runtime import threads
-from django_mcp.runtime.environment import Environment
+from django_mcp.runtime.runtime import Environment
 from django_mcp.storage import jobs
 from django_mcp.storage.jobs import insistently, is_away, surely
 
@@ -24,7 +24,7 @@ def _short_pauses(monkeypatch):
 
 
 def failing(*errors, value="done"):
-    """A function that raises these, one after the other, and then returns."""
+    """Return a function that raises these errors in turn, and then returns."""
     left = list(errors)
 
     def function(**options):
@@ -36,21 +36,21 @@ def failing(*errors, value="done"):
 
 
 @pytest.mark.parametrize("error", [OperationalError("gone"), InterfaceError("closed")])
-async def test_a_broken_connection_is_tried_again(error):
+async def test_job_is_retried_after_a_broken_connection(error):
     assert await surely(failing(error, error)) == ("done", {})
 
 
-async def test_a_job_that_may_have_been_done_is_told_so():
+async def test_retried_job_learns_that_it_may_have_been_done():
     assert await surely(failing(), again=False) == ("done", {"again": False})
     assert await surely(failing(OperationalError("gone")), again=False) == ("done", {"again": True})
 
 
-async def test_any_other_error_is_the_callers():
+async def test_other_database_errors_are_raised():
     with pytest.raises(IntegrityError):
         await surely(failing(IntegrityError("twice")))
 
 
-async def test_a_table_that_is_missing_is_not_waited_for():
+async def test_missing_table_is_raised_and_not_retried():
     missing = OperationalError("no such table: django_mcp_session")
     missing.__cause__ = sqlite3.OperationalError("no such table: django_mcp_session")
     missing.__cause__.sqlite_errorname = "SQLITE_ERROR"  # type: ignore[attr-defined]
@@ -59,7 +59,7 @@ async def test_a_table_that_is_missing_is_not_waited_for():
     assert not is_away(missing)
 
 
-async def test_sqlite_names_it_so():
+async def test_sqlite_reports_a_missing_table_as_sqlite_error():
     connection = sqlite3.connect(":memory:")
     with contextlib.closing(connection), pytest.raises(sqlite3.OperationalError) as caught:
         connection.execute("SELECT 1 FROM missing")
@@ -67,7 +67,7 @@ async def test_sqlite_names_it_so():
 
 
 def coded(code, error=OperationalError):
-    """As Django raises what psycopg does; or MySQLdb, which numbers it."""
+    """Return an error as Django raises those of psycopg, or of MySQLdb, which has numbers."""
     if isinstance(code, int):
         return error(code, "words")
     made = error("words")
@@ -78,14 +78,14 @@ def coded(code, error=OperationalError):
 
 
 def with_sqlstate(error, state):
-    """As some drivers of MariaDB raise it."""
+    """Return an error as some drivers of MariaDB raise it."""
     error.__cause__ = Exception()
     vars(error.__cause__)["sqlstate"] = state
     return error
 
 
 @pytest.mark.parametrize("code", ["54000", 1153])
-async def test_what_is_more_than_the_log_can_take_is_not_tried_again(code):
+async def test_statement_above_the_size_limit_is_not_retried(code):
     with pytest.raises(OperationalError):
         await surely(failing(coded(code)))
 
@@ -106,26 +106,26 @@ async def test_what_is_more_than_the_log_can_take_is_not_tried_again(code):
         (coded(1054), False),  # no such column
         (coded("57P01"), True),
         (coded("08006"), True),
-        (coded("57014"), False),  # it takes longer than the project allows
+        (coded("57014"), False),  # statement timeout of the project
         (coded("25P02", InternalError), False),
         (coded(1153), False),  # a statement that is too long, and the connection is closed
         (with_sqlstate(OperationalError(1153, "words"), "08S01"), False),
     ],
 )
-def test_what_is_away_and_what_was_wrong(error, away):
+def test_error_codes_tell_an_outage_from_a_wrong_statement(error, away):
     assert is_away(raised(error)) is away
 
 
-def test_database_that_cannot_be_opened_is_away():
+def test_database_that_cannot_be_opened_is_an_outage():
     assert is_away(unreachable())
 
 
-def test_error_that_no_connection_of_djangos_raised_says_nothing_of_a_database():
+def test_error_without_a_django_connection_is_no_outage():
     assert not is_away(coded("57P01")) and not is_away(OperationalError("gone"))
 
 
 def while_others_succeed(error, times):
-    """It fails so often, each time after another job has succeeded."""
+    """Return a function that fails ``times`` times, each after another job has succeeded."""
     work = failing(*[error] * times)
 
     def function():
@@ -135,7 +135,7 @@ def while_others_succeed(error, times):
     return function
 
 
-async def test_what_breaks_off_one_job_alone_is_not_tried_for_ever(monkeypatch):
+async def test_job_that_fails_while_others_succeed_is_given_up(monkeypatch):
     monkeypatch.setattr(jobs, "MAX_PAUSE_SECONDS", 0.001)
     lost = coded(2006)
     with pytest.raises(OperationalError):
@@ -148,25 +148,25 @@ async def test_what_breaks_off_one_job_alone_is_not_tried_for_ever(monkeypatch):
     "error",
     [coded("55P03"), coded(1205), coded("25006", InternalError), coded(1290), coded("53300")],
 )
-async def test_what_time_mends_is_tried_as_long_as_it_takes(monkeypatch, error):
+async def test_temporary_errors_are_retried_without_limit(monkeypatch, error):
     monkeypatch.setattr(jobs, "MAX_PAUSE_SECONDS", 0.001)
     await surely(while_others_succeed(error, 2 * jobs.MAX_FAILURES))
 
 
 @pytest.mark.parametrize(("code", "is_kept"), [("55P03", True), ("25006", False), (1290, False)])
-async def test_who_cannot_write_here_connects_anew(monkeypatch, code, is_kept):
+async def test_read_only_connection_is_discarded_before_the_retry(monkeypatch, code, is_kept):
     closed = []
     monkeypatch.setattr(Environment, "discard_connections", lambda self: closed.append(True))
     await surely(failing(coded(code)))
     assert closed == [True] * (not is_kept)
 
 
-async def test_what_the_function_refuses_is_refused():
+async def test_busy_from_the_job_itself_is_raised():
     with pytest.raises(Busy, match="too many"):
         await surely(failing(Busy("too many")))
 
 
-async def test_a_full_queue_is_waited_for(monkeypatch):
+async def test_full_thread_pool_is_retried(monkeypatch):
     run, refused = threads.log.run, [1, 2, 3]
 
     async def full(*args, **options):
@@ -179,7 +179,7 @@ async def test_a_full_queue_is_waited_for(monkeypatch):
     assert await surely(failing(), again=False) == ("done", {"again": False})
 
 
-async def test_who_no_longer_waits_is_let_go(monkeypatch):
+async def test_cancelled_task_stops_retrying(monkeypatch):
     monkeypatch.setattr(jobs, "FIRST_PAUSE_SECONDS", 60)
     task = asyncio.ensure_future(surely(failing(OperationalError("gone"))))
     await asyncio.sleep(0.05)
@@ -188,7 +188,7 @@ async def test_who_no_longer_waits_is_let_go(monkeypatch):
         await task
 
 
-def test_a_thread_insists_and_not_for_ever(monkeypatch):
+def test_insistently_retries_for_a_limited_time(monkeypatch):
     error = OperationalError("gone")
     assert insistently(failing(error, error)) == ("done", {})
     with pytest.raises(IntegrityError):
@@ -199,6 +199,6 @@ def test_a_thread_insists_and_not_for_ever(monkeypatch):
 
 
 @pytest.mark.parametrize("state", ["53400", "58P01", "58P02"])
-def test_error_that_a_statement_causes_is_no_outage(state):
+def test_resource_errors_of_one_statement_are_no_outage(state):
     assert not is_away(raised(coded(state)))
     assert is_away(raised(coded("58030")))

@@ -1,4 +1,4 @@
-"""Leases: who beats is alive, who does not is dead, and nobody compares clocks."""
+"""Leases: a process with a heartbeat is alive, one without is dead, and no clocks are compared."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from django.db.backends.signals import connection_created
 
 from django_mcp.conf import settings
 from django_mcp.models import Process
-from django_mcp.runtime.environment import environment
+from django_mcp.runtime.runtime import environment
 from django_mcp.storage import leases
 from django_mcp.storage import leases as processes
-from django_mcp.storage.leases import Lease, Observer
+from django_mcp.storage.leases import HeartbeatObserver, Lease
 
 
 @pytest.fixture
@@ -48,31 +48,31 @@ def counters():
     return dict(Process.objects.values_list("pk", "beats"))
 
 
-# Beating.
+# Heartbeats.
 
 
 @pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
-def test_a_process_beats_on_its_own(lease, monkeypatch):
+def test_heartbeat_thread_increments_the_counter(lease, monkeypatch):
     monkeypatch.setattr(leases, "LEASE_SECONDS", 1.5)
     mine = lease.hold()
     assert lease.hold() == mine and list(counters()) == [mine]
     until(lambda: counters()[mine] >= 3)
-    monkeypatch.setattr(leases, "LEASE_SECONDS", 60)  # the last beat is of just now
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 60)  # the last heartbeat has just been stored
     assert not lease.is_doubtful
     lease.end()
     assert counters() == {} and not lease.is_doubtful
 
 
 @pytest.mark.django_db(transaction=True)
-def test_who_leaves_something_behind_says_so(lease):
+def test_process_that_ends_while_holding_calls_is_marked_as_left(lease):
     mine = lease.hold()
     lease.end(holding=True)
-    assert counters() == {mine: processes.LEFT} and Observer().dead(counters()) == [mine]
+    assert counters() == {mine: processes.LEFT} and HeartbeatObserver().dead(counters()) == [mine]
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_could_not_be_said_in_leaving_is_said_again(lease, monkeypatch):
+def test_failed_leave_can_be_repeated(lease, monkeypatch):
     mine, leave = lease.hold(), processes.leave
     errors = [OperationalError("database is locked")]
 
@@ -89,14 +89,14 @@ def test_what_could_not_be_said_in_leaving_is_said_again(lease, monkeypatch):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_last_beat_does_not_take_back_that_it_ends(lease):
+def test_late_heartbeat_does_not_undo_leaving(lease):
     mine = lease.hold()
     processes.leave(mine)
     assert not processes.beat(mine) and counters() == {mine: processes.LEFT}
 
 
 @pytest.mark.django_db(transaction=True)
-def test_who_was_taken_for_dead_begins_anew(lease, monkeypatch):
+def test_process_whose_row_was_deleted_gets_a_new_id(lease, monkeypatch):
     monkeypatch.setattr(leases, "LEASE_SECONDS", 0.06)
     mine = lease.hold()
     Process.objects.all().delete()
@@ -106,11 +106,11 @@ def test_who_was_taken_for_dead_begins_anew(lease, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
-def test_who_cannot_beat_is_in_doubt_before_others_think_so(lease, monkeypatch):
+def test_process_without_heartbeat_is_doubtful_before_its_lease_expires(lease, monkeypatch):
     lease.hold()
     monkeypatch.setattr(leases, "LEASE_SECONDS", 4.5)
     monkeypatch.setattr(processes, "beat", broken)
-    lease._ending.set()  # the heartbeat that was begun waits for five seconds
+    lease._ending.set()  # the running heartbeat sleeps for five seconds
     lease._thread.join()
     lease._start()
     began = time.monotonic()
@@ -143,34 +143,34 @@ def broken(*args):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_was_abandoned_is_held_under_another_name(lease):
+def test_abandoned_lease_is_replaced_by_a_new_id(lease):
     mine = lease.hold()
     lease.abandon()
     assert not lease.is_doubtful and lease.hold() != mine
-    assert mine in counters()  # for others to see that it is dead
+    assert mine in counters()  # others must see that it is dead
 
 
 @pytest.mark.django_db
-def test_nothing_beats_in_the_midst_of_a_test(lease):
+def test_no_heartbeat_thread_runs_in_a_transaction_of_a_test(lease):
     assert not environment().has_background_services
     mine = lease.hold()
     assert lease._thread is None and not lease.is_doubtful and lease.hold() == mine
-    Process.objects.all().delete()  # as the end of a test does
+    Process.objects.all().delete()  # as the rollback of a test does
     assert lease.hold() != mine
 
 
 @pytest.mark.django_db
-def test_a_child_of_a_process_holds_nothing_of_it(lease):
-    """What ``os.register_at_fork`` calls there."""
+def test_forked_child_gets_its_own_lease(lease):
+    """``Lease.forget`` is called in the child by ``os.register_at_fork``."""
     mine = lease.hold()
     lease.forget()
     assert lease._thread is None and lease.hold() != mine
 
 
 @pytest.mark.django_db(transaction=True)
-def test_who_is_in_doubt_claims_nothing_until_it_has_another_name(lease, monkeypatch):
+def test_doubtful_lease_cannot_be_held_until_it_is_abandoned(lease, monkeypatch):
     mine = lease.hold()
-    lease._beaten -= leases.LEASE_SECONDS
+    lease._beaten_at -= leases.LEASE_SECONDS
     with pytest.raises(leases.LeaseDoubtful):
         lease.hold()
     stuck = lease._thread
@@ -180,16 +180,16 @@ def test_who_is_in_doubt_claims_nothing_until_it_has_another_name(lease, monkeyp
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_beat_counts_from_before_it_was_sent(lease, monkeypatch):
+def test_lease_time_counts_from_before_the_heartbeat_was_sent(lease, monkeypatch):
     lease.hold()
     beat = processes.beat
     monkeypatch.setattr(processes, "beat", lambda id: time.sleep(0.2) or beat(id))
     began = time.monotonic()
-    assert lease._beat() and began <= lease._beaten < began + 0.2
+    assert lease._beat() and began <= lease._beaten_at < began + 0.2
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_late_beat_under_a_name_that_was_given_up_means_nothing(lease, monkeypatch):
+def test_late_heartbeat_of_an_abandoned_id_is_ignored(lease, monkeypatch):
     lease.hold()
 
     def given_up(id):
@@ -202,26 +202,26 @@ def test_a_late_beat_under_a_name_that_was_given_up_means_nothing(lease, monkeyp
     assert lease._beat() and lease.hold() == new[0]
 
 
-# Watching.
+# Observing other processes.
 
 
-def test_an_answer_that_comes_late_proves_no_more(clock):
-    observer = Observer()
+def test_late_observation_does_not_prove_death(clock):
+    observer = HeartbeatObserver()
     observer.dead({"a": 7})
     asked = clock[0] + leases.LEASE_SECONDS / 2
-    clock[0] += leases.LEASE_SECONDS * 2  # this process stood still meanwhile
+    clock[0] += leases.LEASE_SECONDS * 2  # this process was suspended meanwhile
     assert observer.dead({"a": 7}, asked) == []
 
 
-def test_a_counter_that_moves_is_a_life(clock):
-    observer = Observer()
+def test_process_with_a_moving_counter_is_alive(clock):
+    observer = HeartbeatObserver()
     for beat in range(10):
         assert observer.dead({"a": beat}) == []
         clock[0] += leases.LEASE_SECONDS / 3
 
 
-def test_a_counter_that_stands_for_a_lease_is_none(clock):
-    observer = Observer()
+def test_process_whose_counter_stops_for_a_lease_is_dead(clock):
+    observer = HeartbeatObserver()
     assert observer.dead({"a": 7, "b": 1}) == []
     clock[0] += leases.LEASE_SECONDS - 0.01
     assert observer.dead({"a": 7, "b": 2}) == []
@@ -229,19 +229,40 @@ def test_a_counter_that_stands_for_a_lease_is_none(clock):
     assert observer.dead({"a": 7, "b": 2}) == ["a"]
 
 
-def test_a_failed_look_proves_nothing(clock):
-    observer = Observer()
+def test_failed_observation_restarts_the_lease_time(clock):
+    observer = HeartbeatObserver()
     observer.dead({"a": 7})
     clock[0] += leases.LEASE_SECONDS - 1
-    observer.blind()
+    observer.reset()
     clock[0] += 1
     assert observer.dead({"a": 7}) == []
     clock[0] += leases.LEASE_SECONDS
     assert observer.dead({"a": 7}) == ["a"]
 
 
-def test_who_is_gone_is_not_remembered(clock):
-    observer = Observer()
+def test_processes_without_a_row_are_forgotten(clock):
+    observer = HeartbeatObserver()
     observer.dead({"a": 7})
     clock[0] += leases.LEASE_SECONDS
     assert observer.dead({}) == [] and observer.dead({"a": 7}) == []
+
+
+# Rows of processes.
+
+
+@pytest.mark.django_db
+def test_counter_is_incremented_until_the_process_ends():
+    leases.begin("a")
+    leases.begin("b")
+    assert leases.beats() == {"a": 0, "b": 0}
+    assert leases.beat("a") and leases.beat("a") and leases.beats() == {"a": 2, "b": 0}
+    leases.end("b")
+    leases.end("b")
+    assert leases.beats() == {"a": 2}
+
+
+@pytest.mark.django_db
+def test_heartbeat_of_an_ended_process_is_rejected():
+    leases.begin("a")
+    leases.end("a")
+    assert not leases.beat("a") and leases.beats() == {}

@@ -1,4 +1,4 @@
-"""The poller: one look for all, as long as there is something to look for."""
+"""The poller: when it runs, what one poll does, and how it handles calls and errors."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from .rows import ask, call, queries, session
 pytestmark = pytest.mark.django_db
 
 
-class Runner:
-    """Writes down what it is told."""
+class FakeCallRunner:
+    """A call runner that records what the poller asks of it."""
 
     is_ending = False
 
@@ -72,13 +72,13 @@ class Runner:
 
 @pytest.fixture
 def runner(loop):
-    made = Runner()
+    made = FakeCallRunner()
     loop.do(lambda: setattr(poller.poller(), "runner", made))
     return made
 
 
 def wake(loop):
-    loop.do(lambda: poller.poller().wake())
+    loop.do(lambda: poller.poller().start_if_needed())
 
 
 def is_running(loop) -> bool:
@@ -95,10 +95,10 @@ def opened(*made, **options):
     return streams.open(session(), calls=made or [call()], **options)
 
 
-# While there is something to look for.
+# When it runs.
 
 
-def test_it_runs_as_long_as_somebody_reads(loop):
+def test_poller_runs_while_a_stream_is_read(loop):
     assert not is_running(loop)
     reader, other = Reader(loop, opened()), Reader(loop, opened())
     assert is_running(loop)
@@ -111,7 +111,7 @@ def test_it_runs_as_long_as_somebody_reads(loop):
     assert is_running(loop)
 
 
-def test_it_runs_as_long_as_a_call_is_worked_on(loop, runner):
+def test_poller_runs_while_a_call_runs(loop, runner):
     one = call(process=leases.lease.hold())
     opened(one)
     runner.holding.add(one.pk)
@@ -122,7 +122,7 @@ def test_it_runs_as_long_as_a_call_is_worked_on(loop, runner):
     until_it_ends(loop)
 
 
-def test_it_is_one_query_for_all_readers(loop):
+def test_one_query_serves_all_readers(loop):
     for _ in range(20):
         Reader(loop, opened())
     loop.sleep(0.2)
@@ -133,7 +133,7 @@ def test_it_is_one_query_for_all_readers(loop):
 
 
 @pytest.mark.slow
-def test_what_was_seen_by_a_look_that_failed_is_seen_by_the_next(loop, runner, monkeypatch):
+def test_poll_after_a_failed_poll_finds_the_same_events(loop, runner, monkeypatch):
     one = call(process=leases.lease.hold())
     stream = opened(one)
     reader = Reader(loop, stream)
@@ -149,7 +149,7 @@ def test_what_was_seen_by_a_look_that_failed_is_seen_by_the_next(loop, runner, m
 
 
 @pytest.mark.slow
-def test_it_goes_on_when_the_log_comes_back(loop, monkeypatch, caplog):
+def test_poller_continues_after_an_outage_and_an_error(loop, monkeypatch, caplog):
     stream = opened()
     reader = Reader(loop, stream)
     loop.sleep(0.05)
@@ -168,7 +168,7 @@ def test_it_goes_on_when_the_log_comes_back(loop, monkeypatch, caplog):
     assert "Poll of the session database failed" in caplog.text
 
 
-def test_who_is_connected_is_not_idle(loop):
+def test_session_with_an_open_stream_is_marked_as_seen(loop):
     stream = opened()
     long_ago = timezone.now() - sessions.TOUCHED * 10
     Session.objects.update(last_seen=long_ago)
@@ -179,7 +179,7 @@ def test_who_is_connected_is_not_idle(loop):
 
 @pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
-def test_what_is_over_is_forgotten_now_and_then(monkeypatch):
+def test_poller_prunes_periodically(monkeypatch):
     done = threading.Event()
     monkeypatch.setattr(retention, "prune", done.set)
     monkeypatch.setattr(poller, "PRUNE_INTERVAL_SECONDS", 0.05)
@@ -191,7 +191,7 @@ def test_what_is_over_is_forgotten_now_and_then(monkeypatch):
 # What happens to calls.
 
 
-def test_a_call_that_was_cancelled_elsewhere_stops(loop, runner):
+def test_call_cancelled_by_another_process_is_stopped(loop, runner):
     one, other = call(1, process=leases.lease.hold()), call(2, process=leases.lease.hold())
     stream = opened(one, other)
     runner.holding |= {one.pk, other.pk}
@@ -203,7 +203,7 @@ def test_a_call_that_was_cancelled_elsewhere_stops(loop, runner):
     loop.until(lambda: runner.stopped == [one.pk, other.pk])
 
 
-def test_questions_that_nobody_answered_time_out(loop, runner):
+def test_overdue_question_is_passed_to_the_runner_once(loop, runner):
     one = call(process="another")
     stream = opened(one)
     late = ask("d", seconds=-1)
@@ -217,7 +217,7 @@ def test_questions_that_nobody_answered_time_out(loop, runner):
 
 
 @pytest.mark.slow
-def test_a_question_is_withdrawn_by_a_look_that_fails_too(loop, runner, monkeypatch):
+def test_overdue_question_is_withdrawn_even_if_the_poll_fails(loop, runner, monkeypatch):
     one = call(process="another")
     stream = opened(one)
     late = ask("d", seconds=-1)
@@ -228,7 +228,7 @@ def test_a_question_is_withdrawn_by_a_look_that_fails_too(loop, runner, monkeypa
     assert not runner.overdue
 
 
-def test_whoever_is_about_to_end_takes_nothing_up(loop, runner):
+def test_ending_runner_gets_no_new_calls(loop, runner):
     runner.is_ending = True
     left = call(1, process="nobody")
     parked = call(2, process="nobody")
@@ -240,7 +240,7 @@ def test_whoever_is_about_to_end_takes_nothing_up(loop, runner):
     loop.until(lambda: runner.taken and runner.overdue)
 
 
-def test_the_calls_of_a_dead_process_are_taken_over(loop, runner, monkeypatch):
+def test_poller_takes_over_running_calls_of_a_dead_process(loop, runner, monkeypatch):
     monkeypatch.setattr(leases, "LEASE_SECONDS", 0.15)
     processes.begin("dead")
     running, parked = call(1, process="dead"), call(2, process="dead")
@@ -253,7 +253,7 @@ def test_the_calls_of_a_dead_process_are_taken_over(loop, runner, monkeypatch):
     assert Call.objects.get(pk=parked.pk).state == PARKED
 
 
-def test_the_calls_of_a_living_process_are_not(loop, runner, monkeypatch):
+def test_calls_of_a_living_process_are_not_taken_over(loop, runner, monkeypatch):
     monkeypatch.setattr(leases, "LEASE_SECONDS", 0.15)
     processes.begin("alive")
     stream = opened(call(process="alive"))
@@ -264,14 +264,14 @@ def test_the_calls_of_a_living_process_are_not(loop, runner, monkeypatch):
     assert not runner.taken
 
 
-def test_one_that_has_left_is_not_waited_for(loop, runner):
+def test_calls_of_a_process_that_left_are_taken_over_at_once(loop, runner):
     processes.begin("left")
     processes.leave("left")
     Reader(loop, opened(call(process="left")))
     assert loop.until(lambda: runner.taken)
 
 
-def test_a_process_in_doubt_stops_what_it_holds(loop, runner, monkeypatch):
+def test_process_with_a_doubtful_lease_stops_its_calls(loop, runner, monkeypatch):
     one = call(process=leases.lease.hold())
     opened(one)
     runner.holding.add(one.pk)
@@ -291,7 +291,7 @@ def test_calls_of_an_abandoned_id_are_resumed_at_once_unless_they_still_run(
     ended, running = call(1, process=former), call(2, process=former)
     Reader(loop, opened(ended, running))
     made = loop.do(poller.poller)
-    loop.until(lambda: made._known and not made._recounting.is_due)
+    loop.until(lambda: made._states and not made._recount_timer.restart_if_due())
     runner.holding = {ended.pk, running.pk}
     runner.stop = runner.recheck = lambda ids: runner.holding.discard(ended.pk)
     with monkeypatch.context() as patch:
@@ -304,7 +304,7 @@ def test_calls_of_an_abandoned_id_are_resumed_at_once_unless_they_still_run(
     loop.until(lambda: running.pk in [one.pk for one in runner.resumed])
 
 
-def test_a_claim_that_nobody_learnt_of_is_found(loop, runner):
+def test_claimed_call_without_a_runner_is_resumed_in_doubt(loop, runner):
     mine = leases.lease.hold()
     known, unknown = call(1, process=mine), call(2, process=mine)
     stream = opened(known, unknown)
@@ -319,18 +319,18 @@ def test_a_claim_that_nobody_learnt_of_is_found(loop, runner):
     assert not loop.do(lambda: poller.poller().is_in_doubt)
 
 
-def test_what_nobody_works_on_is_found_at_the_second_count(loop, runner, monkeypatch):
+def test_claimed_call_without_a_runner_is_resumed_at_the_second_recount(loop, runner, monkeypatch):
     monkeypatch.setattr(leases, "LEASE_SECONDS", 1.5)
     opened(unknown := call(process=leases.lease.hold()))
     Reader(loop, opened())
     made = loop.do(poller.poller)
-    loop.until(lambda: made._unknown)
+    loop.until(lambda: made._not_running)
     assert not runner.resumed
     resumed, *_ = loop.until(lambda: runner.resumed)
     assert resumed.pk == unknown.pk
 
 
-def test_it_looks_however_much_the_log_has_to_do(loop, runner, monkeypatch):
+def test_poll_does_not_need_the_log_thread_pool(loop, runner, monkeypatch):
     opened(one := call(process=leases.lease.hold()))
     runner.holding.add(one.pk)
 
@@ -343,7 +343,7 @@ def test_it_looks_however_much_the_log_has_to_do(loop, runner, monkeypatch):
     loop.until(lambda: runner.stopped == [one.pk])
 
 
-def test_no_claim_is_recounted_while_one_is_on_its_way(loop, runner):
+def test_claims_are_not_recounted_during_a_claim(loop, runner):
     unknown = call(process=leases.lease.hold())
     Reader(loop, opened(unknown))
 
@@ -357,10 +357,10 @@ def test_no_claim_is_recounted_while_one_is_on_its_way(loop, runner):
     loop.until(lambda: runner.resumed)
 
 
-def test_a_recount_follows_at_once_when_the_last_claim_ends(monkeypatch):
+def test_recount_follows_at_once_after_the_last_claim(monkeypatch):
     """A process that claims calls all the time recounts nevertheless."""
     with a_loop(monkeypatch, 30) as loop:
-        made = Runner()
+        made = FakeCallRunner()
         loop.do(lambda: setattr(poller.poller(), "runner", made))
         Reader(loop, opened(call(process=leases.lease.hold())))
 
@@ -375,10 +375,10 @@ def test_a_recount_follows_at_once_when_the_last_claim_ends(monkeypatch):
         loop.do(lambda: setattr(poller.poller(), "runner", None))
 
 
-def test_a_claim_does_not_wait_for_a_poller_that_was_stopped(loop, runner):
+def test_claim_does_not_wait_for_a_stopped_poller(loop, runner):
     Reader(loop, opened())
     made = loop.do(poller.poller)
-    loop.until(lambda: made._asleep)
+    loop.until(lambda: made._is_pausing)
 
     async def stopped():
         made._task.cancel()
@@ -391,7 +391,7 @@ def test_a_claim_does_not_wait_for_a_poller_that_was_stopped(loop, runner):
     loop.run(asyncio.wait_for(stopped(), 20))
 
 
-def test_a_claim_on_which_the_log_broke_off_is_in_doubt(loop, runner):
+def test_claim_with_a_broken_connection_is_recounted(loop, runner):
     unknown = call(process=leases.lease.hold())
     Reader(loop, opened(unknown))
     broken = [OperationalError("gone")]
@@ -409,7 +409,7 @@ def raised(error):
     raise error
 
 
-def test_what_another_loop_works_on_is_known(loop, runner):
+def test_calls_of_another_event_loop_are_known(loop, runner):
     theirs = call(process=leases.lease.hold())
     stream = opened(theirs)
 
@@ -432,15 +432,15 @@ def test_what_another_loop_works_on_is_known(loop, runner):
         other.close()
 
 
-# How often it looks.
+# How often it polls.
 
 
 def pause(loop) -> float:
-    return loop.do(lambda: poller.poller()._pause())
+    return loop.do(lambda: poller.poller()._pause_seconds())
 
 
 @pytest.fixture
-def unhurried(monkeypatch):
+def slow_loop(monkeypatch):
     with a_loop(monkeypatch, 0.2) as made:
         yield made
 
@@ -449,77 +449,77 @@ def unhurried(monkeypatch):
     ("cost", "prompt", "expected"),
     [(0.1, False, 0.2), (0.3, False, 0.3), (9, False, 1.0), (0.1, True, 1.0)],
 )
-def test_a_look_is_followed_by_a_pause(unhurried, cost, prompt, expected):
-    Reader(unhurried, opened())
+def test_pause_depends_on_the_cost_of_polls_and_on_wakeups(slow_loop, cost, prompt, expected):
+    Reader(slow_loop, opened())
 
     def given():
-        poller.poller()._lasting = cost
-        wakeups.line().is_prompt = prompt
+        poller.poller()._cost = cost
+        wakeups.channel_layer().is_working = prompt
 
-    unhurried.do(given)
-    assert pause(unhurried) == pytest.approx(expected)
+    slow_loop.do(given)
+    assert pause(slow_loop) == pytest.approx(expected)
 
 
-def test_one_look_that_took_long_is_none_of_many(unhurried, monkeypatch):
-    monkeypatch.setattr(poller, "POLL_INTERVAL_SECONDS", 60)  # no other looks than these
-    Reader(unhurried, opened())
+def test_single_slow_poll_does_not_change_the_pause(slow_loop, monkeypatch):
+    monkeypatch.setattr(poller, "POLL_INTERVAL_SECONDS", 60)  # no other polls than these
+    Reader(slow_loop, opened())
     took = iter((0.001, 5.0, 0.002))
-    made = unhurried.do(poller.poller)
-    seen = made._seen
-    made._seen = lambda *given: replace(seen(*given), cost=next(took))
+    made = slow_loop.do(poller.poller)
+    read = made._read_rows
+    made._read_rows = lambda *given: replace(read(*given), cost=next(took))
 
     async def looks():
         costs = []
         for _ in range(3):
             await made._poll()
-            costs.append(made._lasting)
+            costs.append(made._cost)
         return costs
 
-    assert unhurried.run(looks()) == [0.0, 0.001, 0.002]
+    assert slow_loop.run(looks()) == [0.0, 0.001, 0.002]
 
 
-def test_a_ring_from_elsewhere_has_followers_look(unhurried, monkeypatch):
+def test_wakeup_from_another_process_makes_readers_read(slow_loop, monkeypatch):
     monkeypatch.setattr(poller, "POLL_INTERVAL_SECONDS", 20.0)
     stream = opened()
-    reader = Reader(unhurried, stream)
-    unhurried.sleep(0.3)  # the next look by itself is far away
+    reader = Reader(slow_loop, stream)
+    slow_loop.sleep(0.3)  # the next regular poll is far away
     event_log.append(stream.pk, ["a"])
-    unhurried.do(lambda: poller.poller().heard([stream.pk, stream.pk + 1]))
+    slow_loop.do(lambda: poller.poller().receive_wakeup([stream.pk, stream.pk + 1]))
     began = time.monotonic()
     assert reader.until(1) == [(1, "a")] and time.monotonic() - began < 10
 
 
-def test_a_ring_for_what_is_worked_on_is_a_look(monkeypatch):
+def test_wakeup_for_a_running_call_polls_at_once(monkeypatch):
     with a_loop(monkeypatch, 30) as loop:
-        made, one = Runner(), call(process=leases.lease.hold())
+        made, one = FakeCallRunner(), call(process=leases.lease.hold())
         stream = opened(one)
         made.holding.add(one.pk)
         made.on.add(stream.pk)
         loop.do(lambda: setattr(poller.poller(), "runner", made))
         calls.cancel(stream.session, "1")
-        loop.do(lambda: poller.poller().heard([stream.pk + 1]))
+        loop.do(lambda: poller.poller().receive_wakeup([stream.pk + 1]))
         loop.sleep(0.05)
         assert not made.stopped
-        loop.do(lambda: poller.poller().heard([stream.pk]))
+        loop.do(lambda: poller.poller().receive_wakeup([stream.pk]))
         loop.until(lambda: made.stopped == [one.pk])
 
 
-def test_queries_are_as_many_for_one_stream_as_for_many(loop, runner):
+def test_number_of_queries_does_not_depend_on_the_number_of_streams(loop, runner):
     one = call(process=leases.lease.hold())
     opened(one)
     Reader(loop, opened())
     made = loop.do(poller.poller)
-    made._sweep = poller.PeriodicTimer(lambda: 60.0, at_once=False)
-    made._timing_out = poller.PeriodicTimer(lambda: 0.0)
+    made._takeover_timer = poller.PeriodicTimer(lambda: 60.0, at_once=False)
+    made._overdue_timer = poller.PeriodicTimer(lambda: 0.0)
 
     def counted():
-        """Nobody else looks meanwhile, and nothing is known from the look before."""
+        """No other poll runs meanwhile, and nothing is known from the poll before."""
         task = loop.do(lambda: made._task)
         loop.do(task.cancel)
         loop.until(task.done)
         made._totals = ([], ())
         with queries() as done:
-            made._seen(made._wakeups.streams(), (), [one.pk])
+            made._read_rows(made._wakeups.streams(), (), [one.pk])
         return len(done())
 
     few = counted()
@@ -529,25 +529,25 @@ def test_queries_are_as_many_for_one_stream_as_for_many(loop, runner):
 
 
 @pytest.mark.parametrize(("took", "worked", "cost"), [(0.3, 0.01, 1.2), (0.1, 0.01, 0.5)])
-def test_a_look_is_worth_what_it_takes_and_what_it_works(loop, monkeypatch, took, worked, cost):
+def test_cost_of_a_poll_combines_duration_and_thread_time(loop, monkeypatch, took, worked, cost):
     made = loop.do(poller.poller)
     clocks = {"perf_counter": iter((10.0, 10.0 + took)), "thread_time": iter((1.0, 1.0 + worked))}
     for name, times in clocks.items():
         monkeypatch.setattr(poller.time, name, times.__next__)
-    assert made._seen((), (), ()).cost == pytest.approx(cost)
+    assert made._read_rows((), (), ()).cost == pytest.approx(cost)
 
 
-# With nobody to follow and nothing to work on.
+# Without readers and calls.
 
 
 @pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
-def test_who_looks_after_sessions_looks_after_those_of_the_dead(monkeypatch):
+def test_idle_worker_takes_over_calls_of_a_dead_process(monkeypatch):
     monkeypatch.setattr(leases, "LEASE_SECONDS", 1.5)
     processes.begin("dead")
     opened(call(process="dead"))
     with a_loop(monkeypatch) as loop:
-        runner = Runner()
+        runner = FakeCallRunner()
         loop.do(lambda: setattr(poller.poller(), "runner", runner))
         (taken,) = loop.until(lambda: runner.taken)
         assert taken.runs == 1 and is_running(loop)
@@ -556,9 +556,9 @@ def test_who_looks_after_sessions_looks_after_those_of_the_dead(monkeypatch):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_who_begins_to_read_ends_a_long_pause(monkeypatch):
+def test_new_reader_ends_a_long_pause(monkeypatch):
     with a_loop(monkeypatch) as loop:
-        loop.do(lambda: setattr(poller.poller(), "runner", Runner()))
+        loop.do(lambda: setattr(poller.poller(), "runner", FakeCallRunner()))
         loop.sleep(0.1)
         stream = opened()
         reader = Reader(loop, stream)
@@ -569,10 +569,10 @@ def test_who_begins_to_read_ends_a_long_pause(monkeypatch):
         loop.do(lambda: setattr(poller.poller(), "runner", None))
 
 
-# Looks that hang.
+# Polls that hang.
 
 
-def test_a_process_in_doubt_lets_go_though_a_look_hangs(loop, runner, monkeypatch):
+def test_process_with_a_doubtful_lease_stops_calls_during_a_hanging_poll(loop, runner, monkeypatch):
     one = call(process=leases.lease.hold())
     opened(one)
     runner.holding.add(one.pk)
@@ -581,7 +581,7 @@ def test_a_process_in_doubt_lets_go_though_a_look_hangs(loop, runner, monkeypatc
     monkeypatch.setattr(leases, "LEASE_SECONDS", 0.4)
     wake(loop)
     try:
-        loop._runner.run(asyncio.sleep(0.1))  # a look hangs now
+        loop._runner.run(asyncio.sleep(0.1))  # a poll hangs now
         monkeypatch.setattr(type(leases.lease), "is_doubtful", True)
 
         loop._runner.run(asyncio.sleep(0.2))
@@ -590,10 +590,10 @@ def test_a_process_in_doubt_lets_go_though_a_look_hangs(loop, runner, monkeypatc
         go_on.set()
 
 
-def test_a_process_that_is_taken_for_dead_takes_over_nothing(loop, runner):
+def test_process_declared_dead_takes_over_nothing(loop, runner):
     mine = leases.lease.hold()
     made = loop.do(poller.poller)
     opened(call(process="dead"))
     processes.end(mine)
-    assert made._orphans(mine) == [] and Call.objects.get().process == "dead"
+    assert made._take_over_orphans(mine) == [] and Call.objects.get().process == "dead"
     assert leases.lease.hold() != mine

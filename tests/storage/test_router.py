@@ -1,4 +1,4 @@
-"""The router: the log in its own database and nothing else there, tokens with the users."""
+"""The database router: the session database holds session tables, and tokens stay with users."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOG = sorted(
 ALIASES, CHANGES = ("default", "elsewhere", "shop"), "django_mcp_change"
 
 
-def test_the_log_goes_where_the_setting_says():
+def test_session_models_use_the_configured_database():
     ours = DeliveryRouter()
     with given(DATABASE="elsewhere"):
         assert ours.db_for_read(Session) == ours.db_for_write(Stream) == "elsewhere"
@@ -34,7 +34,7 @@ def test_the_log_goes_where_the_setting_says():
         assert ours.db_for_write(Session) == "default"
 
 
-def test_what_is_migrated_where():
+def test_tables_are_migrated_to_the_configured_database_only():
     ours = DeliveryRouter()
     with given(DATABASE="elsewhere"):
         for name in LOG:
@@ -55,7 +55,7 @@ def test_what_is_migrated_where():
         assert ours.allow_migrate("default", "django_mcp", "token") is None
 
 
-def test_changes_are_where_rows_are_that_are_registered(monkeypatch):
+def test_change_table_is_migrated_to_databases_of_registered_models(monkeypatch):
     ours = DeliveryRouter()
     monkeypatch.setattr(change_log, "sources", [lambda: [Company]])
     monkeypatch.setattr(router, "db_for_write", lambda model: "shop")
@@ -64,22 +64,22 @@ def test_changes_are_where_rows_are_that_are_registered(monkeypatch):
     assert migrated == {"default": False, "elsewhere": True, "shop": True}
 
 
-def test_relations():
+def test_relations_are_allowed_between_session_models_only():
     ours = DeliveryRouter()
     assert ours.allow_relation(Stream(), Session()) is True
     assert ours.allow_relation(Token(), User()) is None
     assert ours.allow_relation(Session(), Company()) is None
 
 
-def test_a_user_who_is_not_loaded_yet_may_be_related_to():
-    """As ``request.user`` is, whose type says nothing of a model."""
+def test_lazy_user_may_be_related_to():
+    """``request.user`` is lazy, so its type does not name a model."""
     lazy = SimpleLazyObject(User)
     assert DeliveryRouter().allow_relation(lazy, Token()) is None
     assert Token(user=lazy).user is lazy
 
 
 @pytest.mark.django_db
-def test_the_tables_are_there():
+def test_tables_exist_in_their_databases():
     log, users = (set(_tables(router.db_for_write(model))) for model in (Session, User))
     ours = {f"django_mcp_{name}" for name in LOG}
     assert ours <= log and {"django_mcp_token", "django_mcp_switch"} <= users
@@ -97,5 +97,5 @@ def _own_tables(names: set[str]) -> set[str]:
 
 
 @pytest.mark.django_db
-def test_the_models_are_as_the_migrations_say():
+def test_migrations_match_the_models():
     call_command("makemigrations", "django_mcp", check=True, dry_run=True, verbosity=0)

@@ -1,4 +1,4 @@
-"""Sessions: found by their secret alone, bounded, and ended with all they have."""
+"""Sessions: found by their secret id, limited in number, and deleted with all their rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .rows import announced, ask, call, given, opened, queries, session, togethe
 pytestmark = pytest.mark.django_db
 
 
-def aged(one: Session, **ages: timedelta) -> Session:
+def with_age(one: Session, **ages: timedelta) -> Session:
     rows(Session).filter(pk=one.pk).update(**{k: timezone.now() - age for k, age in ages.items()})
     return one
 
@@ -30,7 +30,7 @@ DAY = timedelta(days=1)
 # Finding.
 
 
-def test_a_session_is_found_by_its_id_in_one_query():
+def test_session_is_found_by_its_id_in_one_query():
     id, made = opened(capabilities={"roots": {}}, client_info={"name": "a\0\ud800", "n": 10**30})
     with queries() as done:
         found = sessions.find(id)
@@ -39,47 +39,47 @@ def test_a_session_is_found_by_its_id_in_one_query():
     assert found.client_info == {"name": "a\0\ud800", "n": 10**30}
 
 
-def test_the_id_is_nowhere_in_the_row():
+def test_session_row_does_not_contain_the_secret_id():
     id, made = opened()
     assert len(id) == 43 and id not in str(Session.objects.filter(pk=made.pk).values().get())
 
 
 @pytest.mark.parametrize("id", ["", "a", "a" * 42, "a" * 44, "é" * 43, "a" * 43 + "\n", "\0" * 43])
-def test_what_is_no_id_costs_no_query(id):
+def test_malformed_session_id_costs_no_query(id):
     with queries() as done:
         assert sessions.find(id) is None
     assert done() == []
 
 
-def test_an_id_that_differs_in_case_is_another():
+def test_session_ids_are_case_sensitive():
     id, _ = opened()
     assert sessions.find("a" * 43) is None and sessions.find(id.swapcase()) is None
 
 
-def test_an_idle_session_is_gone():
+def test_idle_session_is_not_found():
     id, made = opened()
     with given(SESSION_LIFETIME=60):
         assert sessions.find(id)
-        aged(made, last_seen=timedelta(seconds=61))
+        with_age(made, last_seen=timedelta(seconds=61))
         assert sessions.find(id) is None
 
 
-def test_that_it_was_seen_is_noted_once_a_minute():
+def test_last_seen_is_updated_at_most_once_a_minute():
     id, made = opened()
-    aged(made, last_seen=timedelta(seconds=50))
+    with_age(made, last_seen=timedelta(seconds=50))
     with queries() as done:
         sessions.find(id)
     assert len(done()) == 1
-    aged(made, last_seen=timedelta(seconds=70))
+    with_age(made, last_seen=timedelta(seconds=70))
     found = sessions.find(id)
     assert timezone.now() - found.last_seen < timedelta(seconds=5)
     made.refresh_from_db()
     assert made.last_seen == found.last_seen
 
 
-def test_a_note_that_fails_stops_nobody(monkeypatch, caplog):
+def test_failed_update_of_last_seen_is_logged_only(monkeypatch, caplog):
     id, made = opened()
-    before = aged(made, last_seen=timedelta(hours=1))
+    before = with_age(made, last_seen=timedelta(hours=1))
 
     class Broken:
         def update(self, **changes):
@@ -94,11 +94,11 @@ def test_a_note_that_fails_stops_nobody(monkeypatch, caplog):
     assert "could not be updated" in caplog.text and id not in caplog.text
 
 
-def test_who_is_connected_is_not_idle():
+def test_seen_updates_sessions_with_an_open_connection():
     idle, connected = session(), session()
     for one in (idle, connected):
-        aged(one, last_seen=timedelta(hours=1))
-    sessions.seen([connected.pk])
+        with_age(one, last_seen=timedelta(hours=1))
+    sessions.touch_connected([connected.pk])
     idle.refresh_from_db()
     connected.refresh_from_db()
     assert connected.last_seen - idle.last_seen > timedelta(minutes=59)
@@ -107,7 +107,7 @@ def test_who_is_connected_is_not_idle():
 # Settling.
 
 
-def test_what_changes_about_a_session():
+def test_session_stores_initialization_and_log_level():
     id, made = opened()
     assert not made.initialized and made.log_level == "info"
     sessions.initialize(made)
@@ -117,18 +117,18 @@ def test_what_changes_about_a_session():
     assert found.log_level == made.log_level == "error"
 
 
-def test_living_sessions_have_shaken_hands():
+def test_living_sessions_are_initialized_and_not_idle():
     ready, _, old, other = session(), session(), session(), session(server="other")
     for one in (ready, old, other):
         sessions.initialize(one)
-    aged(old, last_seen=2 * DAY)
+    with_age(old, last_seen=2 * DAY)
     assert sessions.living("default") == [ready.pk]
 
 
 # Bounds.
 
 
-def test_an_owner_has_a_bounded_number():
+def test_number_of_sessions_is_limited_per_owner():
     with given(SESSIONS=2):
         opened(), opened()
         with pytest.raises(Busy, match="too many sessions"):
@@ -136,20 +136,20 @@ def test_an_owner_has_a_bounded_number():
         opened(owner="bob")
 
 
-NOBODY = {"owner": "", "user": None}
+ANONYMOUS = {"owner": "", "user": None}
 
 
-def test_sessions_of_nobody_are_counted_by_network():
+def test_anonymous_sessions_are_limited_per_network():
     with given(SESSIONS=2):
         for remote in ("2001:db8:1:1::5", "2001:db8:1:2::5"):
-            opened(remote=remote, **NOBODY)
+            opened(remote=remote, **ANONYMOUS)
         with pytest.raises(Busy, match="too many sessions"):
-            opened(remote="2001:db8:1:3::5", **NOBODY)
+            opened(remote="2001:db8:1:3::5", **ANONYMOUS)
         for remote in ("2001:db8:2::5", "198.51.100.1", "198.51.100.2", ""):
-            opened(remote=remote, **NOBODY)
+            opened(remote=remote, **ANONYMOUS)
 
 
-def test_sessions_of_a_user_are_counted_in_all_networks():
+def test_sessions_of_a_user_are_limited_across_networks():
     with given(SESSIONS=2):
         opened(remote="198.51.100.1"), opened(remote="198.51.100.2")
         with pytest.raises(Busy):
@@ -157,37 +157,37 @@ def test_sessions_of_a_user_are_counted_in_all_networks():
     assert set(Session.objects.values_list("network", flat=True)) == {""}
 
 
-def test_only_sessions_of_the_same_network_make_room():
+def test_anonymous_session_replaces_only_sessions_of_its_network():
     with given(SESSIONS=1):
-        other, same = (session(remote=f"198.51.100.{number}", **NOBODY) for number in (1, 2))
+        other, same = (session(remote=f"198.51.100.{number}", **ANONYMOUS) for number in (1, 2))
         Session.objects.update(initialized=True)
         for one in (other, same):
-            aged(one, last_seen=timedelta(minutes=9))
-        opened(remote="198.51.100.2", **NOBODY)
+            with_age(one, last_seen=timedelta(minutes=9))
+        opened(remote="198.51.100.2", **ANONYMOUS)
     left = set(Session.objects.values_list("pk", flat=True))
     assert other.pk in left and same.pk not in left
 
 
-def test_what_clients_left_behind_makes_room():
+def test_unfinished_and_idle_sessions_are_replaced():
     with given(SESSIONS=2):
         unfinished, idle = session(), session()
         sessions.initialize(idle)
-        aged(unfinished, created=timedelta(minutes=2))
+        with_age(unfinished, created=timedelta(minutes=2))
         opened()
         with pytest.raises(Busy):
             opened()
-        aged(idle, last_seen=2 * DAY)
+        with_age(idle, last_seen=2 * DAY)
         opened()
     assert not {unfinished.pk, idle.pk} & set(Session.objects.values_list("pk", flat=True))
 
 
-def test_what_has_rested_longest_makes_room():
-    """Clients open sessions without end; one that was used just now is not taken from anybody."""
+def test_least_recently_used_session_is_replaced():
+    """Some clients open sessions without limit; a recently used session is never replaced."""
     with given(SESSIONS=2):
         longest, shorter = session(), session()
         for one, minutes in ((longest, 9), (shorter, 6)):
             sessions.initialize(one)
-            aged(one, last_seen=timedelta(minutes=minutes))
+            with_age(one, last_seen=timedelta(minutes=minutes))
         opened()
         assert set(Session.objects.values_list("pk", flat=True)) & {longest.pk, shorter.pk} == {
             shorter.pk
@@ -197,21 +197,21 @@ def test_what_has_rested_longest_makes_room():
             opened()
 
 
-def test_a_session_in_which_a_call_waits_does_not_rest():
+def test_session_with_a_running_call_is_not_replaced():
     with given(SESSIONS=2):
         asking, resting = session(), session()
         streams.open(asking, calls=[call()])
         for one, minutes in ((asking, 9), (resting, 6)):
             sessions.initialize(one)
-            aged(one, last_seen=timedelta(minutes=minutes))
+            with_age(one, last_seen=timedelta(minutes=minutes))
         opened()
         left = set(Session.objects.values_list("pk", flat=True))
         assert asking.pk in left and resting.pk not in left
 
 
-def test_a_handshake_has_a_minute():
+def test_uninitialized_session_is_kept_for_a_minute():
     with given(SESSIONS=1):
-        aged(session(), created=timedelta(seconds=50))
+        with_age(session(), created=timedelta(seconds=50))
         with pytest.raises(Busy):
             opened()
 
@@ -219,7 +219,7 @@ def test_a_handshake_has_a_minute():
 # The end.
 
 
-def test_nothing_is_left_of_a_session():
+def test_ending_a_session_deletes_all_its_rows():
     id, made = opened()
     stream = streams.open(made, calls=[one := call()], messages=["{}"])
     calls.park(one.pk, 0, [ask()], ["{}"], known={}, high_water=None, rounds=1)
@@ -235,7 +235,7 @@ def test_nothing_is_left_of_a_session():
     assert streams.states([stream.pk]) == {} and Stream.objects.get().session_id == kept.pk
 
 
-def test_what_comes_after_the_end_finds_nothing():
+def test_operations_on_an_ended_session_fail_or_do_nothing():
     made = session()
     stream = streams.open(made, standalone=True)
     sessions.end(made)
@@ -255,7 +255,7 @@ def test_what_comes_after_the_end_finds_nothing():
 # Subscriptions.
 
 
-def test_subscriptions():
+def test_subscriptions_are_stored_per_session_and_uri():
     made, other = session(), session(server="other")
     uris = ["a://b", "A://b", "a://b ", "a://\0", "a://" + "é" * 400]
     for uri in uris:
@@ -272,13 +272,13 @@ def test_subscriptions():
     assert made.subscriptions == len(uris) - 1
 
 
-def test_who_is_gone_subscribes_to_nothing():
+def test_idle_session_is_no_subscriber():
     sessions.subscribe(made := session(), "a://b")
-    aged(made, last_seen=2 * DAY)
+    with_age(made, last_seen=2 * DAY)
     assert sessions.subscribers("default", "a://b") == []
 
 
-def test_subscriptions_are_bounded(monkeypatch):
+def test_number_of_subscriptions_is_limited(monkeypatch):
     monkeypatch.setattr(sessions, "MAX_SUBSCRIPTIONS_PER_SESSION", 2)
     made = session()
     for uri in ("a://1", "a://2", "a://2"):
@@ -290,11 +290,11 @@ def test_subscriptions_are_bounded(monkeypatch):
     assert sessions.uris(made) == ["a://2", "a://3"]
 
 
-# At once.
+# Concurrency.
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_session_ends_once_while_it_is_spoken_to():
+def test_concurrent_ends_delete_the_session_once():
     for _ in range(5):
         made = session()
         stream = streams.open(made, calls=[one := call()])
@@ -310,7 +310,7 @@ def test_a_session_ends_once_while_it_is_spoken_to():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_subscribe_at_once():
+def test_concurrent_subscriptions_to_a_uri_are_stored_once():
     made = session()
     together(*[lambda: sessions.subscribe(made, "a://b")] * 4)
     made.refresh_from_db()

@@ -16,7 +16,7 @@ import django_mcp as mcp
 from django_mcp.auth.principal import verifiers_of_tests
 from django_mcp.conf import settings
 from django_mcp.models import Session
-from django_mcp.runtime.environment import Environment, environment
+from django_mcp.runtime.runtime import Environment, environment
 from django_mcp.testing import MCPTestCase, MCPTestMixin, MCPTransactionTestCase
 from tests.shop.models import Company, Customer, Invoice
 

@@ -15,7 +15,7 @@ from django.test import TestCase, TransactionTestCase
 
 from django_mcp.runtime import threads
 from django_mcp.runtime.async_orm import orm_in_own_thread
-from django_mcp.runtime.environment import environment
+from django_mcp.runtime.runtime import environment
 from django_mcp.runtime.thread_pools import ThreadPool
 from django_mcp.testing import environment as test_environment
 from django_mcp.testing.environment import TestEnvironment
@@ -27,7 +27,7 @@ from ..shop.models import Note, Tag
 @pytest.fixture
 def pool() -> Iterator[ThreadPool]:
     """A pool of one thread."""
-    pool = ThreadPool("test", lambda: 1)
+    pool = ThreadPool("test", 1)
     yield pool
     pool.shutdown()
 

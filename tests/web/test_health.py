@@ -168,7 +168,7 @@ def test_a_process_that_ends(site):
 def test_a_pool_full_of_what_is_stuck(site, monkeypatch):
     monkeypatch.setattr(thread_pools, "STUCK_SECONDS", 0.0)
     released = threading.Event()
-    pool = ThreadPool("stuck", lambda: 1)
+    pool = ThreadPool("stuck", 1)
     monkeypatch.setattr(threads, "serving", lambda: (pool,))
     pool._submit(lambda: released.wait(20))
     try:
@@ -182,7 +182,7 @@ def test_a_pool_full_of_what_is_stuck(site, monkeypatch):
 def test_a_process_that_may_be_taken_for_dead(site, monkeypatch):
     monkeypatch.setattr(lease, "_id", "somebody")
     monkeypatch.setattr(lease, "_thread", threading.current_thread())
-    monkeypatch.setattr(lease, "_beaten", -1e9)
+    monkeypatch.setattr(lease, "_beaten_at", -1e9)
     assert asked(site, "ready") == (503, "not ready: heartbeat")
 
 

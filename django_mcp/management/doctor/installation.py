@@ -79,7 +79,7 @@ async def _tried() -> Finding:
     try:
         with suppress(TimeoutError):
             async with asyncio.timeout(WAKEUP_TIMEOUT_SECONDS):
-                while line.is_open and not (line.is_prompt or line.trouble):  # noqa: ASYNC110
+                while line.is_open and not (line.is_working or line.last_error):  # noqa: ASYNC110
                     await asyncio.sleep(POLL_INTERVAL_SECONDS)
         return _told(line)
     finally:
@@ -90,12 +90,14 @@ def _unheard(streams: Collection[int]) -> None: ...
 
 
 def _told(line: ChannelLayerConnection) -> Finding:
-    if line.is_prompt:
-        return ok(f"Workers notify each other through the {line.called}: a test message came back.")
-    if line.trouble or line.is_open:
-        words = line.trouble or f"nothing came back in {WAKEUP_TIMEOUT_SECONDS:g} seconds"
-        return warning(f"The {line.called} between workers does not work: {words}.", FLOOR)
-    return note(f"The {line.called} reaches no other worker.", FLOOR)
+    if line.is_working:
+        return ok(
+            f"Workers notify each other through the {line.description}: a test message came back."
+        )
+    if line.last_error or line.is_open:
+        words = line.last_error or f"nothing came back in {WAKEUP_TIMEOUT_SECONDS:g} seconds"
+        return warning(f"The {line.description} between workers does not work: {words}.", FLOOR)
+    return note(f"The {line.description} reaches no other worker.", FLOOR)
 
 
 def _pool(connection: BaseDatabaseWrapper) -> Findings:

@@ -24,7 +24,7 @@ from ...protocol import http_rules
 from ...protocol.jsonrpc import InternalError, Overloaded, ProtocolError, decode
 from ...runtime import address_probe
 from ...runtime.address_probe import REQUEST_HEADER as ADDRESS_PROBE
-from ...runtime.shared_timer import disconnect_checks
+from ...runtime.runtime import disconnect_checks
 from ...storage.databases import is_unmigrated
 from ...storage.jobs import BROKEN
 from . import legacy_sse, sessions, stateless

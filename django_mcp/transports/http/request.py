@@ -23,7 +23,7 @@ from ...protocol import http_rules
 from ...protocol.jsonrpc import InvalidRequest, ProtocolError, encode
 from ...protocol.revisions import LATEST_HANDSHAKE, encode_error
 from ...runtime.address_probe import REQUEST_HEADER as ADDRESS_PROBE
-from ...runtime.shared_timer import body_timeouts
+from ...runtime.runtime import body_timeouts
 
 if TYPE_CHECKING:
     from ...auth.principal import Principal

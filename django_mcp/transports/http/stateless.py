@@ -30,7 +30,7 @@ from ...protocol.envelope import STATELESS_KEYS
 from ...protocol.http_rules import mirrored
 from ...protocol.jsonrpc import JSON, Id, InternalError, InvalidRequest, encode
 from ...protocol.revisions import REVISIONS
-from ...runtime.shared_timer import keep_alives
+from ...runtime.runtime import keep_alives
 from .listen import MAX_REQUEST_BYTES, ListenResponse
 from .request import ClientDisconnected, RequestRejected
 from .security import check_names, check_scopes

@@ -44,8 +44,7 @@ from ...conf import settings
 from ...protocol import sse
 from ...protocol.jsonrpc import Id, InternalError, encode
 from ...protocol.sse import MAX_NUMBER
-from ...runtime.runtime import Service
-from ...runtime.shared_timer import SharedTimer
+from ...runtime.runtime import Service, SharedTimer
 from ...storage import calls, event_log, sessions, streams
 from ...storage.jobs import surely
 from ...storage.stream_reader import StreamEnd, StreamReader

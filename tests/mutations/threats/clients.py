@@ -16,29 +16,29 @@ CLIENTS, FETCHING, UNUSED = (
     "oauth/registration_limits.py",
 )
 URLS, CONF = "oauth/urls.py", "oauth/conf.py"
-BAD_URI = ("test_a_redirect_uri_that_is_none_of_ours_is_refused",)
+BAD_URI = ("test_registration_with_a_bad_redirect_uri_is_rejected",)
 
 ROWS = (
     Mutation(
         "T10", "of one address a few register",
         (Edit(REGISTER, "if seconds := registration_limits.wait_to_register(address):",
               "if seconds := 0:"),),
-        ("test_of_one_address_a_few_register_and_then_wait",
-         "test_no_header_says_whence_a_request_comes"),
+        ("test_registrations_per_address_are_limited",
+         "test_forwarding_headers_do_not_change_the_limited_address"),
         by="assert |AssertionError",
     ),
     Mutation(
         "T10", "who come at once come one after the other",
         (Edit(REGISTER, "    with registration_limits.registration_lock():\n", "    if True:\n"),),
-        ("test_who_come_at_once_are_no_more_than_may_come",
-         "test_who_come_at_once_from_everywhere_are_no_more_than_there_may_be"),
+        ("test_concurrent_registrations_of_one_address_are_limited",
+         "test_concurrent_registrations_do_not_exceed_the_total_limit"),
     ),
     Mutation(
         "T10", "no header says whence a request comes",
         (Edit(REGISTER, 'registration_limits.address_digest(request.META.get("REMOTE_ADDR") or "")',
               'registration_limits.address_digest('
               'request.headers.get("X-Forwarded-For", "10.1.1.1"))'),),
-        ("test_no_header_says_whence_a_request_comes",),
+        ("test_forwarding_headers_do_not_change_the_limited_address",),
     ),
     Mutation(
         "T10", "IPv6 addresses of one subnet share a digest",
@@ -56,28 +56,28 @@ ROWS = (
         (Edit(NETWORKS, "    return made.hexdigest()[:HALF_DIGEST_LENGTH]",
               "    from hashlib import sha256\n"
               "    return sha256(_network(remote, ipv6_bits).encode()).hexdigest()[:32]"),),
-        ("test_an_address_is_not_kept_in_clear",),
+        ("test_addresses_are_stored_as_keyed_digests",),
     ),
     Mutation(
         "T10", "wrong secrets are compared a few times",
         (Edit("oauth/client_authentication.py", "        raise TooManyAttempts\n",
               "        pass\n"),),
-        ("test_one_network_has_a_few_wrong_secrets_compared",),
+        ("test_comparisons_of_wrong_secrets_are_limited_per_network",),
     ),
     Mutation(
         "T10", "long bodies are not read",
         (Edit("runtime/view_limits.py", "if len(body) > MAX_BYTES:", "if False:"),),
-        ("test_long_body_is_refused_before_it_is_read",),
+        ("test_long_body_is_rejected_before_it_is_read",),
     ),
     Mutation(
         "T10", "the same again is the same client",
         (Edit(REGISTER, "if known := _reusable_client(metadata, address):", "if known := None:"),),
-        ("test_the_same_again_grows_nothing",),
+        ("test_repeated_registration_is_one_row_and_not_limited",),
     ),
     Mutation(
         "T10", "nothing is hashed that nobody is told",
         (Edit(REGISTER, "hash_client_secret=False,", "hash_client_secret=True,"),),
-        ("test_a_public_client_has_a_secret_that_nobody_knows_and_costs_no_hash",),
+        ("test_public_client_gets_a_random_secret_without_hashing",),
     ),
     Mutation(
         "T10", "there are no more than so many that nobody uses",
@@ -87,45 +87,45 @@ ROWS = (
     Mutation(
         "T10", "the unused are forgotten after their time",
         (Edit(UNUSED, "    delete_unused(expired())\n", ""),),
-        ("test_the_unused_are_forgotten_when_somebody_registers",),
+        ("test_registration_deletes_clients_unused_for_a_day",),
     ),
     Mutation(
         "T10", "who is not old is not forgotten",
         (Edit(UNUSED, "        created__lt=before,\n", ""),),
-        ("test_a_command_forgets_the_unused",),
+        ("test_mcp_clear_clients_deletes_clients_unused_for_a_day",),
     ),
     Mutation(
         "T10", "who holds a code or a token is not forgotten",
         (Edit(UNUSED, "        clients = _without_rows_in(clients, model._default_manager.all())\n",
               "        pass\n"),),
-        ("test_whoever_holds_anything_is_never_forgotten",),
+        ("test_client_with_code_token_consent_or_block_is_not_deleted",),
     ),
     Mutation(
         "T10", "who was authorized, used or blocked is not forgotten",
         (Edit(UNUSED, "        last_authorized=None,\n        last_used=None,\n"
               "        blocked=None,\n", ""),),
-        ("test_whoever_holds_anything_is_never_forgotten",),
+        ("test_client_with_code_token_consent_or_block_is_not_deleted",),
     ),
     Mutation(
         "T10", "who was authorized once is not kept for ever",
         (Edit(UNUSED, "    _delete_idle_occasionally()\n", ""),),
-        ("test_where_no_command_runs_they_go_when_others_come",),
+        ("test_registration_deletes_clients_unused_for_90_days",),
     ),
     Mutation(
         "T10", "whose token is good is not forgotten, however long it was not used",
         (Edit(UNUSED, "        clients = _without_rows_in(clients, rows)\n", "        pass\n"),),
-        ("test_whose_token_is_good_stays",),
+        ("test_client_with_a_valid_token_is_not_deleted",),
     ),
     Mutation(
         "T11", "http is for this very machine",
         (Edit(REDIRECTS, "if NETLOC.fullmatch(parts.netloc) and parts.hostname in LOOPBACK:",
               "if NETLOC.fullmatch(parts.netloc):"),),
-        (*BAD_URI, "test_no_setting_lets_a_script_in"),
+        (*BAD_URI, "test_script_schemes_are_rejected_whatever_the_settings_say"),
     ),
     Mutation(
         "T11", "every character is a URI's",
         (Edit(REDIRECTS, "if not URI.fullmatch(uri):", "if False:"),),
-        (*BAD_URI, "test_whatever_is_taken_is_one_uri_without_a_stranger"),
+        (*BAD_URI, "test_accepted_redirect_uri_is_a_single_printable_uri"),
         by="assert |AssertionError|hypothesis|ExceptionGroup",
     ),
     Mutation(
@@ -143,42 +143,42 @@ ROWS = (
         "T11", "only schemes that the project names",
         (Edit(REDIRECTS, "if parts.scheme not in {name.lower() for name in "
               "settings.REDIRECT_SCHEMES} - NEVER:", "if not parts.scheme:"),),
-        ("test_a_scheme_is_taken_where_the_project_names_it_to_both",),
+        ("test_custom_scheme_must_be_in_both_settings",),
     ),
     Mutation(
         "T11", "no setting lets a script in",
         (Edit(REDIRECTS, " - NEVER:", ":"),),
-        ("test_no_setting_lets_a_script_in",),
+        ("test_script_schemes_are_rejected_whatever_the_settings_say",),
     ),
     Mutation(
         "T11", "redirect URIs are few",
         (Edit(REGISTER, "or not 0 < len(uris) <= client_metadata.MAX_REDIRECT_URIS:",
               "or not uris:"),),
-        ("test_redirect_uris_are_a_short_list",),
+        ("test_redirect_uris_must_be_a_list_of_at_most_ten",),
     ),
     Mutation(
         "T11", "metadata is short",
         (Edit(REGISTER, "    body = request.read(MAX_BODY_BYTES + 1)\n"
               "    if len(body) > MAX_BODY_BYTES:", "    body = request.read()\n    if False:"),),
-        ("test_thousands_of_redirects_or_megabytes_are_refused",),
+        ("test_large_registration_is_rejected",),
     ),
     Mutation(
         "T12", "the site vouches for clients of its staff alone",
         (Edit("oauth/client_registry.py", "return bool(owner.is_active and",
               "return bool(True or"),),
-        ("test_site_vouches_for_clients_of_staff_with_the_permission",),
+        ("test_client_of_staff_with_the_add_permission_is_verified",),
     ),
     Mutation(
         "T12", "a name is one short printable line",
         (Edit(CLIENTS, "    return printable(value, MAX_NAME_LENGTH)",
               "    return value[:MAX_NAME_LENGTH]"),),
-        ("test_a_name_is_one_short_printable_line",),
+        ("test_client_name_is_stored_as_one_short_printable_line",),
         by="assert |AssertionError|UnicodeEncodeError|ValueError",
     ),
     Mutation(
         "T12", "links are safe to follow, or not kept",
         (Edit(CLIENTS, "if is_https and not uri_problem(value) else", "if True else"),),
-        ("test_a_link_of_a_client_is_safe_to_follow_or_not_kept",),
+        ("test_unsafe_links_of_a_client_are_not_stored",),
     ),
     Mutation(
         "T12", "the host of a document is in ASCII",
@@ -186,12 +186,12 @@ ROWS = (
               "if len(url) > MAX_URL_LENGTH:"),
          Edit(FETCHING, "if not (host and parts.path and NETLOC.fullmatch(parts.netloc)):",
               "if not (host and parts.path):")),
-        ("test_a_name_in_other_letters_is_no_host",),
+        ("test_document_url_must_have_an_ascii_host",),
     ),
     Mutation(
         "T13", "a registration asks for the code grant",
         (Edit(CLIENTS, "    _check_flow(document)\n", ""),),
-        ("test_a_registration_gives_the_code_grant_alone",),
+        ("test_registered_client_gets_only_the_code_grant",),
     ),
     Mutation(
         "T13", "a registration gives the code grant alone",
@@ -202,7 +202,7 @@ ROWS = (
               ".create_user(generate_client_secret()[:20]),"),
          Edit("oauth/validators.py",
               "if is_self_registered(client) and grant_type not in GRANTS:", "if False:")),
-        ("test_a_registration_gives_the_code_grant_alone",),
+        ("test_registered_client_gets_only_the_code_grant",),
     ),
     Mutation(
         "T13", "nothing changes a registration: django-oauth-toolkit's own view does",
@@ -212,7 +212,7 @@ ROWS = (
               '    path("oauth/register/<str:client_id>",'
               " DynamicClientRegistrationManagementView.as_view()),\n"),
          Edit(CONF, '"DCR_ENABLED": False,', '"DCR_ENABLED": True,')),
-        ("test_nothing_is_given_to_read_or_change_a_registration",),
+        ("test_registration_cannot_be_read_or_changed",),
     ),
     Mutation(
         "T18", "a session cookie makes no owner",
@@ -225,6 +225,6 @@ ROWS = (
          Edit(REGISTER, "def _register(metadata: ClientMetadata, address: str)",
               "def _register(metadata: ClientMetadata, address: str, user: Any)"),
          Edit(REGISTER, "user=None,", "user=user if user.is_authenticated else None,")),
-        ("test_a_session_cookie_makes_no_owner",),
+        ("test_registration_with_a_session_cookie_has_no_owner",),
     ),
 )  # fmt: skip

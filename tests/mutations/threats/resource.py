@@ -7,22 +7,22 @@ from ..mutation import Edit, Mutation
 VERIFIER, DOCUMENTS = "oauth/verifier.py", "verifiers/protected_resource.py"
 CHALLENGES = "transports/http/security.py"
 CALLERS, GUARDS = "transports/http/authentication.py", "transports/http/security.py"
-SESSION = ("test_a_session_is_its_users_and_its_clients_alone",)
-ENDED = ("test_what_was_taken_back_ends_what_goes_on",
-         "test_what_was_taken_back_ends_a_call_without_a_session")  # fmt: skip
+SESSION = ("test_session_of_another_user_or_client_is_not_found",)
+ENDED = ("test_revocation_cancels_calls_and_closes_streams",
+         "test_revocation_cancels_calls_without_a_session")  # fmt: skip
 IDENTIFIED = (
     '    token = bearer(exchange.headers.get("authorization"))\n    if token is None and not'
 )
 # Who is let in has a stream, which does not end while a test waits for a refusal.
 STREAMS = "assert |AssertionError|TimeoutError"
-ELSEWHERE = ("test_a_token_for_something_else",)
+ELSEWHERE = ("test_token_for_another_resource_is_rejected",)
 
 ROWS = (
     Mutation(
         "T5", "a token is for the server that it names",
         (Edit(VERIFIER, "if resource(server) not in map(canonical, row.resource or ()):",
               "if False:"),),
-        (*ELSEWHERE, "test_a_token_for_something_else_in_every_revision"),
+        (*ELSEWHERE, "test_token_for_another_server_is_rejected_in_every_revision"),
     ),
     Mutation(
         "T5", "a token that names none is for none, as it is for all in django-oauth-toolkit",
@@ -46,19 +46,19 @@ ROWS = (
     Mutation(
         "T5", "a registration token is none",
         (Edit(VERIFIER, "if oauth2_settings.DCR_REGISTRATION_SCOPE in scopes:", "if False:"),),
-        ("test_a_token_of_the_projects_other_interfaces",),
+        ("test_token_without_a_scope_of_ours_is_rejected",),
     ),
     Mutation(
         "T5", "a token has a scope of ours",
         (Edit(VERIFIER, "return None if scopes & mcp.SCOPES.keys() else",
               "return None if True else"),),
-        ("test_a_token_of_the_projects_other_interfaces",),
+        ("test_token_without_a_scope_of_ours_is_rejected",),
     ),
     Mutation(
         "T7", "what a tool is told of a token has no token",
         (Edit(VERIFIER, "row.application, expires=row.expires)",
               "row.application, key=token, expires=row.expires)"),),
-        ("test_no_code_of_the_project_is_given_the_token",),
+        ("test_tools_forms_and_views_do_not_get_the_token",),
     ),
     Mutation(
         "T7", "no request that is made for views and forms has the header",
@@ -67,7 +67,7 @@ ROWS = (
          Edit("declarations/request.py", '        "HTTP_HOST": host,\n',
               '        "HTTP_HOST": host,\n'
               '        "HTTP_AUTHORIZATION": f"Bearer {request.auth and request.auth.key}",\n')),
-        ("test_no_code_of_the_project_is_given_the_token", "test_no_resource_is_given_the_token"),
+        ("test_tools_forms_and_views_do_not_get_the_token", "test_resources_do_not_get_the_token"),
     ),
     Mutation(
         "T7", "no token is in the context of a task",
@@ -76,7 +76,7 @@ ROWS = (
               "    from contextvars import ContextVar\n\n"
               '    ContextVar("token").set(token)\n'
               "    if token is None and not"),),
-        ("test_no_code_of_the_project_is_given_the_token",),
+        ("test_tools_forms_and_views_do_not_get_the_token",),
     ),
     Mutation(
         "T7", "no log has a token",
@@ -84,13 +84,13 @@ ROWS = (
               '    token = bearer(exchange.headers.get("authorization"))\n'
               '    __import__("logging").getLogger("django_mcp").debug("%s comes", token)\n'
               "    if token is None and not"),),
-        ("test_no_code_of_the_project_is_given_the_token",),
+        ("test_tools_forms_and_views_do_not_get_the_token",),
     ),
     Mutation(
         "T7", "nothing else reads the header",
         (Edit("bridges/views/requests.py", "class ViewRequest(WSGIRequest):",
               'PASSED = "Authorization"\n\n\nclass ViewRequest(WSGIRequest):'),),
-        ("test_nothing_else_reads_the_header",),
+        ("test_only_listed_modules_read_the_authorization_header",),
     ),
     Mutation(
         "T8", "a token in a query is none",
@@ -99,7 +99,7 @@ ROWS = (
               '    token = bearer(exchange.headers.get("authorization")) or (\n'
               '        query.removeprefix("access_token=") if "access_token=" in query else None\n'
               "    )\n    if token is None and not"),),
-        ("test_a_token_that_is_not_in_the_header",),
+        ("test_token_outside_the_header_is_ignored",),
     ),
     Mutation(
         "T8", "a token in a cookie is none",
@@ -108,13 +108,13 @@ ROWS = (
               '    token = bearer(exchange.headers.get("authorization")) or (\n'
               '        cookie.removeprefix("access_token=") or None\n'
               "    )\n    if token is None and not"),),
-        ("test_a_token_that_is_not_in_the_header",),
+        ("test_token_outside_the_header_is_ignored",),
     ),
     Mutation(
         "T8", "a token by another scheme is none",
         (Edit(CALLERS, 'return token.strip() if scheme.lower() == "bearer" else None',
               "return token.strip() or scheme or None"),),
-        ("test_a_token_by_another_scheme",),
+        ("test_token_with_another_scheme_is_ignored",),
     ),
     Mutation(
         "T9", "a session is its owner's alone",
@@ -143,7 +143,7 @@ ROWS = (
               "        if token is None or session.owner == exchange.principal.key:\n"),
          Edit(CALLERS, "    if token is None and not exchange.server._catalog.has_public:\n",
               "    if token is None and id is None:\n")),
-        ("test_a_session_is_no_credential",),
+        ("test_session_id_without_a_token_is_rejected",),
         by=STREAMS,
     ),
     Mutation(
@@ -151,41 +151,42 @@ ROWS = (
         (Edit("auth/principal.py",
               'self.auth.key if self.auth else "")',
               "str(self.auth and self.auth.expires))"),),
-        ("test_a_session_goes_on_with_a_refreshed_token",),
+        ("test_session_continues_with_a_refreshed_token",),
         by="assert |AssertionError|KeyError|tests.client.RpcError|TypeError",
     ),
     Mutation(
         "T9", "what a call was asked is its caller's alone",
         (Edit("calls/interaction.py", "digest(server.name, principal.key, call.method,",
               "digest(server.name, call.method,"),),
-        ("test_the_state_of_a_call_is_its_users_and_its_clients_alone",),
+        ("test_request_state_of_another_user_or_client_is_rejected",),
     ),
     Mutation(
         "T20", "hosts are the project's own",
         (Edit(GUARDS, "if len(host) > MAX_HOST_LENGTH or not _is_allowed(host, allowed_hosts()):",
               "if len(host) > MAX_HOST_LENGTH:"),),
-        ("test_a_page_of_another_site",),
+        ("test_request_of_another_host_or_origin_is_rejected",),
     ),
     Mutation(
         "T20", "origins are the project's own",
         (Edit(GUARDS, "    if not _is_trusted(origin, exchange):\n", "    if False:\n"),),
-        ("test_a_page_of_another_site", "test_a_page_of_this_machine_is_another_site"),
+        ("test_request_of_another_host_or_origin_is_rejected",
+         "test_localhost_origin_is_rejected_unless_in_development"),
     ),
     Mutation(
         "T20", "whatever host a page was made ours by, its origin is not",
         (Edit(GUARDS, "    if _is_own(exchange.host, allowed_hosts()):\n", "    if True:\n"),),
-        ("test_a_name_that_was_made_ours_is_another_site",),
+        ("test_rebound_host_is_rejected_though_every_host_is_allowed",),
     ),
     Mutation(
         "T20", "this machine's own names are for development",
         (Edit(GUARDS, "return LOCAL if project.DEBUG and not hosts else hosts",
               "return (*LOCAL, *hosts)"),),
-        ("test_a_page_of_this_machine_is_another_site",),
+        ("test_localhost_origin_is_rejected_unless_in_development",),
     ),
     Mutation(
         "T21", "pages may read the challenge",
         (Edit(GUARDS, 'b"mcp-session-id, www-authenticate, retry-after"', 'b"mcp-session-id"'),),
-        ("test_what_a_page_may_read_of_a_refusal",),
+        ("test_only_trusted_origins_may_read_a_challenge",),
     ),
     Mutation(
         "T21", "no page is let in with credentials",
@@ -205,27 +206,27 @@ ROWS = (
         (Edit(VERIFIER, "if user is None or not user.is_active:", "if user is None:"),
          Edit("auth/principal.py", "bool(self.user.is_authenticated and self.user.is_active)",
               "bool(self.user.is_authenticated)")),
-        ("test_a_user_who_was_made_inactive_behind_our_back_is_refused",
-         "test_what_was_taken_back_ends_what_goes_on"),
+        ("test_user_deactivated_without_a_signal_is_rejected",
+         "test_revocation_cancels_calls_and_closes_streams"),
     ),
     Mutation(
         "T24", "a stream ends with its token",
         (Edit("transports/http/authentication.py", "    if expires is None:\n", "    if True:\n"),),
-        ("test_a_stream_ends_with_its_token_and_is_resumed_by_a_fresh_one",
-         "test_a_subscription_ends_with_its_token"),
+        ("test_stream_ends_with_its_token_and_resumes_with_a_new_one",
+         "test_subscription_ends_with_its_token"),
         by=STREAMS,
     ),
     Mutation(
         "T24", "a token ends",
         (Edit(VERIFIER, "    if row.expires <= timezone.now():\n", "    if False:\n"),),
-        ("test_a_stream_ends_with_its_token_and_is_resumed_by_a_fresh_one",),
+        ("test_stream_ends_with_its_token_and_resumes_with_a_new_one",),
         by=STREAMS,
     ),
     Mutation(
         "T24", "a result is fetched by its caller alone",
         (Edit(CALLERS, "        if session.owner == exchange.principal.key:\n",
               "        if token is not None:\n"),),
-        ("test_a_call_outlives_the_token_and_only_its_caller_fetches_the_result",),
+        ("test_call_outlives_its_token_and_only_its_caller_gets_the_result",),
         by=STREAMS,
     ),
     Mutation(
@@ -245,13 +246,13 @@ ROWS = (
     Mutation(
         "T24", "a rotation takes nothing back",
         (Edit(VERIFIER, ".union(refresh.values_list(*OWNER_COLUMNS))", ""),),
-        ("test_a_rotation_takes_nothing_back",),
+        ("test_refresh_keeps_open_calls",),
         by=STREAMS,
     ),
     Mutation(
         "T24", "it is looked at by itself",
         (Edit("calls/callers.py", "                await self._try()\n", ""),),
-        ("test_it_is_looked_at_by_itself",),
+        ("test_revocations_are_checked_periodically",),
         by=STREAMS,
     ),
     Mutation(
@@ -263,7 +264,7 @@ ROWS = (
               "            if isinstance(value, str)\n            else value\n"
               "            for name, value in found.items()\n        }\n"
               "        return JsonResponse(\n            found, headers="),),
-        ("test_another_host_that_is_allowed_changes_no_document",),
+        ("test_forged_host_does_not_change_metadata",),
     ),
     Mutation(
         "T26", "the challenge is made from settings",
@@ -273,12 +274,12 @@ ROWS = (
               "            (name, value.replace(b'shop.example', exchange.host.encode()))\n"
               "            for name, value in refused.headers\n        )\n"
               "        raise refused\n    exchange.principal, session"),),
-        ("test_a_forged_host_changes_no_challenge",),
+        ("test_forged_host_does_not_change_the_challenge",),
     ),
     Mutation(
         "T27", "nothing breaks out of the challenge",
         (Edit(CHALLENGES, 'return re.sub(r"[^ !#-\\[\\]-~]", "?", text)', "return text"),),
-        ("test_nothing_of_a_scope_breaks_out_of_the_challenge",),
+        ("test_scope_in_the_challenge_is_quoted",),
         by="assert |AssertionError",
     ),
 )  # fmt: skip

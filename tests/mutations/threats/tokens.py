@@ -7,7 +7,7 @@ from ..mutation import Edit, Mutation
 REDEEMING, REFRESHING = "oauth/authorization_codes.py", "oauth/refresh_tokens.py"
 TARGETS, VALIDATORS = "oauth/resource_indicators.py", "oauth/validators.py"
 PROTECTED = "verifiers/protected_resource.py"
-AT_ONCE = "test_a_code_is_redeemed_once_by_eight_at_once"
+AT_ONCE = "test_code_is_redeemed_once_by_concurrent_requests"
 
 ROWS = (
     Mutation(
@@ -16,14 +16,14 @@ ROWS = (
               "if False:"),
          Edit(VALIDATORS, "if challenge is not None and not CHALLENGE.fullmatch(challenge):",
               "if False:")),
-        ("test_a_weak_challenge_is_refused_before_anybody_is_asked",),
+        ("test_weak_challenge_is_rejected_before_the_consent",),
     ),
     Mutation(
         "T2", "challenges are by hash, whatever a form says",
         (Edit(VALIDATORS, "if challenge is not None and request.code_challenge_method != S256:",
               "if False:"),
          Edit("oauth/conf.py", '    "PKCE_METHOD",\n', "")),
-        ("test_a_challenge_cannot_be_weakened_by_the_form",),
+        ("test_posted_form_cannot_weaken_the_challenge",),
         by="DeprecationWarning: The PKCE .plain. code_challenge_method is discouraged",
     ),
     Mutation(
@@ -31,12 +31,12 @@ ROWS = (
         (Edit(REDEEMING, "return notes(request).grant.code_challenge or None", "return None"),
          Edit(VALIDATORS, "        return True\n\n    def validate_scopes",
               "        return False\n\n    def validate_scopes")),
-        ("test_a_code_is_good_with_its_verifier_alone",),
+        ("test_code_needs_its_verifier",),
     ),
     Mutation(
         "T2", "a stored challenge that is none by hash is none",
         (Edit(REDEEMING, "return method if method == S256 else None", "return method"),),
-        ("test_a_code_of_a_weak_challenge_is_no_code",),
+        ("test_code_with_a_weak_challenge_is_rejected",),
     ),
     Mutation(
         "T2", "a code is its client's own",
@@ -47,116 +47,117 @@ ROWS = (
               "if not super().validate_code(\n"
               "            client_id, code, grant.application, request, *args, **kwargs\n"
               "        ):")),
-        ("test_a_code_is_its_clients_own",),
+        ("test_code_of_another_client_is_rejected",),
     ),
     Mutation(
         "T2", "another client's code ends nothing",
         (Edit(REDEEMING, "filter(token_family=row.family, application=client)",
               "filter(token_family=row.family)"),),
-        ("test_a_code_is_its_clients_own",),
+        ("test_code_of_another_client_is_rejected",),
     ),
     Mutation(
         "T2", "a code goes with its redirect URI",
         (Edit(REDEEMING, "return bool(notes(request).grant.redirect_uri_allowed(redirect_uri))",
               "return True"),),
-        ("test_a_code_goes_with_its_redirect_uri",),
+        ("test_code_with_another_redirect_uri_is_rejected",),
     ),
     Mutation(
         "T3", "a code that comes again ends what it was good for",
         (Edit(REDEEMING, "            _revoke_issued_tokens(code, client)\n", ""),),
-        ("test_a_code_that_comes_twice_ends_what_it_was_good_for",),
+        ("test_replayed_code_revokes_its_tokens",),
     ),
     Mutation(
         "T3", "who deletes a code's row redeems it",
         (Edit(REDEEMING, "return bool(by_model.get(Grant._meta.label))", "return True"),),
-        (AT_ONCE, "test_who_loses_the_race_issues_nothing_and_ends_what_was_issued"),
+        (AT_ONCE, "test_losing_request_for_a_code_issues_nothing_and_revokes_the_tokens"),
         by="assert |AssertionError|django.db.utils.IntegrityError",
     ),
     Mutation(
         "T3", "who lost the race ends what was issued",
         (Edit(REDEEMING, "            _revoke_issued_tokens(request.code, request.client)\n", ""),),
-        ("test_who_loses_the_race_issues_nothing_and_ends_what_was_issued",),
+        ("test_losing_request_for_a_code_issues_nothing_and_revokes_the_tokens",),
     ),
     Mutation(
         "T3", "a row that is gone meanwhile is no error of ours",
         (Edit(REDEEMING, "return notes(request).grant.code_challenge or None",
               "return super().get_code_challenge(code, request)"),),
-        ("test_a_code_that_is_gone_while_it_is_redeemed_is_refused",),
+        ("test_code_deleted_during_the_request_is_rejected",),
         by=".*DoesNotExist",
     ),
     Mutation(
         "T3", "tokens that are revoked before they are told are no error of ours",
         (Edit("oauth/token_endpoint.py", "except get_access_token_model().DoesNotExist:",
               "except ZeroDivisionError:"),),
-        ("test_tokens_that_were_revoked_before_they_were_told_are_no_error",),
+        ("test_tokens_revoked_before_the_response_are_no_server_error",),
         by=".*DoesNotExist",
     ),
     Mutation(
         "T3", "codes are remembered by digest",
         (Edit(REDEEMING, "return hashlib.sha256(code.encode()).hexdigest()", "return code[:64]"),),
-        ("test_codes_are_remembered_by_digest_and_not_for_ever",),
+        ("test_redeemed_codes_are_stored_by_digest_until_they_expire",),
     ),
     Mutation(
         "T3", "codes are not remembered for ever",
         (Edit(REDEEMING, "            delete_old_codes()\n", "            pass\n"),),
-        ("test_codes_are_remembered_by_digest_and_not_for_ever",),
+        ("test_redeemed_codes_are_stored_by_digest_until_they_expire",),
     ),
     Mutation(
         "T5", "who names no server gets the only one there is",
         (Edit(TARGETS, "sorted(wanted or allowed & known or _only_default_server())",
               "sorted(wanted or allowed & known)"),),
-        ("test_a_token_always_names_its_server", "test_of_several_servers_one_must_be_named"),
+        ("test_token_without_a_requested_resource_is_for_the_only_server",
+         "test_resource_is_required_if_there_are_several_servers"),
     ),
     Mutation(
         "T5", "of several servers none is guessed",
         (Edit(TARGETS, "if len(found) != 1:", "if False:"),),
-        ("test_of_several_servers_one_must_be_named",),
+        ("test_resource_is_required_if_there_are_several_servers",),
     ),
     Mutation(
         "T5", "tokens are for servers that there are",
         (Edit(TARGETS, "if not wanted <= known:", "if False:"),),
-        ("test_no_token_is_for_what_is_no_server_of_ours",),
+        ("test_token_request_for_an_unknown_resource_is_an_invalid_target",),
     ),
     Mutation(
         "T6", "what was granted for one server is not for another",
         (Edit(TARGETS, "if allowed and not wanted <= allowed:", "if False:"),),
-        ("test_what_was_granted_for_one_server_is_not_for_another",
-         "test_what_was_granted_for_two_servers_can_be_narrowed_and_not_widened_again"),
+        ("test_grant_for_one_server_cannot_be_used_for_another",
+         "test_grant_for_two_servers_can_be_narrowed_but_not_widened_again"),
     ),
     Mutation(
         "T6", "every resource that is named is judged",
         (Edit(TARGETS, "    found = in_body or request.resource or []",
               "    found = request.resource or []"),),
-        ("test_what_was_granted_for_one_server_is_not_for_another",),
+        ("test_grant_for_one_server_cannot_be_used_for_another",),
     ),
     Mutation(
         "T6", "a grant for a server that is no more is for none",
         (Edit(TARGETS, "if allowed and not allowed & known:", "if False:"),),
-        ("test_a_grant_for_a_server_that_is_no_more_is_for_none",),
+        ("test_grant_for_a_removed_server_is_an_invalid_target",),
     ),
     Mutation(
         "T6", "spellings of one name are one",
         (Edit(PROTECTED, '{at}{parts.path.rstrip(\'/\')}"', '{at}{parts.path}"'),),
-        ("test_spellings_of_one_name_are_one",),
+        ("test_resource_is_normalized_at_the_token_endpoint",),
     ),
     Mutation(
         "T6", "what is no URI is no error of ours",
         (Edit(PROTECTED, "    except ValueError:", "    except ZeroDivisionError:"),),
-        ("test_no_token_is_for_what_is_no_server_of_ours",),
+        ("test_token_request_for_an_unknown_resource_is_an_invalid_target",),
         by="ValueError",
     ),
     Mutation(
         "T13", "who registered itself has the code grant alone",
         (Edit(VALIDATORS, "if is_self_registered(client) and grant_type not in GRANTS:",
               "if False:"),),
-        ("test_a_client_that_registered_itself_has_one_grant",),
+        ("test_self_registered_client_can_use_only_the_code_grant",),
     ),
     Mutation(
         "T13", "who registered itself gets codes alone",
         (Edit(VALIDATORS, 'if is_self_registered(client) and response_type != "code":',
               "if False:"),
          Edit("oauth/conf.py", '    "IMPLICIT_GRANT",\n', "")),
-        ("test_a_client_that_registered_itself_gets_codes_alone",),
+        ("test_self_registered_client_cannot_use_the_implicit_grant",),
         by="assert |DeprecationWarning: The OAuth 2.0 implicit grant",
     ),
     Mutation(
@@ -165,33 +166,33 @@ ROWS = (
               "            return False\n"
               "        return may_use(client.user, self.set_targets(request, (), scopes))",
               "        return True"),),
-        ("test_a_machine_without_a_service_user_gets_nothing",
-         "test_a_machine_acts_as_its_service_user"),
+        ("test_machine_client_without_service_user_or_secret_gets_no_token",
+         "test_machine_client_acts_as_its_service_user"),
     ),
     Mutation(
         "T13", "no token of a machine is nobody's",
         (Edit(VALIDATORS, "            request.user = request.client.user\n",
               "            pass\n"),),
-        ("test_a_machine_acts_as_its_service_user",),
+        ("test_machine_client_acts_as_its_service_user",),
     ),
     Mutation(
         "T13", "no secret is not a secret that both sides know",
         (Edit(VALIDATORS, "if not (provided_secret and stored_secret):\n            return False",
               "if (provided_secret or \"\") == stored_secret:\n            return True"),),
-        ("test_a_secret_that_is_not_there_is_none",),
+        ("test_empty_secret_never_authenticates",),
     ),
     Mutation(
         "T13", "another door is shut to who registered itself",
         (Edit(VALIDATORS,
               "not is_self_registered(request.client) or bool(request.headers.get(OUR_VIEW))",
               "True"),),
-        ("test_another_door_is_shut_to_clients_that_registered_themselves",),
+        ("test_second_authorization_view_rejects_self_registered_clients",),
     ),
     Mutation(
         "T13", "another door is shut to what is ours",
         (Edit(VALIDATORS, "    return is_for_mcp_servers(client, request.scopes)\n",
               "    return False\n"),),
-        ("test_another_door_is_shut_to_what_is_ours",),
+        ("test_second_authorization_view_rejects_our_scopes",),
     ),
     Mutation(
         "T13", "a blocked client is unknown",
@@ -200,20 +201,20 @@ ROWS = (
               "if _is_valid_id(client_id):"),
          Edit("oauth/client_registry.py", "    if found.blocked is not None:\n",
               "    if False:\n")),
-        ("test_a_blocked_client_is_refused_everywhere",),
+        ("test_blocked_client_is_rejected_at_every_endpoint",),
     ),
     Mutation(
         "T13", "a parameter is not taken for what we know",
         (Edit(REFRESHING, '        row = vars(request).setdefault("refresh_token_instance", None)',
               "        row = request.refresh_token_instance"),),
-        ("test_parameters_are_not_taken_for_what_we_know",),
+        ("test_request_parameters_cannot_replace_internal_attributes",),
         by="assert |AttributeError|ValueError",
     ),
     Mutation(
         "T13", "the token endpoint takes no query",
         (Edit("oauth/token_endpoint.py", 'lambda request: bool(request.META.get("QUERY_STRING"))',
               "lambda request: False"),),
-        ("test_the_token_endpoint_takes_no_query",),
+        ("test_token_request_with_a_query_is_invalid",),
         by="assert |ValueError",
     ),
 )  # fmt: skip

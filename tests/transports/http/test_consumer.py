@@ -371,7 +371,7 @@ def test_quick_answers_are_watched_by_nobody(http, monkeypatch):
         await left(self)
 
     monkeypatch.setattr(Exchange, "left", counted)
-    monkeypatch.setattr("django_mcp.runtime.shared_timer.FIRST_CHECK_SECONDS", 5)
+    monkeypatch.setattr("django_mcp.runtime.runtime.FIRST_CHECK_SECONDS", 5)
     client = http()
     for _ in range(20):
         client.text("add", a=1, b=2)

@@ -9,7 +9,7 @@ import logging
 import pytest
 
 from django_mcp.protocol.jsonrpc import InvalidRequest
-from django_mcp.runtime import shared_timer
+from django_mcp.runtime import runtime
 from django_mcp.runtime.address_probe import REQUEST_HEADER as ADDRESS_PROBE
 from django_mcp.transports.http.request import (
     MAX_HEADERS,
@@ -97,7 +97,7 @@ def test_a_length_that_is_none_is_refused(call, length):
 @pytest.mark.parametrize("first", [[], [b'{"json'], [b""]])
 def test_a_body_that_does_not_come_is_not_waited_for(http, monkeypatch, method, first):
     """Attack: connections that send nothing more, of which a server holds only so many."""
-    monkeypatch.setattr(shared_timer, "BODY_SECONDS", 0.05)
+    monkeypatch.setattr(runtime, "BODY_SECONDS", 0.05)
     client = http(revision="2025-11-25")
     accept = {"accept": "text/event-stream"} if method == "GET" else {}
     talk = client.open(method, "/mcp", first, client.headers() | accept, more=True)
@@ -106,7 +106,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(http, monkeypatch, method, 
 
 
 def test_a_body_that_trickles_is_not_waited_for_either(call, monkeypatch):
-    monkeypatch.setattr(shared_timer, "BODY_SECONDS", 0.1)
+    monkeypatch.setattr(runtime, "BODY_SECONDS", 0.1)
     client, raw, headers = call
     talk = client.open("POST", "/mcp", [], headers, more=True)
     for byte in raw:
@@ -118,7 +118,7 @@ def test_a_body_that_trickles_is_not_waited_for_either(call, monkeypatch):
 
 
 def test_a_slow_body_that_arrives_is_read(call, monkeypatch):
-    monkeypatch.setattr(shared_timer, "BODY_SECONDS", 5)
+    monkeypatch.setattr(runtime, "BODY_SECONDS", 5)
     client, raw, headers = call
     talk = client.open("POST", "/mcp", [raw[:10]], headers, more=True)
     client.sleep(0.05)

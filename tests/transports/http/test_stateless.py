@@ -13,7 +13,7 @@ import pytest
 
 import django_mcp as mcp
 from django_mcp.changes.subscriptions import listener_registry
-from django_mcp.runtime import thread_pools, threads
+from django_mcp.runtime import threads
 from tests.client import PREFIX
 from tests.http import BOTH
 from tests.shop.models import Company
@@ -534,7 +534,7 @@ def test_too_much_to_do_is_refused_before_anything_is_done(http, server, work, o
 
 
 def test_too_many_look_ups_are_refused(http, private, secret, monkeypatch):
-    monkeypatch.setattr(thread_pools, "LOOKUP_QUEUE", -2)
+    monkeypatch.setattr(threads.lookups, "_queue", -2)
     talk = http(secret, server=private).start("tools/list").wait()
     assert talk.status == 503 and int(talk.headers["retry-after"]) >= 1
     assert threads.lookups._pending == 0

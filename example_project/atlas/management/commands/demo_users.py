@@ -1,4 +1,4 @@
-"""Make two people with trips of their own, to see that neither sees the other's."""
+"""Create two users with trips, to show that neither sees the trips of the other."""
 
 from django.core.management.base import BaseCommand, CommandParser
 
@@ -7,14 +7,14 @@ from example_project.atlas.people import PEOPLE, make_person
 
 
 class Command(BaseCommand):
-    help = "Make the users alice and bob and their trips; safe to run again."
+    help = "Create the users alice and bob and their trips. It is safe to run again."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
             "--passwords",
             action="store_true",
-            help="give each a new random password, and print it; without it they keep what they "
-            "have, and at first they have none",
+            help="set a new random password for each, and print it; without this option, passwords "
+            "stay as they are, and new users have none",
         )
 
     def handle(self, *, passwords: bool, verbosity: int, **options) -> None:

@@ -13,7 +13,9 @@ class Command(BaseCommand):
     help = "Load the continents, countries and 234,908 cities of the atlas."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--force", action="store_true", help="load again what is there")
+        parser.add_argument(
+            "--force", action="store_true", help="load again, even if everything is loaded"
+        )
         parser.add_argument(
             "--largest", type=int, metavar="N", help="only the N largest cities, for a quick look"
         )
@@ -23,7 +25,7 @@ class Command(BaseCommand):
             self.say(verbosity, f"The atlas is already loaded: {City.objects.count():,} cities.")
             return
         began = time.monotonic()
-        # OutputWrapper ends every write with a newline, which a bar that redraws cannot bear.
+        # OutputWrapper would end every write with a newline, and the bar redraws its line.
         bar = Bar(expected(largest), "Cities", self.stderr._out)
         count = load(largest, bar if verbosity else lambda done: None)
         self.say(verbosity, f"Loaded {count:,} cities in {time.monotonic() - began:.1f} s.")

@@ -1,4 +1,4 @@
-"""Everything that the demonstration needs, from nothing; what is there is kept."""
+"""Create everything that the demonstration needs. Existing data is kept."""
 
 import json
 
@@ -12,17 +12,17 @@ from example_project.atlas.people import PEOPLE
 ALICE = PEOPLE[0].username
 STEPS = (
     ("Preparing the database", "migrate", {"verbosity": 0}),
-    ("Preparing the sessions' own", "migrate", {"database": "mcp", "verbosity": 0}),
+    ("Preparing the session database", "migrate", {"database": "mcp", "verbosity": 0}),
     ("Preparing the cache", "createcachetable", {"verbosity": 0}),
     ("Loading the world", "load_atlas", {}),
-    ("Making two people", "demo_users", {}),
+    ("Creating two users", "demo_users", {}),
 )
 
 
 class Command(BaseCommand):
     help = (
-        "Prepare the demonstration, and print to stdout, as JSON, who may sign in with which "
-        "password, and an access token of alice's."
+        "Prepare the demonstration, and print as JSON the users with their passwords, and an "
+        "access token of alice."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -31,19 +31,19 @@ class Command(BaseCommand):
         )
 
     def handle(self, *, largest: int | None, **options) -> None:
-        told = OutputWrapper(self.stderr._out)  # stderr, and not as errors look
+        progress = OutputWrapper(self.stderr._out)  # to stderr, without the style of errors
         for title, command, given in STEPS:
-            told.write(f"{title}: manage.py {command}")
+            progress.write(f"{title}: manage.py {command}")
             if command == "load_atlas":
                 given = given | {"largest": largest}
-            call_command(command, stdout=told, **given)
-        self.stdout.write(json.dumps(ways_in()))
+            call_command(command, stdout=progress, **given)
+        self.stdout.write(json.dumps(credentials()))
 
 
-def ways_in() -> dict[str, object]:
-    """The token, and the password of everybody whose password is known."""
+def credentials() -> dict[str, object]:
+    """Return the token, and the passwords that are known."""
     names = [person.username for person in PEOPLE]
     users = get_user_model().objects.in_bulk(names, field_name="username")
-    told = {name: passwords.kept(user, passwords.place()) for name, user in users.items()}
+    found = {name: passwords.kept(user, passwords.place()) for name, user in users.items()}
     token = access.kept(users[ALICE], access.place())
-    return {"token": token, "passwords": {name: each for name, each in told.items() if each}}
+    return {"token": token, "passwords": {name: each for name, each in found.items() if each}}

@@ -1,0 +1,168 @@
+"""A call that says a lot: in order from the first word on, and little of it waits."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+import django_mcp as mcp
+from django_mcp.calls.session_calls import call_manager
+from django_mcp.runtime import threads
+from django_mcp.storage import event_log, event_writer, streams
+from django_mcp.storage.event_writer import EventWriter
+
+from ..storage.loops import a_loop
+from ..storage.rows import given
+from .session_client import Desk, text
+
+pytestmark = pytest.mark.django_db
+MANY = 3_000
+LARGE = 90_000 * "x"
+
+
+@pytest.fixture
+def loop(monkeypatch):
+    with a_loop(monkeypatch, period=60) as made:
+        yield made
+
+
+@pytest.fixture
+def waited():
+    """How many messages waited, each time something was said."""
+    return []
+
+
+@pytest.fixture
+def before():
+    """What is done before a message of that number is said."""
+    return {}
+
+
+@pytest.fixture
+def desk(loop, server, waited, before):
+    loop.writer = loop.do(call_manager).writer
+
+    @server.tool(permission=mcp.PUBLIC)
+    async def burst(request) -> str:
+        """Say a lot, from a thread that is not a job of ours."""
+        found = call_manager().writer._lanes
+
+        def speak():
+            for number in range(MANY):
+                before.get(number, bool)()
+                request.progress(number)
+                waited.append(sum(len(lane.waiting) for lane in list(found.values())))
+
+        await asyncio.to_thread(speak)
+        return "said"
+
+    @server.tool(permission=mcp.PUBLIC)
+    def large(request, count: int) -> str:
+        """Say large messages, from a thread."""
+        for number in range(count):
+            request.progress(number, message=LARGE)
+            waited.append(loop.writer.waiting_size)
+        return "said"
+
+    @server.tool(permission=mcp.PUBLIC)
+    async def alarge(request, count: int) -> str:
+        """The same in the loop."""
+        for number in range(count):
+            await request.aprogress(number, message=LARGE)
+            waited.append(loop.writer.waiting_size)
+        return "said"
+
+    @server.tool(permission=mcp.PUBLIC)
+    async def never_waits(request, count: int) -> str:
+        """The same, and the loop has no turn."""
+        for number in range(count):
+            request.progress(number, message=LARGE)
+        return "said"
+
+    return Desk(loop, server)
+
+
+def test_what_is_said_while_the_stream_is_opened_comes_after_what_was_said_before(
+    desk, before, monkeypatch
+):
+    say, open = EventWriter.say, streams.open
+    opening, said_half, passed_on = (threading.Event() for _ in range(3))
+
+    def opened(*args, **options):
+        opening.set()
+        assert said_half.wait(10)
+        return open(*args, **options)
+
+    def interrupted(self, *args, **options):
+        if threading.current_thread() is threading.main_thread():
+            passed_on.set()
+            time.sleep(0.000_1)
+        return say(self, *args, **options)
+
+    before[1] = lambda: opening.wait(10)
+    before[MANY // 2] = lambda: said_half.set() or passed_on.wait(10)
+    monkeypatch.setattr(streams, "open", opened)
+    monkeypatch.setattr(EventWriter, "say", interrupted)
+    *said, response = desk.streamed(desk.call("burst", _token="t")).all()
+    assert [one["params"]["progress"] for one in said] == list(range(MANY))
+    assert text(response) == "said"
+
+
+def test_who_says_more_than_is_written_is_slowed_down(desk, waited, monkeypatch):
+    append_many = event_log.append_many
+
+    def slow(said, *args, **options):
+        time.sleep(sum(map(len, said.values())) * 0.000_04)  # of each event
+        return append_many(said, *args, **options)
+
+    monkeypatch.setattr(event_log, "append_many", slow)
+    desk.streamed(desk.call("burst", _token="t")).all()
+    assert len(waited) == MANY and max(waited) < MANY * 0.9
+
+
+@pytest.mark.parametrize(
+    "waiting", [0, 1, event_writer.TURN - 1, event_writer.TURN + 1, 10 * event_writer.TURN - 1]
+)
+def test_most_messages_wait_for_nothing(waiting, monkeypatch):
+    monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("A pause"))
+    event_writer.pace(waiting)
+
+
+def test_a_pause_is_longer_the_more_there_waits_and_never_long(monkeypatch):
+    paused: list[float] = []
+    monkeypatch.setattr(time, "sleep", paused.append)
+    for turns in (1, 3, 300):
+        event_writer.pace(turns * event_writer.TURN)
+    assert paused[0] < paused[1] < paused[2] == event_writer.LONGEST_PAUSE
+
+
+@pytest.mark.usefixtures("real_threads")
+@pytest.mark.parametrize("tool", ["large", "alarge"])
+def test_call_that_says_much_quickly_is_slowed_down_and_not_ended(desk, waited, tool):
+    """9 MB, which is more than may wait."""
+    found = desk.streamed(desk.call(tool, "t", count=100)).all()
+    assert text(found[-1]) == "said" and len(found) == 101
+    assert max(waited) <= event_writer.PACED_SIZE + len(LARGE) + 1_000
+
+
+def test_call_that_says_more_than_may_wait_without_a_pause_is_ended(desk):
+    (*found, last) = desk.streamed(desk.call("never_waits", "t", count=100)).all()
+    assert last["result"]["isError"] and "8 MB" in text(last) and "aprogress" in text(last)
+
+
+@pytest.mark.usefixtures("real_threads")
+def test_thread_that_waits_for_room_stops_waiting_when_its_call_is_cancelled(
+    loop, desk, waited, monkeypatch
+):
+    """The loop ends a call under a lock: a thread that waited there would stop the loop."""
+    monkeypatch.setattr(EventWriter, "_begin", lambda self: None)  # nothing is written any more
+    message = desk.call("large", "t", count=100)
+    with given(JSON_GRACE=0.05):
+        reply = desk.post(message)
+    loop.until(lambda: len(waited) > 20)
+    (kept,) = reply.calls
+    loop.do(kept.cancel)
+    loop.until(lambda: kept.active.task.done() and threads.tools._pending == 0, 5)

@@ -1,0 +1,51 @@
+"""Whether what runs may still run, of a call that was stopped meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+from django.contrib.auth.models import Permission
+
+from django_mcp.auth.principal import Principal
+from django_mcp.calls.call_state import CallRun
+from django_mcp.changes import permission_rechecks
+from django_mcp.changes.change_set import ChangeSet
+from django_mcp.declarations.request import NoNotifier
+from django_mcp.protocol.connection import ClientCall
+from django_mcp.protocol.revisions import REVISIONS
+
+
+def test_a_call_that_was_cancelled_is_looked_at_like_any_other(alice, server, settings):
+    """The database is asked in its name, and the stop is the call's alone."""
+    alice.user_permissions.add(Permission.objects.get(codename="view_group"))
+
+    @server.tool(permission="auth.view_group")
+    def tool(request) -> str:
+        return ""
+
+    work = SimpleNamespace(thing=server._catalog.tools["tool"])
+    call = ClientCall(1, "tools/call", {}, REVISIONS["2026-07-28"])
+    run = CallRun(call, server, Principal(alice), None, NoNotifier(), work=work)
+    run.stop.set()
+    assert asyncio.run(permission_rechecks._admits(run, Principal(alice))) is True
+
+
+def test_what_could_not_be_looked_at_is_not_forgotten(monkeypatch, caplog):
+    """A right that was taken is looked at again, whatever goes wrong."""
+    monkeypatch.setattr(permission_rechecks, "ERROR_RETRY_SECONDS", 0.0)
+    seen = []
+
+    async def look_at(news):
+        seen.append(dict(news.users))
+        if len(seen) == 1:
+            raise LookupError("something nobody thought of")
+
+    async def looked() -> None:
+        one = permission_rechecks.PermissionRechecker()
+        monkeypatch.setattr(one, "_look_at", look_at)
+        one._take(ChangeSet(users={"7": None}))
+        await one._task
+
+    asyncio.run(looked())
+    assert seen == [{"7": None}] * 2 and "are retried" in caplog.text
