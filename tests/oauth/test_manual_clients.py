@@ -90,7 +90,7 @@ def test_manual_client_can_be_blocked_and_unblocked(alice):
     run_action(web, CLIENTS, "block", known)
     assert OAuthTokens().lookup(tokens["access_token"], default_server) is None
     assert asked(User.objects.create_user("bob"), made).status_code == 400
-    run_action(web, CLIENTS, "let_in", known)
+    run_action(web, CLIENTS, "unblock", known)
     assert issued(alice, made)["access_token"]
 
 
