@@ -69,6 +69,24 @@ def test_clients_that_are_told_of_no_issuer(urls):
     assert found(f"{HERE}.SIGNED", urls=urls) == ["django_mcp.W170"]
 
 
+class OldName:
+    async def verify(self, token, server):
+        return None
+
+    def standing(self, keys):
+        return {}
+
+
+class BothNames(OldName):
+    def still_valid(self, keys):
+        return {}
+
+
+def test_verifier_with_the_old_name_of_still_valid_is_a_warning():
+    assert found(f"{HERE}.OldName") == ["django_mcp.W172"]
+    assert found(f"{HERE}.BothNames") == []
+
+
 @pytest.mark.parametrize("after", [PERSONAL, f"{HERE}.SIGNED"])
 def test_tokens_that_are_shown_to_others(after):
     assert found(f"{HERE}.ASKED", after) == ["django_mcp.E171"]
@@ -83,7 +101,7 @@ def test_what_is_unsafe_is_told_by_its_words(monkeypatch):
     principal._instances.cache_clear()
     with given(VERIFIERS=[f"{HERE}.SIGNED"]):
         (message,) = check_settings()
-    assert message.id == "django_mcp.E096" and "it is no https URL" in message.msg
+    assert message.id == "django_mcp.E096" and "it must be an https URL" in message.msg
 
 
 WITHOUT = """

@@ -144,7 +144,7 @@ async def test_answer_that_comes_during_the_local_lookup_is_not_asked_for_again(
     verifier, token = introspected(), issuer.opaque(TOKEN, aud)
 
     def answered_meanwhile(token: str, digest: str) -> bool:
-        verifier._memory.keep(digest, {"active": True, **issuer.tokens[token]}, time.monotonic())
+        verifier._memory.store(digest, {"active": True, **issuer.tokens[token]}, time.monotonic())
         return False
 
     monkeypatch.setattr(introspection, "is_issued_here", answered_meanwhile)
@@ -188,9 +188,9 @@ async def test_no_token_is_kept(issuer, introspected, server, alice, aud, monkey
     verifier = introspected()
     for number in range(10):
         assert await enters(verifier, issuer.opaque(f"{TOKEN}{number}", aud), server)
-    kept = verifier._memory._kept
+    kept = verifier._memory._responses
     assert len(kept) == 3 and not any(TOKEN in repr(one) for one in kept.items())
-    assert TOKEN not in repr(vars(verifier)) and not verifier._flights._under_way()
+    assert TOKEN not in repr(vars(verifier)) and not verifier._requests._tasks()
     assert await enters(verifier, f"{TOKEN}9", server) and issuer.asked[PLACE] == 10
 
 
@@ -247,7 +247,7 @@ async def test_only_so_many_are_asked_about_at_once(
     issuer.opaque(TOKEN, aud)
     issuer.gate.clear()
     many = [asyncio.ensure_future(verifier.verify(f"{n}", server)) for n in range(3)]
-    while len(verifier._flights._under_way()) < 3:  # noqa: ASYNC110 - no bell rings
+    while len(verifier._requests._tasks()) < 3:  # noqa: ASYNC110 - no bell rings
         await asyncio.sleep(0.01)
     with pytest.raises(Busy):
         await verifier.verify(TOKEN, server)
@@ -263,7 +263,7 @@ async def test_nobody_waits_for_long(issuer, introspected, server, aud, monkeypa
     with pytest.raises(Busy):
         await verifier.verify(TOKEN, server)
     issuer.gate.set()
-    while verifier._flights._under_way():  # noqa: ASYNC110 - no bell rings
+    while verifier._requests._tasks():  # noqa: ASYNC110 - no bell rings
         await asyncio.sleep(0.01)
 
 

@@ -410,7 +410,7 @@ async def test_who_is_away_keeps_nobody_waiting_whose_key_is_known(
     clock.ahead += keys.FETCH_INTERVAL_SECONDS
     assert await asyncio.wait_for(enters(verifier, token, server), 2)
     issuer.gate.set()
-    while verifier._keys._flights._under_way():  # noqa: ASYNC110 - no bell rings
+    while verifier._keys._requests._tasks():  # noqa: ASYNC110 - no bell rings
         await asyncio.sleep(0.01)
 
 
