@@ -40,11 +40,11 @@ class OAuthAdmin(ReadOnlyAdmin):
         return self.has("change", request)
 
     def has(self, what: str, request: HttpRequest) -> bool:
-        return self.allowed(request, f"{what}_{self.opts.model_name}")
+        return self.has_perm(request, f"{what}_{self.opts.model_name}")
 
     def record_action(self, request: HttpRequest, rows: list[Any], note: str, message: str) -> None:
         """Write an action to the admin's history, and show a message to the user."""
-        self.note(request, rows, CHANGE if note else DELETION, note)
+        self.log_action(request, rows, CHANGE if note else DELETION, note)
         self.message_user(request, message, messages.SUCCESS)
 
     def url(self, model: Any, page: str, *args: Any) -> str | None:

@@ -102,10 +102,10 @@ def is_access_token(claims: Claims) -> bool:
     ID tokens have the ``nonce`` of their request. Some issuers also put it into access tokens, but
     only those have scopes.
     """
-    fits = (
-        str(claims[name]).lower() in kinds for name, kinds in TYPE_CLAIMS.items() if name in claims
-    )
-    if not all(fits) or any(name in claims for name in ID_TOKEN_CLAIMS):
+    for name, access_types in TYPE_CLAIMS.items():
+        if name in claims and str(claims[name]).lower() not in access_types:
+            return False
+    if any(name in claims for name in ID_TOKEN_CLAIMS):
         return False
     return "nonce" not in claims or bool(scopes(claims))
 

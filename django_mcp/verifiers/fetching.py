@@ -88,13 +88,12 @@ def fetch_json(
 
         connection._create_connection = connect_in_time  # type: ignore[attr-defined]
         stack.enter_context(closing(connection))
-        body = None if form is None else urlencode(form)
-        content_type = {} if form is None else {"Content-Type": "application/x-www-form-urlencoded"}
-        method, all_headers = (
-            ("GET" if form is None else "POST"),
-            {**HEADERS, **content_type, **(headers or {})},
-        )
-        connection.request(method, target, body, all_headers)
+        all_headers = {**HEADERS, **(headers or {})}
+        if form is None:
+            connection.request("GET", target, headers=all_headers)
+        else:
+            all_headers["Content-Type"] = "application/x-www-form-urlencoded"
+            connection.request("POST", target, urlencode(form), all_headers)
         response = stack.enter_context(connection.getresponse())
         return _read(response, ends, max_bytes), response.headers
 

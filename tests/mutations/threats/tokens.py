@@ -137,7 +137,7 @@ ROWS = (
     ),
     Mutation(
         "T6", "spellings of one name are one",
-        (Edit(PROTECTED, '{at}{parts.path.rstrip(\'/\')}"', '{at}{parts.path}"'),),
+        (Edit(PROTECTED, '{suffix}{parts.path.rstrip(\'/\')}"', '{suffix}{parts.path}"'),),
         ("test_resource_is_normalized_at_the_token_endpoint",),
     ),
     Mutation(
