@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.test import override_settings
 
-from django_mcp.management.doctor.live import FORGED, judged
+from django_mcp.management.doctor.live import FORGED, address_finding
 from django_mcp.runtime import address_probe
 from django_mcp.runtime.address_probe import SeenAddress
 
@@ -34,7 +34,7 @@ from django_mcp.runtime.address_probe import SeenAddress
 def test_what_the_server_sees_is_compared_with_this_machines_address(
     client, forwarded, own, level, told
 ):
-    found = judged("It", SeenAddress(client, forwarded), own)
+    found = address_finding("It", SeenAddress(client, forwarded), own)
     assert found.level == level and told in found.words
     if level != "ok":
         assert "X-Forwarded-For" in found.hint or "FORWARDED_ALLOW_IPS" in found.hint

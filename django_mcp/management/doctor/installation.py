@@ -47,15 +47,15 @@ from .findings import (
     INITIALIZE,
     Finding,
     Findings,
-    around,
-    counted,
-    is_answer,
+    count_tools,
+    is_response,
     message,
     note,
     of_checks,
     ok,
     problem,
     request,
+    stateless_headers,
     warning,
 )
 
@@ -222,7 +222,7 @@ def declared(server: Server, user: Any) -> Findings:
             counts[revision] = len(client.tools())
     who = user.get_username() if user is not None else "a client without a token"
     number = max(counts.values())
-    yield ok(f"Revisions {', '.join(counts)} work; {who} gets {counted(number)}.")
+    yield ok(f"Revisions {', '.join(counts)} work; {who} gets {count_tools(number)}.")
     if old := sse_address(server):
         yield note(f"HTTP+SSE is on: clients that support nothing newer use {old}.")
 
@@ -337,7 +337,7 @@ async def _mounted(application: Any, server: Server, path: str) -> Finding:
         status, body = await _asked(application, _scope(server))
     except Exception as error:  # the application may raise anything
         return problem(f"{where} breaks in {path}: {type(error).__name__}: {error}", MOUNT)
-    if status in (200, 401) and is_answer(body):
+    if status in (200, 401) and is_response(body):
         return ok(f"{where} is in {path}.")
     return problem(f"{where} is not in {path}: another view answers there.", MOUNT)
 
@@ -363,7 +363,7 @@ async def _asked(application: Any, scope: dict[str, Any]) -> tuple[int, bytes]:
 def _scope(server: Server) -> dict[str, Any]:
     origin = urlsplit(settings.URL)
     host = next((name for name in allowed_hosts() if "*" not in name), "localhost")
-    headers = around() | {"Host": host.removeprefix(".")}
+    headers = stateless_headers() | {"Host": host.removeprefix(".")}
     path = f"{(django_settings.FORCE_SCRIPT_NAME or '').rstrip('/')}/{server.path}"
     return {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST",
