@@ -105,7 +105,7 @@ def test_the_closed_gate_is_named(shown, rows, alice, bob, server):
     )
     assert last(shown, request, "invoice://A-1/x") == "'x' is not a file that fields shows"
     assert last(shown, request, "invoice://A-1/attachment").startswith("'attachment' is a file")
-    assert last(shown, request, "model://shop/company/x") == "'x' is no key of company"
+    assert last(shown, request, "model://shop/company/x") == "'x' is not a key of company"
     assert last(shown, request, "total://x").startswith("company: There is no company 'x'")
     assert last(shown, request, "letter://theirs/1") == (
         f"invoice: get_queryset() of {invoices} leaves it out"

@@ -252,7 +252,7 @@ def test_what_cannot_be_rolled_back_is_not_run(db, server):
 @pytest.mark.parametrize(
     ("arguments", "words", "code"),
     [
-        (("add", "a"), "'a' is no argument: write key=value", 1),
+        (("add", "a"), "'a' is not an argument: write key=value", 1),
         (("add", "a=1", "--json", '{"a": 1}'), "a: given twice", 2),
         (("add", "--json", "[1]"), "arguments are an object", 2),
         (("add", "--json", "{"), "--json: ", 2),

@@ -40,7 +40,7 @@ from django_mcp.oauth import (
 )
 from django_mcp.oauth import client_authentication as keys_of
 from django_mcp.oauth.authorization_codes import CodeRedemption
-from django_mcp.oauth.client_metadata_documents import checked
+from django_mcp.oauth.client_metadata_documents import split_client_id
 from django_mcp.oauth.metadata import authorization_server_metadata
 from django_mcp.oauth.models import ClientProfile, Consent
 
@@ -516,8 +516,8 @@ def test_document_url_must_have_an_ascii_host(internet):
     """T12: the host is shown as it is looked up, so only ASCII is accepted."""
     for url in ("https://\u0441laude.ai/x.json", "https://claude.ai\u3002evil/x", "https://a b/x"):
         with pytest.raises(CIMDError):
-            checked(url)
-    assert checked("https://xn--laude-2of.ai/x.json").hostname == "xn--laude-2of.ai"
+            split_client_id(url)
+    assert split_client_id("https://xn--laude-2of.ai/x.json").hostname == "xn--laude-2of.ai"
 
 
 # T13 and T18: grants and owners of registered clients.

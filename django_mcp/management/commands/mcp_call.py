@@ -81,7 +81,7 @@ class Command(HelpfulCommand):
         )
 
     def handle(self, *args: Any, tool: str, **options: Any) -> None:
-        server = people.served(options["server"])
+        server = people.server_with_declarations(options["server"])
         principal = people.principal(options["user"], options["scope"])
         if options["user"] is None:
             self.note("Called by nobody: without --user there are only PUBLIC tools.")

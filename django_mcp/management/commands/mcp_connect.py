@@ -212,7 +212,7 @@ def wish(options: dict[str, Any]) -> ServerEntry:
         found = client(options["client"])
     except LookupError as error:
         raise CommandError(str(error)) from None
-    server = people.named(options["server"])
+    server = people.find_server(options["server"])
     name = options["name"] or short_name(server)
     if not NAME.fullmatch(name):
         raise CommandError("--name is 1 to 64 letters, digits, - and _, the first of them no -.")
@@ -225,7 +225,7 @@ def given(token: str | None) -> str | None:
     """Return the token of the option. Raise ``CommandError``, which does not contain it."""
     if token == "-":
         token = sys.stdin.readline(4096).strip()
-    return people.token(token)
+    return people.checked_token(token)
 
 
 def check(wanted: ServerEntry, options: dict[str, Any], token: str | None) -> None:

@@ -64,7 +64,7 @@ class Command(HelpfulCommand):
         principal = None if user is None else arguments.principal(user, options["scope"])
         if user is None and options["scope"]:
             raise CommandError("--scope needs --user.", returncode=2)
-        server = arguments.served(options["server"])
+        server = arguments.server_with_declarations(options["server"])
         if options["output"] or options["check"]:
             if name is not None:
                 raise CommandError(
