@@ -34,11 +34,6 @@ if TYPE_CHECKING:
     from .declarations.decorators import register as register
     from .declarations.decorators import resource as resource
     from .declarations.decorators import tool as tool
-    from .declarations.elicitation import Elicit as Elicit
-    from .declarations.elicitation import Root as Root
-    from .declarations.elicitation import Roots as Roots
-    from .declarations.elicitation import Sample as Sample
-    from .declarations.elicitation import Sampled as Sampled
     from .declarations.fields.field_types import FieldType as FieldType
     from .declarations.fields.field_types import register_field_type as register_field_type
     from .declarations.files import read_file as read_file
@@ -46,6 +41,11 @@ if TYPE_CHECKING:
     from .declarations.permissions import AUTHENTICATED as AUTHENTICATED
     from .declarations.permissions import PUBLIC as PUBLIC
     from .declarations.prompts import Prompt as Prompt
+    from .declarations.questions import Elicit as Elicit
+    from .declarations.questions import Root as Root
+    from .declarations.questions import Roots as Roots
+    from .declarations.questions import Sample as Sample
+    from .declarations.questions import Sampled as Sampled
     from .declarations.request import Request as Request
     from .declarations.resources import Resource as Resource
     from .declarations.returned_rows import trusted as trusted
@@ -76,7 +76,7 @@ _PUBLIC = {
     "declarations.model_resources": ["ModelResource"],
     "declarations.permissions": ["AUTHENTICATED", "PUBLIC"],
     "declarations.prompts": ["Prompt"],
-    "declarations.elicitation": ["Elicit", "Root", "Roots", "Sample", "Sampled"],
+    "declarations.questions": ["Elicit", "Root", "Roots", "Sample", "Sampled"],
     "declarations.request": ["Request"],
     "declarations.resources": ["Resource"],
     "declarations.returned_rows": ["trusted"],

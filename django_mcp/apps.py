@@ -80,7 +80,7 @@ class SimpleMCPConfig(AppConfig):
             check_settings,
             check_urls,
         )
-        from .declarations.model_extensions import derivations
+        from .declarations.registry import model_extensions
 
         checks.register(check_settings, "django_mcp")
         checks.register(check_delivery, "django_mcp")
@@ -91,8 +91,8 @@ class SimpleMCPConfig(AppConfig):
         checks.register(check_urls, checks.Tags.urls)
         kill_switches.source[:] = [switched_off]
         # override_settings(INSTALLED_APPS=...) runs ready() again
-        if operations_of not in derivations:
-            derivations.append(operations_of)
+        if operations_of not in model_extensions:
+            model_extensions.append(operations_of)
         receivers.connect_all()
 
 

@@ -106,6 +106,10 @@ class InvalidArguments(ToolError):
     """The arguments do not fit the tool's schema."""
 
 
+class WrongAnswer(ValueError):
+    """The answer does not fit the question. The client is asked again."""
+
+
 class Busy(Exception):
     """The server has more work than it accepts; try again in a moment."""
 

@@ -7,6 +7,7 @@ type checking count too. A file that belongs to no package of the table is an er
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -45,6 +46,14 @@ GROUPS = {
 # ``django_mcp/__init__.py`` imports every package lazily, so only the top level may import it.
 PUBLIC = "__init__"
 
+# The classes of these modules are parameters of code in most modules of the package, and hold each
+# other: a request has a server, the server a catalog, the catalog its declarations. A module may
+# import them for type checking although they import the module.
+NAMED_IN_ANNOTATIONS = {
+    f"django_mcp.declarations.{name}"
+    for name in ("catalog", "declaration", "model_resources", "request", "server")
+}
+
 # Modules that run before anything is installed, or that must not depend on what is.
 STANDARD_LIBRARY_ONLY = {
     "django_mcp/protocol": {"django_mcp.protocol"},
@@ -81,6 +90,7 @@ def sources(folder: Path) -> Iterator[Path]:
     yield from (path for path in found if path.exists() and "migrations" not in path.parts)
 
 
+@cache
 def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
@@ -101,6 +111,56 @@ def imports(path: Path, root: Path) -> Iterator[tuple[int, str]]:
             up = folder[: len(folder) - node.level + 1] if node.level else []
             base = ".".join([*up, *([node.module] if node.module else [])])
             yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+
+
+def module_graph(root: Path) -> dict[str, set[str]]:
+    """Return the modules of ``django_mcp`` that each module imports, also inside functions.
+
+    Imports for type checking count, except those of ``NAMED_IN_ANNOTATIONS``.
+    """
+    files = {dotted(path, root): path for path in sources(root / PACKAGE.name)}
+    graph: dict[str, set[str]] = {name: set() for name in files}
+    for name, path in files.items():
+        annotations = lines_for_type_checking(path)
+        for line, target in imports(path, root):
+            module = target if target in files else target.rpartition(".")[0]
+            if module not in files or module in (name, PACKAGE.name):
+                continue
+            if line not in annotations or module not in NAMED_IN_ANNOTATIONS:
+                graph[name].add(module)
+    return graph
+
+
+def lines_for_type_checking(path: Path) -> set[int]:
+    """Return the lines of a file that are in a block ``if TYPE_CHECKING:``."""
+    blocks = [
+        one
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for one in node.body
+    ]
+    return {line for one in blocks for line in range(one.lineno, (one.end_lineno or 0) + 1)}
+
+
+def import_circles(root: Path) -> Iterator[str]:
+    """Return one path for each group of modules that import each other, directly or not."""
+    graph = module_graph(root)
+    done: set[str] = set()
+
+    def visit(module: str, path: list[str]) -> Iterator[str]:
+        if module in path:
+            yield " -> ".join([*path[path.index(module) :], module])
+        elif module not in done:
+            for other in sorted(graph[module]):
+                yield from visit(other, [*path, module])
+            done.add(module)
+
+    for module in sorted(graph):
+        yield from visit(module, [])
+
+
+def is_in_calls(circle: str) -> bool:
+    return all(module.startswith("django_mcp.calls.") for module in circle.split(" -> "))
 
 
 def package_of(module: str) -> str:
@@ -183,6 +243,10 @@ def duplicate_classes(root: Path) -> Iterator[str]:
 
 def test_packages_import_only_lower_levels():
     assert not list(layer_errors(ROOT))
+
+
+def test_modules_do_not_import_each_other():
+    assert not [circle for circle in import_circles(ROOT) if not is_in_calls(circle)]
 
 
 def test_some_packages_import_only_the_standard_library():

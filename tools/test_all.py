@@ -61,7 +61,7 @@ ON_EVERY_DATABASE = (
     "tests/restarts/test_rights.py",
     "tests/restarts/test_transactions.py",
     "tests/verifiers/test_personal_tokens.py",
-    "tests/transports/http/test_resuming.py",
+    "tests/transports/http/test_resumption.py",
     "tests/transports/http/test_sessions.py",
     "--ignore=tests/storage/test_channel_layer_wakeups.py",
 )

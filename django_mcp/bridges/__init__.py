@@ -2,6 +2,5 @@
 Bridges: expose existing Django code (model writes, forms and views) as MCP tools and resources.
 
 A bridge grants no rights. A caller may do over MCP what the same user may do on the site, and the
-project's own permission checks decide. Each bridge is a package. Other code imports only the names
-in the package's ``__init__``.
+project's own permission checks decide.
 """

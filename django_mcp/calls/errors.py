@@ -20,8 +20,8 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404
 from django.utils.functional import Promise
 
-from ..declarations.elicitation import Elicit
 from ..declarations.permissions import Decision, decide
+from ..declarations.questions import Elicit
 from ..exceptions import (
     Busy,
     InsufficientScope,

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..conf import settings
 from ..declarations.cursors import digest, seal, unseal
-from ..declarations.elicitation import Question
+from ..declarations.questions import Question
 from ..declarations.request import KnownAnswers
 from ..exceptions import ToolError, Unsupported
 from ..protocol.connection import Answered, ClientCall

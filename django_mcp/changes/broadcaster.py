@@ -1,16 +1,22 @@
 """
-Notify sessions of changes: one process claims a page of changes and writes the events.
+Notify sessions of changes in rows, lists and permissions.
 
-A page is delivered once. The cursor moves in the transaction that writes the events
-(``storage.change_log.deliver``). If a session has no stream, its notification is stored as a mark,
-and sent when there is one. Several changes of one resource or list become one notification.
+Any process may notify any session, because sessions belong to no process. For each database there
+is a cursor row with the last change of which sessions were notified. ``ChangeBroadcaster`` works in
+these steps:
 
-``add_notifications`` finds the sessions that a change set concerns. A session is notified of what
-it can see now or could see before. Visibility is queried once for each principal and host, however
-many sessions it has, and all users are loaded together.
+1. Claim the next page of changes after the cursor. Other processes skip a claimed page.
+2. Find the sessions that the page concerns, and what each can see now (``add_notifications``).
+3. Write the notifications as events, a few sessions in each transaction. The transaction also
+   writes how far the page was delivered, so if this process dies, another one continues there.
 
-``ChangeBroadcaster`` claims pages. Changes of what lists show have a cursor of their own for each
-database. All processes together handle these at most once in ``LISTING_INTERVAL_SECONDS``, and then
+A session is notified of a resource if its user can see it now or could see it before the change.
+Visibility is queried once for each principal and host, however many sessions it has. Several
+changes of one resource or list become one notification. If a session has no stream, the session
+keeps a mark, from which the notification is made when the client opens one.
+
+Changes of what lists show are frequent and cost queries. They have a second cursor for each
+database. All processes together handle them at most once in ``LISTING_INTERVAL_SECONDS``, and then
 up to ``MAX_PAGES_AT_ONCE`` pages at once.
 """
 
@@ -18,6 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -70,87 +77,77 @@ logger = logging.getLogger("django_mcp")
 URI, PAGE = "uri:", "page:"  # prefixes of marks. Marks without one are names of lists.
 LOOKUP_CONCURRENCY = 4  # principals whose visibility is queried at the same time
 
-Owner = tuple[str, str, str]  # the key of a principal, the scopes of its token, and the host
-
 
 @dataclass
 class SessionNotifications:
-    """The notifications of one page of changes, as marks by session id.
+    """The notifications of one page of changes, and the visibility to store with them."""
 
-    ``visibility`` has the new visibility of subscriptions: the id, whether visible, and the row.
-    ``cursor`` is the name of the cursor. Visibility in lists is stored for each cursor.
-    """
-
-    cursor: str = ""
+    cursor: str = ""  # its name. Visibility in lists is stored for each cursor.
+    # A mark for each notification, by session id.
     marks: defaultdict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
+    # The new visibility of subscriptions: the id, whether visible, and the row.
     visibility: list[tuple[int, bool, str]] = field(default_factory=list)
     by_session: dict[int, int] = field(default_factory=dict)  # the session of each subscription
-    pages: dict[str, list[int]] = field(default_factory=dict)  # sessions of each completed page
-    # What principals can see in lists, by the name of the snapshot, where it has changed.
-    seen: dict[str, VisibleUris] = field(default_factory=dict)
+    # Sessions that are notified that the page of a URL elicitation was completed, by its id.
+    pages: dict[str, list[int]] = field(default_factory=dict)
+    # What principals can see in lists, by the name of the snapshot, if it has changed.
+    snapshots: dict[str, VisibleUris] = field(default_factory=dict)
 
 
 @dataclass
 class AffectedPrincipal:
-    """The sessions and subscriptions of one principal at one host.
+    """The sessions and subscriptions of one principal at one host that a change may concern."""
 
-    ``name`` is the key of its ``VisibilitySnapshot``, and ``living`` has the ids of its sessions.
-    """
-
-    name: str
+    snapshot: str  # the name of its ``VisibilitySnapshot``
     user: str | None
     scopes: list[str] | None
     owner: str
     host: str
     subscriptions: list[sessions.SessionSubscription] = field(default_factory=list)
-    living: list[int] = field(default_factory=list)
-    before: Sequence[str] = field(default_factory=list)  # digests of what it could see in lists
+    sessions: list[int] = field(default_factory=list)
+    visible_before: Sequence[str] = field(default_factory=list)  # in lists, as digests of URIs
 
 
 async def add_notifications(
     server: Server, changes: ChangeSet, notifications: SessionNotifications
 ) -> None:
     """Add to ``notifications`` those for the sessions of a server."""
-    concerned: dict[Owner, AffectedPrincipal] = {}
-    where = notifications.cursor, server.name
-    everybody = await _initialized_sessions(server, changes)
-    changes = await resolved(changes, (one.user for one in everybody))
-    for one in await _affected_subscriptions(server, changes):
-        _principal_of(concerned, one, where).subscriptions.append(one)
-    for living in everybody if _concerns_lists(changes) else ():
-        _principal_of(concerned, living, where).living.append(living.session)
+    found: dict[tuple[str, str, str], AffectedPrincipal] = {}
+
+    def principal_of(
+        one: sessions.SessionSubscription | sessions.InitializedSession,
+    ) -> AffectedPrincipal:
+        key = (one.owner, repr(one.scopes), one.host)
+        if key not in found:
+            snapshot = digest_of(repr(((notifications.cursor, server.name), key)))
+            found[key] = AffectedPrincipal(snapshot, one.user, one.scopes, one.owner, one.host)
+        return found[key]
+
+    every_session = await _initialized_sessions(server, changes)
+    changes = await resolved(changes, (one.user for one in every_session))
+    for subscription in await _affected_subscriptions(server, changes):
+        principal_of(subscription).subscriptions.append(subscription)
+    for session in every_session if _concerns_lists(changes) else ():
+        principal_of(session).sessions.append(session.session)
     for id in changes.pages:
-        waiting = await surely(sessions.subscribers, server.name, listing.PREFIX + id)
-        notifications.pages[id] = waiting
-        for session in waiting:
-            notifications.marks[session].append(PAGE + id)
-    if concerned:
-        await _check_all(server, changes, list(concerned.values()), notifications)
-
-
-def _principal_of(
-    found: dict[Owner, AffectedPrincipal],
-    one: sessions.SessionSubscription | sessions.InitializedSession,
-    where: tuple[str, str],
-) -> AffectedPrincipal:
-    who = (one.owner, repr(one.scopes), one.host)
-    if who not in found:
-        name = digest_of(repr((where, who)))
-        found[who] = AffectedPrincipal(name, one.user, one.scopes, one.owner, one.host)
-    return found[who]
+        notifications.pages[id] = await surely(
+            sessions.subscriber_ids, server.name, listing.PREFIX + id
+        )
+        for waiting in notifications.pages[id]:
+            notifications.marks[waiting].append(PAGE + id)
+    if found:
+        await _check_principals(server, changes, list(found.values()), notifications)
 
 
 async def _affected_subscriptions(
     server: Server, changes: ChangeSet
 ) -> list[sessions.SessionSubscription]:
-    if not (
-        changes.uris or changes.places or changes.models or changes.users or changes.everything
-    ):
+    if not (changes.uris or changes.rows or changes.models or changes.users or changes.everything):
         return []
     found: dict[int, sessions.SessionSubscription] = {}
     for users in ([""],) if "" in changes.users else list(in_pages(list(changes.users))) or ([],):
         some = await surely(
-            sessions.subscribed, server.name, list(changes.uris), list(changes.places),
+            sessions.find_subscriptions, server.name, list(changes.uris), list(changes.rows),
             list(changes.models), users, every=bool(changes.everything),
         )  # fmt: skip
         found.update((one.id, one) for one in some)
@@ -169,7 +166,7 @@ def _is_changed(one: sessions.SessionSubscription, changes: ChangeSet) -> bool:
     return bool(
         changes.everything
         or one.uri in changes.uris
-        or (one.place in changes.places)
+        or (one.place in changes.rows)
         or label_in(one.place) in changes.models
     )
 
@@ -177,7 +174,9 @@ def _is_changed(one: sessions.SessionSubscription, changes: ChangeSet) -> bool:
 async def _initialized_sessions(
     server: Server, changes: ChangeSet
 ) -> list[sessions.InitializedSession]:
-    return await surely(sessions.owners, server.name) if _concerns_lists(changes) else []
+    if not _concerns_lists(changes):
+        return []
+    return await surely(sessions.initialized_sessions, server.name)
 
 
 def _concerns_lists(changes: ChangeSet) -> bool:
@@ -189,63 +188,59 @@ def _concerns_lists(changes: ChangeSet) -> bool:
 # Visibility for each principal.
 
 
-async def _check_all(
+async def _check_principals(
     server: Server,
     changes: ChangeSet,
-    concerned: Sequence[AffectedPrincipal],
+    affected: Sequence[AffectedPrincipal],
     notifications: SessionNotifications,
 ) -> None:
-    wanted = {one.name: one for one in concerned}
-    users = await surely(load_all, wanted)
+    by_snapshot = {one.snapshot: one for one in affected}
+    principals = await surely(load_all, by_snapshot)
     if changes.listed:
-        await _load_snapshots([one for one in concerned if one.living])
+        names = [one.snapshot for one in affected if one.sessions]
+        for name, uris in (await surely(change_log.snapshots, names)).items():
+            by_snapshot[name].visible_before = uris
     # A change that concerns many principals must not take all threads of the pool from calls.
     slots = asyncio.Semaphore(LOOKUP_CONCURRENCY)
 
-    async def one(each: AffectedPrincipal) -> None:
+    async def check(one: AffectedPrincipal) -> None:
         async with slots:
-            request = Request(users[each.name], server, host=each.host or None)
-            await _check(request, changes, each, notifications)
+            request = Request(principals[one.snapshot], server, host=one.host or None)
+            await _check_principal(request, changes, one, notifications)
 
-    await asyncio.gather(*map(one, concerned))
+    await asyncio.gather(*map(check, affected))
 
 
-async def _check(
+async def _check_principal(
     request: Request,
     changes: ChangeSet,
-    each: AffectedPrincipal,
+    principal: AffectedPrincipal,
     notifications: SessionNotifications,
 ) -> None:
-    server = request.server
+    uris = dict.fromkeys(one.uri for one in principal.subscriptions)
+    if principal.sessions:
+        uris |= dict.fromkeys(changes.listed)
     try:
-        seen = await _visible_uris(request, _uris_to_check(each, changes))
+        found = await _visible_uris(request, list(uris))
     except Exception:
         # The project's code failed. Send nothing about resources: it is unknown who may see them.
         # The stored visibility stays as it was, for the next check.
         logger.exception("Notifications about resources dropped: visibility cannot be checked")
-        _add_list_changes(server, replace(changes, listed={}), each, {}, notifications)
+        found, changes = {}, replace(changes, listed={})
     else:
-        _add_updates(each, changes, seen, notifications)
-        _add_list_changes(server, changes, each, seen, notifications)
-
-
-async def _load_snapshots(those: Iterable[AffectedPrincipal]) -> None:
-    found = {one.name: one for one in those}
-    for name, uris in (await surely(change_log.snapshots, found)).items():
-        found[name].before = uris
-
-
-def _uris_to_check(each: AffectedPrincipal, changes: ChangeSet) -> list[str]:
-    asked = dict.fromkeys(one.uri for one in each.subscriptions)
-    return list(asked | (changes.listed if each.living else {}))
+        _add_updates(principal, changes, found, notifications)
+    if principal.sessions:
+        lists = _changed_lists(request.server, changes, principal, found, notifications)
+        for session in principal.sessions if lists else ():
+            notifications.marks[session] += lists
 
 
 async def _visible_uris(request: Request, uris: Sequence[str]) -> dict[str, str]:
     """Return the visible ``uris`` with their rows. Retry while the database is down."""
-    seen: dict[str, str] = {}
+    found: dict[str, str] = {}
     for start in range(0, len(uris), URIS_PER_CHECK):
-        seen |= await _visible_page(request, uris[start : start + URIS_PER_CHECK])
-    return seen
+        found |= await _visible_page(request, uris[start : start + URIS_PER_CHECK])
+    return found
 
 
 async def _visible_page(request: Request, uris: Sequence[str]) -> dict[str, str]:
@@ -262,48 +257,39 @@ async def _visible_page(request: Request, uris: Sequence[str]) -> dict[str, str]
 
 
 def _add_updates(
-    each: AffectedPrincipal,
+    principal: AffectedPrincipal,
     changes: ChangeSet,
-    seen: dict[str, str],
+    visible_now: dict[str, str],
     notifications: SessionNotifications,
 ) -> None:
     """Add marks for subscriptions: changed and visible now or before, or visibility changed."""
-    for one in each.subscriptions:
-        if (one.uri in seen) != one.visible or (one.visible and _is_changed(one, changes)):
+    for one in principal.subscriptions:
+        is_visible = one.uri in visible_now
+        if is_visible != one.visible or (one.visible and _is_changed(one, changes)):
             notifications.marks[one.session].append(URI + one.uri)
-        now = (one.uri in seen, seen.get(one.uri, one.place))
+        now = (is_visible, visible_now.get(one.uri, one.place))
         if now != (one.visible, one.place):
             notifications.visibility.append((one.id, *now))
             notifications.by_session[one.id] = one.session
 
 
-def _add_list_changes(
-    server: Server,
-    changes: ChangeSet,
-    each: AffectedPrincipal,
-    seen: dict[str, str],
-    notifications: SessionNotifications,
-) -> None:
-    lists = _changed_lists(server, changes, each, seen, notifications) if each.living else []
-    for session in each.living if lists else ():
-        notifications.marks[session] += lists
-
-
 def _changed_lists(
     server: Server,
     changes: ChangeSet,
-    each: AffectedPrincipal,
-    seen: dict[str, str],
+    principal: AffectedPrincipal,
+    visible_now: dict[str, str],
     notifications: SessionNotifications,
 ) -> list[str]:
+    """Return the names of the lists that changed for a principal, and note what it can see now."""
     found = {name for name in LISTS if name in changes.lists}
-    if changes.everything or changes.permits(each.user):
+    if changes.everything or changes.permits(principal.user):
         found.update(LISTS)
-    changed, kept = change_log.compare_visible(each.before, changes.listed, seen)
-    if changed:
+    before = principal.visible_before
+    has_changed, digests = change_log.compare_visible(before, changes.listed, visible_now)
+    if has_changed:
         found.add("resources")
-    if kept != each.before:
-        notifications.seen[each.name] = VisibleUris(each.owner, kept)
+    if digests != before:
+        notifications.snapshots[principal.snapshot] = VisibleUris(principal.owner, digests)
     return [name for name in LISTS if name in found and name in capabilities(server)]
 
 
@@ -328,6 +314,8 @@ def notification(mark: str) -> tuple[str, dict[str, str]]:
     return f"notifications/{mark}/list_changed", {}
 
 
+# Claims.
+
 MAX_PAGES_AT_ONCE = 20  # pages of changes of lists in one claim
 
 
@@ -345,11 +333,12 @@ def claim_page(
     """Claim the next page of a cursor. Return the claim and the page.
 
     Return None and a page if there are no changes. Return None twice if another process has the
-    claim, or if the cursor is of lists and ``every`` seconds are not over.
+    claim, or if the cursor is of lists and ``every`` seconds are not over. Runs queries.
     """
     found = change_log.cursor_of(name, tip.last)
-    # A cursor beyond the last change means that a backup was restored. Read the tip again first:
-    # another process may have moved the cursor after ``tip`` was read.
+    # A cursor beyond the last change means that a backup was restored. Then all changes count as
+    # new. Read the last number again before: another process may have moved the cursor after
+    # ``tip`` was read.
     if found.seq > tip.last and found.seq > change_log.tip(alias_of(name)).last:
         change_log.reset_cursor(found)
         return None, None
@@ -358,7 +347,9 @@ def claim_page(
     if is_of_lists(name) and not change_log.is_due(change_log.OF_LISTS, every):
         return None, None
     page = _read_page(name, found.seq, tip.last)
-    claim = change_log.claim(found, page.until, lease.hold())
+    # This process does not deliver under a former id any more, or ``_delivering_here`` would have
+    # its cursor. Without ``lease.former``, the page would wait until the former id counts as dead.
+    claim = change_log.claim(found, page.until, lease.hold(), lease.former)
     if claim is None:
         return None, None
     # A page that a dead process left keeps its end. The sessions that it has notified are skipped,
@@ -402,19 +393,15 @@ def start() -> None:
         feed_here.start()
 
 
-# Claims.
-
-
 class ChangeBroadcaster:
     """Claims pages of changes and notifies sessions, in competition with other processes."""
 
     def __init__(self) -> None:
-        self._delivered: dict[
-            str, int
-        ] = {}  # last number that was delivered, by name of the cursor
-        # When lists are tried again, and when the interests were stored last (monotonic clock).
-        self._lists_at = self._renewed_at = 0.0
-        self._tried: dict[str, float] = {}  # last attempt, by name of the cursor of lists
+        # The number of the last change that was delivered, by name of the cursor.
+        self._delivered: dict[str, int] = {}
+        self._lists_due_at = 0.0  # when changes of lists are tried again (monotonic clock)
+        self._interests_stored_at = 0.0  # 0.0: never
+        self._tried_at: dict[str, float] = {}  # last attempt, by name of the cursor of lists
         self._task: asyncio.Task[None] | None = None
         # Changes that only this process knows of, by server, and the task that delivers them.
         self._local: defaultdict[str, ChangeSet] = defaultdict(ChangeSet)
@@ -426,7 +413,10 @@ class ChangeBroadcaster:
         return bool(stream_wakeups())
 
     async def broadcast(self, tips: Tips) -> None:
-        """Start to deliver what is due, unless the last delivery is still running."""
+        """Start to deliver the changes up to ``tips``, unless the last delivery is still running.
+
+        It does not wait for the end of the delivery.
+        """
         await self._renew_interests()
         is_free = self._task is None or self._task.done()
         if is_free and (due := self._due(tips)):
@@ -437,16 +427,16 @@ class ChangeBroadcaster:
 
         For lists, the databases alternate: the one that was tried longest ago comes first.
         """
-        due = [one for one in tips if tips[one].last != self._delivered.get(one)]
+        due = [alias for alias in tips if tips[alias].last != self._delivered.get(alias)]
         lists = [
-            one + change_log.OF_LISTS
-            for one in tips
-            if self._delivered.get(one + change_log.OF_LISTS) != tips[one].last
+            alias + change_log.OF_LISTS
+            for alias in tips
+            if self._delivered.get(alias + change_log.OF_LISTS) != tips[alias].last
         ]
         now = time.monotonic()
-        if lists and now >= self._lists_at and any(map(_lists_models, servers())):
-            due.append(min(lists, key=lambda name: self._tried.get(name, 0.0)))
-            self._tried[due[-1]] = now
+        if lists and now >= self._lists_due_at and any(map(_lists_models, servers())):
+            due.append(min(lists, key=lambda name: self._tried_at.get(name, 0.0)))
+            self._tried_at[due[-1]] = now
         return due
 
     async def _deliver(self, due: Sequence[str], tips: Tips) -> None:
@@ -463,25 +453,24 @@ class ChangeBroadcaster:
                 await asyncio.sleep(BUSY_RETRY_SECONDS)
 
     async def _deliver_page(self, name: str, tip: ChangeLogState) -> None:
-        # Claims are held by the process. A second event loop would get the claim of the first.
-        if name in _delivering_here:
-            return
-        _delivering_here.add(name)
+        # A claim is of the whole process. A second event loop of it would get the claim of the
+        # first, and the delivery of the first would fail. The lock prevents that two event loops
+        # both find the name missing.
+        with _delivering_lock:
+            if name in _delivering_here:
+                return
+            _delivering_here.add(name)
         try:
             await self._deliver_next(name, tip)
         finally:
             _delivering_here.discard(name)
 
     async def _deliver_next(self, name: str, tip: ChangeLogState) -> None:
-        claim, page = await threads.changes.run(
-            reconnecting, claim_page, name, tip, feed.LISTING_INTERVAL_SECONDS
-        )
+        interval = feed.LISTING_INTERVAL_SECONDS
+        claim, page = await threads.changes.run(reconnecting, claim_page, name, tip, interval)
         if is_of_lists(name) and (claim is not None or page is None):
-            self._lists_at = time.monotonic() + (
-                feed.LISTING_INTERVAL_SECONDS
-                if claim
-                else feed.LISTING_INTERVAL_SECONDS / ATTEMPTS_PER_LISTING_INTERVAL
-            )
+            pause = interval if claim else interval / ATTEMPTS_PER_LISTING_INTERVAL
+            self._lists_due_at = time.monotonic() + pause
         if claim is None:
             self._delivered[name] = -1 if page is None else page.until
             return
@@ -496,18 +485,21 @@ class ChangeBroadcaster:
 
     async def _renew_interests(self) -> None:
         """Renew the interest in models of lists and in announced changes."""
-        if time.monotonic() >= self._renewed_at + INTERESTS_RENEWAL_SECONDS or not self._renewed_at:
-            models = {ANYTHING}.union(
-                *(listed_models(one) for one in servers() if not one._is_empty)
-            )
-            await threads.log.run(reconnecting, change_log.declare, change_log.LISTS, models)
-            if not self._renewed_at:
-                await threads.changes.run(reconnecting, _announce_changed_lists)
-            self._renewed_at = time.monotonic()
+        is_first = not self._interests_stored_at
+        due_at = self._interests_stored_at + INTERESTS_RENEWAL_SECONDS
+        if time.monotonic() < due_at and not is_first:
+            return
+        models = {ANYTHING}.union(*(listed_models(one) for one in servers() if not one._is_empty))
+        await threads.log.run(reconnecting, change_log.declare, change_log.LISTS, models)
+        if is_first:
+            # After the interest is stored, or the announcement would not be recorded.
+            await threads.changes.run(reconnecting, _announce_changed_lists)
+        self._interests_stored_at = time.monotonic()
 
     # Changes without a log.
 
     def receive_local(self, server: str, changes: ChangeSet) -> None:
+        """Take changes that only this process knows of, as in the transaction of a test."""
         self._local[server].add(changes)
         if self._local_task is None or self._local_task.done():
             self._local_task = asyncio.get_running_loop().create_task(self._deliver_local())
@@ -526,6 +518,7 @@ class ChangeBroadcaster:
 
 broadcaster = Service(ChangeBroadcaster)
 _delivering_here: set[str] = set()  # cursors whose page an event loop of this process is delivering
+_delivering_lock = threading.Lock()
 
 
 def _announce_changed_lists() -> None:
@@ -545,15 +538,16 @@ async def _notify_all(claim: ClaimedChanges, found: SessionNotifications) -> Non
 
     Skip those up to ``claim.notified``: a process that died has notified them.
     """
+    # Without sessions, one transaction moves the cursor.
     chunks = [some for some in _chunks(found) if max(some) > claim.notified] or [{}]
-    for place, some in enumerate(chunks):
+    for number, some in enumerate(chunks, 1):
         left = {session: marks for session, marks in some.items() if session > claim.notified}
         visibility = [one for one in found.visibility if found.by_session[one[0]] in left]
         job = partial(
-            _deliver_claimed, claim, left, visibility, found.seen, over=place == len(chunks) - 1
+            _deliver_claimed, claim, left, visibility, found.snapshots, over=number == len(chunks)
         )
-        _ring(await surely(job, again=False))
-    await _complete(found)
+        _wake(await surely(job, again=False))
+    await _forget_pages(found)
 
 
 async def _notify_without_claim(server: str, changes: ChangeSet) -> None:
@@ -561,17 +555,17 @@ async def _notify_without_claim(server: str, changes: ChangeSet) -> None:
     await add_notifications(server_named(server), changes, found)
     for some in _chunks(found):
         visibility = [one for one in found.visibility if found.by_session[one[0]] in some]
-        _ring(await surely(_deliver_unclaimed, some, visibility))
-    if found.seen:
-        await surely(change_log.store_snapshots, found.seen)
-    await _complete(found)
+        _wake(await surely(_deliver_unclaimed, some, visibility))
+    if found.snapshots:
+        await surely(change_log.store_snapshots, found.snapshots)
+    await _forget_pages(found)
 
 
 def _deliver_claimed(
     claim: ClaimedChanges, marks: Mapping[int, Sequence[str]], visibility: change_log.Visibility,
-    seen: Mapping[str, change_log.VisibleUris], *, over: bool, again: bool,
+    snapshots: Mapping[str, change_log.VisibleUris], *, over: bool, again: bool,
 ) -> list[int]:  # fmt: skip
-    return change_log.deliver(claim, _encoded(marks), visibility, seen, over=over, again=again)
+    return change_log.deliver(claim, _encoded(marks), visibility, snapshots, over=over, again=again)
 
 
 @one_transaction
@@ -593,13 +587,14 @@ def _chunks(found: SessionNotifications) -> Iterator[dict[int, list[str]]]:
         yield {one: found.marks.get(one, []) for one in ordered[start : start + SESSIONS_PER_JOB]}
 
 
-def _ring(streams: Iterable[int]) -> None:
+def _wake(streams: Iterable[int]) -> None:
     wake_readers(*(StreamWakeup(stream, changed=True) for stream in streams))
 
 
-async def _complete(found: SessionNotifications) -> None:
-    for id, sessions_waiting in found.pages.items():
-        await surely(listing.forget, sessions_waiting, id)
+async def _forget_pages(found: SessionNotifications) -> None:
+    """Delete the subscriptions to pages that were completed, after the sessions were notified."""
+    for id, waiting in found.pages.items():
+        await surely(listing.forget, waiting, id)
 
 
 # Messages of sessions.
@@ -621,5 +616,5 @@ def all_notifications(server: Server, session: Session) -> list[str]:
     For a client that missed an unknown number of notifications.
     """
     lists = [name for name in LISTS if name in capabilities(server)]
-    uris = [uri for uri in sessions.uris(session) if not listing.is_page(uri)]
+    uris = [uri for uri in sessions.subscribed_uris(session) if not listing.is_page(uri)]
     return encode_marks(session.revision, [*lists, *(URI + uri for uri in uris)])

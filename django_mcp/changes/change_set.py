@@ -37,7 +37,7 @@ class ChangeSet:
     """A change set. Each field is an ordered set of one kind of change."""
 
     uris: Ordered = field(default_factory=dict)
-    places: Ordered = field(default_factory=dict)  # rows, also where their URI has changed
+    rows: Ordered = field(default_factory=dict)  # as text, also if their URI has changed
     models: Ordered = field(default_factory=dict)  # models of which any row may have changed
     # URIs that lists of resources show, with the label of their model.
     listed: dict[str, str] = field(default_factory=dict)
@@ -76,7 +76,7 @@ def change_set_for(server: Server, found: Iterable[NumberedChange]) -> ChangeSet
 
 def _row(made: ChangeSet, subject: Any, by_label: dict[str, list[ModelResource]], _: str) -> None:
     for label, keys in subject.items():
-        made.places[place(label, keys["pk"])] = None
+        made.rows[place(label, keys["pk"])] = None
         for resource in by_label.get(label, ()):
             if (uri := address(resource, keys)) is not None:
                 made.uris[uri] = None

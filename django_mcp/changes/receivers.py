@@ -132,7 +132,7 @@ def our_models() -> Mapping[type[Model], SignalReceivers]:
 
 def connect_all() -> None:
     """Connect all receivers, also for models that are registered later."""
-    from ..declarations.server import registering
+    from ..declarations.registry import model_registered
     from ..models.changes import sources
 
     sources[:] = [registered_models, granting_models]
@@ -143,7 +143,7 @@ def connect_all() -> None:
     if apps.is_installed("django_mcp.oauth"):
         connect_receivers(get_user_model(), SIGN_IN_RECEIVERS)
     signals.class_prepared.connect(_class_prepared, dispatch_uid="django_mcp.prepared")
-    registering[:] = [_registered]
+    model_registered[:] = [_registered]
     for model in registered_models():
         _registered(model)
 

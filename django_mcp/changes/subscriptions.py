@@ -92,8 +92,8 @@ class SubscriptionFilter:
         self._send, self.host = send, host
         self._subscribed: set[str] = set()
         self._listens: dict[Id, ListenRequest] = {}
-        self._places: dict[str, str] = {}  # the row of each wanted URI, at the last check
-        self._at: defaultdict[str, set[str]] = defaultdict(set)  # the URIs of each row
+        self._row_of: dict[str, str] = {}  # the row of each wanted URI, at the last check
+        self._uris_of_row: defaultdict[str, set[str]] = defaultdict(set)
         self._visible: set[str] = set()  # wanted URIs that were visible at the last check
         self._listed: dict[str, None] = {}  # URIs in lists that were visible at the last check
         self._principal_key: str | None = None
@@ -151,23 +151,23 @@ class SubscriptionFilter:
     def _set_visible(self, seen: Mapping[str, str]) -> None:
         self._visible |= seen.keys()
         for uri, place in seen.items():
-            if (before := self._places.get(uri)) != place:
+            if (before := self._row_of.get(uri)) != place:
                 if before is not None:
                     self._leave(uri, before)
-                self._places[uri] = place
-                self._at[place].add(uri)
+                self._row_of[uri] = place
+                self._uris_of_row[place].add(uri)
 
     def _leave(self, uri: str, place: str) -> None:
-        self._at[place].discard(uri)
-        if not self._at[place]:
-            del self._at[place]
+        self._uris_of_row[place].discard(uri)
+        if not self._uris_of_row[place]:
+            del self._uris_of_row[place]
 
     def _forget(self) -> None:
         """Drop the state of URIs that no subscription or listen wants any more."""
         wanted = self._subscribed.union(*(listen.uris for _, listen in self._listening))
         self._visible &= wanted
-        for uri in self._places.keys() - wanted:
-            self._leave(uri, self._places.pop(uri))
+        for uri in self._row_of.keys() - wanted:
+            self._leave(uri, self._row_of.pop(uri))
 
     @property
     def is_eager(self) -> bool:
@@ -175,7 +175,7 @@ class SubscriptionFilter:
 
         Otherwise it gets only the changes of lists that every client gets.
         """
-        return bool(self._places or self._listens)
+        return bool(self._row_of or self._listens)
 
     def end(self) -> list[Id]:
         """End every listen: notify the client, and let each request return its result.
@@ -221,7 +221,7 @@ class SubscriptionFilter:
         mine = ChangeSet(uris=dict.fromkeys(self._changed_uris(changes)))
         if changes.everything or changes.permits(self.user):
             mine.lists.update(dict.fromkeys(lists))
-            mine.doubted.update(dict.fromkeys(self._places))
+            mine.doubted.update(dict.fromkeys(self._row_of))
         mine.lists.update(dict.fromkeys(name for name in changes.lists if name in lists))
         if "resources" in lists:
             mine.listed.update(changes.listed)
@@ -230,12 +230,12 @@ class SubscriptionFilter:
     def _changed_uris(self, changes: ChangeSet) -> Iterable[str]:
         """Return the wanted URIs that may have changed."""
         if changes.everything:
-            return list(self._places)
-        found = _shared(changes.uris, self._places)
-        for place in _shared(changes.places, self._at):
-            found += self._at[place]
+            return list(self._row_of)
+        found = _shared(changes.uris, self._row_of)
+        for row in _shared(changes.rows, self._uris_of_row):
+            found += self._uris_of_row[row]
         if changes.models:
-            found += [uri for uri, at in self._places.items() if label_in(at) in changes.models]
+            found += [uri for uri, at in self._row_of.items() if label_in(at) in changes.models]
         return found
 
     async def send(self) -> None:
@@ -270,7 +270,7 @@ class SubscriptionFilter:
             self._change(name)
         looked = changes.uris | changes.doubted
         self._visible.difference_update(looked)
-        self._set_visible({uri: seen[uri] for uri in looked if uri in seen and uri in self._places})
+        self._set_visible({uri: seen[uri] for uri in looked if uri in seen and uri in self._row_of})
 
     def _update_listed(self, changes: ChangeSet, seen: Mapping[str, str]) -> bool:
         seen_before = self._visible.union(self._listed)

@@ -8,9 +8,9 @@ unknown arguments. Error messages are for language models, which call again with
 Validation never queries the database. For a parameter whose type is a model it returns a key, and
 ``Arguments.bind`` then fetches the rows through the querysets that the caller may see.
 
-pydantic does not pass configuration on to nested models. So a copy of the core schema is changed at
-every level (``arguments_validator``, ``answers_validator``): datetimes follow ``USE_TZ``, bytes are
-base64, unknown keys are rejected. The project's own models stay as they are.
+A ``KeyBinding`` fetches the rows of one argument with ``get_queryset(request)`` and the object
+permission of a model resource. So an argument gives access to no row that the caller could not
+read. The error message is the same for a missing row and for a row that the caller may not see.
 
 ``Header`` mirrors an argument into an HTTP header, so that proxies can route by it (server/tools,
 "x-mcp-header"). Proxies and their logs see such arguments.
@@ -18,8 +18,6 @@ base64, unknown keys are rejected. The project's own models stay as they are.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import inspect
 import json
 import re
@@ -27,19 +25,22 @@ import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any
 
-from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.utils import timezone
-from pydantic import BaseModel, ConfigDict, EncodedBytes, Field, ValidationError, create_model
+from django.db import models
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    create_model,
+)
 from pydantic.fields import FieldInfo
-from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import (
-    PydanticCustomError,
     PydanticSerializationError,
     SchemaValidator,
     to_jsonable_python,
@@ -47,10 +48,10 @@ from pydantic_core import (
 
 from ..exceptions import InvalidArguments
 from . import schemas
-from .bindings import Find, KeyBinding, bind_annotation, holds
-from .completions import Complete, completer_problem
+from .completions import Complete, Completer, choices_of, completer_problem, completer_with
 from .content import json_problem
-from .declaration import argument_descriptions
+from .declaration import argument_descriptions, is_model_resource
+from .type_schemas import ArgumentSchema, arguments_validator, holds, is_model
 
 if TYPE_CHECKING:
     from django.core.checks import CheckMessage
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
     from .model_resources import ModelResource
     from .request import Request
 
+Find = Callable[[type[models.Model], Any], "ModelResource"]
+MAX_KEYS = 100  # of one argument
 SAFE_INTEGER = 2**53 - 1  # the largest integer that every JSON parser reads exactly
 KEY_OR_URI = ["integer", "string"]  # the types of an argument that names a row
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")  # RFC 9110, 5.6.2
@@ -122,6 +125,121 @@ def add_header(prop: dict[str, Any], header: Header) -> None:
         prop["maximum"] = min(prop.get("maximum", SAFE_INTEGER), SAFE_INTEGER)
 
 
+# Arguments that are rows.
+
+
+@dataclass(frozen=True)
+class KeyBinding:
+    """How the keys of one argument become rows.
+
+    The keys are those of the resource's URIs. With ``relation`` they are primary keys instead, as
+    rows show them, even if the URI identifies rows by another field.
+    """
+
+    resource: ModelResource
+    many: bool = False
+    relation: bool = False
+
+    def fetch(self, value: Any, request: Request, *, write: bool) -> Any:
+        """Return the row or rows of the keys in ``value``. Raise ``InvalidArguments``."""
+        if value is None:
+            return None
+        given = value if self.many else [value]
+        if len(given) > MAX_KEYS:
+            raise InvalidArguments(f"At most {MAX_KEYS} keys are allowed, not {len(given)}.")
+        named = [self.key(one) for one in given]
+        found = self._fetch_rows(named, request, write=write)
+        return [found[one] for one in named] if self.many else found[named[0]]
+
+    def _fetch_rows(
+        self, named: list[tuple[str, Any]], request: Request, *, write: bool
+    ) -> dict[tuple[str, Any], models.Model]:
+        """Fetch the rows, with one query for each lookup.
+
+        Raise ``InvalidArguments`` if one is missing.
+        """
+        found = {}
+        for lookup in dict.fromkeys(lookup for lookup, _ in named):
+            keys = [key for by, key in named if by == lookup]
+            rows = self.resource._fetch(request, keys, write=write, lookup=lookup)
+            found.update({(lookup, key): row for key, row in rows.items()})
+        for one in named:
+            if one not in found:
+                raise row_not_found(self.resource, one[1])
+        return found
+
+    def key(self, value: Any) -> tuple[str, Any]:
+        """Return the lookup and the key in ``value``, which is a key or a URI of the resource."""
+        resource = self.resource
+        try:
+            return resource._related_key(value) if self.relation else resource._named_key(value)
+        except ValueError:
+            raise row_not_found(resource, value) from None
+
+
+def row_not_found(resource: ModelResource, key: Any, purpose: str = "") -> InvalidArguments:
+    """Return the error for a row that does not exist and for one that this user may not see."""
+    shown = key if isinstance(key, int) else repr(str(key)[:80])
+    return InvalidArguments(f"There is no {resource._verbose_name} {shown}{purpose}.")
+
+
+def bind_annotation(
+    annotation: Any, find: Find, chosen: Any = None
+) -> tuple[Any, KeyBinding | None]:
+    """Return ``annotation`` with keys instead of models, and how to bind them.
+
+    The supported forms are ``M``, ``M | None``, ``list[M]`` and ``Annotated[M, Resource]``.
+    """
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if is_model(annotation):
+        resource = find(annotation, chosen)
+        schema = resource._key_schema()
+        composite: Any = list[int | str]
+        key = int | str | composite if "anyOf" in schema else int | str
+        return Annotated[key, WithJsonSchema(schema)], KeyBinding(resource)
+    if origin is Annotated:
+        return _annotated(annotation, find)
+    if origin in (typing.Union, types.UnionType) and type(None) in inner and len(inner) == 2:
+        one = next(arg for arg in inner if arg is not type(None))
+        made, binding = bind_annotation(one, find, chosen)
+        return (made | None if binding else annotation), binding
+    if origin is list and inner and _is_model_argument(inner[0]):
+        made, binding = bind_annotation(inner[0], find, chosen)
+        assert binding is not None
+        return list[made], KeyBinding(binding.resource, many=True)  # type: ignore[valid-type]
+    if holds(annotation, models.Model):
+        raise ImproperlyConfigured(
+            f"{annotation} cannot be an argument. Write a model as M, M | None or list[M]."
+        )
+    return annotation, None
+
+
+def _is_model_argument(annotation: Any) -> bool:
+    """Whether it is a model, or ``Annotated`` with a model."""
+    plain = typing.get_origin(annotation) is Annotated
+    return is_model(annotation.__origin__ if plain else annotation)
+
+
+def chosen_resource(metadata: tuple[Any, ...]) -> Any:
+    """Return the resource that ``Annotated`` names for its model, or None."""
+    # Compare the kind: model_resources imports this module, so the class cannot be imported here.
+    classes = (one for one in metadata if isinstance(one, type))
+    return next(filter(is_model_resource, classes), None)
+
+
+def _annotated(annotation: Any, find: Find) -> tuple[Any, KeyBinding | None]:
+    """Bind ``Annotated[M, Resource, ...]``, and keep the other metadata."""
+    metadata = annotation.__metadata__
+    chosen = chosen_resource(metadata)
+    made, binding = bind_annotation(annotation.__origin__, find, chosen)
+    rest = tuple(m for m in metadata if m is not chosen)
+    if binding is None or not rest:
+        return (annotation if binding is None else made), binding
+    return Annotated[(made, *rest)], binding
+
+
+# Parameters of a function.
+
 POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
@@ -139,6 +257,16 @@ class Parameter:
     @property
     def required(self) -> bool:
         return self.default is inspect.Parameter.empty
+
+    @property
+    def completer(self) -> Completer | None:
+        """The completer of the argument, or None."""
+        if self.complete is not None:
+            return completer_with(self.complete)
+        if self.binding is not None:
+            return self.binding.resource._complete
+        choices = choices_of(self.annotation)
+        return completer_with(Complete(choices)) if choices else None
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
@@ -228,192 +356,11 @@ def _metadata(annotation: Any, kind: type) -> Any:
     return own or _metadata(annotation.__origin__, kind)
 
 
-# Parts of a core schema without schemas in them. They contain functions and values.
-_NOT_WALKED = ("metadata", "serialization", "default")
-
-
-WITH_KEYS = ("model", "dataclass", "typed-dict")
-
-Change = Callable[[dict[str, Any]], Any]
-
-
-def arguments_validator(core_schema: Any) -> SchemaValidator:
-    """Return the validator of arguments. It changes datetimes, bytes and unknown keys."""
-    changes = {"bytes": _bytes, "datetime": _datetime}
-    return _validator(core_schema, changes | dict.fromkeys(WITH_KEYS, _reject_unknown))
-
-
-def answers_validator(core_schema: Any) -> SchemaValidator:
-    """Return the validator of a person's answer to a question. It ignores unknown keys."""
-    return _validator(core_schema, {"datetime": _datetime})
-
-
-def _validator(core_schema: Any, changes: Mapping[str, Change]) -> SchemaValidator:
-    # pydantic would otherwise use the existing validators of nested models, without the changes.
-    return SchemaValidator(_with_changes(core_schema, changes), _use_prebuilt=False)
-
-
-def _with_changes(part: Any, changes: Mapping[str, Change], own_bytes: bool = False) -> Any:
-    """Return a copy of a core schema, or of a part of one, with its changes.
-
-    ``own_bytes`` says that the configuration of an outer model decides how bytes are read.
-    """
-    if isinstance(part, list | tuple):
-        return type(part)(_with_changes(one, changes, own_bytes) for one in part)
-    if not isinstance(part, dict):
-        return part
-    kind = part.get("type")
-    if not isinstance(kind, str):  # schemas by field name, and a field may be called "type"
-        return {key: _with_changes(value, changes, own_bytes) for key, value in part.items()}
-    if decodes_itself(part):
-        return part
-    if kind == "union":
-        part = without_bytes_beside_text(part)
-    if "config" in part:
-        own_bytes = "val_json_bytes" in part["config"]
-    copy = {
-        key: value if key in _NOT_WALKED else _with_changes(value, changes, own_bytes)
-        for key, value in part.items()
-    }
-    change = None if kind == "bytes" and own_bytes else changes.get(kind)
-    return copy if change is None else change(copy)
-
-
-def _datetime(schema: dict[str, Any]) -> Any:
-    """Make datetimes follow ``USE_TZ``, unless they are annotated as naive or aware."""
-    if "tz_constraint" in schema:
-        return schema
-    return {"type": "function-after", "function": _no_info(in_current_zone), "schema": schema}
-
-
-def _bytes(schema: dict[str, Any]) -> Any:
-    """Read bytes from base64."""
-    return {"type": "function-before", "function": _no_info(_from_base64), "schema": schema}
-
-
-def decodes_itself(schema: Mapping[str, Any]) -> bool:
-    """Whether the schema is of a type such as ``pydantic.Base64Bytes``, which decodes its input."""
-    if schema["type"] != "function-after":
-        return False
-    return isinstance(getattr(schema["function"]["function"], "__self__", None), EncodedBytes)
-
-
-def without_bytes_beside_text(union: dict[str, Any]) -> dict[str, Any]:
-    """Return the union without bytes if it accepts strings too.
-
-    ``str | bytes`` must read strings: "word" would also be valid base64.
-    """
-    choices = union["choices"]
-    if union.get("mode") == "left_to_right" or not any(_is_type(one, "str") for one in choices):
-        return union
-    return union | {"choices": [one for one in choices if not _is_type(one, "bytes")]}
-
-
-def _is_type(choice: Any, kind: str) -> bool:
-    # A choice may have a label: (schema, label).
-    return bool((choice[0] if isinstance(choice, tuple) else choice)["type"] == kind)
-
-
-def _reject_unknown(schema: dict[str, Any]) -> Any:
-    """Reject unknown keys, unless the model itself says what happens to them."""
-    if allows_unknown(schema):
-        return schema
-    config = {**schema.get("config", {}), "extra_fields_behavior": "forbid"}
-    own = {"extra_behavior": "forbid"} if schema["type"] == "typed-dict" else {}
-    return schema | own | {"config": config}
-
-
-def allows_unknown(schema: Mapping[str, Any]) -> bool:
-    """Whether a model, dataclass or ``TypedDict`` says what happens to unknown keys.
-
-    A standard dataclass and a ``TypedDict`` without configuration follow the model that contains
-    them.
-    """
-    # pydantic writes "ignore" for a TypedDict without configuration, too.
-    says = schema.get("extra_behavior", "ignore") != "ignore"
-    return (
-        says
-        or "extra_fields_behavior" in schema.get("config", {})
-        or bool(schema.get("root_model"))
-    )
-
-
-def in_current_zone(value: datetime) -> datetime:
-    """Return the datetime as the database takes it: aware if ``USE_TZ`` is set, naive otherwise."""
-    if timezone.is_aware(value) == settings.USE_TZ:
-        return value
-    try:
-        return timezone.make_aware(value) if settings.USE_TZ else timezone.make_naive(value)
-    except OverflowError:  # within hours of `datetime.min` or `datetime.max`
-        raise PydanticCustomError("datetime_range", "This date is out of range") from None
-
-
-def _from_base64(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    try:
-        return base64.b64decode(value, validate=True)
-    except (binascii.Error, ValueError):  # ValueError: characters beyond ASCII
-        raise PydanticCustomError("base64", "This is not base64") from None
-
-
-def _no_info(function: Callable[[Any], Any]) -> dict[str, Any]:
-    return {"type": "no-info", "function": function}
-
-
 PREFIX = "argument_"  # of model fields: "schema" or "copy" would shadow methods of pydantic
 # Limits of an error message: characters of a quoted value, errors, steps of a path.
 MAX_ECHO, MAX_ERRORS, MAX_STEPS = 80, 8, 8
-# contentEncoding of bytes, by a model's `val_json_bytes`.
-ENCODINGS = {"base64": "base64", "hex": "base16"}
 # pydantic builds all errors to return the first ones, which takes seconds for huge arguments.
 MAX_FORMATTED_ERRORS = 1000
-
-
-class TerseSchema(GenerateJsonSchema):
-    """pydantic's JSON Schema without the titles that it generates for fields and classes."""
-
-    def field_title_should_be_set(self, schema: Any) -> bool:
-        return False
-
-    def generate(self, schema: Any, mode: Any = "validation") -> dict[str, Any]:
-        found = super().generate(schema, mode)
-        for name, definition in found.get("$defs", {}).items():
-            if definition.get("title") == name:
-                del definition["title"]
-        return found
-
-
-class ArgumentSchema(TerseSchema):
-    """The JSON Schema of what ``arguments_validator`` accepts."""
-
-    def bytes_schema(self, schema: Any) -> dict[str, Any]:
-        # Leave out length limits: they count bytes, and in a schema they would count characters.
-        text = {"type": "string"}
-        own = (self._config.config_dict or {}).get("val_json_bytes", "base64")
-        encoding = ENCODINGS.get(own)
-        return text | ({"contentEncoding": encoding} if encoding else {})
-
-    def function_after_schema(self, schema: Any) -> dict[str, Any]:
-        # pydantic adds a non-standard "format" for types that decode their input.
-        return (
-            {"type": "string"} if decodes_itself(schema) else super().function_after_schema(schema)
-        )
-
-    def union_schema(self, schema: Any) -> dict[str, Any]:
-        return super().union_schema(without_bytes_beside_text(schema))  # type: ignore[arg-type]
-
-    def model_schema(self, schema: Any) -> dict[str, Any]:
-        return self._closed(super().model_schema(schema), schema)
-
-    def dataclass_schema(self, schema: Any) -> dict[str, Any]:
-        return self._closed(super().dataclass_schema(schema), schema)
-
-    def typed_dict_schema(self, schema: Any) -> dict[str, Any]:
-        return self._closed(super().typed_dict_schema(schema), schema)
-
-    def _closed(self, found: dict[str, Any], schema: Any) -> dict[str, Any]:
-        return found if allows_unknown(schema) else found | {"additionalProperties": False}
 
 
 @dataclass
@@ -485,6 +432,12 @@ class Arguments:
             return f"Invalid arguments. There are too many errors. The arguments are: {names}."
         errors = error.errors(include_url=False)[:MAX_ERRORS]
         return "Invalid arguments. " + " ".join(_error_line(one, self.parameters) for one in errors)
+
+    @cached_property
+    def completers(self) -> dict[str, Completer]:
+        """The completer of each argument that has one."""
+        found = {name: parameter.completer for name, parameter in self.parameters.items()}
+        return {name: completer for name, completer in found.items() if completer is not None}
 
     # Binding.
 

@@ -20,7 +20,9 @@ from .declaration import Declaration
 from .elicitation_checks import question_problems
 from .model_resources import ModelResource
 from .prompts import Prompt
+from .registry import model_extensions
 from .resources import Resource
+from .search_tools import derived_from
 from .tools import Tool
 
 if TYPE_CHECKING:
@@ -115,8 +117,15 @@ class Catalog:
             return
         for owned, key in self._entries(thing):
             self._add_entry(owned, key, thing)
-        for derived in getattr(thing, "_derived", tuple)():
-            self._add(derived, self._resolve(derived))
+        for added in self._added_by(thing):
+            self._add(added, self._resolve(added))
+
+    def _added_by(self, thing: Declaration) -> Iterator[Declaration]:
+        """Yield the declarations that a declaration without errors adds to the catalog."""
+        yield from thing._derived()
+        if isinstance(thing, ModelResource):
+            for extension in (derived_from, *model_extensions):
+                yield from extension(thing)
 
     def _entries(self, thing: Declaration) -> Iterator[tuple[dict[str, Any], str]]:
         """Yield the dictionary and the key under which a declaration is found."""

@@ -21,7 +21,6 @@ from asgiref.sync import iscoroutinefunction
 from django.db.models import Model, QuerySet
 
 if TYPE_CHECKING:
-    from .arguments import Arguments, Parameter
     from .request import Request
 
 MAX_VALUES = 100
@@ -39,22 +38,6 @@ class Complete:
     """
 
     function: Callable[..., Iterable[Any]] | Iterable[Any]
-
-
-def completers_of(arguments: Arguments) -> dict[str, Completer]:
-    """Return the completer of each argument that has one."""
-    found = {name: completer_of(p) for name, p in arguments.parameters.items()}
-    return {name: completer for name, completer in found.items() if completer is not None}
-
-
-def completer_of(parameter: Parameter) -> Completer | None:
-    """Return the completer of one argument, or None."""
-    if parameter.complete is not None:
-        return _by_function(parameter.complete)
-    if parameter.binding is not None:
-        return parameter.binding.resource._complete
-    choices = choices_of(parameter.annotation)
-    return _by_choices(choices) if choices else None
 
 
 def choices_of(annotation: Any) -> list[str]:
@@ -80,14 +63,12 @@ def ranked(values: Iterable[str], text: str) -> list[str]:
     return sorted(matching, key=lambda value: not value.casefold().startswith(wanted))
 
 
-def _by_choices(choices: list[str]) -> Completer:
-    return lambda request, text, context: ranked(choices, text)
-
-
-def _by_function(complete: Complete) -> Completer:
+def completer_with(complete: Complete) -> Completer:
+    """Return the completer that ``complete`` declares: a function, or a list of values."""
     function = complete.function
     if not callable(function):
-        return _by_choices([str(value) for value in function])
+        values = [str(value) for value in function]
+        return lambda request, text, context: ranked(values, text)
     if _takes_context(function):
         return function
     return lambda request, text, context: function(request, text)

@@ -23,10 +23,15 @@ from django.core.checks import CheckMessage, Error, Warning
 
 from ..auth import kill_switches, scopes
 from . import permissions
-from .attribute_checks import did_you_mean, unknown_attributes, wrong_types
+from .attribute_checks import (
+    did_you_mean,
+    permission_problem,
+    unknown_attributes,
+    wrong_signatures,
+    wrong_types,
+)
 from .content import Icon, json_problem, meta_problem
 from .permissions import AUTHENTICATED, PUBLIC, Decision, Permission
-from .signature_checks import permission_problem, wrong_signatures
 
 if TYPE_CHECKING:
     from django.utils.functional import Promise
@@ -184,6 +189,10 @@ class Declaration:
         """Declarations that a user of this one must also be allowed to use."""
         return ()
 
+    def _derived(self) -> Iterable[Declaration]:
+        """Return declarations that the catalog adds if this one has no errors."""
+        return ()
+
     @property
     def _rule(self) -> str:
         """The rule that its users must satisfy, as text for developers."""
@@ -308,6 +317,11 @@ def icon_problem(icon: Any) -> str | None:
     if icon.theme not in (None, "light", "dark"):
         return f"The icon's theme {icon.theme!r} is neither light nor dark."
     return None
+
+
+def is_model_resource(thing: Any) -> bool:
+    """Whether ``thing`` is ``ModelResource``, a subclass or an instance."""
+    return getattr(thing, "_kind", "") == "model resource"
 
 
 def default_name(cls: type) -> str:

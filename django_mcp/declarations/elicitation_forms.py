@@ -33,12 +33,11 @@ from django.db.models import Choices, Model, Q, QuerySet
 from django.utils import timezone
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from ..exceptions import ToolError
-from .arguments import answers_validator
-from .elicitation import WrongAnswer
+from ..exceptions import ToolError, WrongAnswer
 from .fields.columns import as_number
 from .form_values import as_posted, flat_choices, json_widget, limits
 from .schemas import violations
+from .type_schemas import answers_validator
 
 if TYPE_CHECKING:
     from .model_resources import ModelResource

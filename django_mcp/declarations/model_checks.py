@@ -19,11 +19,11 @@ from django.core.exceptions import FieldDoesNotExist
 from django.db.models import Model
 
 from . import permissions
+from .attribute_checks import permission_problem
 from .fields.entries import Column, Related
 from .fields.keys import key_problems
 from .outputs import RowOutput
 from .permissions import AUTHENTICATED, MODEL_PERMISSIONS, PUBLIC
-from .signature_checks import permission_problem
 
 if TYPE_CHECKING:
     from .catalog import Catalog

@@ -5,8 +5,7 @@ arguments that are rows. ``fields`` limits what is shown of a row. Without a ``p
 need Django's permission to view the model. ``permission`` is for reading. ``operations`` need
 permissions of their own.
 
-``RowKeys`` is the base class for how rows are identified: by a key, which is the variable of the
-URI, or by the whole URI.
+A client names a row by its key, which is the variable of the URI, or by the whole URI.
 """
 
 from __future__ import annotations
@@ -22,92 +21,20 @@ from django.db import models, router
 from ..protocol.jsonrpc import ResourceNotFound
 from . import permissions
 from .arguments import Arguments
-from .bindings import is_model
 from .declaration import Declaration, prose
 from .fields.keys import key_schema, key_text, or_uri, parse_key
 from .fields.keyset import Keyset
 from .fields.search import Search
 from .fields.whitelist import FieldSet
 from .model_checks import REQUIRED, field_problems, operation_problems, permission_problems
-from .model_extensions import derivations
 from .permissions import Decision, Permission
 from .resources import Resource
 from .schema_summary import key_description
+from .type_schemas import is_model
 
 if TYPE_CHECKING:
     from .catalog import Catalog
     from .request import Request
-
-
-class RowKeys(Resource):
-    """Keys and URIs of the rows of ``model``. ``_lookup`` is the field in the URI."""
-
-    model: type[models.Model]
-    _lookup: str
-
-    @property
-    def _verbose_name(self) -> str:
-        return str(self.model._meta.verbose_name)
-
-    def _key_schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of an argument that is the key or URI of a row."""
-        schema = or_uri(key_schema(self.model, self._lookup))
-        uri = "" if self._by_pk else self.uri
-        return schema | {"description": key_description(self._verbose_name, uri)}
-
-    def _key(self, value: Any) -> Any:
-        """Return the key in a key or URI. Raise ``ValueError``."""
-        text = self._in_uri(value)
-        return self._parsed(value if text is None else text, self._lookup)
-
-    def _in_uri(self, value: Any) -> str | None:
-        """Return the text of the key in a URI of this resource; None if it is no such URI."""
-        variables = self._match(value) if isinstance(value, str) else None
-        return variables[self._lookup] if variables else None
-
-    def _parsed(self, key: Any, lookup: str) -> Any:
-        return parse_key(self.model, key if isinstance(key, list) else str(key), lookup)
-
-    # Keys in foreign keys of other rows. Rows show the primary key, even if the URI has another.
-
-    def _related_schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of an argument that is the key or URI of a related row."""
-        if self._by_pk:
-            return self._key_schema()
-        about = f"The primary key, as rows show it. {key_description(self._verbose_name, self.uri)}"
-        return or_uri(key_schema(self.model)) | {"description": about}
-
-    def _named_key(self, value: Any) -> tuple[str, Any]:
-        """Return the lookup and the key in a key or URI. Raise ``ValueError``."""
-        return self._lookup, self._key(value)
-
-    def _related_key(self, value: Any) -> tuple[str, Any]:
-        """Return the lookup and the key in a primary key or URI. Raise ``ValueError``."""
-        text = self._in_uri(value)
-        return ("pk", self._parsed(value, "pk")) if text is None else self._named_key(value)
-
-    def _values(self, variables: Mapping[str, str]) -> dict[str, Any]:
-        return dict(variables)
-
-    def _uri_of(self, row: Any) -> str:
-        assert self._template is not None
-        return self._template.expand({self._lookup: key_text(row, self._lookup)})
-
-    @property
-    def _by_pk(self) -> bool:
-        """Whether the URI contains the primary key, so that a foreign key's value leads to it."""
-        return not self.uri or "{pk}" in self.uri
-
-    def _uri_for(self, key: Any) -> str:
-        """Return the URI of the row with primary key ``key``."""
-        assert self._template is not None
-        return self._template.expand({"pk": str(key)})
-
-    def _key_attribute(self, lookup: str) -> str:
-        """Return the attribute of a row that contains its key."""
-        if lookup == "pk":
-            return "pk"
-        return str(self.model._meta.get_field(lookup).attname)  # type: ignore[union-attr]
 
 
 def in_write_database(queryset: models.QuerySet[Any]) -> models.QuerySet[Any]:
@@ -119,7 +46,7 @@ def in_write_database(queryset: models.QuerySet[Any]) -> models.QuerySet[Any]:
     return queryset if named else queryset.using(router.db_for_write(queryset.model))
 
 
-class ModelResource(RowKeys):
+class ModelResource(Resource):
     """Rows of a model as resources: write ``@mcp.register(Invoice)`` above a subclass.
 
     ``fields`` is a required whitelist: names of fields, paths through relations
@@ -133,6 +60,9 @@ class ModelResource(RowKeys):
     ``fields``, except ``readonly_fields``. Each needs Django's permission to add, change or delete
     the model, or the one in ``operation_permissions``.
     """
+
+    model: type[models.Model]
+    _lookup: str  # the field in the URI
 
     _kind = "model resource"
     # They describe one resource, and the protocol's templates have neither.
@@ -246,6 +176,72 @@ class ModelResource(RowKeys):
 
     def _origin(self) -> str:
         return f"{super()._origin()} of {self.model._meta.label}"
+
+    # Keys and URIs of rows.
+
+    @property
+    def _verbose_name(self) -> str:
+        return str(self.model._meta.verbose_name)
+
+    def _key_schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of an argument that is the key or URI of a row."""
+        schema = or_uri(key_schema(self.model, self._lookup))
+        uri = "" if self._by_pk else self.uri
+        return schema | {"description": key_description(self._verbose_name, uri)}
+
+    def _key(self, value: Any) -> Any:
+        """Return the key in a key or URI. Raise ``ValueError``."""
+        text = self._in_uri(value)
+        return self._parsed(value if text is None else text, self._lookup)
+
+    def _in_uri(self, value: Any) -> str | None:
+        """Return the text of the key in a URI of this resource; None if it is no such URI."""
+        variables = self._match(value) if isinstance(value, str) else None
+        return variables[self._lookup] if variables else None
+
+    def _parsed(self, key: Any, lookup: str) -> Any:
+        return parse_key(self.model, key if isinstance(key, list) else str(key), lookup)
+
+    # Keys in foreign keys of other rows. Rows show the primary key, even if the URI has another.
+
+    def _related_schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of an argument that is the key or URI of a related row."""
+        if self._by_pk:
+            return self._key_schema()
+        about = f"The primary key, as rows show it. {key_description(self._verbose_name, self.uri)}"
+        return or_uri(key_schema(self.model)) | {"description": about}
+
+    def _named_key(self, value: Any) -> tuple[str, Any]:
+        """Return the lookup and the key in a key or URI. Raise ``ValueError``."""
+        return self._lookup, self._key(value)
+
+    def _related_key(self, value: Any) -> tuple[str, Any]:
+        """Return the lookup and the key in a primary key or URI. Raise ``ValueError``."""
+        text = self._in_uri(value)
+        return ("pk", self._parsed(value, "pk")) if text is None else self._named_key(value)
+
+    def _values(self, variables: Mapping[str, str]) -> dict[str, Any]:
+        return dict(variables)
+
+    def _uri_of(self, row: Any) -> str:
+        assert self._template is not None
+        return self._template.expand({self._lookup: key_text(row, self._lookup)})
+
+    @property
+    def _by_pk(self) -> bool:
+        """Whether the URI contains the primary key, so that a foreign key's value leads to it."""
+        return not self.uri or "{pk}" in self.uri
+
+    def _uri_for(self, key: Any) -> str:
+        """Return the URI of the row with primary key ``key``."""
+        assert self._template is not None
+        return self._template.expand({"pk": str(key)})
+
+    def _key_attribute(self, lookup: str) -> str:
+        """Return the attribute of a row that contains its key."""
+        if lookup == "pk":
+            return "pk"
+        return str(self.model._meta.get_field(lookup).attname)  # type: ignore[union-attr]
 
     # Rows.
 
@@ -396,12 +392,6 @@ class ModelResource(RowKeys):
     def _overrides(self, method: str) -> bool:
         """Whether the project overrides this method."""
         return getattr(type(self), method) is not getattr(ModelResource, method)
-
-    @property
-    def _derived(self) -> Any:
-        from .search_tools import derived_from
-
-        return lambda: [one for derive in (derived_from, *derivations) for one in derive(self)]
 
     def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
         options = self.model._meta

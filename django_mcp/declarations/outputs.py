@@ -21,13 +21,13 @@ from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from . import schemas
-from .arguments import TerseSchema
-from .bindings import chosen_resource, holds, is_model
+from .arguments import chosen_resource
 from .content import Content, EmbeddedResource, Message, json_problem
 from .returned_rows import Path, ReturnedRows, RowCollector, Trusted
+from .type_schemas import TerseSchema, holds, is_model
 
 if TYPE_CHECKING:
-    from .bindings import Find
+    from .arguments import Find
     from .model_resources import ModelResource
     from .request import Request
 

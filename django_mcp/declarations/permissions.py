@@ -28,6 +28,7 @@ from django.core.exceptions import PermissionDenied
 from django.utils.module_loading import import_string
 
 from ..auth import scopes
+from .attribute_checks import did_you_mean
 
 if TYPE_CHECKING:
     from django.db.models import Model
@@ -110,8 +111,6 @@ def unknown_codename(codename: str) -> str | None:
     It reads the models and not the database, because checks run before tables exist. If a backend
     of the project may grant other permissions, only a codename that looks misspelled is unknown.
     """
-    from .attribute_checks import did_you_mean
-
     if not apps.is_installed("django.contrib.auth"):
         return None
     known = {name for model in apps.get_models() for name in _codenames(model)}

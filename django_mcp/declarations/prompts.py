@@ -50,7 +50,6 @@ class Prompt(Declaration):
 
     def _resolve(self, catalog: Catalog) -> Iterator[CheckMessage]:
         from .arguments import arguments_of, text_problems
-        from .completions import completers_of
 
         yield from super()._resolve(catalog)
         try:
@@ -61,4 +60,4 @@ class Prompt(Declaration):
             return
         wrong = [*text_problems(self, self._arguments)]
         yield from wrong
-        self._completers = {} if wrong else completers_of(self._arguments)
+        self._completers = {} if wrong else self._arguments.completers

@@ -1,12 +1,14 @@
-"""Declarations as the project's modules wrote them, before the server resolves them.
+"""Declarations as the project's modules wrote them, before the server resolves them, and hooks.
 
 A ``Registration`` does not check anything. Modules are imported in any order, so mistakes are found
 later and reported by system checks. One of them is a decorator that was called but never applied.
+
+Packages above ``declarations`` register hooks here, so that ``declarations`` does not import them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from django.core.checks import CheckMessage, Error
@@ -16,8 +18,15 @@ from .attribute_checks import replaced_internals
 
 if TYPE_CHECKING:
     from .declaration import Declaration
+    from .model_resources import ModelResource
 
 PENDING, REGISTER = "pending", "register"
+
+# Called with each model when a resource for it is registered.
+model_registered: list[Callable[[type[Any]], object]] = []
+# Each function returns declarations that a model resource adds, such as tools that write rows. The
+# catalog calls them.
+model_extensions: list[Callable[[ModelResource], Iterable[Declaration]]] = []
 
 
 class Registration:

@@ -26,9 +26,9 @@ from django.http import HttpRequest
 
 from ..auth.principal import Auth, Principal
 from ..conf import settings
-from ..exceptions import InputRequired, OnceNeeded, Stopped, Unsupported
+from ..exceptions import InputRequired, OnceNeeded, Stopped, Unsupported, WrongAnswer
 from ..protocol.capabilities import lacking
-from .elicitation import (
+from .questions import (
     MISSING,
     Elicit,
     Question,
@@ -36,7 +36,6 @@ from .elicitation import (
     Roots,
     Sample,
     Sampled,
-    WrongAnswer,
     read_answer,
 )
 

@@ -157,7 +157,6 @@ class Resource(Declaration):
     def _argument_problems(self, catalog: Catalog) -> Iterator[CheckMessage]:
         """Yield what is wrong with the arguments, and set them and their completers."""
         from .arguments import arguments_of, text_problems
-        from .completions import completers_of
 
         try:
             require_method(self)
@@ -167,7 +166,7 @@ class Resource(Declaration):
             return
         wrong = [*text_problems(self, self._arguments)]
         yield from wrong
-        self._completers = {} if wrong else completers_of(self._arguments)
+        self._completers = {} if wrong else self._arguments.completers
 
     def _variable_problems(self) -> Iterator[CheckMessage]:
         """Yield variables of the URI and arguments of the function that do not match."""

@@ -18,8 +18,7 @@ from ..exceptions import InvalidArguments, ToolError
 from ..protocol.content import text_or_bytes
 from ..protocol.jsonrpc import ResourceNotFound
 from ..protocol.uri_template import Template
-from .arguments import Arguments
-from .bindings import KeyBinding
+from .arguments import Arguments, KeyBinding
 from .completions import ranked
 from .content import Contents
 from .cursors import digest, seal, unseal

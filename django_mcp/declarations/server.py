@@ -20,15 +20,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from django.conf import settings as django_settings
-from django.core.checks import CheckMessage, Error
+from django.core.checks import CheckMessage, Error, Warning
 from django.core.exceptions import ImproperlyConfigured
 from django.urls import get_script_prefix
 from django.utils.encoding import escape_uri_path
 
 from ..conf import settings
 from ..exceptions import AlreadyRegistered, Misdeclared
+from . import permissions
+from .attribute_checks import TYPES, did_you_mean, is_ours, permission_problem
 from .permissions import PUBLIC, Permission
-from .registry import PENDING, REGISTER, Registration, is_declaration
+from .registry import PENDING, REGISTER, Registration, is_declaration, model_registered
 
 if TYPE_CHECKING:
     from django.db.models import Model
@@ -69,8 +71,6 @@ UNKNOWN_PROJECT = "django"
 VARIABLE = re.compile(r"\{\W?(\w+)")
 _servers: dict[str, weakref.ref[Server]] = {}
 _version = 0
-# Called with each model that is registered. The app fills it.
-registering: list[Callable[[type[Any]], object]] = []
 
 
 class Server:
@@ -123,8 +123,6 @@ class Server:
                 raise AttributeError("The name of a server cannot be changed. Set its public_name.")
             known = inspect.signature(Server).parameters
             if not (name in known or name.startswith("_") or hasattr(Server, name)):
-                from .attribute_checks import did_you_mean
-
                 near = did_you_mean(name, [*known, "public_name"])
                 raise AttributeError(f"A server has no attribute {name!r}. {near}".strip())
             super().__setattr__(name, value)
@@ -256,12 +254,9 @@ class Server:
     @cached_property
     def _catalog(self) -> Catalog:
         """All declarations, resolved. The mistakes are in its ``messages``."""
-        from . import server_checks
         from .catalog import Catalog
 
-        found = [*server_checks.attribute_problems(self), *server_checks.name_problems(self)]
-        found += [*self._path_problems(), *self._icon_problems(), *self._extension_problems()]
-        found += [*server_checks.page_problems(self), *self._sse_problems()]
+        found = [problem for check in SERVER_CHECKS for problem in check(self)]
         found += [record.problem() for record in self._records if record.is_pending]
         made: list[Declaration] = []
         for record in self._records:
@@ -269,38 +264,6 @@ class Server:
         catalog = Catalog(self, made)
         catalog.messages[:0] = found
         return catalog
-
-    def _path_problems(self) -> Iterator[CheckMessage]:
-        for earlier in takewhile(lambda server: server is not self, servers()):
-            if earlier.path == self.path:
-                message = f"{earlier!r} and {self!r} have the same path."
-                hint = "Give one of them another path."
-                yield Error(message, hint=hint, obj=self, id="django_mcp.E004")
-            elif shared := {*earlier._paths} & {*self._paths}:
-                message = f"{earlier!r} and {self!r} both serve HTTP+SSE at /{shared.pop()}."
-                hint = "Give one of them another path."
-                yield Error(message, hint=hint, obj=self, id="django_mcp.E150")
-
-    def _icon_problems(self) -> Iterator[CheckMessage]:
-        from .declaration import icon_problem
-
-        for icon in self.icons:
-            if wrong := icon_problem(icon):
-                hint = "Write mcp.Icon with an https: or data: URL."
-                yield Error(wrong, hint=hint, obj=self, id="django_mcp.E005")
-
-    def _extension_problems(self) -> Iterator[CheckMessage]:
-        from .content import extension_problem
-
-        for name, values in self.extensions.items():
-            if wrong := extension_problem(name, values):
-                hint = 'Write an object under a prefixed name: {"com.example/ui": {}}.'
-                yield Error(wrong, hint=hint, obj=self, id="django_mcp.E006")
-
-    def _sse_problems(self) -> Iterator[CheckMessage]:
-        if not isinstance(self.sse, bool):
-            message, hint = f"sse is {self.sse!r}.", "Write True or False."
-            yield Error(message, hint=hint, obj=self, id="django_mcp.E151")
 
     @property
     def _is_empty(self) -> bool:
@@ -335,8 +298,8 @@ def _change(record: Registration) -> None:
     global _version
     _version += 1
     for model, _ in _models(record):
-        for tell in registering:
-            tell(model)
+        for hook in model_registered:
+            hook(model)
 
 
 def _models(record: Registration) -> Iterator[tuple[type[Any], str]]:
@@ -377,6 +340,115 @@ def _project_name(settings_module: str) -> str:
     file = Path(spec.origin)
     folder = (file.parent.parent if spec.submodule_search_locations else file.parent).name
     return folder if folder and folder.lower() not in GENERIC_NAMES else UNKNOWN_PROJECT
+
+
+# System checks of a server.
+
+TEXT, LAZY_TEXT = ("str",), ("str", "Promise", "None")
+# The types of each attribute. Other checks cover the page, icons, capabilities and ``sse``.
+ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
+    "path": TEXT,
+    "version": TEXT,
+    "public_name": TEXT,
+    "title": LAZY_TEXT,
+    "description": LAZY_TEXT,
+    "instructions": LAZY_TEXT,
+    "website": ("str", "None"),
+    "icons": ("Sequence[Icon]",),
+    "durable": ("bool",),
+}
+OPTIONS = (*ATTRIBUTES, "page", "sse", "experimental", "extensions")
+
+
+def _attribute_problems(server: Server) -> Iterator[CheckMessage]:
+    """Yield an error for each attribute of the wrong type, and for values in a subclass's body.
+
+    The constructor sets all attributes, so that a value in a class body has no effect.
+    """
+    for name, parts in ATTRIBUTES.items():
+        value = getattr(server, name)
+        if not any(TYPES[part][1](value) for part in parts):
+            words = " or ".join(filter(None, (TYPES[part][0] for part in parts)))
+            message = f"{name} is {value!r:.80}."
+            yield Error(message, hint=f"Write {words}.", obj=server, id="django_mcp.E153")
+    for cls in type(server).__mro__:
+        for name, value in vars(cls).items() if not is_ours(cls) and cls is not object else ():
+            if name.startswith("_") or hasattr(value, "__get__"):
+                continue
+            near = "" if name in OPTIONS else did_you_mean(name, OPTIONS)
+            hint = f"{near} Pass it to the constructor: {cls.__name__}(..., page=None).".strip()
+            message = f"Nothing reads {cls.__qualname__}.{name} of a server."
+            yield Error(message, hint=hint, obj=server, id="django_mcp.E154")
+
+
+def _page_problems(server: Server) -> Iterator[CheckMessage]:
+    """Yield what is wrong with the permission for the server's page."""
+    if server.page is None:
+        return
+    if wrong := permissions.problem(server.page) or permission_problem(server.page):
+        hint = (
+            "Write mcp.PUBLIC, mcp.AUTHENTICATED, a codename, a function of the request, or None."
+        )
+        yield Error(f"page: {wrong}", hint=hint, obj=server, id="django_mcp.E008")
+    elif isinstance(server.page, str):
+        near = permissions.unknown_codename(server.page)
+        if near is not None:
+            message = f"page: the permission {server.page!r} does not exist."
+            yield Warning(message, hint=near, obj=server, id="django_mcp.W155")
+
+
+def _name_problems(server: Server) -> Iterator[CheckMessage]:
+    """Yield an error if an earlier server shows the same name: commands could not tell them apart.
+
+    A command takes the name or the public name of a server.
+    """
+    for earlier in takewhile(lambda each: each is not server, servers()):
+        if {earlier.name, earlier.public_name} & {server.name, server.public_name}:
+            message = f"{earlier!r} and {server!r} have the same public name or name."
+            hint = f"Give one of them a public_name other than {server.public_name!r}."
+            yield Error(message, hint=hint, obj=server, id="django_mcp.E152")
+
+
+def _path_problems(server: Server) -> Iterator[CheckMessage]:
+    for earlier in takewhile(lambda each: each is not server, servers()):
+        if earlier.path == server.path:
+            message = f"{earlier!r} and {server!r} have the same path."
+            hint = "Give one of them another path."
+            yield Error(message, hint=hint, obj=server, id="django_mcp.E004")
+        elif shared := {*earlier._paths} & {*server._paths}:
+            message = f"{earlier!r} and {server!r} both serve HTTP+SSE at /{shared.pop()}."
+            hint = "Give one of them another path."
+            yield Error(message, hint=hint, obj=server, id="django_mcp.E150")
+
+
+def _icon_problems(server: Server) -> Iterator[CheckMessage]:
+    from .declaration import icon_problem
+
+    for icon in server.icons:
+        if wrong := icon_problem(icon):
+            hint = "Write mcp.Icon with an https: or data: URL."
+            yield Error(wrong, hint=hint, obj=server, id="django_mcp.E005")
+
+
+def _extension_problems(server: Server) -> Iterator[CheckMessage]:
+    from .content import extension_problem
+
+    for name, values in server.extensions.items():
+        if wrong := extension_problem(name, values):
+            hint = 'Write an object under a prefixed name: {"com.example/ui": {}}.'
+            yield Error(wrong, hint=hint, obj=server, id="django_mcp.E006")
+
+
+def _sse_problems(server: Server) -> Iterator[CheckMessage]:
+    if not isinstance(server.sse, bool):
+        message, hint = f"sse is {server.sse!r}.", "Write True or False."
+        yield Error(message, hint=hint, obj=server, id="django_mcp.E151")
+
+
+SERVER_CHECKS = (
+    _attribute_problems, _name_problems, _path_problems, _icon_problems, _extension_problems,
+    _page_problems, _sse_problems,
+)  # fmt: skip
 
 
 default_server = Server("default", path="mcp")

@@ -20,8 +20,8 @@ from django.contrib.auth import get_user_model
 from django.core.exceptions import ImproperlyConfigured
 from django.db import models
 
-from ..bridges.model_operations.arguments import fields_of
-from ..bridges.model_operations.tools import is_needed
+from ..bridges.model_arguments import fields_of
+from ..bridges.model_operations import is_needed
 from ..declarations.fields.keys import key_problems
 from ..declarations.fields.keyset import Keyset
 from ..declarations.fields.search import Search

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..declarations.bindings import KeyBinding
+from ..declarations.arguments import KeyBinding
 from ..declarations.model_resources import ModelResource
 from ..declarations.permissions import Decision, decide, decided_by, method_of
 from ..declarations.resources import Resource

@@ -425,12 +425,19 @@ def is_due(name: str, every: float) -> bool:
     return bool(due.update(at=now))
 
 
-def claim(found: BroadcastCursor, until: int, process: str) -> ClaimedChanges | None:
-    """Claim the next page, or a page that a dead process left. Return None if another has it."""
-    if found.until > found.seq:
-        if found.holder != process and rows(Process).filter(pk=found.holder).exists():
+def claim(
+    found: BroadcastCursor, until: int, process: str, former: Collection[str] = ()
+) -> ClaimedChanges | None:
+    """Claim the next page, or a page that a dead process left. Return None if another has it.
+
+    ``former`` are ids that ``process`` had before. It continues their pages too.
+    """
+    if found.until > found.seq:  # a page is claimed
+        is_mine = found.holder == process or found.holder in former
+        if not is_mine and rows(Process).filter(pk=found.holder).exists():
             return None
         until = found.until
+    # Of two processes that read the same row, the one that raises ``claim`` first wins.
     mine = rows(BroadcastCursor).filter(pk=found.pk, claim=found.claim)
     if not mine.update(claim=found.claim + 1, until=until, holder=process):
         return None

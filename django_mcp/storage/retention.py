@@ -4,7 +4,7 @@ Retention: delete old events, idle sessions, calls, steps, changes and interests
 Rows are deleted in small transactions, so that nothing waits long for their locks. Open streams
 and calls that are not done are left alone. A closed stream keeps its responses as long as its
 session exists, within a limit of bytes. The only stream of an HTTP+SSE session is never closed:
-its oldest events are deleted, responses included.
+its expiry_time events are deleted, responses included.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..models import DONE, Call, Event, Session, Stream
 from . import calls as steps
 from . import change_log, databases
 from .databases import erase, one_transaction, rows
-from .sessions import oldest, retire
+from .sessions import expiry_time, retire
 from .streams import KEPT, cancel_kept
 
 ROWS_PER_TRANSACTION = 500  # rows deleted in one transaction
@@ -36,7 +36,7 @@ def prune(*, now: datetime | None = None) -> dict[str, int]:
     return {
         "events": sum(_trim(stream) for stream in _ended(now - KEPT))
         + sum([_wear(stream, now - KEPT) for stream in endless]),
-        "sessions": sum(_retire(session, oldest(now)) for session in _idle(oldest(now))),
+        "sessions": sum(_retire(session, expiry_time(now)) for session in _idle(expiry_time(now))),
         "calls": _erase_slowly(early)
         + sum([_forget_calls(stream, now - CALLS_KEPT) for stream in endless]),
         "steps": steps.expire(),

@@ -2,7 +2,10 @@
 Sessions: create them, find them by their secret id, delete them, and their subscriptions.
 
 The database has only a digest of a session id, so that a reader of the database cannot use the
-session. The number of sessions of one owner is limited. Functions of this module run queries.
+session. The number of sessions of one owner is limited. All functions of this module run queries.
+
+A session is locked by an UPDATE of its row (``lock``). Whoever locks several rows locks the session
+first, then calls, then streams in the order of their ids, so that no two transactions deadlock.
 """
 
 from __future__ import annotations
@@ -28,9 +31,9 @@ logger = logging.getLogger("django_mcp")
 
 SECRET_BYTES = 32
 ID = re.compile(r"[A-Za-z0-9_-]{43}\Z")
-TOUCHED = timedelta(minutes=1)  # precision of ``last_seen``
-UNFINISHED = timedelta(minutes=1)  # time until a session must be initialized
-RESTING = timedelta(minutes=5)  # a session idle for so long may be deleted to make room
+LAST_SEEN_PRECISION = timedelta(minutes=1)
+INITIALIZE_TIMEOUT = timedelta(minutes=1)  # from ``initialize`` to ``notifications/initialized``
+REPLACEABLE_AFTER = timedelta(minutes=5)  # a session idle for so long may be deleted to make room
 MAX_SUBSCRIPTIONS_PER_SESSION = 1_000
 
 
@@ -58,7 +61,7 @@ def create(
     anonymous client could use up the limit for all others.
     """
     network = "" if owner else client_network(remote)
-    if _has_too_many(owner, network) and not _reaped(owner, network):
+    if _is_at_limit(owner, network) and not _make_room(owner, network):
         raise Busy("There are too many sessions. End one, or try again later.")
     id, now = id or new_id(), databases.now()
     session = rows(Session).create(
@@ -80,35 +83,38 @@ def create(
 
 
 def new_id() -> str:
+    """Return a new session id: 43 characters with 256 random bits."""
     return secrets.token_urlsafe(SECRET_BYTES)
 
 
-def _has_too_many(owner: str, network: str) -> bool:
-    # Counted in an index, without a lock: two requests at once may exceed the limit by one.
+def _is_at_limit(owner: str, network: str) -> bool:
+    # Without a lock, because a session more does no harm: two requests at once may exceed the limit
+    # by one.
     limit = settings.SESSIONS
     theirs = rows(Session).filter(owner=owner, network=network)
     return bool(theirs[:limit].count() >= limit)
 
 
-def _reaped(owner: str, network: str) -> bool:
-    """Delete expired or uninitialized sessions, else the one idle longest, to make room.
+def _make_room(owner: str, network: str) -> bool:
+    """Delete sessions of an owner. Return whether one was deleted.
 
-    Return whether one was deleted. Many clients open a session for every conversation and never
-    end one. A client that uses a deleted session gets an error and opens another. Sessions with
-    a running or parked call are not idle.
+    Delete those that are expired or were never initialized. If there are none, delete the one that
+    was idle longest, unless it has a running or parked call. Many clients open a session for every
+    conversation and never end one. A client that uses a deleted session gets an error and opens
+    another.
     """
     theirs, now = rows(Session).filter(owner=owner, network=network), databases.now()
-    unfinished = theirs.filter(initialized=False, created__lt=now - UNFINISHED)
-    left = unfinished | theirs.filter(last_seen__lt=oldest(now))
-    ended = [end(session) for session in left.order_by("last_seen")[:100]]
+    uninitialized = theirs.filter(initialized=False, created__lt=now - INITIALIZE_TIMEOUT)
+    unusable = uninitialized | theirs.filter(last_seen__lt=expiry_time(now))
+    ended = [end(session) for session in unusable.order_by("last_seen")[:100]]
     if any(ended):
         return True
-    resting = theirs.filter(last_seen__lt=now - RESTING).order_by("last_seen")[:100]
-    return any(retire(session.pk, now - RESTING) for session in resting)
+    idle = theirs.filter(last_seen__lt=now - REPLACEABLE_AFTER).order_by("last_seen")[:100]
+    return any(retire(session.pk, now - REPLACEABLE_AFTER) for session in idle)
 
 
-def oldest(now: datetime) -> datetime:
-    """Return the time before which a session must have been seen last to be expired."""
+def expiry_time(now: datetime) -> datetime:
+    """Return the time before which ``last_seen`` of expired sessions is."""
     return now - timedelta(seconds=settings.SESSION_LIFETIME)
 
 
@@ -121,14 +127,16 @@ def find(id: str) -> Session | None:
         return None
     now = databases.now()
     session = row_with(Session, "digest", digest_of(id))
-    if session is None or session.last_seen < oldest(now):
+    if session is None or session.last_seen < expiry_time(now):
         return None
-    if session.last_seen < now - TOUCHED:
+    if session.last_seen < now - LAST_SEEN_PRECISION:
         _touch(session, now)
     return session
 
 
 def _touch(session: Session, now: datetime) -> None:
+    # A savepoint, so that an error does not break a transaction of the caller, as in tests. The
+    # request does not fail for it: ``last_seen`` is written again with the next one.
     try:
         with transaction.atomic(using=settings.DATABASE):
             rows(Session).filter(pk=session.pk).update(last_seen=now)
@@ -142,8 +150,10 @@ def _touch(session: Session, now: datetime) -> None:
 def touch_connected(session_ids: Collection[int]) -> None:
     """Update ``last_seen`` of sessions whose clients are connected."""
     now = databases.now()
-    idle = rows(Session).filter(pk__in=session_ids, last_seen__lt=now - TOUCHED)
-    unlocked(idle).update(last_seen=now)  # a session that another process locks is in use anyway
+    idle = rows(Session).filter(pk__in=session_ids, last_seen__lt=now - LAST_SEEN_PRECISION)
+    # Locked sessions are skipped: the poller must not wait for a slow transaction. They are in use,
+    # so their next poll or request writes it.
+    unlocked(idle).update(last_seen=now)
 
 
 def initialize(session: Session) -> None:
@@ -170,21 +180,14 @@ def is_initialized(session: Session) -> bool:
     return session.initialized
 
 
-def is_there(session: Session) -> bool:
+def exists(session: Session) -> bool:
     """Whether the session still exists."""
     return bool(rows(Session).filter(pk=session.pk).exists())
 
 
 def of_stream(stream_id: int | None) -> Session | None:
+    """Return the session of a stream, or None if it was deleted."""
     return rows(Session).filter(stream=stream_id or 0).first()
-
-
-def living(server: str) -> list[int]:
-    """Return the ids of a server's initialized sessions, the most recently seen first."""
-    found = rows(Session).filter(
-        server=server, initialized=True, last_seen__gte=oldest(databases.now())
-    )
-    return list(found.order_by("-last_seen").values_list("pk", flat=True))
 
 
 # The end.
@@ -200,7 +203,10 @@ def end(session: Session) -> bool:
 
 
 def retire(session_id: int, before: datetime) -> bool:
-    """Delete a session not seen since ``before``, unless it has a call that is not done."""
+    """Delete a session not seen since ``before``, unless it has a call that is not done.
+
+    Return whether it was deleted.
+    """
     try:
         return _retire(session_id, before)
     except SessionEnded:
@@ -210,8 +216,9 @@ def retire(session_id: int, before: datetime) -> bool:
 @one_transaction
 def _retire(session_id: int, before: datetime) -> bool:
     lock(session_id)
-    idle = rows(Session).filter(pk=session_id, last_seen__lt=before).exists()
-    if not idle or rows(Call).filter(session=session_id).exclude(state=DONE).exists():
+    # Checked under the lock: the client may have used the session after the caller selected it.
+    is_idle = rows(Session).filter(pk=session_id, last_seen__lt=before).exists()
+    if not is_idle or rows(Call).filter(session=session_id).exclude(state=DONE).exists():
         return False
     _erase(session_id)
     return True
@@ -224,9 +231,10 @@ def _end(session_id: int) -> None:
 
 
 def _erase(session_id: int) -> None:
+    # First the calls: from here on no process can append in the name of one.
     rows(Call).filter(session=session_id).exclude(state=DONE).update(state=DONE, cancelled=True)
-    # A process that is appending holds the stream's lock. Wait for each, in the order of ids, in
-    # which all take these locks, so that there is no deadlock.
+    # A process that is appending holds the stream's lock. Closing a stream waits for it, or its
+    # events would be inserted after those of the session were deleted.
     for stream in _open_streams(session_id):
         rows(Stream).filter(pk=stream).update(closed=True)
     _erase_steps(session_id)
@@ -256,58 +264,58 @@ def _erase_steps(session_id: int) -> None:
 def subscribe(session: Session, uri: str, place: str = "", scopes: list[str] | None = None) -> None:
     """Subscribe a session to a URI, or renew its subscription.
 
-    ``place`` identifies the row behind the URI, if there is one ("shop.invoice 5"). ``scopes`` are
-    those of the token of this request. Raise ``Busy`` if there are too many, and ``SessionEnded``.
+    ``place`` is the model and key of the row behind the URI, if there is one ("shop.invoice 5").
+    ``scopes`` are those of the token of this request. Raise ``Busy`` if there are too many, and
+    ``SessionEnded``.
     """
-    lock(session.pk)
+    lock(session.pk)  # or two requests at once would insert the same subscription twice
     digest, theirs = digest_of(uri), rows(Subscription).filter(session=session.pk)
     known = {"visible": True, "place": place, "scopes": scopes}
     if theirs.filter(digest=digest).update(**known):
         return
-    if not _counted(session.pk):
+    has_room = rows(Session).filter(pk=session.pk, subscriptions__lt=MAX_SUBSCRIPTIONS_PER_SESSION)
+    if not has_room.update(subscriptions=F("subscriptions") + 1):
         raise Busy(f"A session subscribes to at most {MAX_SUBSCRIPTIONS_PER_SESSION} resources.")
     rows(Subscription).create(session_id=session.pk, digest=digest, uri=uri, **known)
 
 
-def _counted(session_id: int) -> int:
-    free = rows(Session).filter(pk=session_id, subscriptions__lt=MAX_SUBSCRIPTIONS_PER_SESSION)
-    return free.update(subscriptions=F("subscriptions") + 1)
-
-
-def unsubscribe(session: Session | int, uri: str) -> None:
-    _unsubscribe(session if isinstance(session, int) else session.pk, uri)
-
-
 @one_transaction
-def _unsubscribe(session_id: int, uri: str) -> None:
+def unsubscribe(session: Session | int, uri: str) -> None:
+    """Delete the subscription of a session to a URI, if there is one. Raise ``SessionEnded``."""
+    session_id = session if isinstance(session, int) else session.pk
     lock(session_id)
     if erase(rows(Subscription).filter(session=session_id, digest=digest_of(uri))):
         rows(Session).filter(pk=session_id).update(subscriptions=F("subscriptions") - 1)
 
 
-def uris(session: Session) -> list[str]:
+def subscribed_uris(session: Session) -> list[str]:
+    """Return the URIs to which a session subscribes, the oldest subscription first."""
     found = rows(Subscription).filter(session=session.pk).order_by("pk")
     return list(found.values_list("uri", flat=True))
 
 
-def scopes(session: Session) -> list[list[str] | None]:
+def token_scopes(session: Session) -> list[list[str] | None]:
     """Return the scopes of all tokens of a session: its first one's, and its subscriptions'."""
     found = rows(Subscription).filter(session=session.pk, scopes__isnull=False)
     return [session.scopes, *found.values_list("scopes", flat=True).distinct()]
 
 
-def subscribers(server: str, uri: str) -> list[int]:
+def subscriber_ids(server: str, uri: str) -> list[int]:
     """Return the ids of a server's sessions that subscribe to a URI, without expired ones."""
     found = rows(Subscription).filter(
         digest=digest_of(uri),
         session__server=server,
-        session__last_seen__gte=oldest(databases.now()),
+        session__last_seen__gte=expiry_time(databases.now()),
     )
     return list(found.values_list("session_id", flat=True))
 
 
 class SessionSubscription(NamedTuple):
-    """A subscription with its session, and whether the owner could see the resource last time."""
+    """A subscription with its session.
+
+    ``visible`` is whether the owner could see the resource at the last check. ``place`` is the row
+    behind it.
+    """
 
     id: int
     session: int
@@ -330,7 +338,7 @@ class InitializedSession(NamedTuple):
     host: str
 
 
-def subscribed(
+def find_subscriptions(
     server: str,
     uris: Collection[str],
     places: Collection[str] = (),
@@ -353,7 +361,7 @@ def subscribed(
     found = rows(Subscription).filter(
         Q() if every else wanted,
         session__server=server,
-        session__last_seen__gte=oldest(databases.now()),
+        session__last_seen__gte=expiry_time(databases.now()),
     )
     of = ("session__owner", "session__user", "session__scopes", "session__host")
     columns = ("pk", "session_id", *of, "uri", "visible", "place", "scopes")
@@ -367,19 +375,19 @@ def _by_its_token(*columns: Any) -> SessionSubscription:
     return found if scopes is None else found._replace(scopes=scopes)
 
 
-def owners(server: str) -> list[InitializedSession]:
-    """Return the same sessions as ``living`` with their owners, ordered by id."""
+def initialized_sessions(server: str) -> list[InitializedSession]:
+    """Return the initialized sessions of a server without expired ones, ordered by id."""
     found = rows(Session).filter(
-        server=server, initialized=True, last_seen__gte=oldest(databases.now())
+        server=server, initialized=True, last_seen__gte=expiry_time(databases.now())
     )
     columns = ("pk", "owner", "user", "scopes", "host")
     return [InitializedSession(*one) for one in found.order_by("pk").values_list(*columns)]
 
 
-def store_visibility(seen: Sequence[tuple[int, bool, str]]) -> None:
-    """Store for subscriptions whether they are visible now, and of which row they are."""
-    alike: dict[tuple[bool, str], list[int]] = {}
-    for id, visible, place in seen:
+def store_visibility(found: Sequence[tuple[int, bool, str]]) -> None:
+    """Store for subscriptions, by id, whether they are visible now, and of which row they are."""
+    alike: dict[tuple[bool, str], list[int]] = {}  # one UPDATE for all that get the same values
+    for id, visible, place in found:
         alike.setdefault((visible, place), []).append(id)
     for (visible, place), ids in alike.items():
         rows(Subscription).filter(pk__in=ids).update(visible=visible, place=place)

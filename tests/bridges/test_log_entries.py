@@ -8,8 +8,8 @@ from django.contrib.contenttypes.models import ContentType
 from django.test import modify_settings
 from django.utils.translation import override
 
-from django_mcp.bridges.model_operations import rows
-from django_mcp.bridges.model_operations.rows import ADDED, changed, logged
+from django_mcp.bridges import rows
+from django_mcp.bridges.rows import ADDED, changed, logged
 from tests.declarations.world import asked
 from tests.shop.models import Invoice
 

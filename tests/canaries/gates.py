@@ -14,12 +14,12 @@ from unittest import mock
 
 from django.contrib.auth.models import User
 
-from django_mcp.bridges.forms.input import FormInput
+from django_mcp.bridges.form_input import FormInput
 from django_mcp.bridges.views import ViewTools
 from django_mcp.bridges.views.requests import ViewRequest
 from django_mcp.calls.listing import Usable
 from django_mcp.changes.subscriptions import SubscriptionFilter
-from django_mcp.declarations.bindings import KeyBinding, row_not_found
+from django_mcp.declarations.arguments import KeyBinding, row_not_found
 from django_mcp.declarations.declaration import Declaration
 from django_mcp.declarations.fields.entries import Column
 from django_mcp.declarations.fields.keyset import Keyset
@@ -149,8 +149,8 @@ GATES: dict[str, list[Patch]] = {
     ],
     "permission": [(Declaration, "_decide", lambda self, request: FOR_EVERYBODY)],
     "rows to write through the resource": [
-        ("django_mcp.bridges.model_operations.tools", "held", held_from_everything),
-        ("django_mcp.bridges.forms.tools", "held", held_from_everything),
+        ("django_mcp.bridges.model_operations", "held", held_from_everything),
+        ("django_mcp.bridges.forms", "held", held_from_everything),
     ],
     "rows of forms through the resource": [(FormInput, "_found", named_from_everything)],
     "rows of questions through the resource": [

@@ -242,11 +242,11 @@ def test_lists_are_told_so_often_by_all_processes_together(
     row.save()
     other = loop.do(ChangeBroadcaster)
     loop.do(lambda: setattr(change_feed(), "broadcaster", other))
-    loop.until(lambda: other._tried and other._task.done())
+    loop.until(lambda: other._tried_at and other._task.done())
     loop.until(lambda: elsewhere(lambda: one.told.count(uri_of(row)) == 2))
     assert one.told.count("resources/list_changed") == 1
     monkeypatch.setattr(feed, "LISTING_INTERVAL_SECONDS", 0.0)
-    other._lists_at = 0.0
+    other._lists_due_at = 0.0
     quiet(loop)
     assert one.told.count("resources/list_changed") == 2
 

@@ -274,10 +274,10 @@ def test_a_busy_moment_is_waited_for(desk, monkeypatch):
 
 
 def test_a_failure_is_logged_and_the_next_is_told(desk, monkeypatch, caplog):
-    stream, owners = seat(desk), sessions.owners
-    monkeypatch.setattr(sessions, "owners", lambda name: 1 / 0)
+    stream, owners = seat(desk), sessions.initialized_sessions
+    monkeypatch.setattr(sessions, "initialized_sessions", lambda name: 1 / 0)
     tell(desk, "list_changed", "tools")
-    monkeypatch.setattr(sessions, "owners", owners)
+    monkeypatch.setattr(sessions, "initialized_sessions", owners)
     tell(desk, "list_changed", "resources")
     assert told(stream) == ["resources/list_changed"] and "were not notified" in caplog.text
 
@@ -309,7 +309,7 @@ def test_a_page_that_an_error_names(loop, server, desk):
 
 def test_pages_are_no_resources(desk, monkeypatch):
     listing.expect(desk.session, ["x"])
-    assert listing.is_page(*sessions.uris(desk.session))
+    assert listing.is_page(*sessions.subscribed_uris(desk.session))
     assert broadcaster.all_notifications(desk.server, desk.fresh()) == [
         json.dumps(
             {"jsonrpc": "2.0", "method": f"notifications/{name}/list_changed"},

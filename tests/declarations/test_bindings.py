@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ImproperlyConfigured
 
 import django_mcp as mcp
-from django_mcp.declarations.bindings import MAX_KEYS, bind_annotation, holds
+from django_mcp.declarations.arguments import MAX_KEYS, bind_annotation, holds
 from django_mcp.declarations.schemas import violations
 from django_mcp.declarations.server import Server
 from django_mcp.exceptions import InvalidArguments

@@ -11,9 +11,9 @@ from django import forms
 from django.db import models
 from pydantic import BaseModel, Field, field_validator
 
-from django_mcp.declarations.elicitation import WrongAnswer
 from django_mcp.declarations.elicitation_forms import form_for
 from django_mcp.declarations.schemas import problem
+from django_mcp.exceptions import WrongAnswer
 from tests.oracle import message_conforms
 from tests.shop.models import Company, Customer, Invoice
 

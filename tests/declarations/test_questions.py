@@ -8,7 +8,8 @@ import pytest
 from django.utils.translation import gettext_lazy
 
 import django_mcp as mcp
-from django_mcp.declarations.elicitation import Question, WrongAnswer, read_answer
+from django_mcp.declarations.questions import Question, read_answer
+from django_mcp.exceptions import WrongAnswer
 from django_mcp.protocol.revisions import LATEST, encode_request
 from tests.oracle import message_conforms
 from tests.shop.models import Tag

@@ -3,7 +3,12 @@
 import pytest
 
 import django_mcp as mcp
-from django_mcp.declarations.sampling import blocks, check_options, messages, returned_blocks
+from django_mcp.declarations.questions import (
+    _blocks,
+    check_sampling_options,
+    returned_blocks,
+    sampling_messages,
+)
 
 TEXT = {"type": "text", "text": "hi"}
 USE = {"type": "tool_use", "id": "1", "name": "add", "input": {"a": 1}}
@@ -20,7 +25,7 @@ def assistant(content):
 
 
 def sent(*given, tools=None):
-    return messages(list(given), tools)
+    return sampling_messages(list(given), tools)
 
 
 # What is sent.
@@ -37,7 +42,7 @@ def sent(*given, tools=None):
     ],
 )
 def test_messages(given, written):
-    assert messages(given, None) == written
+    assert sampling_messages(given, None) == written
 
 
 PICTURE = mcp.Image(b"\x89")
@@ -58,7 +63,7 @@ AUDIO = {"type": "audio", "data": "iQ==", "mimeType": "audio/mpeg"}
     ],
 )  # fmt: skip
 def test_images_and_audio_are_written_as_blocks(given, written):
-    assert messages(given, None) == written
+    assert sampling_messages(given, None) == written
 
 
 @pytest.mark.parametrize(
@@ -66,7 +71,7 @@ def test_images_and_audio_are_written_as_blocks(given, written):
 )
 def test_what_no_model_takes_is_refused(given):
     with pytest.raises(ValueError, match=r"."):
-        messages(given, None)
+        sampling_messages(given, None)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +93,7 @@ def test_what_no_model_takes_is_refused(given):
 )
 def test_what_is_no_message(given):
     with pytest.raises(ValueError, match=r"."):
-        messages(given, None)
+        sampling_messages(given, None)
 
 
 @pytest.mark.parametrize(
@@ -137,13 +142,13 @@ def test_structured_results_fit_the_schema_of_their_tool():
 )  # fmt: skip
 def test_options_no_client_knows(options):
     with pytest.raises(ValueError, match=r"."):
-        check_options(*options)
+        check_sampling_options(*options)
 
 
 @pytest.mark.parametrize("context", [None, "none", "thisServer", "allServers"])
 @pytest.mark.parametrize("choice", [None, "auto", "required", "none"])
 def test_options_there_are(context, choice):
-    check_options(1, context, choice)
+    check_sampling_options(1, context, choice)
 
 
 # What comes back.
@@ -183,4 +188,4 @@ def test_what_no_model_says(answer):
 
 
 def test_content_is_one_block_or_several():
-    assert blocks(TEXT) == [TEXT] and blocks([TEXT]) == [TEXT]
+    assert _blocks(TEXT) == [TEXT] and _blocks([TEXT]) == [TEXT]

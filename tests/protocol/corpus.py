@@ -1,6 +1,4 @@
-"""
-One of everything that a server can send, in the newest vocabulary, with all that it may carry.
-"""
+"""Examples of all results, requests, notifications and errors, for the latest revision."""
 
 from typing import Any
 
@@ -33,14 +31,14 @@ ENVELOPE: dict[str, Any] = {"resultType": "complete", "_meta": {PREFIX + "server
 OWN_META = {"resultType": "complete", "_meta": {PREFIX + "serverInfo": INFO, "shop.x/trace": "t"}}
 CACHE = {"ttlMs": 1000, "cacheScope": "private"}
 META = {"shop.x/k": {"any": [1, None, "v"]}}
-DATED = {"audience": ["user"], "priority": 0.5, "lastModified": "2025-01-12T15:00:58Z"}
+ANNOTATIONS = {"audience": ["user"], "priority": 0.5, "lastModified": "2025-01-12T15:00:58Z"}
 
-TEXT = {"type": "text", "text": "t", "annotations": DATED, "_meta": META}
+TEXT = {"type": "text", "text": "t", "annotations": ANNOTATIONS, "_meta": META}
 IMAGE = {
     "type": "image",
     "data": "aGk=",
     "mimeType": "image/png",
-    "annotations": DATED,
+    "annotations": ANNOTATIONS,
     "_meta": META,
 }
 AUDIO = IMAGE | {"type": "audio", "mimeType": "audio/wav"}
@@ -53,7 +51,7 @@ LINK = {
     "mimeType": "text/plain",
     "size": 3,
     "icons": ICONS,
-    "annotations": DATED,
+    "annotations": ANNOTATIONS,
     "_meta": META,
 }
 BARE_LINK = {"type": "resource_link", "uri": "model://shop/invoice/1", "name": "n"}
@@ -69,11 +67,16 @@ BLOB_CONTENTS = {
     "mimeType": "image/png",
     "_meta": META,
 }
-EMBEDDED = {"type": "resource", "resource": TEXT_CONTENTS, "annotations": DATED, "_meta": META}
+EMBEDDED = {
+    "type": "resource",
+    "resource": TEXT_CONTENTS,
+    "annotations": ANNOTATIONS,
+    "_meta": META,
+}
 EMBEDDED_BLOB = {"type": "resource", "resource": BLOB_CONTENTS}
 BLOCKS = [TEXT, IMAGE, AUDIO, LINK, BARE_LINK, EMBEDDED, EMBEDDED_BLOB]
 
-SHOWN = {"title": "T", "description": "d", "icons": ICONS, "_meta": META}
+DISPLAY = {"title": "T", "description": "d", "icons": ICONS, "_meta": META}
 ANYTHING: dict[str, Any] = {
     "type": "object",
     "properties": {"a": {"type": "string"}, "any": True, "none": False},
@@ -98,7 +101,7 @@ OUTPUTS: list[dict[str, Any]] = [
     {},
 ]
 TOOLS = [
-    SHOWN
+    DISPLAY
     | {
         "name": f"tool_{number}",
         "inputSchema": ANYTHING,
@@ -230,13 +233,13 @@ RESULTS: list[tuple[str, dict[str, Any]]] = [
         | CACHE
         | {
             "resources": [
-                SHOWN
+                DISPLAY
                 | {
                     "uri": "model://shop/invoice/1",
                     "name": "n",
                     "mimeType": "text/plain",
                     "size": 3,
-                    "annotations": DATED,
+                    "annotations": ANNOTATIONS,
                 },
                 {"uri": "model://shop/invoice/2", "name": "n"},
             ],
@@ -249,12 +252,12 @@ RESULTS: list[tuple[str, dict[str, Any]]] = [
         | CACHE
         | {
             "resourceTemplates": [
-                SHOWN
+                DISPLAY
                 | {
                     "uriTemplate": "model://shop/invoice/{pk}",
                     "name": "n",
                     "mimeType": "text/plain",
-                    "annotations": DATED,
+                    "annotations": ANNOTATIONS,
                 }
             ],
         },
@@ -266,7 +269,7 @@ RESULTS: list[tuple[str, dict[str, Any]]] = [
         | CACHE
         | {
             "prompts": [
-                SHOWN
+                DISPLAY
                 | {
                     "name": "p",
                     "arguments": [

@@ -1,6 +1,4 @@
-"""
-A client and a server's connection, wired back to back: every message goes through its bytes.
-"""
+"""A client and a server connection in one process: every message is encoded and decoded."""
 
 from typing import Any
 
@@ -31,14 +29,14 @@ def initialize(revision: Any, id: Any = "init") -> dict[str, Any]:
     return request(id, "initialize", protocolVersion=str(revision), **about)
 
 
-class Pipe:
-    """A connection that lives as long as the conversation."""
+class InMemoryConnection:
+    """A connection that keeps its state in memory."""
 
     def __init__(self, **options: Any) -> None:
         self.connection = Connection(**options)
 
     def send(self, raw: Any, header: str | None = None) -> Received:
-        """What the server makes of it, given bytes or a message."""
+        """Pass bytes or a message to the server, and return what it received."""
         raw = raw if isinstance(raw, bytes) else encode(raw).encode()
         try:
             message = decode(raw)
@@ -47,7 +45,7 @@ class Pipe:
         return self.connection.receive(message, header)
 
     def call(self, message: Any) -> ClientCall:
-        """The one call that a message is."""
+        """Send a message and return the one call that it results in."""
         received = self.send(message)
         assert received.replies == ()
         (call,) = received.events
@@ -55,23 +53,23 @@ class Pipe:
         return call
 
     def code(self, message: Any, header: str | None = None) -> int:
-        """The code of the one reply that refuses a message."""
+        """Send a message and return the code of the one error reply."""
         received = self.send(message, header)
         assert received.events == ()
         (reply,) = received.replies
         assert reply["jsonrpc"] == "2.0"
         return reply["error"]["code"]
 
-    def open(self, revision: Any) -> "Pipe":
-        """Through the handshake, if the revision has one."""
+    def open(self, revision: Any) -> "InMemoryConnection":
+        """Initialize the connection, if the revision has a handshake."""
         if REVISIONS[str(revision)].handshake:
             self.call(initialize(revision))
             self.send(notification("notifications/initialized"))
         return self
 
 
-class Rows(Pipe):
-    """A connection that is made anew for every message, by another process each time."""
+class StoredConnection(InMemoryConnection):
+    """A connection that is restored from its stored state for every message."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

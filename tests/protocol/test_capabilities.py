@@ -1,3 +1,5 @@
+"""Capabilities of the client: which a request needs, and which are missing."""
+
 import pytest
 
 from django_mcp.protocol.capabilities import lacking, needed, offered
@@ -26,7 +28,7 @@ TOOLS, CONTEXT = {"sampling": {"tools": {}}}, {"sampling": {"context": {}}}
         ("ping", {}, {}),
     ],
 )
-def test_needed(method, params, capabilities):
+def test_needed_capabilities_of_a_request(method, params, capabilities):
     assert needed(method, params) == capabilities
 
 
@@ -51,7 +53,7 @@ def test_needed(method, params, capabilities):
         ({}, "ping", {}, None),
     ],
 )
-def test_lacking(revision, declared, method, params, missing):
+def test_missing_capabilities_of_a_client(revision, declared, method, params, missing):
     assert lacking(offered(revision, declared), needed(method, params)) == (missing or {})
 
 
@@ -68,7 +70,7 @@ def test_lacking(revision, declared, method, params, missing):
         (FIRST, "ping", {}, None),
     ],
 )
-def test_a_revision_without_words_for_it_lacks_it_whatever_is_declared(
+def test_capability_unknown_to_the_revision_is_missing_even_if_declared(
     revision, method, params, missing
 ):
     declared = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}

@@ -1,6 +1,6 @@
-"""
-Everything that the server can send is what the official schema of each revision says, and
-carries no key that the schema does not declare. Each undo function is needed for that.
+"""All messages of the server conform to the published schema of each revision.
+
+They contain no undeclared keys. Each change function is needed for that.
 """
 
 import copy
@@ -81,7 +81,7 @@ def error_problems(revision):
 
 
 def answer_problems(revision):
-    """What is asked and answered in older words comes back as if asked in the newest."""
+    """Answers to questions in older revisions are decoded to the latest one."""
     ticked = {"toppings[c]": True, "toppings[h]": False}
     if revision in ALL[2:]:
         given = ticked if revision is ALL[2] else {"toppings": ["c"]}
@@ -106,12 +106,12 @@ PROBLEMS = [*(problems for problems, _ in KINDS.values()), input_request_problem
 
 @every_revision
 @pytest.mark.parametrize("problems", PROBLEMS)
-def test_conforms(revision, problems):
+def test_messages_conform_to_the_schema(revision, problems):
     assert list(problems(revision)) == []
 
 
 @contextmanager
-def undone(changelog, line):
+def without_change(changelog, line):
     """The changelog without one of its lines."""
     lines = list(changelog.lines)
     changelog.lines[:] = [other for other in lines if other is not line]
@@ -132,7 +132,7 @@ LINES = [
 
 @pytest.mark.parametrize(("problems", "changelog", "line"), LINES)
 def test_every_change_is_needed(problems, changelog, line):
-    with undone(changelog, line):
+    with without_change(changelog, line):
         found = [
             problem
             for revision in ALL
@@ -142,14 +142,14 @@ def test_every_change_is_needed(problems, changelog, line):
     assert found
 
 
-def test_every_change_says_what_it_undoes():
+def test_every_change_has_a_docstring_and_a_known_revision():
     for _, changelog in KINDS.values():
         assert all(line.change.__doc__ for line in changelog.lines)
         assert all(line.revision in REVISIONS for line in changelog.lines)
 
 
 @every_revision
-def test_arguments_are_left_as_they_were(revision):
+def test_encoding_does_not_modify_its_arguments(revision):
     before = copy.deepcopy(
         [corpus.RESULTS, corpus.NOTIFICATIONS, corpus.REQUESTS, [e.data for e in corpus.ERRORS]]
     )
@@ -162,19 +162,19 @@ def test_arguments_are_left_as_they_were(revision):
 
 
 @every_revision
-def test_the_corpus_has_one_of_everything(revision):
+def test_corpus_covers_all_methods(revision):
     assert {method for method, _ in corpus.RESULTS} >= revision.requests
     assert {method for method, _ in corpus.NOTIFICATIONS} >= revision.sends
     assert {method for method, _ in corpus.REQUESTS} >= revision.asks
 
 
-# The experimental tasks of one revision are an extension, not of this room.
+# The experimental tasks of one revision are an extension, not part of the core protocol.
 def core(methods):
     return {method for method in methods if "tasks/" not in method}
 
 
 @every_revision
-def test_the_methods_are_those_of_the_schema(revision):
+def test_methods_match_the_schema(revision):
     assert revision.requests == core(methods_of(revision.name, "ClientRequest"))
     assert revision.notifications == core(methods_of(revision.name, "ClientNotification"))
     assert revision.sends == core(methods_of(revision.name, "ServerNotification"))
@@ -184,7 +184,7 @@ def test_the_methods_are_those_of_the_schema(revision):
 
 @every_revision
 @pytest.mark.parametrize("transport", ["stdio", "http"])
-def test_what_cannot_be_read_is_refused_without_an_id(revision, transport):
+def test_unreadable_message_is_rejected_without_an_id(revision, transport):
     connection = Connection(transport=transport)
     assert "id" not in connection.refuse(corpus.ERRORS[0])
     if revision.handshake:

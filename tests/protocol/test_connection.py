@@ -1,3 +1,5 @@
+"""A connection: handshake, phases, notifications, answers, stateless requests and batches."""
+
 import pytest
 
 from django_mcp.protocol.connection import (
@@ -20,8 +22,8 @@ from .pair import (
     ENVELOPE,
     INFO,
     PREFIX,
-    Pipe,
-    Rows,
+    InMemoryConnection,
+    StoredConnection,
     initialize,
     notification,
     request,
@@ -33,7 +35,7 @@ PING, LIST = request(1, "ping"), request(1, "tools/list")
 INITIALIZED = notification("notifications/initialized")
 
 every_handshake = pytest.mark.parametrize("revision", HANDSHAKES, ids=str)
-either_pair = pytest.mark.parametrize("pair", [Pipe, Rows])
+either_pair = pytest.mark.parametrize("pair", [InMemoryConnection, StoredConnection])
 
 
 def modern(id, method, meta=(), **params):
@@ -45,7 +47,7 @@ def modern(id, method, meta=(), **params):
 
 @either_pair
 @every_handshake
-def test_a_conversation(pair, revision):
+def test_initialization_and_a_call(pair, revision):
     pair = pair()
     assert pair.code(LIST) == -32600
     call = pair.call(initialize(revision))
@@ -64,8 +66,8 @@ def test_a_conversation(pair, revision):
 
 
 @every_handshake
-def test_ping_is_legal_before_and_after(revision):
-    pair = Pipe()
+def test_ping_is_allowed_before_and_after_initialize(revision):
+    pair = InMemoryConnection()
     call = pair.call(PING)
     assert pair.connection.result(call, {}) == {"jsonrpc": "2.0", "id": 1, "result": {}}
     pair.call(initialize(revision))
@@ -74,21 +76,21 @@ def test_ping_is_legal_before_and_after(revision):
 
 
 @every_handshake
-def test_many_clients_do_not_wait_for_the_end_of_the_handshake(revision):
-    pair = Pipe()
+def test_request_before_the_initialized_notification_is_accepted(revision):
+    pair = InMemoryConnection()
     pair.call(initialize(revision))
     assert pair.call(LIST).method == "tools/list"
 
 
-def test_an_unknown_revision_is_answered_by_the_newest_with_a_handshake():
+def test_unknown_revision_negotiates_the_latest_with_a_handshake():
     for asked in ("1999-01-01", LATEST):
-        pair = Pipe()
+        pair = InMemoryConnection()
         assert pair.call(initialize(asked)).revision is LATEST_HANDSHAKE
 
 
 @every_handshake
-def test_initialize_is_legal_once(revision):
-    pair = Pipe()
+def test_second_initialize_is_rejected(revision):
+    pair = InMemoryConnection()
     pair.call(initialize(revision))
     assert pair.code(initialize(revision)) == -32600
     pair.send(INITIALIZED)
@@ -97,8 +99,8 @@ def test_initialize_is_legal_once(revision):
     assert pair.connection.state == before
 
 
-def test_what_is_told_before_its_time_means_nothing():
-    pair = Pipe()
+def test_notifications_before_initialize_are_ignored():
+    pair = InMemoryConnection()
     assert pair.send(INITIALIZED) == Received()
     assert pair.send(notification("notifications/roots/list_changed")) == Received()
     assert pair.send({"jsonrpc": "2.0", "id": 1, "result": {}}) == Received()
@@ -123,8 +125,8 @@ def test_what_is_told_before_its_time_means_nothing():
     ],
     ids=repr,
 )
-def test_a_malformed_initialize_changes_nothing(wrong):
-    pair = Pipe()
+def test_malformed_initialize_is_rejected_without_effect(wrong):
+    pair = InMemoryConnection()
     good = initialize(THIRD)
     assert pair.code(good | {"params": good["params"] | wrong}) == -32602
     assert pair.connection.state == State()
@@ -132,34 +134,34 @@ def test_a_malformed_initialize_changes_nothing(wrong):
 
 
 @pytest.mark.parametrize("missing", ["protocolVersion", "capabilities", "clientInfo"])
-def test_initialize_needs_all_its_parameters(missing):
+def test_initialize_requires_all_parameters(missing):
     good = initialize(THIRD)
     params = {key: value for key, value in good["params"].items() if key != missing}
-    assert Pipe().code(good | {"params": params}) == -32602
+    assert InMemoryConnection().code(good | {"params": params}) == -32602
 
 
-def test_capabilities_that_are_null_are_absent():
+def test_null_capability_is_absent():
     good = initialize(THIRD)
     params = good["params"] | {"capabilities": {"roots": {}, "sampling": None}}
-    assert Pipe().call(good | {"params": params}).capabilities == {"roots": {}}
+    assert InMemoryConnection().call(good | {"params": params}).capabilities == {"roots": {}}
 
 
 @every_handshake
-def test_methods_that_the_revision_lacks(revision):
-    pair = Pipe().open(revision)
+def test_method_unknown_to_the_revision_is_rejected(revision):
+    pair = InMemoryConnection().open(revision)
     for method in ("server/discover", "subscriptions/listen", "tools/other", "", "rpc.x"):
         assert pair.code(request(1, method)) == -32601
 
 
 @every_handshake
-def test_a_malformed_request_in_a_session(revision):
-    pair = Pipe().open(revision)
+def test_malformed_metadata_in_a_session_is_rejected(revision):
+    pair = InMemoryConnection().open(revision)
     for meta in ([], None, "", {"progressToken": True}, {"progressToken": 1.0}):
         assert pair.code(request(1, "tools/list", _meta=meta)) == -32602
 
 
-def test_a_closed_connection_takes_nothing():
-    pair = Pipe().open(THIRD)
+def test_closed_connection_rejects_requests():
+    pair = InMemoryConnection().open(THIRD)
     pair.connection.close()
     for message in (PING, LIST, initialize(THIRD), modern(1, "tools/list")):
         assert pair.code(message) == -32600
@@ -171,12 +173,12 @@ def test_a_closed_connection_takes_nothing():
         assert pair.send(told) == Received()
 
 
-def test_the_table_of_transitions_is_whole():
+def test_transition_table_covers_all_phases():
     assert set(TRANSITIONS) == set(Phase)
     assert {to for legal in TRANSITIONS.values() for to in legal.values()} <= set(Phase)
 
 
-def test_a_state_is_a_plain_value():
+def test_state_can_be_stored_and_restored():
     state = State("2025-06-18", Phase.OPEN, INFO, CAPABILITIES)
     assert State.from_dict(state.to_dict()) == state
     assert type(state.to_dict()["phase"]) is str
@@ -185,16 +187,16 @@ def test_a_state_is_a_plain_value():
     assert (state.phase, connection.state.phase) == (Phase.OPEN, Phase.CLOSED)
 
 
-def test_before_the_handshake_the_newest_that_has_one_is_spoken():
+def test_connection_starts_with_the_latest_handshake_revision():
     assert Connection().revision is LATEST_HANDSHAKE
 
 
-# What needs no answer.
+# Notifications and answers.
 
 
 @either_pair
 @every_handshake
-def test_notices(pair, revision):
+def test_known_client_notifications_become_events(pair, revision):
     pair = pair().open(revision)
     told = notification("notifications/progress", progressToken=1, progress=2)
     assert pair.send(told).events == (Notice("notifications/progress", told["params"]),)
@@ -218,14 +220,14 @@ def test_notices(pair, revision):
         ({"requestId": {}}, ()),
     ],
 )
-def test_cancelling(opened, params, events):
-    pair = Pipe().open(opened) if opened else Pipe()
+def test_cancelled_notification_becomes_an_event(opened, params, events):
+    pair = InMemoryConnection().open(opened) if opened else InMemoryConnection()
     assert pair.send(notification("notifications/cancelled", **params)) == Received(events)
 
 
 @either_pair
 @every_handshake
-def test_answers(pair, revision):
+def test_responses_become_answered_events(pair, revision):
     pair = pair().open(revision)
     result = {"jsonrpc": "2.0", "id": "ask-1", "result": {"action": "accept"}}
     assert pair.send(result).events == (Answered("ask-1", {"action": "accept"}),)
@@ -235,11 +237,11 @@ def test_answers(pair, revision):
     assert pair.send(refusal | {"id": None}) == Received()
 
 
-# Without a handshake.
+# Stateless requests.
 
 
 @either_pair
-def test_a_request_that_says_it_all(pair):
+def test_stateless_request_is_read_with_its_envelope(pair):
     pair = pair()
     meta = ENVELOPE | {PREFIX + "logLevel": "warning", "progressToken": "t", "k.x/y": 1}
     call = pair.call(
@@ -260,7 +262,7 @@ def test_a_request_that_says_it_all(pair):
 
 @either_pair
 @every_handshake
-def test_requests_with_and_without_a_session_share_a_connection(pair, revision):
+def test_session_and_stateless_requests_share_a_connection(pair, revision):
     pair = pair().open(revision)
     state = pair.connection.state
     call = pair.call(modern(1, "tools/list", {PREFIX + "clientCapabilities": {}}))
@@ -277,34 +279,37 @@ def test_requests_with_and_without_a_session_share_a_connection(pair, revision):
         "unknown/method", "",
     ],
 )  # fmt: skip
-def test_methods_that_need_a_session(method):
-    (reply,) = Pipe().send(modern(1, method)).replies
+def test_session_methods_are_unknown_to_stateless_requests(method):
+    (reply,) = InMemoryConnection().send(modern(1, method)).replies
     assert reply["error"]["code"] == -32601
     assert message_conforms(LATEST, reply)
 
 
 @pytest.mark.parametrize("method", ["server/discover", "subscriptions/listen", "tools/list"])
 @pytest.mark.parametrize("missing", [PREFIX + "protocolVersion", PREFIX + "clientCapabilities"])
-def test_what_every_request_must_say(method, missing):
+def test_stateless_request_requires_version_and_capabilities(method, missing):
     meta = {key: value for key, value in ENVELOPE.items() if key != missing}
-    assert Pipe().code(request(1, method, _meta=meta)) == -32602
+    assert InMemoryConnection().code(request(1, method, _meta=meta)) == -32602
 
 
 @pytest.mark.parametrize("method", ["server/discover", "subscriptions/listen"])
-def test_methods_that_speak_without_a_handshake(method):
+def test_stateless_methods_require_the_envelope(method):
     for params in ({}, {"_meta": {}}, {"_meta": {"progressToken": 1}}, {"_meta": []}):
-        assert Pipe().code(request(1, method, **params)) == -32602
+        assert InMemoryConnection().code(request(1, method, **params)) == -32602
 
 
-def test_any_key_of_the_specification_speaks_without_a_handshake():
+def test_reserved_metadata_key_marks_a_stateless_request():
     hinted = request(1, "tools/list", _meta={PREFIX + "other": 1})
-    assert Pipe().code(hinted) == -32602
+    assert InMemoryConnection().code(hinted) == -32602
     # In a session, extensions use such keys.
-    assert Pipe().open(FOURTH).call(hinted).revision is FOURTH
+    assert InMemoryConnection().open(FOURTH).call(hinted).revision is FOURTH
     for key in ENVELOPE:
-        assert Pipe().open(FOURTH).code(request(1, "tools/list", _meta={key: 1})) == -32602
+        assert (
+            InMemoryConnection().open(FOURTH).code(request(1, "tools/list", _meta={key: 1}))
+            == -32602
+        )
     assert (
-        Pipe()
+        InMemoryConnection()
         .call(
             initialize(FOURTH)
             | {"params": initialize(FOURTH)["params"] | {"_meta": hinted["params"]["_meta"]}}
@@ -331,9 +336,9 @@ def test_any_key_of_the_specification_speaks_without_a_handshake():
     ],
     ids=repr,
 )
-def test_a_malformed_envelope(meta):
+def test_malformed_envelope_is_rejected(meta):
     wrong = {PREFIX + key: value for key, value in meta.items()}
-    assert Pipe().code(modern(1, "tools/list", wrong)) == -32602
+    assert InMemoryConnection().code(modern(1, "tools/list", wrong)) == -32602
 
 
 @pytest.mark.parametrize(
@@ -347,27 +352,33 @@ def test_a_malformed_envelope(meta):
     ],
     ids=repr,
 )
-def test_a_malformed_retry(params):
-    assert Pipe().code(modern(1, "tools/call", name="t", **params)) == -32602
+def test_malformed_input_responses_or_state_are_rejected(params):
+    assert InMemoryConnection().code(modern(1, "tools/call", name="t", **params)) == -32602
 
 
-def test_a_retry_may_say_that_it_brings_nothing():
-    call = Pipe().call(modern(1, "tools/call", inputResponses=None, requestState=None))
+def test_null_input_responses_and_state_are_absent():
+    call = InMemoryConnection().call(
+        modern(1, "tools/call", inputResponses=None, requestState=None)
+    )
     assert (call.input_responses, call.request_state, call.params) == (None, None, {})
 
 
 @pytest.mark.parametrize("version", ["1900-01-01", "", *(r.name for r in HANDSHAKES)])
-def test_a_revision_that_is_not_served_without_a_handshake(version):
-    (reply,) = Pipe().send(modern(1, "tools/list", {PREFIX + "protocolVersion": version})).replies
+def test_stateless_request_of_an_unsupported_revision_is_rejected(version):
+    (reply,) = (
+        InMemoryConnection()
+        .send(modern(1, "tools/list", {PREFIX + "protocolVersion": version}))
+        .replies
+    )
     assert reply["error"]["code"] == -32022
     supported = [r.name for r in reversed(REVISIONS.values())]
     assert reply["error"]["data"] == {"supported": supported, "requested": version}
     assert message_conforms(LATEST, reply)
 
 
-def test_the_order_of_refusals():
+def test_errors_are_checked_in_order():
     old = {PREFIX + "protocolVersion": "1900-01-01"}
-    pair = Pipe(transport="http")
+    pair = InMemoryConnection(transport="http")
     assert pair.code(modern(1, "no/method", old), LATEST.name) == -32020
     assert pair.code(modern(1, "no/method", old), "1900-01-01") == -32022
     assert pair.code(request(1, "no/method", _meta=[]), LATEST.name) == -32601
@@ -376,9 +387,9 @@ def test_the_order_of_refusals():
 
 
 @pytest.mark.parametrize(("header", "code"), [(LATEST.name, -32602), ("1900-01-01", -32022)])
-def test_a_header_may_say_how_the_request_speaks(header, code):
-    assert Pipe(transport="http").code(LIST, header) == code
-    pair = Pipe(transport="http")
+def test_version_header_determines_the_revision(header, code):
+    assert InMemoryConnection(transport="http").code(LIST, header) == code
+    pair = InMemoryConnection(transport="http")
     assert pair.send(initialize(THIRD), header).events
     assert pair.send(LIST, THIRD.name).events
 
@@ -387,7 +398,7 @@ def test_a_header_may_say_how_the_request_speaks(header, code):
 
 
 @either_pair
-def test_a_batch(pair):
+def test_batch_is_split_into_events_and_errors(pair):
     pair = pair().open(SECOND)
     received = pair.send(
         [
@@ -409,21 +420,23 @@ def test_a_batch(pair):
     assert said == [(2, -32601), (None, -32600), (None, -32600), (4, -32600)]
 
 
-def test_a_batch_of_what_needs_no_answer_gets_none():
-    received = Pipe().open(SECOND).send([notification("notifications/roots/list_changed")])
+def test_batch_of_notifications_gets_no_reply():
+    received = (
+        InMemoryConnection().open(SECOND).send([notification("notifications/roots/list_changed")])
+    )
     assert (len(received.events), received.replies, received.batch) == (1, (), True)
 
 
 @pytest.mark.parametrize("opened", [None, FIRST, THIRD, FOURTH], ids=str)
 @pytest.mark.parametrize("batch", [[], [PING], [modern(1, "tools/list")], [[]]])
-def test_other_revisions_have_no_batches(opened, batch):
-    pair = Pipe().open(opened) if opened else Pipe()
+def test_batch_is_rejected_in_other_revisions(opened, batch):
+    pair = InMemoryConnection().open(opened) if opened else InMemoryConnection()
     assert pair.code(batch) == -32600
 
 
 @pytest.mark.parametrize("opened", [True, False])
-def test_a_batch_has_its_bounds(opened):
-    pair = Pipe().open(SECOND) if opened else Pipe()
+def test_size_of_a_batch_is_limited(opened):
+    pair = InMemoryConnection().open(SECOND) if opened else InMemoryConnection()
     if not opened:
         pair.call(initialize(SECOND))
     assert pair.code([]) == -32600
@@ -432,21 +445,21 @@ def test_a_batch_has_its_bounds(opened):
     assert len(pair.send([PING] * MAX_BATCH).events) == MAX_BATCH
 
 
-# Refusals.
+# Error replies.
 
 
-def test_over_sse_every_request_is_of_the_session():
+def test_legacy_sse_requests_belong_to_the_session():
     meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
     alone = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}}
-    pair = Pipe(transport="sse")
+    pair = InMemoryConnection(transport="sse")
     assert pair.code(alone) == -32600  # before initialize
     assert pair.open(FIRST).call(alone | {"id": 2}).revision.name == FIRST.name
 
 
 @pytest.mark.parametrize("opened", [None, *HANDSHAKES], ids=str)
 @pytest.mark.parametrize("transport", ["stdio", "http"])
-def test_whom_a_refusal_is_for(opened, transport):
-    pair = Pipe(transport=transport)
+def test_error_reply_has_the_id_of_the_request_if_known(opened, transport):
+    pair = InMemoryConnection(transport=transport)
     if opened:
         pair.open(opened)
     null = {"id": None} if opened in (FIRST, SECOND, THIRD) and transport == "stdio" else {}
@@ -460,14 +473,14 @@ def test_whom_a_refusal_is_for(opened, transport):
     assert (reply["id"], reply["error"]["code"]) == (7, -32600)
 
 
-def test_a_malformed_notification_is_answered_only_where_the_answer_is_a_status():
+def test_malformed_notification_is_rejected_over_http_only():
     wrong = {"jsonrpc": "2.0", "method": "notifications/initialized", "params": []}
-    assert Pipe().send(wrong) == Received()
-    assert Pipe(transport="http").code(wrong) == -32600
+    assert InMemoryConnection().send(wrong) == Received()
+    assert InMemoryConnection(transport="http").code(wrong) == -32600
 
 
-def test_errors_are_written_as_the_call_speaks():
-    pair = Pipe().open(THIRD)
+def test_errors_are_encoded_for_the_revision_of_the_call():
+    pair = InMemoryConnection().open(THIRD)
     call = pair.call(modern(1, "tools/list"))
     error = InvalidParams("m", data=[1])
     written = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32602, "message": "m", "data": [1]}}
@@ -476,6 +489,6 @@ def test_errors_are_written_as_the_call_speaks():
     assert pair.connection.error("x", InternalError(), LATEST)["id"] == "x"
 
 
-def test_a_refusal_is_for_whom_the_error_is_about():
+def test_error_reply_has_the_id_that_the_error_names():
     assert Connection().refuse(InvalidRequest("m", about=0))["id"] == 0
     assert "id" not in Connection().refuse(ParseError())

@@ -1,3 +1,5 @@
+"""Content blocks: builders and validation."""
+
 import pytest
 
 from django_mcp.protocol import content
@@ -21,18 +23,18 @@ ANNOTATIONS = content.annotations(["user"], 0.5, "2025-01-12T15:00:58Z")
         (content.tool_result("1", [content.text("t")], isError=True), "ToolResultContent"),
     ],
 )
-def test_blocks_are_what_the_schema_says(block, type_name):
+def test_blocks_conform_to_the_schema(block, type_name):
     assert conforms("2026-07-28", type_name, block)
     assert None not in block.values()
     content.check(block)
 
 
-def test_bytes_become_base64_and_base64_stays():
+def test_bytes_are_encoded_and_base64_is_kept():
     assert content.image(b"hi", "image/png")["data"] == "aGk="
     assert content.image("aGk=", "image/png")["data"] == "aGk="
 
 
-def test_annotations_have_only_what_is_given():
+def test_annotations_contain_only_given_values():
     assert content.annotations() == {}
     assert content.annotations(priority=0) == {"priority": 0}
 
@@ -76,6 +78,6 @@ def test_annotations_have_only_what_is_given():
         (content.check, {"block": {"type": "text", "text": "", "annotations": 1}}),
     ],
 )
-def test_what_is_wrong_is_refused(make, arguments):
+def test_invalid_content_is_rejected(make, arguments):
     with pytest.raises(ValueError):
         make(**arguments)

@@ -1,3 +1,5 @@
+"""The metadata of a request: the envelope of stateless requests and its validation."""
+
 import pytest
 
 from django_mcp.protocol.envelope import (
@@ -21,7 +23,7 @@ LEAST = {VERSION: LATEST.name, CAPABILITIES: {}}
 INFO = {"name": "n", "version": "1", "title": "T"}
 
 
-def test_read_meta():
+def test_metadata_is_read():
     assert read_meta({}) == {}
     meta = read_meta({"_meta": {"progressToken": 0}})
     assert (meta, progress_token(meta), progress_token({})) == ({"progressToken": 0}, 0, None)
@@ -29,12 +31,12 @@ def test_read_meta():
 
 
 @pytest.mark.parametrize("meta", [None, [], 1, {"progressToken": True}, {"progressToken": []}])
-def test_read_meta_refuses(meta):
+def test_malformed_metadata_is_rejected(meta):
     with pytest.raises(InvalidParams):
         read_meta({"_meta": meta})
 
 
-def test_read_envelope():
+def test_envelope_is_read():
     assert read_envelope(LEAST, {}) == Envelope(LATEST)
     full = LEAST | {CLIENT_INFO: INFO, LOG_LEVEL: "debug", CAPABILITIES: {"roots": {}}}
     retry = {"inputResponses": {"a": {}}, "requestState": ""}
@@ -55,11 +57,11 @@ def test_read_envelope():
         (LEAST, {"inputResponses": {"a": []}}),
     ],
 )
-def test_read_envelope_refuses(meta, params):
+def test_malformed_envelope_is_rejected_before_headers(meta, params):
     def check(version):
         raise HeaderMismatch
 
-    for mirrored in (None, check):  # what is missing or malformed comes before any header
+    for mirrored in (None, check):  # missing or malformed values are reported before headers
         with pytest.raises(InvalidParams):
             read_envelope(meta, params, LATEST, mirrored)
 
@@ -76,7 +78,7 @@ def test_read_envelope_refuses(meta, params):
         (LEAST, LATEST.name),
     ],
 )
-def test_named_revision(meta, header):
+def test_revision_is_determined_from_metadata_and_header(meta, header):
     assert named_revision({"_meta": meta}, header) is LATEST
 
 
@@ -90,12 +92,12 @@ def test_named_revision(meta, header):
         (LEAST | {VERSION: LATEST_HANDSHAKE.name}, None, UnsupportedVersion),
     ],
 )
-def test_named_revision_refuses(meta, header, error):
+def test_unsupported_or_mismatched_revision_is_rejected(meta, header, error):
     with pytest.raises(error):
         named_revision({"_meta": meta}, header)
 
 
-def test_what_is_expected_is_named():
+def test_error_names_the_expected_type():
     with pytest.raises(InvalidParams, match=r"^name must be an object$"):
         expect(1, dict, "name")
     with pytest.raises(InvalidParams, match=r"^clientInfo.version must be a string$"):

@@ -1,3 +1,5 @@
+"""JSON-RPC messages: decoding, encoding and reading them."""
+
 import json
 import math
 
@@ -43,16 +45,16 @@ def nested(depth):
         (b'"' + b'[{\\"' * 100 + b'"', '[{"' * 100),
     ],
 )
-def test_decode(raw, value):
+def test_valid_json_is_decoded(raw, value):
     assert decode(raw) == value
 
 
-def test_decode_takes_as_many_levels_as_it_says():
+def test_decode_accepts_the_maximum_depth():
     assert str(decode(nested(MAX_DEPTH))).count("[") == MAX_DEPTH
     assert len(decode(b"[" + b"[]," * 1000 + b"{}]")) == 1001
 
 
-def test_decode_takes_as_many_objects_and_arrays_as_it_says():
+def test_decode_limits_the_number_of_containers():
     few = b"[" + b"{}," * (MAX_CONTAINERS // 2 - 1) + b"[]," * (MAX_CONTAINERS // 2 - 1)
     brackets = b'"' + b"[{" * MAX_CONTAINERS + b'"'  # in a text they are text
     assert len(decode(few + brackets + b",[]]")) == MAX_CONTAINERS
@@ -92,7 +94,7 @@ def test_decode_takes_as_many_objects_and_arrays_as_it_says():
         b"[" + b"[]," * 70 + rb'"\ud800"]',
     ],
 )
-def test_decode_refuses(raw):
+def test_invalid_json_is_rejected(raw):
     with pytest.raises(ParseError) as caught:
         decode(raw)
     assert (caught.value.code, caught.value.about) == (-32700, None)
@@ -107,7 +109,7 @@ def test_decode_refuses(raw):
         ({"a": math.nan, "b": (math.inf, 1.5)}, '{"a":null,"b":[null,1.5]}'),
     ],
 )
-def test_encode(value, line):
+def test_values_are_encoded(value, line):
     assert encode(value) == line
 
 
@@ -123,14 +125,14 @@ values = st.recursive(
 
 
 @given(values)
-def test_what_is_encoded_is_one_line_that_decodes_to_the_same(value):
+def test_encoded_value_is_one_line_and_decodes_to_the_same(value):
     line = encode(value)
     assert len(line.splitlines()) == 1
     assert decode(line.encode()) == value
 
 
 @given(st.text(st.characters()))
-def test_any_string_is_encoded(text):
+def test_every_string_is_encoded(text):
     assert len(decode(encode([text]).encode())[0]) == len(text)
 
 
@@ -158,12 +160,12 @@ def test_any_string_is_encoded(text):
         ),
     ],
 )
-def test_read(message, parsed):
+def test_messages_are_read(message, parsed):
     assert read(JSON | message) == parsed
 
 
 @pytest.mark.parametrize("message", [None, True, 1, 1.5, "", "m", [], [JSON]])
-def test_read_refuses_what_is_no_object(message):
+def test_message_that_is_no_object_is_rejected(message):
     with pytest.raises(InvalidRequest) as caught:
         read(message)
     assert caught.value.about is None
@@ -198,7 +200,7 @@ def test_read_refuses_what_is_no_object(message):
     ],
     ids=json.dumps,
 )
-def test_read_refuses_and_knows_whom_to_tell(message, about):
+def test_malformed_message_is_rejected_with_its_id(message, about):
     with pytest.raises(InvalidRequest) as caught:
         read(message)
     assert caught.value.about == about

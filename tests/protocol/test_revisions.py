@@ -1,3 +1,5 @@
+"""Revisions: their facts, negotiation, and encoding of messages for each of them."""
+
 import ast
 from pathlib import Path
 
@@ -40,7 +42,7 @@ def test_revisions_are_all_that_were_published_oldest_first():
 
 
 @pytest.mark.parametrize("revision", [FIRST, SECOND, THIRD, FOURTH], ids=str)
-def test_what_is_fact_of_a_revision_may_be_another_over_an_older_transport(revision):
+def test_revision_over_legacy_sse_has_one_stream(revision):
     carried = over("sse", revision)
     assert (carried.name, carried.one_stream, carried.priming) == (revision.name, True, False)
     assert (carried.requests, carried.batching) == (revision.requests, revision.batching)
@@ -53,11 +55,11 @@ def test_what_is_fact_of_a_revision_may_be_another_over_an_older_transport(revis
     [(revision.name, revision) for revision in (FIRST, SECOND, THIRD, FOURTH)]
     + [(FIFTH.name, FOURTH), ("1999-01-01", FOURTH), ("", FOURTH)],
 )
-def test_negotiate(requested, agreed):
+def test_negotiation_agrees_on_a_handshake_revision(requested, agreed):
     assert negotiate(requested) is agreed
 
 
-def test_facts():
+def test_facts_of_the_revisions():
     assert [r.handshake for r in REVISIONS.values()] == [True, True, True, True, False]
     assert [r for r in REVISIONS.values() if r.batching] == [SECOND]
     assert [r for r in REVISIONS.values() if not r.version_header] == [FIRST, SECOND]
@@ -74,14 +76,14 @@ def test_log_levels_are_those_of_syslog():
     assert (LOG_LEVELS[0], LOG_LEVELS[-1], len(LOG_LEVELS)) == ("debug", "emergency", 8)
 
 
-def test_what_a_revision_lacks_is_not_sent():
+def test_unsupported_messages_are_not_encoded():
     assert encode_notification(FIRST, "notifications/elicitation/complete", {}) is None
     assert encode_notification(FIFTH, "notifications/elicitation/complete", {}) is None
     assert encode_request(SECOND, 1, "elicitation/create", {"message": "m"}) is None
     assert encode_request(FIFTH, 1, "roots/list", {}) is None
 
 
-def test_results_errors_and_notifications_are_written_as_the_revision_spells_them():
+def test_messages_are_encoded_for_the_revision():
     result = {"resultType": "complete", "completion": {"values": []}}
     assert encode_result(FIFTH, "completion/complete", result) == result
     assert encode_result(FOURTH, "completion/complete", result) == {"completion": {"values": []}}
@@ -97,15 +99,15 @@ def test_results_errors_and_notifications_are_written_as_the_revision_spells_the
     }
 
 
-def test_a_question_without_words_is_not_asked():
+def test_url_elicitation_is_not_encoded_for_older_revisions():
     assert encode_request(THIRD, 1, "elicitation/create", {"mode": "url", "url": "a:b"}) is None
 
 
-def test_empty_parameters_are_left_out():
+def test_empty_params_are_omitted():
     assert encode_request(FIRST, 1, "ping", {}) == {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 
 
-def test_input_requests():
+def test_input_requests_are_encoded_for_the_latest_revision_only():
     asked = {"a": {"method": "roots/list"}, "b": {"method": "roots/list", "params": {}}}
     written = {"a": {"method": "roots/list"}, "b": {"method": "roots/list"}}
     assert encode_input_requests(FIFTH, asked) == written
@@ -121,7 +123,7 @@ SAMPLED = {"role": "assistant", "model": "m", "content": BLOCK}
 
 @pytest.mark.parametrize("revision", REVISIONS.values(), ids=str)
 @pytest.mark.parametrize("content", [BLOCK, [BLOCK]])
-def test_sampled_content_is_a_list(revision, content):
+def test_sampling_content_is_decoded_to_a_list(revision, content):
     answer = decode_answer(revision, "sampling/createMessage", {}, SAMPLED | {"content": content})
     assert answer == SAMPLED | {"content": [BLOCK]}
 
@@ -136,7 +138,7 @@ def test_sampled_content_is_a_list(revision, content):
         ("ping", {}),
     ],
 )
-def test_other_answers_stay_as_they_are(method, answer):
+def test_other_answers_are_unchanged(method, answer):
     assert decode_answer(LATEST, method, {}, answer) == answer
 
 
@@ -161,18 +163,21 @@ def test_other_answers_stay_as_they_are(method, answer):
         ("ping", None),
     ],
 )
-def test_what_is_no_answer_is_refused(method, answer):
+def test_malformed_answer_is_rejected(method, answer):
     with pytest.raises(InvalidParams, match=method):
         decode_answer(LATEST, method, {}, answer)
 
 
-ROOM = Path(django_mcp.__file__).parent
-HERE = {ROOM / "protocol" / "revisions.py", *(ROOM / "protocol" / "changes").glob("*.py")}
-ELSEWHERE = sorted(set(ROOM.rglob("*.py")) - HERE)
+PACKAGE = Path(django_mcp.__file__).parent
+REVISION_MODULES = {
+    PACKAGE / "protocol" / "revisions.py",
+    *(PACKAGE / "protocol" / "changes").glob("*.py"),
+}
+OTHER_MODULES = sorted(set(PACKAGE.rglob("*.py")) - REVISION_MODULES)
 
 
-@pytest.mark.parametrize("path", ELSEWHERE, ids=lambda path: str(path.relative_to(ROOM)))
-def test_no_other_module_names_or_compares_a_revision(path):
+@pytest.mark.parametrize("path", OTHER_MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_only_revision_modules_name_or_compare_revisions(path):
     text = path.read_text(encoding="utf-8")
     tree = ast.parse(text)
     constants = [node for node in ast.walk(tree) if isinstance(node, ast.Constant)]

@@ -1,3 +1,5 @@
+"""Server-sent events: the encoding of events, ids and comments."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +10,7 @@ from django_mcp.protocol.sse import comment, event, priming
 NUMBERS = st.integers(0)
 
 
-def test_how_it_is_written():
+def test_events_are_encoded():
     assert event("{}") == b"data: {}\n\n"
     whole = event("{}", "4-2", 1000, "endpoint")
     assert whole == b"event: endpoint\nid: 4-2\nretry: 1000\ndata: {}\n\n"
@@ -21,7 +23,7 @@ def test_how_it_is_written():
 
 
 def read(stream: bytes):
-    """The events of a stream, as the HTML standard interprets them (9.2.6)."""
+    """Iterate over the events of a stream, parsed as in the HTML standard (9.2.6)."""
     for block in stream.decode().replace("\r\n", "\n").replace("\r", "\n").split("\n\n")[:-1]:
         fields = [line.partition(":") for line in block.split("\n") if not line.startswith(":")]
         if fields:
@@ -29,14 +31,14 @@ def read(stream: bytes):
 
 
 @given(st.lists(st.tuples(st.text(), NUMBERS, NUMBERS)))
-def test_whatever_is_said_comes_through(said):
+def test_encoded_events_are_parsed_to_the_same_data(said):
     texts = [(encode({"a": text}), f"{stream}-{seq}") for text, stream, seq in said]
     stream = b"".join(event(data, id) + comment() for data, id in texts)
     assert list(read(stream)) == [{"id": id, "data": data} for data, id in texts]
 
 
 @pytest.mark.parametrize("broken", ["a\nb", "a\rb", "\r\n", "data\n\ndata: forged"])
-def test_no_field_breaks_out_of_its_line(broken):
+def test_line_breaks_in_fields_are_rejected(broken):
     for write in (event, comment, priming):
         with pytest.raises(ValueError, match="one line"):
             write(broken)
@@ -45,7 +47,7 @@ def test_no_field_breaks_out_of_its_line(broken):
             event("", **{field: broken})
 
 
-def test_ids_and_delays_that_would_mislead():
+def test_invalid_ids_and_delays_are_rejected():
     for id in ("", "a\0b"):
         with pytest.raises(ValueError, match="neither empty nor with NUL"):
             event("", id)

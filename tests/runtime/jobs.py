@@ -1,4 +1,4 @@
-"""Jobs of the tests of thread pools, and waiting for them."""
+"""Jobs for the tests of thread pools, and helpers that wait for them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-SECONDS = 60  # to wait for what comes at once, however busy the machine is
+SECONDS = 60  # timeout for events that follow at once, on a busy machine
 
 
 async def until(condition: Callable[[], Any]) -> None:
     async with asyncio.timeout(SECONDS):
-        while not condition():  # noqa: ASYNC110 - what threads do sets no asyncio.Event
+        while not condition():  # noqa: ASYNC110 - threads set no asyncio.Event
             await asyncio.sleep(0.001)
 
 
@@ -25,7 +25,7 @@ def thread_name() -> str:
 
 
 def have_ended(prefix: str) -> bool:
-    """Whether the threads of that name have ended, after a moment if need be."""
+    """Wait for the threads with that prefix, and return whether they have ended."""
     for thread in threading.enumerate():
         if thread.name.startswith(prefix):
             thread.join(SECONDS)

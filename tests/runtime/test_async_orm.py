@@ -1,4 +1,4 @@
-"""The threads in which the ORM of asynchronous calls runs."""
+"""Threads in which the ORM queries of asynchronous calls run."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_all_queries_of_a_call_run_in_one_thread():
     assert have_ended("mcp-async")
 
 
-def test_call_under_async_to_sync_has_a_thread_of_its_own():
+def test_call_under_async_to_sync_uses_its_own_thread():
     async def call() -> str:
         async with orm_in_own_thread():
             inside = await sync_to_async(thread_name)()

@@ -1,4 +1,4 @@
-"""Services of event loops."""
+"""Services of event loops: one instance for each loop, closed with the loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from django_mcp.runtime.runtime import Service, current, runtimes
 
 
-def test_each_loop_has_an_instance_of_its_own_which_is_dropped_when_the_loop_is_closed():
+def test_each_loop_has_its_own_instance_until_it_is_closed():
     service = Service(object)
 
     async def get():
@@ -73,12 +73,12 @@ def test_closing_a_runtime_closes_its_services_in_reverse_order():
     assert order == ["second", "first"]
 
 
-def test_outside_of_a_loop_there_is_no_runtime():
+def test_runtime_outside_of_a_loop_raises():
     with pytest.raises(RuntimeError):
         current()
     with pytest.raises(RuntimeError):
         Service(object)()
 
 
-async def test_the_runtime_of_a_loop_is_listed():
+async def test_runtime_of_a_loop_is_listed():
     assert current() in runtimes() and current().loop is asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""The shared timer: when the first call comes, when it stops, and one timer for all."""
+"""The shared timer: when targets are called, and one timer for all of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django_mcp.runtime.runtime import Service, SharedTimer, keep_alives
 PERIOD = 0.02
 
 
-class Counting:
+class CountingTarget:
     def __init__(self) -> None:
         self.calls = 0
 
@@ -20,7 +20,7 @@ class Counting:
 
 
 @contextmanager
-def joined(timer: SharedTimer, *targets: Counting) -> Iterator[None]:
+def joined(timer: SharedTimer, *targets: CountingTarget) -> Iterator[None]:
     for target in targets:
         timer.join(target)
     try:
@@ -36,14 +36,14 @@ def timers() -> int:
     return sum(not timer.cancelled() for timer in loop._scheduled)
 
 
-async def called(one: Counting, number: int) -> None:
+async def called(one: CountingTarget, number: int) -> None:
     async with asyncio.timeout(30):
-        while one.calls < number:  # noqa: ASYNC110 - a target tells nobody
+        while one.calls < number:  # noqa: ASYNC110 - there is no event to await
             await asyncio.sleep(PERIOD / 4)
 
 
-async def test_the_first_call_comes_after_one_to_two_periods():
-    timer, one = SharedTimer(lambda: PERIOD), Counting()
+async def test_first_call_comes_after_one_to_two_periods():
+    timer, one = SharedTimer(lambda: PERIOD), CountingTarget()
     loop = asyncio.get_running_loop()
     with joined(timer, one):
         begun = loop.time()
@@ -55,8 +55,8 @@ async def test_the_first_call_comes_after_one_to_two_periods():
     assert one.calls == seen
 
 
-async def test_a_target_that_joins_between_two_calls_waits_for_a_whole_period():
-    timer, first, second = SharedTimer(lambda: PERIOD), Counting(), Counting()
+async def test_target_that_joins_between_calls_waits_for_a_whole_period():
+    timer, first, second = SharedTimer(lambda: PERIOD), CountingTarget(), CountingTarget()
     with joined(timer, first):
         await asyncio.sleep(PERIOD * 0.75)
         begun = asyncio.get_running_loop().time()
@@ -65,12 +65,12 @@ async def test_a_target_that_joins_between_two_calls_waits_for_a_whole_period():
         assert asyncio.get_running_loop().time() - begun >= PERIOD
 
 
-async def test_there_is_one_timer_for_all_targets_and_none_without_targets():
+async def test_one_timer_serves_all_targets_and_ends_without_targets():
     timer, before = SharedTimer(lambda: PERIOD), timers()
     for _ in range(100):
-        with joined(timer, Counting()):
+        with joined(timer, CountingTarget()):
             pass
-    with joined(timer, Counting(), Counting(), Counting()):
+    with joined(timer, CountingTarget(), CountingTarget(), CountingTarget()):
         assert timers() == before + 1
     for _ in range(100):
         if timers() == before:
@@ -79,30 +79,30 @@ async def test_there_is_one_timer_for_all_targets_and_none_without_targets():
     raise AssertionError("the timer goes on without targets")
 
 
-async def test_with_a_period_of_0_there_are_no_calls():
-    timer, one, before = SharedTimer(lambda: 0), Counting(), timers()
+async def test_period_of_zero_disables_the_timer():
+    timer, one, before = SharedTimer(lambda: 0), CountingTarget(), timers()
     with joined(timer, one):
         assert timers() == before
         await asyncio.sleep(PERIOD)
     assert one.calls == 0
 
 
-async def test_a_target_may_leave_while_it_is_called():
+async def test_target_may_leave_while_it_is_called():
     timer = SharedTimer(lambda: PERIOD)
 
-    class Once(Counting):
+    class Once(CountingTarget):
         def tick(self) -> None:
             super().tick()
             timer.leave(self)
 
-    one, other = Once(), Counting()
+    one, other = Once(), CountingTarget()
     with joined(timer, one, other):
         await called(other, 4)
     assert one.calls == 1
 
 
 async def test_other_targets_stay_when_one_leaves():
-    timer, one, other = SharedTimer(lambda: PERIOD), Counting(), Counting()
+    timer, one, other = SharedTimer(lambda: PERIOD), CountingTarget(), CountingTarget()
     with joined(timer, one):
         with joined(timer, other):
             await called(other, 1)
@@ -114,7 +114,7 @@ def test_each_loop_has_its_own_timer():
     service = Service(lambda: SharedTimer(lambda: PERIOD))
 
     async def beating() -> int:
-        with joined(service(), one := Counting()):
+        with joined(service(), one := CountingTarget()):
             await called(one, 2)
         return one.calls
 
@@ -123,14 +123,14 @@ def test_each_loop_has_its_own_timer():
     assert len(service.instances()) == 1
 
 
-async def test_the_period_is_the_settings(settings):
+async def test_period_is_that_of_the_setting(settings):
     settings.DJANGO_MCP = settings.DJANGO_MCP | {"KEEPALIVE": PERIOD}
-    with joined(keep_alives(), one := Counting()):
+    with joined(keep_alives(), one := CountingTarget()):
         await called(one, 1)
 
 
-async def test_a_thousand_targets_are_called_in_one_turn_of_the_loop():
-    timer, many = SharedTimer(lambda: PERIOD), [Counting() for _ in range(1_000)]
+async def test_thousand_targets_are_called_together():
+    timer, many = SharedTimer(lambda: PERIOD), [CountingTarget() for _ in range(1_000)]
     for one in many:
         timer.join(one)
     await called(many[-1], 2)
@@ -139,10 +139,10 @@ async def test_a_thousand_targets_are_called_in_one_turn_of_the_loop():
         timer.leave(one)
 
 
-async def test_a_target_that_another_one_removes_is_not_called():
-    timer, other = SharedTimer(lambda: PERIOD), Counting()
+async def test_target_removed_by_another_is_not_called():
+    timer, other = SharedTimer(lambda: PERIOD), CountingTarget()
 
-    class Removing(Counting):
+    class Removing(CountingTarget):
         def tick(self) -> None:
             super().tick()
             timer.leave(other)

@@ -1,4 +1,4 @@
-"""Thread pools: the context, limits and connections of jobs, shares of owners, stuck threads."""
+"""Thread pools: context, limits and connections of jobs, shares of owners, stuck threads."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ async def test_job_runs_in_a_copy_of_the_context_of_its_caller(pool):
         assert await pool.run(job) == ("the caller's", "fr", "Europe/Paris")
 
 
-# Bounds.
+# Limits.
 
 
 @contextmanager
 def held(pool: ThreadPool) -> Iterator[asyncio.Task[None]]:
-    """The pool's only thread is busy until the end of the block."""
+    """Keep the pool's only thread busy until the end of the block."""
     let_go, begun = threading.Event(), threading.Event()
 
     def job() -> None:
@@ -109,7 +109,7 @@ async def test_full_queue_raises_busy_and_runs_nothing(pool):
 
 
 async def test_lookups_of_many_reconnecting_clients_are_queued():
-    """Two each, of 250 clients: all who follow a stream come back when a worker has ended."""
+    """All clients reconnect when a worker has ended: here 250 with two lookups each."""
     with held(threads.lookups) as first:
         await asyncio.sleep(0)
         waiting = [asyncio.ensure_future(threads.lookups.run(lambda: 1)) for _ in range(500)]
@@ -119,8 +119,8 @@ async def test_lookups_of_many_reconnecting_clients_are_queued():
 
 
 @override_settings(DJANGO_MCP={"QUEUE": 1})
-async def test_cancelled_job_keeps_its_place_in_the_queue(pool):
-    """Or whoever cancels and calls again would queue without bound."""
+async def test_cancelled_job_counts_for_the_queue_until_it_is_removed(pool):
+    """Otherwise a client that cancels and calls again could fill the queue without limit."""
     done: list[int] = []
     with held(pool) as first:
         await asyncio.sleep(0)
@@ -217,7 +217,7 @@ def test_background_jobs_count_for_the_queue(pool):
         released.set()
 
 
-async def test_lookups_have_threads_of_their_own():
+async def test_lookups_have_their_own_threads():
     names = {await pool.run(thread_name) for pool in (threads.lookups, threads.tools)}
     assert len(names) == 2
 
@@ -339,7 +339,7 @@ async def test_jobs_of_one_owner_keep_their_order(wide_pool):
     single.shutdown()
 
 
-async def test_owner_within_another_leaves_threads_for_the_others_within_it(wide_pool, gate):
+async def test_nested_owner_leaves_threads_for_others_of_its_group(wide_pool, gate):
     group, here, there = "group", "here", "there"
     mine = start(wide_pool, (group, here), lambda: gate.wait(SECONDS), 5)
     await until(lambda: len(wide_pool._started) == 2)  # of the three that the group may have
@@ -354,9 +354,7 @@ async def test_owner_within_another_leaves_threads_for_the_others_within_it(wide
     assert not (wide_pool._running or wide_pool._running_by_owner or wide_pool._jobs_by_owner)
 
 
-async def test_owner_within_another_leaves_the_queue_to_the_others_within_it(
-    wide_pool, gate, queue
-):
+async def test_nested_owner_leaves_queue_places_for_others_of_its_group(wide_pool, gate, queue):
     queue(12)  # of 16 places the group may have 12, and each within it 9
     mine = start(wide_pool, ("group", "here"), lambda: gate.wait(SECONDS), 9)
     await asyncio.sleep(0)
@@ -412,7 +410,7 @@ async def test_shutdown_cancels_a_waiting_job_that_was_just_submitted(gate):
     mine += start(pool, "me", lambda: 1)
     await until(lambda: pool._pending == 4)
     first.set()
-    # Who comes after "they", who have begun.
+    # The job of "me" is queued after that of "they", which has begun.
     await until(lambda: not pool._waiting and len(pool._started) == 2)
     pool.shutdown(wait=False)
     gate.set()
@@ -485,6 +483,6 @@ os._exit(0)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
-def test_forked_child_starts_threads_of_its_own():
-    """Otherwise its jobs would wait for ever for threads that only the parent has."""
+def test_forked_child_starts_its_own_threads():
+    """Otherwise its jobs would wait forever for threads that only the parent has."""
     subprocess.run([sys.executable, "-W", "ignore", "-c", FORK], check=True, timeout=SECONDS)

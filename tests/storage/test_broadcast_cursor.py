@@ -50,6 +50,14 @@ def test_page_is_claimed_by_one_process():
     assert claim("b", 9) == (NAME, 3, 0, 5, 0)
 
 
+def test_process_continues_the_page_of_its_former_id():
+    leases.begin("former")
+    claim("former")
+    assert claim("new") is None
+    found = change_log.claim(current_cursor(), 9, "new", ("older", "former"))
+    assert found == (NAME, 2, 0, 5, 0) and current_cursor().holder == "new"
+
+
 def test_progress_is_stored_with_the_notifications(sessions_with_streams):
     ids, said = sessions_with_streams
     turn = claim()

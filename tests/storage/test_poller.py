@@ -170,7 +170,7 @@ def test_poller_continues_after_an_outage_and_an_error(loop, monkeypatch, caplog
 
 def test_session_with_an_open_stream_is_marked_as_seen(loop):
     stream = opened()
-    long_ago = timezone.now() - sessions.TOUCHED * 10
+    long_ago = timezone.now() - sessions.LAST_SEEN_PRECISION * 10
     Session.objects.update(last_seen=long_ago)
     Reader(loop, stream)
     loop.sleep(0.1)

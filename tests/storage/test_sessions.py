@@ -117,12 +117,12 @@ def test_session_stores_initialization_and_log_level():
     assert found.log_level == made.log_level == "error"
 
 
-def test_living_sessions_are_initialized_and_not_idle():
+def test_initialized_sessions_leave_out_idle_ones():
     ready, _, old, other = session(), session(), session(), session(server="other")
     for one in (ready, old, other):
         sessions.initialize(one)
     with_age(old, last_seen=2 * DAY)
-    assert sessions.living("default") == [ready.pk]
+    assert [one.session for one in sessions.initialized_sessions("default")] == [ready.pk]
 
 
 # Bounds.
@@ -262,12 +262,13 @@ def test_subscriptions_are_stored_per_session_and_uri():
         sessions.subscribe(made, uri)
         sessions.subscribe(made, uri)
     sessions.subscribe(other, "a://b")
-    assert sessions.uris(made) == uris
-    assert sessions.subscribers("default", "a://b") == [made.pk]
-    assert sessions.subscribers("default", "A://B") == []
+    assert sessions.subscribed_uris(made) == uris
+    assert sessions.subscriber_ids("default", "a://b") == [made.pk]
+    assert sessions.subscriber_ids("default", "A://B") == []
     sessions.unsubscribe(made, "a://b")
     sessions.unsubscribe(made, "a://b")
-    assert sessions.uris(made) == uris[1:] and sessions.subscribers("other", "a://b") == [other.pk]
+    assert sessions.subscribed_uris(made) == uris[1:]
+    assert sessions.subscriber_ids("other", "a://b") == [other.pk]
     made.refresh_from_db()
     assert made.subscriptions == len(uris) - 1
 
@@ -275,7 +276,7 @@ def test_subscriptions_are_stored_per_session_and_uri():
 def test_idle_session_is_no_subscriber():
     sessions.subscribe(made := session(), "a://b")
     with_age(made, last_seen=2 * DAY)
-    assert sessions.subscribers("default", "a://b") == []
+    assert sessions.subscriber_ids("default", "a://b") == []
 
 
 def test_number_of_subscriptions_is_limited(monkeypatch):
@@ -287,7 +288,7 @@ def test_number_of_subscriptions_is_limited(monkeypatch):
         sessions.subscribe(made, "a://3")
     sessions.unsubscribe(made, "a://1")
     sessions.subscribe(made, "a://3")
-    assert sessions.uris(made) == ["a://2", "a://3"]
+    assert sessions.subscribed_uris(made) == ["a://2", "a://3"]
 
 
 # Concurrency.
@@ -314,4 +315,4 @@ def test_concurrent_subscriptions_to_a_uri_are_stored_once():
     made = session()
     together(*[lambda: sessions.subscribe(made, "a://b")] * 4)
     made.refresh_from_db()
-    assert sessions.uris(made) == ["a://b"] and made.subscriptions == 1
+    assert sessions.subscribed_uris(made) == ["a://b"] and made.subscriptions == 1

@@ -1,4 +1,4 @@
-"""stdio: its lines, its threads, and a client on two pipes of this process."""
+"""The stdio transport: reading and writing lines, the standard streams, and one served client."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def until(condition):
 
 @pytest.fixture
 def pipe():
-    """The two ends of a pipe; whoever closes one says so, by ``discard``."""
+    """Both ends of a pipe, and the set of ends that are still open."""
     ends = set(os.pipe())
     reading, writing = sorted(ends)
     yield reading, writing, ends
@@ -55,7 +55,7 @@ def parts(raw, size):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
-def test_lines(size):
+def test_lines_are_split_at_newlines_only(size):
     raw = b"one\r\n\n \ntw\xc3\xb6\nthree\xe2\x80\xa8and a half\nand the rest"
     found = [b"one\r", b"tw\xc3\xb6", b"three\xe2\x80\xa8and a half", b"and the rest"]
     assert list(lines(parts(raw, size), None)) == found
@@ -63,7 +63,7 @@ def test_lines(size):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
-def test_a_line_that_is_too_long_is_none_and_keeps_nothing(size):
+def test_overlong_line_is_none_and_not_buffered(size):
     raw = b"abc\nabcd\nab\n" + b"x" * 50 + b"\nabc\n" + b"y" * 50
     assert list(lines(parts(raw, size), 3)) == [b"abc", None, b"ab", None, b"abc"]
 
@@ -71,7 +71,7 @@ def test_a_line_that_is_too_long_is_none_and_keeps_nothing(size):
 # Reading.
 
 
-def test_the_end_is_seen_behind_what_waits(pipe):
+def test_end_of_input_is_noticed_behind_unread_data(pipe):
     reading, writing, ends = pipe
     ended = threading.Event()
     reader = LineReader(reading, ended.set)
@@ -83,7 +83,7 @@ def test_the_end_is_seen_behind_what_waits(pipe):
     assert reader.read() == reader.read() == b""
 
 
-def test_no_more_is_read_ahead_than_there_is_room_for(pipe, monkeypatch):
+def test_read_ahead_is_limited(pipe, monkeypatch):
     monkeypatch.setattr(stdio, "MAX_BUFFERED_BYTES", 100)
     reading, writing, ends = pipe
     ended = threading.Event()
@@ -98,7 +98,7 @@ def test_no_more_is_read_ahead_than_there_is_room_for(pipe, monkeypatch):
     assert ended.wait(SECONDS)
 
 
-def test_whoever_waits_for_room_stops_when_nothing_more_is_wanted(pipe, monkeypatch):
+def test_closed_reader_stops_waiting_for_space(pipe, monkeypatch):
     monkeypatch.setattr(stdio, "MAX_BUFFERED_BYTES", 1)
     reading, writing, _ = pipe
     ended = threading.Event()
@@ -110,7 +110,7 @@ def test_whoever_waits_for_room_stops_when_nothing_more_is_wanted(pipe, monkeypa
     assert (reader.read(), reader.read()) == (b"xx", b"")
 
 
-def test_what_is_not_there_is_at_its_end(caplog):
+def test_closed_descriptor_is_end_of_input(caplog):
     reading, writing = os.pipe()
     os.close(writing)
     os.close(reading)
@@ -121,7 +121,7 @@ def test_what_is_not_there_is_at_its_end(caplog):
 # Writing.
 
 
-def test_messages_are_lines_in_order(pipe):
+def test_messages_are_written_as_lines_in_order(pipe):
     reading, writing, ends = pipe
     writer = LineWriter(writing)
     for number in range(100):
@@ -132,14 +132,14 @@ def test_messages_are_lines_in_order(pipe):
         assert [json.loads(line)["n"] for line in stream] == list(range(100))
 
 
-def test_who_does_not_read_keeps_chatter_from_being_said_and_closing_is_bounded(pipe, monkeypatch):
+def test_slow_client_loses_log_messages_and_closing_times_out(pipe, monkeypatch):
     monkeypatch.setattr(stdio, "MAX_BUFFERED_BYTES", 100_000)
     reading, writing, ends = pipe
     writer = LineWriter(writing)
     for _ in range(1000):
         writer.send(CHATTER)
     assert 100_000 < writer._backlog < 200_000
-    writer.send(NOTE)  # which is none
+    writer.send(NOTE)  # which is not dropped
     begun = time.monotonic()
     writer.close(0.1)
     assert 0.1 <= time.monotonic() - begun < SOON
@@ -153,7 +153,7 @@ def test_who_does_not_read_keeps_chatter_from_being_said_and_closing_is_bounded(
     assert all(json.loads(line)["method"] for line in found.splitlines())
 
 
-def test_a_client_that_is_gone_holds_nothing(pipe):
+def test_writer_to_a_closed_pipe_ends(pipe):
     reading, writing, ends = pipe
     close(ends, reading)
     writer = LineWriter(writing)
@@ -166,7 +166,7 @@ def test_a_client_that_is_gone_holds_nothing(pipe):
 # The streams.
 
 
-def test_the_streams_are_taken_and_given_back(capfd):
+def test_standard_streams_are_redirected_and_restored(capfd):
     with taken_streams() as (reading, writing):
         assert os.read(0, 10) == b""
         print("printed")
@@ -187,7 +187,7 @@ def test_the_streams_are_taken_and_given_back(capfd):
 
 
 class Served:
-    """A client of ``serve``, which runs in the test's loop."""
+    """A client of ``serve``, which runs in the test's event loop."""
 
     def __init__(self, server):
         (self._in, self.input), (self.output, self._out) = os.pipe(), os.pipe()
@@ -216,13 +216,13 @@ class Served:
         close(self._open, self.input if one is None else one)
 
     async def ended(self):
-        """Whether it ends in time."""
+        """Return whether ``serve`` ends in time."""
         begun = time.monotonic()
         await asyncio.wait_for(self.task, SECONDS)
         return time.monotonic() - begun < SOON
 
     def messages(self):
-        """All that was said, after the end."""
+        """Return all messages that were written, after the end."""
         self.close(self._out)
         with open(os.dup(self.output), "rb") as stream:
             return [json.loads(line) for line in stream]
@@ -251,7 +251,7 @@ async def served(server):
 
 @pytest.fixture
 def tools(server):
-    """Tools of that server; ``go`` lets go what is stuck."""
+    """Add tools to the server; the event that is returned ends those that hang."""
     go = threading.Event()
 
     @server.tool(permission=mcp.PUBLIC, read_only=True)
@@ -281,7 +281,7 @@ def tools(server):
     go.set()
 
 
-async def test_what_was_asked_before_the_end_is_answered(served, tools):
+async def test_requests_before_the_end_of_input_are_answered(served, tools):
     one = served()
     ids = [one.call("slow"), *(one.call("quick") for _ in range(50))]
     one.close()
@@ -289,7 +289,7 @@ async def test_what_was_asked_before_the_end_is_answered(served, tools):
     assert sorted(one.ids()) == sorted(ids)
 
 
-async def test_a_message_that_is_too_long_is_refused_and_the_next_is_not(served, tools):
+async def test_overlong_message_is_rejected_and_the_next_accepted(served, tools):
     with override_settings(DATA_UPLOAD_MAX_MEMORY_SIZE=1000):
         one = served()
         one.write(b"x" * 5000 + b"\n")
@@ -302,7 +302,7 @@ async def test_a_message_that_is_too_long_is_refused_and_the_next_is_not(served,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["stuck", "deaf"])
-async def test_what_is_stuck_is_left_behind(served, tools, way):
+async def test_hanging_tools_do_not_delay_the_end(served, tools, way):
     one = served()
     id = one.call("quick")
     for _ in range(5):
@@ -315,7 +315,7 @@ async def test_what_is_stuck_is_left_behind(served, tools, way):
 
 @pytest.mark.skipif(os.name != "posix", reason="signals are of POSIX")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=str)
-async def test_a_signal_ends_it_while_the_input_is_open(served, tools, number):
+async def test_signal_ends_serving_while_the_input_is_open(served, tools, number):
     before = signal.getsignal(number)
     one = served()
     id = one.call("quick")
@@ -333,8 +333,8 @@ async def test_a_signal_ends_it_while_the_input_is_open(served, tools, number):
 
 
 @pytest.mark.slow
-async def test_a_client_that_leaves_without_reading_is_noticed(served, tools, monkeypatch):
-    """Behind what it wrote, none of which is taken while so much waits for it."""
+async def test_client_that_leaves_without_reading_is_noticed(served, tools, monkeypatch):
+    """Its end of input comes after requests that are not read while the output is full."""
     monkeypatch.setattr(stdio, "MAX_BUFFERED_BYTES", 100_000)
     one = served()
     one.call("quick", size=500_000)
@@ -343,5 +343,5 @@ async def test_a_client_that_leaves_without_reading_is_noticed(served, tools, mo
         one.call("quick")
     one.close()
     assert await one.ended()
-    one.close(one.output)  # lets the thread that writes go
+    one.close(one.output)  # ends the thread that writes
     one._open.discard(one.output)

@@ -36,11 +36,11 @@ from django.utils.datastructures import MultiValueDict
 from django.utils.module_loading import import_string
 from pydantic import TypeAdapter, ValidationError
 
-from ...declarations.arguments import TerseSchema
 from ...declarations.request import environ
 from ...declarations.schemas import all_of
+from ...declarations.type_schemas import TerseSchema
 from ...exceptions import InvalidArguments
-from ..forms.input import FormInput, Problem, posted
+from ..form_input import FormInput, Problem, posted
 from .urls import Target
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ from ...declarations.content import (
 )
 from ...exceptions import Stopped, ToolError
 from ...protocol.content import is_textual
-from ..forms.input import errors
+from ..form_input import errors
 from .execution import ViewResponse
 
 UNREAD = ("script", "style", "template", "noscript", "head", "title", "iframe", "object", "svg")

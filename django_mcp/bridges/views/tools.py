@@ -64,26 +64,33 @@ class ViewTools(Declaration):
 
     def _derived(self) -> Iterator[ViewDeclaration]:
         """Yield the tools and resources of the lists."""
+        # Imported here, because they import pydantic and markdownify. A project that declares views
+        # must load fast, and without markdownify must get the check that says what to install.
         from .view_tool import ViewResource, ViewTool
 
+        common: dict[str, Any] = {"pages": self.pages, "redirects_to": {*self.get, *self.resources}}
         for name in self.get:
-            yield ViewTool(self, self._routes[name], name=self._tool_name(name, "get"))
+            options = common | {"query": self.query.get(name), **self._texts(name, "get")}
+            yield ViewTool(self, self._routes[name], **options)
         for name in self.post:
-            yield ViewTool(self, self._routes[name], name=self._tool_name(name, "post"), posts=True)
+            options = common | {"form": self.forms.get(name), **self._texts(name, "post")}
+            yield ViewTool(self, self._routes[name], posts=True, **options)
         for name in self.resources:
+            options = common | {"name": _plain(name), "description": self.descriptions.get(name)}
             for route in self._routes[name].ways():
-                yield ViewResource(self, route, name=_plain(name))
+                yield ViewResource(self, route, **options)
+
+    def _texts(self, name: str, listed: str) -> dict[str, str | None]:
+        """Return the name and the description of a tool, as its keyword arguments."""
+        return {
+            "name": self._tool_name(name, listed), "description": self.descriptions.get(name)
+        }  # fmt: skip
 
     def _tool_name(self, name: str, listed: str) -> str:
         if listed == "get" and name in self.post:
             # The same URL name is in get and post, so the two tools need two names.
             return f"show_{self._tool_name(name, 'post')}"
         return self.names.get(name) or _plain(name)
-
-    @property
-    def _shown(self) -> set[str]:
-        """The URL names to which redirects are followed."""
-        return {*self.get, *self.resources}
 
     # Resolution.
 

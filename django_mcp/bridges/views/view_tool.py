@@ -10,7 +10,7 @@ apply when the view runs. ``check`` reports permissions of decorators that do no
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -42,7 +42,6 @@ from .urls import GROUP, Route, Target
 if TYPE_CHECKING:
     from ...declarations.catalog import Catalog
     from ...declarations.request import Request
-    from .tools import ViewTools
 
 JSON = dict[str, Any]
 
@@ -56,14 +55,28 @@ GET_DESCRIPTIONS = ((MultipleObjectMixin, "List {many}."), (SingleObjectMixin, "
 
 
 class ViewDeclaration(Declaration):
-    """Base of ``ViewTool`` and ``ViewResource``: names, permissions and descriptions."""
+    """Base of ``ViewTool`` and ``ViewResource``: names, permissions and descriptions.
 
-    def __init__(self, views: ViewTools, route: Route, *, name: str) -> None:
+    ``views`` is the ``ViewTools`` that lists the view. Redirects are followed to the URL names
+    ``redirects_to`` and to no others.
+    """
+
+    def __init__(
+        self,
+        views: Declaration,
+        route: Route,
+        *,
+        name: str,
+        description: str | None,
+        pages: str,
+        redirects_to: Collection[str],
+    ) -> None:
         self._views, self._route, self.name = views, route, name
+        self._pages, self._redirects_to = pages, redirects_to
         self.permission, self.scope, self.needs = views.permission, views.scope, views.needs
         self.icons, self.meta = views.icons, views.meta
         self.title = " ".join(re.split("[^A-Za-z0-9]+", route.name)).strip().capitalize()
-        self.description = views.descriptions.get(route.name) or route.words
+        self.description = description or route.words
 
     def _origin(self) -> str:
         return self._views._origin()
@@ -110,9 +123,18 @@ class ViewDeclaration(Declaration):
 class ViewTool(ViewDeclaration, Tool):
     """A view that is called by GET or POST."""
 
-    def __init__(self, views: ViewTools, route: Route, *, name: str, posts: bool = False) -> None:
-        super().__init__(views, route, name=name)
-        self._posts = posts
+    def __init__(
+        self,
+        views: Declaration,
+        route: Route,
+        *,
+        posts: bool = False,
+        form: Any = None,
+        query: Any = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(views, route, **options)
+        self._posts, self._declared_form, self._declared_query = posts, form, query
         self.description = self.description or _sentence(route, posts)
         self.read_only = None if posts else True
         self.destructive = True if posts and _is_kind(route, DeletionMixin) else None
@@ -144,7 +166,7 @@ class ViewTool(ViewDeclaration, Tool):
     def _query_fields(self) -> list[Fields]:
         if self._posts:
             return []
-        declared = fields_of(self._views.query.get(self._route.name), flat=True)
+        declared = fields_of(self._declared_query, flat=True)
         name = self._route.option("page_kwarg") or ""
         paged = _is_kind(self._route, MultipleObjectMixin) and self._route.option("paginate_by")
         taken = {*declared.schema["properties"], *self._route.properties}
@@ -153,7 +175,7 @@ class ViewTool(ViewDeclaration, Tool):
     def _form_fields(self) -> Fields:
         if not self._posts:
             return Fields()
-        form = self._views.forms.get(self._route.name)
+        form = self._declared_form
         if form is None and _is_kind(self._route, FormMixin):
             form = self._route.made().get_form_class()
         return fields_of(form, partial=_is_kind(self._route, BaseUpdateView))
@@ -187,8 +209,8 @@ class ViewTool(ViewDeclaration, Tool):
             target = self._route.target(path, "&".join(filter(None, queries)))
             body = self._body(request, target, arguments) if self._posts else None
             rejected_form = self._rejected_form(body) if body is not None else None
-            with response_of(request, target, body, views=self._views._shown) as answer:
-                return tool_value(answer, self._views.pages, rejected_form)
+            with response_of(request, target, body, views=self._redirects_to) as answer:
+                return tool_value(answer, self._pages, rejected_form)
 
     def _body(self, request: Request, target: Target, arguments: JSON) -> Body:
         given = _arguments_in(self._form.schema, arguments)
@@ -222,8 +244,8 @@ class ViewTool(ViewDeclaration, Tool):
 class ViewResource(ViewDeclaration, Resource):
     """A view that is read as a resource, by GET."""
 
-    def __init__(self, views: ViewTools, route: Route, *, name: str) -> None:
-        super().__init__(views, route, name=name)
+    def __init__(self, views: Declaration, route: Route, **options: Any) -> None:
+        super().__init__(views, route, **options)
         path = "/".join(quote(part, safe="") for part in route.name.split(":"))
         self.description = self.description or _sentence(route, posts=False)
         self.uri = "/".join([f"view://{path}", *map(_expression, route.converters.items())])
@@ -250,8 +272,8 @@ class ViewResource(ViewDeclaration, Resource):
         with request_environment():
             target = self._route.target(variables)
             try:
-                with response_of(request, target, views=self._views._shown) as answer:
-                    return contents(answer, self._views.pages)
+                with response_of(request, target, views=self._redirects_to) as answer:
+                    return contents(answer, self._pages)
             except PermissionDenied:
                 raise ResourceNotFound(self.uri) from None
 

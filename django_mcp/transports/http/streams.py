@@ -410,7 +410,7 @@ def begun(
 def may_hear(session: Session, principal: Principal) -> bool:
     """Whether the token has all scopes of the tokens that opened the session and subscribed."""
     return principal.auth is None or all(
-        covers(principal, scopes) for scopes in sessions.scopes(session)
+        covers(principal, scopes) for scopes in sessions.token_scopes(session)
     )
 
 
@@ -441,7 +441,7 @@ def resumed(
     """
     found = _found(session, principal, event_id)
     # The session may have been deleted since its row was read: the client must get 404, not 400.
-    if found is None and not sessions.is_there(session):
+    if found is None and not sessions.exists(session):
         raise sessions.SessionEnded
     if found is not None and found.has_news and found.is_over:
         return _anew(server, session, nonce, missed=found.given is not None, again=again)

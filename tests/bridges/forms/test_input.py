@@ -10,7 +10,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 import django_mcp as mcp
-from django_mcp.bridges.forms.input import FormInput, errors
+from django_mcp.bridges.form_input import FormInput, errors
 from django_mcp.exceptions import InvalidArguments
 from tests.declarations.world import asked
 from tests.shop.models import Company, Customer, Invoice, Sample, Tag

@@ -8,7 +8,7 @@ import pytest
 from django import forms
 from django.http import QueryDict
 
-from django_mcp.bridges.forms.input import posted
+from django_mcp.bridges.form_input import posted
 from django_mcp.exceptions import InvalidArguments
 from tests.shop.models import Customer, Invoice, Tag
 

@@ -7,7 +7,7 @@ from django.db import models
 from django.test.utils import isolate_apps
 
 import django_mcp as mcp
-from django_mcp.bridges.model_operations.arguments import fields_of
+from django_mcp.bridges.model_arguments import fields_of
 from tests.declarations.world import ids, only, right
 from tests.shop.models import (
     Badge,

@@ -10,7 +10,7 @@ from django.core.files.storage import default_storage
 from django.db import connection, models
 
 import django_mcp as mcp
-from django_mcp.bridges.model_operations.arguments import UNCHANGED, TypeInput
+from django_mcp.bridges.model_arguments import UNCHANGED, TypeInput
 from django_mcp.declarations.schemas import violations
 from tests.declarations.world import right
 from tests.shop.models import Invoice, Sample

@@ -7,7 +7,7 @@ import pytest
 from django.core import validators
 from django.db import models
 
-from django_mcp.bridges.model_operations.arguments import limits
+from django_mcp.bridges.model_arguments import limits
 
 
 def limited(*found, kind=models.TextField, **options):

@@ -10,8 +10,8 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, connection, connections, models, transaction
 from django.test.utils import CaptureQueriesContext
 
-from django_mcp.bridges.model_operations import rows as operation_rows
-from django_mcp.bridges.model_operations.rows import check, held, refusals, shown
+from django_mcp.bridges import rows as operation_rows
+from django_mcp.bridges.rows import check, held, refusals, shown
 from django_mcp.exceptions import InvalidArguments, ToolError
 from tests.declarations.world import asked, right
 from tests.http import HttpClient

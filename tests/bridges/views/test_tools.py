@@ -830,4 +830,13 @@ class NumberForm(forms.ModelForm):
 )  # fmt: skip
 def test_what_a_generic_view_is_about_its_class_says_in_several_ways(view, method, words):
     route = Route("one", [Pattern("one/", view)])
-    assert ViewTool(ViewTools(), route, name="one", posts=method == "post").description == words
+    tool = ViewTool(
+        ViewTools(),
+        route,
+        name="one",
+        description=None,
+        pages="markdown",
+        redirects_to=(),
+        posts=method == "post",
+    )
+    assert tool.description == words

@@ -1,3 +1,5 @@
+"""Answers of older clients are converted to the latest revision."""
+
 import pytest
 
 from django_mcp.protocol.revisions import REVISIONS, decode_answer
@@ -23,21 +25,21 @@ def content_of(revision, content, **params):
         ({}, []),
     ],
 )
-def test_ticked_boxes_are_gathered(ticked, chosen):
+def test_boolean_fields_are_collected_into_a_list(ticked, chosen):
     assert content_of(THIRD, {"name": "A"} | ticked) == {"name": "A", "toppings": chosen}
 
 
-def test_what_need_not_be_answered_and_is_not_stays_away():
+def test_optional_field_without_an_answer_stays_absent():
     assert "extras" not in content_of(THIRD, {})
     assert content_of(THIRD, {"extras[x]": False})["extras"] == []
 
 
-def test_newer_answers_stay_as_they_are():
+def test_answers_of_newer_revisions_are_unchanged():
     for revision in (FOURTH, LATEST):
         assert content_of(revision, {"toppings[c]": True}) == {"toppings[c]": True}
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-def test_an_answer_without_content_has_none(action):
+def test_answer_without_content_stays_without_content(action):
     answer = {"action": action}
     assert decode_answer(THIRD, "elicitation/create", corpus.ELICITATION, answer) == answer

@@ -1,3 +1,5 @@
+"""The changelog applies the changes between revisions in order."""
+
 from django_mcp.protocol.changes import Changelog, RevisionChange
 
 
@@ -19,7 +21,7 @@ def made():
     return changelog
 
 
-def test_changes_are_undone_newest_first_and_in_the_order_in_which_they_are_written():
+def test_changes_are_undone_from_newest_to_oldest():
     assert made().undo("2000", ("a",), "v") == "v new every old"
     assert made().undo("2001", ("a",), "v", "!") == "v new! every"
     assert made().undo("2000", ("c", "b"), "v") == "v new every"
@@ -29,26 +31,26 @@ def test_changes_are_undone_newest_first_and_in_the_order_in_which_they_are_writ
     assert changelog.undo("2001", ("c",), "v") == changelog.undo("2001", ("c",), "v") == "v every"
 
 
-def test_changes_are_redone_oldest_first():
+def test_changes_are_redone_from_oldest_to_newest():
     assert made().redo("2000", ("a",), "v") == "v old every new"
     assert made().redo("2002", ("a",), "v") == "v"
 
 
-def test_what_has_no_words_is_asked_no_further():
+def test_removed_value_is_not_passed_to_further_changes():
     changelog = Changelog()
     changelog.introduced_in("2002")(lambda value: None)
     changelog.introduced_in("2001")(lambda value: value["never"])
     assert changelog.undo("2000", ("a",), {}) is None
 
 
-def test_a_change_that_is_registered_later_counts():
+def test_change_registered_later_is_applied():
     changelog = made()
     assert changelog.undo("2000", ("c",), "v") == "v every"
     changelog.introduced_in("2003", "c")(lambda value: f"{value} newest")
     assert changelog.undo("2000", ("c",), "v") == "v newest every"
 
 
-def test_a_line_concerns_those_who_are_older():
+def test_change_concerns_older_revisions_only():
     line = RevisionChange("2001", frozenset({"a"}), str)
     assert line.concerns("2000", ("b", "a"))
     assert not line.concerns("2001", ("a",))

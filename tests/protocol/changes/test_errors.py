@@ -1,3 +1,5 @@
+"""Errors as each revision encodes them."""
+
 import pytest
 
 from django_mcp.protocol.jsonrpc import (
@@ -14,13 +16,13 @@ from django_mcp.protocol.revisions import REVISIONS, SUPPORTED, encode_error
 FIRST, SECOND, THIRD, FOURTH, LATEST = REVISIONS.values()
 
 
-def test_an_error_of_a_project_is_the_same_in_all_revisions():
+def test_custom_error_is_the_same_in_all_revisions():
     error = CustomError(5, "m", ["d"])
     for revision in REVISIONS.values():
         assert encode_error(revision, error) == {"code": 5, "message": "m", "data": ["d"]}
 
 
-def test_pages_to_visit_first_are_named_by_one_revision_only():
+def test_url_elicitation_error_exists_in_one_revision_only():
     error = UrlElicitationRequired([{"message": "m", "url": "u", "elicitationId": "e"}])
     said = [encode_error(revision, error) for revision in REVISIONS.values()]
     assert [wire["code"] for wire in said] == [INVALID_REQUEST] * 3 + [-32042, INVALID_REQUEST]
@@ -29,20 +31,20 @@ def test_pages_to_visit_first_are_named_by_one_revision_only():
     assert not any("data" in wire for wire in (*said[:3], said[4]))
 
 
-def test_headers_that_contradict_the_body_have_a_code_of_late():
+def test_header_mismatch_has_its_own_code_in_the_latest_revision():
     said = [encode_error(revision, HeaderMismatch())["code"] for revision in REVISIONS.values()]
     assert said == [INVALID_REQUEST] * 4 + [-32020]
 
 
 @pytest.mark.parametrize("revision", REVISIONS.values(), ids=str)
-def test_data_stays_whatever_the_code(revision):
+def test_error_data_is_kept_in_all_revisions(revision):
     supported = {"supported": list(SUPPORTED), "requested": "x"}
     assert encode_error(revision, UnsupportedVersion("x"))["data"] == supported
     required = {"requiredCapabilities": {"roots": {}}}
     assert encode_error(revision, MissingCapability({"roots": {}}))["data"] == required
 
 
-def test_a_kind_of_an_error_is_that_error():
+def test_subclass_of_an_error_is_encoded_as_that_error():
     class Missing(ResourceNotFound):
         """Gone"""
 

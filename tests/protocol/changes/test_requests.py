@@ -1,3 +1,5 @@
+"""Requests to the client as each revision encodes them."""
+
 import pytest
 
 from django_mcp.protocol.changes.requests import options_of
@@ -19,20 +21,20 @@ def fields_of(revision):
 
 
 @pytest.mark.parametrize(("id", "written"), [("ask-1", "ask-1"), (7, "7")])
-def test_a_page_to_visit_is_identified_where_it_has_to_be(id, written):
+def test_url_elicitation_has_an_id_where_required(id, written):
     params = params_of(FOURTH, "elicitation/create", corpus.PAGE, id)
     assert params == corpus.PAGE | {"elicitationId": written}
 
 
-def test_a_page_to_visit_cannot_be_asked_for_before():
+def test_url_elicitation_does_not_exist_in_older_revisions():
     assert params_of(THIRD, "elicitation/create", corpus.PAGE) is None
 
 
-def test_a_form_stays_as_it_is_where_it_can():
+def test_form_is_unchanged_in_newer_revisions():
     assert params_of(FOURTH, "elicitation/create", corpus.ELICITATION) == corpus.ELICITATION
 
 
-def test_only_boxes_have_defaults_before():
+def test_only_boolean_fields_have_defaults_in_older_revisions():
     fields = fields_of(THIRD)["properties"]
     defaults = {name: schema["default"] for name, schema in fields.items() if "default" in schema}
     assert defaults == {
@@ -44,7 +46,7 @@ def test_only_boxes_have_defaults_before():
     }
 
 
-def test_titled_options_are_enumerated_before():
+def test_titled_options_become_an_enum_in_older_revisions():
     assert fields_of(THIRD)["properties"]["size"] == {
         "type": "string",
         "enum": ["s", "l"],
@@ -52,7 +54,7 @@ def test_titled_options_are_enumerated_before():
     }
 
 
-def test_each_of_several_options_is_a_box_before():
+def test_multiple_choice_becomes_boolean_fields_in_older_revisions():
     form = fields_of(THIRD)
     assert form["properties"]["toppings[c]"] == {
         "type": "boolean",
@@ -67,17 +69,17 @@ def test_each_of_several_options_is_a_box_before():
     assert order.index("size") < order.index("toppings[c]") < order.index("legacy")
 
 
-def test_a_form_without_required_fields_gains_none():
+def test_form_without_required_fields_is_unchanged():
     params = {"message": "m", "requestedSchema": {"type": "object", "properties": {}}}
     assert params_of(THIRD, "elicitation/create", params) == params
 
 
-def test_options():
+def test_options_of_returns_values_and_titles():
     assert options_of({"items": {"enum": ["a"]}}) == {"a": "a"}
     assert options_of({"items": {"anyOf": [{"const": "a", "title": "A"}]}}) == {"a": "A"}
 
 
-def test_sampling_is_told_in_words_before():
+def test_sampling_content_becomes_text_in_older_revisions():
     params = params_of(FIRST, "sampling/createMessage", corpus.SAMPLING)
     heard = {"audience": ["user"], "priority": 0.5}
     text = {"type": "text", "text": "t", "annotations": heard}
@@ -97,7 +99,7 @@ def test_sampling_is_told_in_words_before():
     assert not {"tools", "toolChoice"} & params.keys()
 
 
-def test_structured_content_of_tool_results_is_wrapped_before():
+def test_structured_content_in_sampling_is_wrapped_in_older_revisions():
     params = params_of(FOURTH, "sampling/createMessage", corpus.SAMPLING)
     assert params["messages"][3]["content"][0]["structuredContent"] == {"result": ["a"]}
     assert params["messages"][0] == corpus.SAMPLING["messages"][0]

@@ -1,3 +1,5 @@
+"""JSON schemas are converted to object schemas for older revisions."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,11 +45,11 @@ def wrapped(schema, **more):
         ),
     ],
 )
-def test_schemas_become_schemas_of_objects(schema, expected):
+def test_schema_is_converted_to_an_object_schema(schema, expected):
     assert as_object_schema(schema) == expected
 
 
-def test_pointers_follow_the_schema_wherever_schemas_are():
+def test_references_are_adjusted_to_the_wrapped_schema():
     old = {"$ref": "#/$defs/a"}
     new = {"$ref": "#/properties/result/$defs/a"}
     kept = {"$id": "urn:i", "items": old}
@@ -76,11 +78,11 @@ def test_pointers_follow_the_schema_wherever_schemas_are():
         {"$ref": 1},
     ],
 )
-def test_what_says_nothing_plainly_may_be_anything(schema):
+def test_unclear_reference_allows_wrapped_and_bare_values(schema):
     assert "anyOf" in as_object_schema(schema)
 
 
-def test_properties_are_spelt_out():
+def test_boolean_property_schemas_become_objects():
     schema = {"type": "object", "properties": {"a": True, "b": False, "c": {"items": True}}}
     assert plain_properties(schema)["properties"] == {
         "a": {},
@@ -120,7 +122,7 @@ values = st.recursive(
 
 
 @given(schemas, values)
-def test_a_wrapped_value_fits_the_wrapped_schema(schema, value):
+def test_wrapped_value_is_valid_in_the_wrapped_schema(schema, value):
     schema = {**schema, "$defs": DEFINITIONS}
     made = as_object_schema(schema)
     Draft202012Validator.check_schema(made)
@@ -130,7 +132,7 @@ def test_a_wrapped_value_fits_the_wrapped_schema(schema, value):
 
 
 @given(schemas, values)
-def test_a_value_that_does_not_fit_does_not_fit_wrapped_either(schema, value):
+def test_invalid_value_is_invalid_when_wrapped(schema, value):
     schema = {**schema, "$defs": DEFINITIONS}
     if not isinstance(value, dict) and not Draft202012Validator(schema).is_valid(value):
         made = Draft202012Validator(as_object_schema(schema))

@@ -1,4 +1,4 @@
-"""What the tests of the endpoint share: clients, and a server of things for some and for all."""
+"""Fixtures for the HTTP transport: a token, and servers with public and private tools."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tests.shop.models import Company
 
 @pytest.fixture
 def secret(alice: Any) -> str:
-    """A token that speaks for alice."""
+    """The secret of a token of alice."""
     return str(Token.make(alice, "tests")[1])
 
 
 class Work(SimpleNamespace):
-    """What the tools below are doing, seen from the test."""
+    """The state of the tools below, for the test to see."""
 
 
 @pytest.fixture
 def work(server: Any, db: None) -> Work:
-    """A server whose tools wait to be let go, some for all and some for users."""
+    """A server with public tools, some of which wait for ``go``, and tools for users."""
     state = server._work = Work(
         begun=threading.Event(), ended=threading.Event(), go=threading.Event(), runs=0
     )
@@ -86,7 +86,7 @@ def work(server: Any, db: None) -> Work:
 
 @pytest.fixture
 def private(server: Any) -> Any:
-    """A server on which nothing is for everybody."""
+    """A server without public declarations."""
 
     @server.tool
     def whoami(request: mcp.Request) -> str:

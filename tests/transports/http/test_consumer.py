@@ -1,4 +1,4 @@
-"""The endpoint as a whole: which way a request goes, and what is looked at in which order."""
+"""The HTTP consumer: dispatch of requests, content negotiation, the HTML page, disconnects."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from tests.http import BOTH, response
 pytestmark = pytest.mark.django_db
 
 
-def test_it_is_a_consumer_of_channels(server):
+def test_consumer_is_a_channels_consumer(server):
     assert issubclass(MCPConsumer, AsyncConsumer)
     assert callable(MCPConsumer.as_asgi(server=server))
 
 
-async def test_it_answers_whole_requests_alone(server):
+async def test_consumer_rejects_single_messages(server):
     with pytest.raises(NotImplementedError):
         await MCPConsumer(server).dispatch({"type": "http.request"})
 
 
-async def test_any_asgi_server_will_do(server):
+async def test_consumer_runs_under_any_asgi_server(server):
     @server.tool(permission=mcp.PUBLIC, read_only=True)
     async def add(request: mcp.Request, a: int, b: int) -> int:
         return a + b
@@ -52,7 +52,7 @@ async def test_any_asgi_server_will_do(server):
 
 @contextmanager
 def without_table(model, alias):
-    """The database as it is before ``migrate``, as far as this table goes."""
+    """Simulate a database before ``migrate`` by renaming the table of a model."""
     table, elsewhere = model._meta.db_table, "not_there_yet"
     with connections[alias].cursor() as cursor:
         cursor.execute(f"ALTER TABLE {table} RENAME TO {elsewhere}")
@@ -64,7 +64,9 @@ def without_table(model, alias):
 
 
 @pytest.mark.parametrize("with_token", [False, True])
-def test_before_migrate_requests_get_503_that_says_so(http, server, shared_db, with_token, caplog):
+def test_requests_before_migrate_get_503_with_the_command(
+    http, server, shared_db, with_token, caplog
+):
     server.tool(permission=mcp.PUBLIC, name="act")(lambda request: "done")
     alias = DEFAULT_DB_ALIAS if with_token else settings.DATABASE
     token = "mcp_" + "x" * 43 if with_token else None
@@ -78,11 +80,11 @@ def test_before_migrate_requests_get_503_that_says_so(http, server, shared_db, w
     assert "manage.py migrate" in told.message and not told.exc_info
 
 
-# Beyond a rate.
+# Rate limits.
 
 
-def test_beyond_a_rate_a_tool_returns_an_error_and_others_get_503(http, revision, settings, server):
-    """``docs/how-to/http.md`` says so."""
+def test_rate_limit_is_a_tool_error_or_status_503(http, revision, settings, server):
+    """As documented in ``docs/how-to/http.md``."""
     settings.DJANGO_MCP = {**settings.DJANGO_MCP, "RATES": {"calls": "1/100"}}
     server.tool(permission=mcp.PUBLIC, name="act")(lambda request: "done")
     server.prompt(permission=mcp.PUBLIC, name="say")(lambda request: "said")
@@ -98,7 +100,7 @@ def test_beyond_a_rate_a_tool_returns_an_error_and_others_get_503(http, revision
     assert error["code"] == -32603 and error["data"] == {"retryAfter": 100}
 
 
-# What a client takes and sends.
+# Content negotiation.
 
 
 @pytest.mark.parametrize(
@@ -112,7 +114,7 @@ def test_beyond_a_rate_a_tool_returns_an_error_and_others_get_503(http, revision
         ("application/json text/event-stream", False),
     ],
 )  # fmt: skip
-def test_a_post_takes_both_kinds_of_answer(http, revision, accept, is_taken):
+def test_post_must_accept_json_and_event_streams(http, revision, accept, is_taken):
     client = http(revision=revision)
     talk = client.post(client.message("tools/list", {}), accept=accept).wait()
     assert talk.refused == (406, -32600) if not is_taken else talk.status == 200
@@ -125,7 +127,7 @@ def test_a_post_takes_both_kinds_of_answer(http, revision, accept, is_taken):
         (None, False), ("application/json", False), ("text/event-stream;q=0, text/*", False),
     ],
 )  # fmt: skip
-def test_a_get_takes_a_stream(http, handshake, accept, is_taken):
+def test_get_must_accept_event_streams(http, handshake, accept, is_taken):
     client = http(revision=handshake)
     headers = client.headers() | {"accept": accept}
     talk = client.open("GET", "/mcp", headers=headers)
@@ -136,13 +138,13 @@ def test_a_get_takes_a_stream(http, handshake, accept, is_taken):
         assert talk.wait().refused == (406, -32600)
 
 
-# Visits of browsers.
+# The HTML page.
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 
 
 async def page(scope, receive, send):
-    """Stands for the page: tells what it was given, in two parts."""
+    """An ASGI application in place of the page, whose body has two parts."""
     first = await receive()
     assert first == {"type": "http.request", "body": b"", "more_body": False}
     headers = [(b"content-type", b"text/html"), (b"set-cookie", b"a=b")]
@@ -168,7 +170,7 @@ def visit(http):
         "text/html, text/event-stream;q=0",
     ],
 )  # fmt: skip
-def test_a_browser_is_shown_a_page(visit, accept):
+def test_get_that_accepts_html_returns_the_page(visit, accept):
     talk = visit(accept=accept)
     assert (talk.status, talk.body) == (200, b"The page")
     head = visit("HEAD", accept=accept)
@@ -191,27 +193,27 @@ def test_a_browser_is_shown_a_page(visit, accept):
         ({"content_length": "3000000"}, (413, -32600)), ({"content_length": "x"}, (400, -32600)),
     ],
 )  # fmt: skip
-def test_whatever_else_is_the_protocols(visit, headers, refused):
+def test_other_get_requests_are_handled_by_the_protocol(visit, headers, refused):
     assert visit(**headers).refused == refused
 
 
 @pytest.mark.parametrize("method", ["POST", "DELETE", "PUT", "OPTIONS", "HEAD"])
-def test_no_other_request_is_a_visit(visit, method):
+def test_other_methods_do_not_return_the_page(visit, method):
     accept = "text/event-stream" if method == "HEAD" else BROWSER
     assert b"page" not in visit(method, accept=accept).body
 
 
-def test_no_page_of_another_origin_reads_it(visit):
+def test_page_has_no_cors_headers(visit):
     talk = visit(origin="http://testserver")
     assert talk.body == b"The page" and "access-control-allow-origin" not in talk.headers
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_where_there_is_no_page_nothing_is_a_visit(visit, method):
+def test_html_request_without_a_page_is_rejected(visit, method):
     assert visit(method, page=None).status == (405 if method == "HEAD" else 400)
 
 
-def test_a_page_that_fails_is_told_nobody(visit, caplog):
+def test_error_of_the_page_is_logged_and_not_disclosed(visit, caplog):
     async def broken(scope, receive, send):
         raise ValueError("secret")
 
@@ -226,7 +228,7 @@ def test_a_page_that_fails_is_told_nobody(visit, caplog):
     assert caplog.text.count("ValueError: secret") == 2
 
 
-def test_a_page_is_told_that_its_visitor_left(http, caplog):
+def test_page_receives_the_disconnect(http, caplog):
     told = []
 
     async def patient(scope, receive, send):
@@ -252,16 +254,16 @@ def test_a_page_is_told_that_its_visitor_left(http, caplog):
         ("text/plain; application/json", False),
     ],
 )  # fmt: skip
-def test_a_post_is_json(http, revision, kind, is_json):
-    """A form of another site can send the other kinds without asking first."""
+def test_post_must_be_json(http, revision, kind, is_json):
+    """A form of another site can send the other types without a preflight request."""
     client = http(revision=revision)
     talk = client.post(client.message("tools/list", {}), content_type=kind).wait()
     assert talk.refused == (415, -32600) if not is_json else talk.status == 200
 
 
 @pytest.mark.parametrize("coding", ["gzip", "br", "deflate, identity", "x"])
-def test_a_body_is_not_compressed(http, revision, coding):
-    """Attack: a small body that is a large one."""
+def test_compressed_body_is_rejected(http, revision, coding):
+    """Attack: a decompression bomb."""
     client = http(revision=revision)
     talk = client.post(client.message("tools/list", {}), content_encoding=coding).wait()
     assert talk.refused == (415, -32600) and talk.headers["accept-encoding"] == "identity"
@@ -269,11 +271,11 @@ def test_a_body_is_not_compressed(http, revision, coding):
     assert talk.status == 200
 
 
-# Which way it goes.
+# Dispatch.
 
 
-def test_what_says_everything_itself_stands_alone(http):
-    """Whatever its headers say: then it is refused for that."""
+def test_request_with_metadata_ignores_the_session_header(http):
+    """If its headers contradict its metadata, it is rejected for that."""
     session, client = http(revision="2025-11-25").session, http()
     message = client.message("tools/list", {})
     for header in (None, "2025-11-25", "2024-11-05", "v999"):
@@ -283,8 +285,8 @@ def test_what_says_everything_itself_stands_alone(http):
 
 
 @pytest.mark.parametrize("header", [None, "2024-11-05", "2025-11-25", "2026-07-28"])
-def test_a_handshake_begins_a_session_whatever_the_header(http, handshake, header):
-    """Clients say what they will, before they know what is spoken."""
+def test_initialize_creates_a_session_whatever_the_version_header(http, handshake, header):
+    """Clients send any version before one is negotiated."""
     client = http(revision=handshake, initialize=False)
     given = {
         "protocolVersion": handshake, "capabilities": {},
@@ -298,15 +300,15 @@ def test_a_handshake_begins_a_session_whatever_the_header(http, handshake, heade
     assert len(id) >= 22 and all(0x21 <= ord(character) <= 0x7E for character in id)
 
 
-def test_both_ways_are_open_to_one_client(http):
+def test_endpoint_serves_clients_with_and_without_sessions(http):
     older, newer = http(revision="2025-06-18"), http()
     assert older.text("add", a=1, b=2) == newer.text("add", a=1, b=2) == "3"
 
 
-# Leaving.
+# Disconnects.
 
 
-def test_a_server_that_cannot_tell_who_leaves_stops_the_call(http, server, work, caplog):
+def test_failure_of_receive_cancels_the_call(http, server, work, caplog):
     client = http(server=server)
     talk = client.start("tools/call", name="ponder")
     client.until(work.begun.is_set)
@@ -314,7 +316,7 @@ def test_a_server_that_cannot_tell_who_leaves_stops_the_call(http, server, work,
     async def broken():
         raise RuntimeError("no more messages")
 
-    talk._inbox.put_nowait({"type": "http.request"})  # what is not a disconnect is passed over
+    talk._inbox.put_nowait({"type": "http.request"})  # other messages are ignored
     client.sleep(0.05)
     assert not talk.over
 
@@ -338,8 +340,8 @@ def test_a_server_that_cannot_tell_who_leaves_stops_the_call(http, server, work,
     talk.wait()
 
 
-def test_a_server_may_stop_an_answer(http, server, work):
-    """As some do when they end: the call is stopped, and the server's cancel stays one."""
+def test_cancelled_application_task_cancels_the_call(http, server, work):
+    """Some servers cancel tasks at shutdown: the call is stopped and ``CancelledError`` raised."""
     client = http(server=server)
     message = client.message("tools/call", {"name": "ponder"})
     raw = json.dumps(message).encode()
@@ -359,8 +361,8 @@ def test_a_server_may_stop_an_answer(http, server, work):
     assert work.ended.is_set()
 
 
-def test_quick_answers_are_watched_by_nobody(http, monkeypatch):
-    """A task for each that looks whether the client leaves would cost more than the answer."""
+def test_fast_calls_create_no_disconnect_task(http, monkeypatch):
+    """A task that waits for the disconnect would cost more than the response."""
     watched = []
     from django_mcp.transports.http.request import Exchange
 
@@ -379,7 +381,7 @@ def test_quick_answers_are_watched_by_nobody(http, monkeypatch):
 
 
 @pytest.mark.slow
-def test_no_thread_and_no_task_is_left_behind(http, secret):
+def test_requests_leave_no_threads_and_tasks(http, secret):
     client = http(secret)
     client.text("add", a=1, b=2)
     before = threading.active_count()

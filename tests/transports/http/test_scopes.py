@@ -1,8 +1,7 @@
-"""
-A token too narrow for what it asks: 403, with all that is needed, before anything begins.
+"""Insufficient scope over HTTP: a 403 names the missing scopes before anything runs.
 
-Where a revision or a transport cannot say so, an error of the request's own says it; and about
-whatever the user may not do, or nobody could be given, nothing is said at all.
+Older revisions and HTTP+SSE get a JSON-RPC error instead. A declaration that the user may not use,
+or that no offered scope covers, is reported as unknown.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ SCOPES = {
 
 
 class Scoped(LookupVerifier):
-    """Knows tokens that say whose they are, what they may, and to which application they went."""
+    """Verifies tokens of the form ``user/scopes/application``."""
 
     def lookup(self, token, server):
         name, scopes, *application = token.split("/")
@@ -65,13 +64,13 @@ def scoped(settings):
 
 @pytest.fixture
 def runs():
-    """What was done."""
+    """The names of the functions that ran."""
     return []
 
 
 @pytest.fixture
-def things(server, runs):
-    """Things for alice, who may change invoices, and things that are not for her."""
+def scoped_server(server, runs):
+    """A server with declarations for alice, who may change invoices, and others."""
 
     def done(name):
         return lambda request: runs.append(name) or name
@@ -80,7 +79,7 @@ def things(server, runs):
     server.tool(name="work")(done("work"))
     server.tool(name="change", permission="shop.change_invoice")(done("change"))
     server.tool(name="forbidden", permission="shop.delete_invoice")(done("forbidden"))
-    server.tool(name="nowhere")(done("nowhere"))  # which no scope covers
+    server.tool(name="nowhere")(done("nowhere"))  # no scope covers it
     server.tool(name="for_all", permission=mcp.PUBLIC)(done("for_all"))
     server.prompt(name="poem")(done("poem"))
     server.resource("note://one", name="note")(done("note"))
@@ -104,7 +103,7 @@ def things(server, runs):
 
 
 def challenged(talk):
-    """What a 403 says, and what its header does."""
+    """Assert that the status is 403, and return the parameters of the challenge."""
     assert talk.wait().status == 403, talk
     header = talk.headers["www-authenticate"]
     assert re.fullmatch(r'Bearer [a-z_]+="[^"\\]*"(, [a-z_]+="[^"\\]*")*', header)
@@ -112,7 +111,7 @@ def challenged(talk):
 
 
 def refused(talk):
-    """The scopes that it asks for."""
+    """Return the scopes that the challenge names."""
     said = challenged(talk)
     assert said["error"] == "insufficient_scope"
     return said["scope"].split()
@@ -122,8 +121,8 @@ SAYS = ["2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"]
 
 
 @pytest.fixture(params=SAYS)
-def says(request):
-    """Each revision in which a 403 can be told."""
+def revision_with_403(request):
+    """Each revision that can report insufficient scope by a 403."""
     return request.param
 
 
@@ -131,14 +130,16 @@ def calling(client, tool, **arguments):
     return client.start("tools/call", name=tool, arguments=arguments)
 
 
-# What is said.
+# The challenge.
 
 
-def test_the_403_says_what_is_needed_and_where_it_is_had(http, says, things, alice, runs):
-    client = http("alice/basic/app", server=things, revision=says)
+def test_challenge_names_the_missing_scope_and_the_metadata(
+    http, revision_with_403, scoped_server, alice, runs
+):
+    client = http("alice/basic/app", server=scoped_server, revision=revision_with_403)
     talk = calling(client, "change")
     assert challenged(talk) == {
-        "realm": things.name, "error": "insufficient_scope", "scope": "change",
+        "realm": scoped_server.name, "error": "insufficient_scope", "scope": "change",
         "error_description": "The token is too narrow for this.", "resource_metadata": METADATA,
     }  # fmt: skip
     assert talk.headers["content-type"] == "application/json"
@@ -149,8 +150,8 @@ def test_the_403_says_what_is_needed_and_where_it_is_had(http, says, things, ali
     assert runs == []
 
 
-def test_it_is_about_the_request(http, says, things, alice):
-    client = http("alice/basic/app", server=things, revision=says)
+def test_error_has_the_id_of_the_request(http, revision_with_403, scoped_server, alice):
+    client = http("alice/basic/app", server=scoped_server, revision=revision_with_403)
     message = client.message("tools/call", {"name": "work", "arguments": {}}, id="mine")
     (answer,) = client.post(message).wait().messages
     assert answer["id"] == "mine"
@@ -174,25 +175,29 @@ WHAT = [
 
 
 @pytest.mark.parametrize(("method", "params", "needed"), WHAT)
-def test_whatever_names_a_thing_is_asked_about(
-    http, says, things, alice, runs, method, params, needed
+def test_every_method_with_a_name_is_challenged(
+    http, revision_with_403, scoped_server, alice, runs, method, params, needed
 ):
-    client = http("alice/basic/app", server=things, revision=says)
+    client = http("alice/basic/app", server=scoped_server, revision=revision_with_403)
     assert refused(client.start(method, **params)) == needed
     assert runs == [] and not Call.objects.exists() and not Stream.objects.exists()
 
 
 @pytest.mark.parametrize(("method", "params", "needed"), WHAT)
-def test_a_broader_token_is_not_refused(http, says, things, alice, method, params, needed):
-    client = http("alice/view change/app", server=things, revision=says)
+def test_token_with_the_needed_scopes_is_accepted(
+    http, revision_with_403, scoped_server, alice, method, params, needed
+):
+    client = http("alice/view change/app", server=scoped_server, revision=revision_with_403)
     Company.objects.get_or_create(pk=1)[0].members.add(alice)
     assert client.start(method, **params).wait().status == 200
 
 
-def test_all_that_is_needed_is_named_at_once(http, says, things, alice, settings):
+def test_challenge_names_all_missing_scopes(
+    http, revision_with_403, scoped_server, alice, settings
+):
     tools = {"tools": mcp.Scope("Tools", covers=["tool:*"])}
     settings.DJANGO_MCP = settings.DJANGO_MCP | {"SCOPES": SCOPES | tools}
-    client = http("alice/basic/app", server=things, revision=says)
+    client = http("alice/basic/app", server=scoped_server, revision=revision_with_403)
     assert refused(calling(client, "join", company=1)) == ["tools", "change"]
     client.token = "alice/tools basic/app"
     assert refused(calling(client, "join", company=1)) == ["tools", "change"]
@@ -200,8 +205,8 @@ def test_all_that_is_needed_is_named_at_once(http, says, things, alice, settings
     assert calling(client, "join", company=1).wait().status == 200
 
 
-def test_subscribing_is_asked_about(http, things, alice, handshake):
-    client = http("alice/basic/app", server=things, revision=handshake)
+def test_subscription_is_challenged(http, scoped_server, alice, handshake):
+    client = http("alice/basic/app", server=scoped_server, revision=handshake)
     talk = client.start("resources/subscribe", uri="note://one")
     if handshake == "2024-11-05":
         assert talk.wait().status == 200 and "needs the scope view" in talk.error["message"]
@@ -209,12 +214,12 @@ def test_subscribing_is_asked_about(http, things, alice, handshake):
         assert refused(talk) == ["view"]
 
 
-def test_a_subscription_is_seen_with_the_token_that_asked_for_it(http, handshake, things, alice):
-    """After a step-up in a session that began with less; and it is as narrow as the last says."""
-    client = http("alice/basic/app", server=things, revision=handshake)
+def test_subscription_has_the_scopes_of_its_last_token(http, handshake, scoped_server, alice):
+    """The last token that subscribed counts, also after a step-up in the session."""
+    client = http("alice/basic/app", server=scoped_server, revision=handshake)
 
     def with_which() -> list[str]:
-        (found,) = sessions.subscribed(things.name, ["note://one"])
+        (found,) = sessions.find_subscriptions(scoped_server.name, ["note://one"])
         return found.scopes
 
     client.token = "alice/basic view/app"
@@ -234,14 +239,14 @@ def heard_by(client, token, last=None):
 
 @pytest.mark.parametrize("token", ["alice/basic/app", "alice/view/app", "alice/basic view/app"])
 @pytest.mark.parametrize("is_resumed", [False, True])
-def test_news_are_not_for_a_token_narrower_than_who_asked_for_them(
-    http, handshake, things, alice, token, is_resumed
+def test_narrower_token_cannot_open_or_resume_the_notification_stream(
+    http, handshake, scoped_server, alice, token, is_resumed
 ):
-    """Attack: take over the stream of a broader one, and learn what changes, and when."""
-    client = http("alice/basic/app", server=things, revision=handshake)
+    """Attack: take over the stream of a broader token, and learn what changes and when."""
+    client = http("alice/basic/app", server=scoped_server, revision=handshake)
     reading = heard_by(client, "alice/basic view/app")
     client.request("resources/subscribe", uri="note://one")
-    announce(Announcement("updated", "note://one", things.name))
+    announce(Announcement("updated", "note://one", scoped_server.name))
     client.until(lambda: reading.messages)
     last = reading.sse.found[-1].id if is_resumed else None
     asked = heard_by(client, token, last)
@@ -252,25 +257,27 @@ def test_news_are_not_for_a_token_narrower_than_who_asked_for_them(
 
 
 @pytest.mark.parametrize("kind", [ValueError, mcp.ToolError])
-def test_a_permission_that_fails_says_the_same_to_a_narrow_token(http, says, things, alice, kind):
+def test_failing_permission_gives_the_same_error_to_a_narrow_token(
+    http, revision_with_403, scoped_server, alice, kind
+):
     def fails(request):
         raise kind("It fails.")
 
-    things.tool(name="bad", permission=fails, scope="tool:work")(lambda request: "x")
+    scoped_server.tool(name="bad", permission=fails, scope="tool:work")(lambda request: "x")
     said = []
     for token in ("alice/basic/app", "alice//app"):
-        client = http(token, server=things, revision=says)
+        client = http(token, server=scoped_server, revision=revision_with_403)
         talk = client.start("tools/call", name="bad", arguments={}, id="same").wait()
         said.append((talk.status, talk.body))
     assert said[0] == said[1] and said[0][0] == 200
 
 
-def test_what_a_list_tells_of_a_resource_beyond_the_token_is_what_was_declared(
-    http, revision, things, alice
+def test_list_hides_computed_values_of_resources_beyond_the_scopes(
+    http, revision, scoped_server, alice
 ):
-    """Attack: the size, and when it changed, tell of what the client may not read."""
+    """Attack: learn the size and the time of change of a resource that cannot be read."""
 
-    @things.register
+    @scoped_server.register
     class Report(mcp.Resource):
         uri, name = "report://all", "report"
 
@@ -281,7 +288,7 @@ def test_what_a_list_tells_of_a_resource_beyond_the_token_is_what_was_declared(
             return "x"
 
     def listed(token):
-        client = http(token, server=things, revision=revision)
+        client = http(token, server=scoped_server, revision=revision)
         (found,) = (one for one in client.request("resources/list")["resources"]
                     if one["uri"] == "report://all")  # fmt: skip
         return found.get("size")
@@ -290,31 +297,36 @@ def test_what_a_list_tells_of_a_resource_beyond_the_token_is_what_was_declared(
     assert listed("alice/view/app") == 4242
 
 
-def test_a_listen_is_asked_about_once_for_all_it_names(http, things, alice):
-    client = http("alice/basic/app", server=things)
+def test_listen_is_challenged_once_for_all_its_uris(http, scoped_server, alice):
+    client = http("alice/basic/app", server=scoped_server)
     uris = ["note://one", "model://shop/company/1", "note://hidden", "note://nothing"]
     talk = client.start("subscriptions/listen", notifications={"resourceSubscriptions": uris})
     assert refused(talk) == ["view", "change"]
 
 
-# What is not asked for.
+# Requests without a challenge.
 
 
 @pytest.mark.parametrize("token", ["alice/", "alice//app", "alice/view change/app"])
-def test_a_token_that_is_not_narrowed_is_good_for_all(http, revision, things, alice, token):
-    client = http(token, server=things, revision=revision)
+def test_token_without_scopes_may_use_all_declarations(http, revision, scoped_server, alice, token):
+    client = http(token, server=scoped_server, revision=revision)
     assert client.text("work") == "work" and client.text("change") == "change"
 
 
-def test_what_is_for_all_needs_no_scope(http, revision, things, alice):
-    assert http("alice/basic/app", server=things, revision=revision).text("for_all") == "for_all"
+def test_public_tool_needs_no_scope(http, revision, scoped_server, alice):
+    assert (
+        http("alice/basic/app", server=scoped_server, revision=revision).text("for_all")
+        == "for_all"
+    )
 
 
-def test_lists_need_no_scope_and_show_what_could_be_had(http, revision, things, alice):
-    client = http("alice/basic/app", server=things, revision=revision)
+def test_lists_contain_declarations_that_more_scopes_would_allow(
+    http, revision, scoped_server, alice
+):
+    client = http("alice/basic/app", server=scoped_server, revision=revision)
     shown = {tool["name"] for tool in client.request("tools/list")["tools"]}
     assert shown == {"hello", "work", "change", "for_all"}
-    client = http("alice/basic", server=things, revision=revision)
+    client = http("alice/basic", server=scoped_server, revision=revision)
     shown = {tool["name"] for tool in client.request("tools/list")["tools"]}
     assert shown == {"hello", "for_all"}
 
@@ -327,7 +339,7 @@ HIDDEN = {
 
 
 def answered(client, method, params):
-    """Status, headers and body, with what was asked for left out of it."""
+    """Return status, headers and body, with the requested name replaced."""
     talk = client.start(method, **params, id="same").wait()
     name = str(params.get("name", params.get("uri")))
     assert talk.status in (200, 404), talk
@@ -337,17 +349,21 @@ def answered(client, method, params):
 
 @pytest.mark.parametrize("method", HIDDEN)
 @pytest.mark.parametrize("token", ["alice/basic/app", "alice/change/app", "alice/basic"])
-def test_what_the_user_may_not_do_is_not_there(http, revision, things, alice, method, token):
+def test_forbidden_declaration_is_reported_as_unknown(
+    http, revision, scoped_server, alice, method, token
+):
     if method == "resources/subscribe" and revision == "2026-07-28":
         pytest.skip("It has no such method.")
-    client = http(token, server=things, revision=revision)
+    client = http(token, server=scoped_server, revision=revision)
     hidden, unheard = (answered(client, method, params) for params in HIDDEN[method])
     assert hidden == unheard
     assert "www-authenticate" not in hidden[1] and "scope" not in hidden[2]
 
 
-def test_what_nothing_offered_covers_is_not_there(http, revision, things, alice):
-    client = http("alice/basic/app", server=things, revision=revision)
+def test_declaration_without_a_covering_scope_is_reported_as_unknown(
+    http, revision, scoped_server, alice
+):
+    client = http("alice/basic/app", server=scoped_server, revision=revision)
     one, other = (
         answered(client, "tools/call", {"name": name, "arguments": {}})
         for name in ("nowhere", "unheard")
@@ -355,8 +371,8 @@ def test_what_nothing_offered_covers_is_not_there(http, revision, things, alice)
     assert one == other
 
 
-def test_to_a_token_of_no_application_it_is_not_there(http, revision, things, alice):
-    client = http("alice/basic", server=things, revision=revision)
+def test_token_without_an_application_is_not_challenged(http, revision, scoped_server, alice):
+    client = http("alice/basic", server=scoped_server, revision=revision)
     one, other = (
         answered(client, "tools/call", {"name": name, "arguments": {}})
         for name in ("work", "unheard")
@@ -371,10 +387,12 @@ def asked_of_the_database(client, method, params):
 
 
 @pytest.mark.parametrize("name", ["forbidden", "nowhere", "work"])
-def test_no_query_more_is_asked_than_the_permission_is(http, says, things, alice, name):
-    """What is refused by a permission costs the same, whatever the token is good for."""
-    narrow = http("alice/basic/app", server=things, revision=says)
-    whole = http("alice//app", server=things, revision=says)
+def test_scope_check_executes_no_further_queries(
+    http, revision_with_403, scoped_server, alice, name
+):
+    """A rejection by permission takes the same queries for narrow and broad tokens."""
+    narrow = http("alice/basic/app", server=scoped_server, revision=revision_with_403)
+    whole = http("alice//app", server=scoped_server, revision=revision_with_403)
     params = {"name": name, "arguments": {}}
     ours, theirs = (asked_of_the_database(one, "tools/call", params) for one in (narrow, whole))
     assert len(ours) <= len(theirs)
@@ -384,69 +402,77 @@ def test_no_query_more_is_asked_than_the_permission_is(http, says, things, alice
         assert len(asked_of_the_database(one, "tools/call", params | {"name": "unheard"})) == 1
 
 
-def test_a_token_that_is_good_for_it_costs_no_hop_more(http, says, things, alice, monkeypatch):
+def test_sufficient_token_takes_no_further_thread_job(
+    http, revision_with_403, scoped_server, alice, monkeypatch
+):
     hops, job = [], security.surrounded_job
     monkeypatch.setattr(security, "surrounded_job", lambda *given: hops.append(1) or job(*given))
     for token, tool in (
         ("alice/change/app", "work"), ("alice//app", "work"), ("alice/basic/app", "hello"),
         ("alice/basic/app", "unheard"), ("alice/basic", "work"),
     ):  # fmt: skip
-        calling(http(token, server=things, revision=says), tool).wait()
+        calling(http(token, server=scoped_server, revision=revision_with_403), tool).wait()
     assert hops == []
-    calling(http("alice/basic/app", server=things, revision=says), "work").wait()
+    calling(
+        http("alice/basic/app", server=scoped_server, revision=revision_with_403), "work"
+    ).wait()
     assert hops == [1]
 
 
-def test_somebody_without_a_token_is_asked_for_one_first(http, says, things):
-    talk = calling(http(server=things, revision=says), "work")
+def test_request_without_a_token_is_401_before_403(http, revision_with_403, scoped_server):
+    talk = calling(http(server=scoped_server, revision=revision_with_403), "work")
     assert talk.wait().status == 401 and 'scope="basic"' in talk.headers["www-authenticate"]
 
 
-# Where several things may be meant.
+# Several matching templates.
 
 
 @pytest.fixture
-def twice(things, runs):
-    """An address that fits two templates: the first needs more than the second."""
+def overlapping_templates(scoped_server, runs):
+    """A URI that matches two templates, of which the first needs more scopes."""
 
-    @things.resource("any://{first}", permission="shop.change_invoice")
+    @scoped_server.resource("any://{first}", permission="shop.change_invoice")
     def narrow_one(request: mcp.Request, first: str) -> str:
         runs.append("first")
         return "first"
 
-    @things.resource("any://{+second}")
+    @scoped_server.resource("any://{+second}")
     def wide_one(request: mcp.Request, second: str) -> str:
         runs.append("second")
         return "second"
 
-    @things.resource("other://{first}", permission="shop.delete_invoice")
+    @scoped_server.resource("other://{first}", permission="shop.delete_invoice")
     def forbidden_one(request: mcp.Request, first: str) -> str:
         return "first"
 
-    @things.resource("other://{+second}")
+    @scoped_server.resource("other://{+second}")
     def other_one(request: mcp.Request, second: str) -> str:
         return "second"
 
-    return things
+    return scoped_server
 
 
-def test_a_second_template_that_fits_is_used(http, revision, twice, alice, runs):
-    client = http("alice/view/app", server=twice, revision=revision)
+def test_second_matching_template_is_used_if_allowed(
+    http, revision, overlapping_templates, alice, runs
+):
+    client = http("alice/view/app", server=overlapping_templates, revision=revision)
     (contents,) = client.request("resources/read", uri="any://x")["contents"]
     assert contents["text"] == "second" and runs == ["second"]
 
 
-def test_if_none_that_fits_may_be_used_the_first_says_what_it_needs(http, says, twice, alice):
-    client = http("alice/basic/app", server=twice, revision=says)
+def test_challenge_names_the_scope_of_the_first_matching_template(
+    http, revision_with_403, overlapping_templates, alice
+):
+    client = http("alice/basic/app", server=overlapping_templates, revision=revision_with_403)
     assert refused(client.start("resources/read", uri="any://x")) == ["change"]
     assert refused(client.start("resources/read", uri="other://x")) == ["view"]
 
 
-# Where it cannot be said by a status.
+# Without a status code.
 
 
-def test_an_older_revision_is_told_by_an_error(http, things, alice, runs):
-    client = http("alice/basic/app", server=things, revision="2024-11-05")
+def test_older_revision_gets_an_error_naming_the_scope(http, scoped_server, alice, runs):
+    client = http("alice/basic/app", server=scoped_server, revision="2024-11-05")
     said = client.failure("work")
     assert "needs the scope change" in said and runs == []
     for method, params in (("prompts/get", {"name": "poem"}),
@@ -457,23 +483,23 @@ def test_an_older_revision_is_told_by_an_error(http, things, alice, runs):
 
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-11-25"])
-def test_over_sse_it_is_told_by_an_error(things, alice, runs, revision):
-    things.sse = True
-    with SseClient("alice/basic/app", server=things, revision=revision,
-                   path=f"/{things.path}/sse") as client:  # fmt: skip
+def test_legacy_sse_client_gets_an_error_naming_the_scope(scoped_server, alice, runs, revision):
+    scoped_server.sse = True
+    with SseClient("alice/basic/app", server=scoped_server, revision=revision,
+                   path=f"/{scoped_server.path}/sse") as client:  # fmt: skip
         assert "needs the scope change" in client.failure("work") and runs == []
         assert client.text("hello") == "hello"
 
 
-# A batch.
+# Batches.
 
 
 def batch(client, *calls):
     return [client.message(method, params) for method, params in calls]
 
 
-def test_a_batch_is_refused_whole_with_all_that_it_needs(http, things, alice, runs):
-    client = http("alice/basic/app", server=things, revision="2025-03-26")
+def test_batch_is_rejected_with_all_missing_scopes(http, scoped_server, alice, runs):
+    client = http("alice/basic/app", server=scoped_server, revision="2025-03-26")
     talk = client.post(batch(
         client, ("tools/call", {"name": "hello"}), ("tools/call", {"name": "work"}),
         ("prompts/get", {"name": "poem"}), ("tools/call", {"name": "change"}),
@@ -483,16 +509,16 @@ def test_a_batch_is_refused_whole_with_all_that_it_needs(http, things, alice, ru
     assert runs == [] and not Call.objects.exists() and not Event.objects.exists()
 
 
-def test_a_batch_that_needs_no_more_is_answered(http, things, alice, runs):
-    client = http("alice/basic/app", server=things, revision="2025-03-26")
+def test_batch_with_sufficient_scopes_is_answered(http, scoped_server, alice, runs):
+    client = http("alice/basic/app", server=scoped_server, revision="2025-03-26")
     talk = client.post(batch(client, ("tools/call", {"name": "hello"}),
                              ("tools/call", {"name": "forbidden"})))  # fmt: skip
     assert talk.wait().status == 200 and runs == ["hello"]
 
 
-def test_what_is_refused_is_not_cancelled_or_noted_with_it(http, things, alice, runs):
-    """Nothing of a batch that is refused has happened, the notifications included."""
-    client = http("alice/basic/app", server=things, revision="2025-03-26")
+def test_rejected_batch_changes_nothing(http, scoped_server, alice, runs):
+    """A rejected batch has no effect, including its notifications."""
+    client = http("alice/basic/app", server=scoped_server, revision="2025-03-26")
     seen = Session.objects.get().log_level
     messages = batch(client, ("logging/setLevel", {"level": "error"}),
                      ("tools/call", {"name": "work"}))  # fmt: skip
@@ -500,12 +526,12 @@ def test_what_is_refused_is_not_cancelled_or_noted_with_it(http, things, alice, 
     assert Session.objects.get().log_level == seen
 
 
-# A session, and what was begun in it.
+# Sessions.
 
 
-def test_a_session_goes_on_with_a_broader_token(http, handshake, things, alice):
-    """The step-up, as the endpoint sees it: the same session, asked again by another token."""
-    client = http("alice/basic/app", server=things, revision=handshake)
+def test_session_can_be_used_with_a_broader_token(http, handshake, scoped_server, alice):
+    """A step-up: the same session is used with a broader token."""
+    client = http("alice/basic/app", server=scoped_server, revision=handshake)
     assert calling(client, "work").wait().status == (200 if handshake == "2024-11-05" else 403)
     client.token = "alice/basic change/app"
     assert client.text("work") == "work"
@@ -513,16 +539,16 @@ def test_a_session_goes_on_with_a_broader_token(http, handshake, things, alice):
     assert calling(client, "work").wait().status == (200 if handshake == "2024-11-05" else 403)
 
 
-def test_a_broader_token_of_another_application_does_not_go_on(http, handshake, things, alice):
-    client = http("alice/basic/app", server=things, revision=handshake)
+def test_session_cannot_be_used_by_another_application(http, handshake, scoped_server, alice):
+    client = http("alice/basic/app", server=scoped_server, revision=handshake)
     client.token = "alice/basic change/other"
     assert calling(client, "hello").wait().status == 404
 
 
-# What was begun with a token: ``calls`` by its scopes, and who may have to do with it since.
+# Access to stored calls by tokens with other scopes.
 
 AGAIN = [
-    # begun with, shown by, whether it goes on
+    # scopes at the start, scopes of the later request, whether access is granted
     ("basic", "basic", True), ("basic", "basic change", True), ("basic", "all", True),
     ("basic change", "basic", False), ("all", "basic change", False), ("all", "all", True),
     ("all", "every", True), ("basic", "tools", True), ("all", "tools", False),
@@ -542,7 +568,7 @@ def auth_of(scopes):
 
 
 @pytest.mark.parametrize(("begun", "shown", "goes_on"), AGAIN)
-def test_a_call_is_for_tokens_as_broad_as_the_one_it_began_with(
+def test_call_is_accessible_to_tokens_with_at_least_its_scopes(
     settings, alice, begun, shown, goes_on
 ):
     settings.DJANGO_MCP = settings.DJANGO_MCP | {"SCOPES": SCOPES | MORE}
@@ -555,11 +581,11 @@ def test_a_call_is_for_tokens_as_broad_as_the_one_it_began_with(
     ("begun", "shown", "goes_on"),
     [("basic", "basic change", True), ("basic change", "basic", False)],
 )
-def test_a_stream_is_resumed_by_a_token_as_broad_and_no_narrower(
-    http, things, alice, begun, shown, goes_on
+def test_stream_is_resumed_only_by_a_token_with_its_scopes(
+    http, scoped_server, alice, begun, shown, goes_on
 ):
-    things.tool(name="kept", durable=True, permission=mcp.PUBLIC)(lambda request: "KEPT")
-    client = http(f"alice/{begun}/app", server=things, revision="2025-11-25")
+    scoped_server.tool(name="kept", durable=True, permission=mcp.PUBLIC)(lambda request: "KEPT")
+    client = http(f"alice/{begun}/app", server=scoped_server, revision="2025-11-25")
     first = calling(client, "kept").wait().sse.found[0].id
     client.token = f"alice/{shown}/app"
     talk = client.listen(first).wait()
@@ -567,16 +593,16 @@ def test_a_stream_is_resumed_by_a_token_as_broad_and_no_narrower(
 
 
 @pytest.mark.usefixtures("short_grace")
-def test_a_call_keeps_what_it_was_begun_with(http, things, alice, runs):
-    """A step-up in the middle of it adds nothing to it, and a narrower token takes nothing away."""
+def test_call_keeps_the_scopes_of_its_first_token(http, scoped_server, alice, runs):
+    """Neither a broader nor a narrower token that answers changes the scopes of the call."""
 
-    @things.tool(scope="tool:hello")
+    @scoped_server.tool(scope="tool:hello")
     def ask(request: mcp.Request) -> str:
         runs.append(sorted(request.auth.scopes))
         request.elicit("Sure?", bool)
         return " ".join(sorted(request.auth.scopes))
 
-    client = http("alice/basic/app", server=things, revision="2025-11-25")
+    client = http("alice/basic/app", server=scoped_server, revision="2025-11-25")
     talk = calling(client, "ask")
     (asked,) = client.until(lambda: client.asked)
     client.token = "alice/basic change/app"
@@ -585,12 +611,14 @@ def test_a_call_keeps_what_it_was_begun_with(http, things, alice, runs):
     assert "basic" in str(talk.wait().messages[-1]) and runs == [["basic"], ["basic"]]
 
 
-def test_news_of_a_session_are_by_the_token_that_its_stream_was_opened_with(http, things, alice):
-    client = http("alice/basic view/app", server=things, revision="2025-11-25")
+def test_notifications_use_the_scopes_of_the_token_that_opened_the_stream(
+    http, scoped_server, alice
+):
+    client = http("alice/basic view/app", server=scoped_server, revision="2025-11-25")
     client.request("resources/subscribe", uri="note://one")
     stream = client.listen()
     client.until(lambda: stream.status)
     client.token = "alice/basic/app"
-    announce(Announcement("updated", "note://one", things.name))
+    announce(Announcement("updated", "note://one", scoped_server.name))
     client.until(lambda: "resources/updated" in str(stream.messages))
     stream.leave()

@@ -1,4 +1,4 @@
-"""Sessions over HTTP: the handshake, what is posted and answered, streams, and the end."""
+"""Sessions over HTTP: initialization, POST, streams, resumption, notifications and the end."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from tests.client import RpcError
 from tests.http import response
 from tests.storage.rows import given
 
-from ..tools import offer
+from ..session_tools import add_session_tools
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("short_grace")]
 
 
 @pytest.fixture
 def server(server, gate):
-    offer(server)
+    add_session_tools(server)
 
     @server.tool(permission=mcp.PUBLIC)
     async def wait(request) -> str:
-        """Speak, wait, speak again."""
+        """Report progress, wait, report progress again."""
         request.progress(1)
         while not gate.is_set():  # noqa: ASYNC110
             await asyncio.sleep(0.002)
@@ -48,7 +48,7 @@ def server(server, gate):
 
     @server.tool(permission=mcp.PUBLIC)
     async def release(request) -> str:
-        """Let the connection go."""
+        """Release the connection."""
         await request.arelease_stream()
         while not gate.is_set():  # noqa: ASYNC110
             await asyncio.sleep(0.002)
@@ -84,7 +84,7 @@ def newest(http, server):
 
 
 def waiting(client, tool="wait", **arguments):
-    """A call that is under way, on a stream."""
+    """Start a call that reports progress on a stream."""
     meta = {"_meta": {"progressToken": "t"}}
     talk = client.start("tools/call", name=tool, arguments=arguments, **meta)
     return talk.until(lambda: talk.is_stream) and talk
@@ -103,7 +103,7 @@ def progress(talk) -> list[float]:
 # The handshake.
 
 
-def test_a_session_begins_with_initialize(client):
+def test_initialize_creates_a_session(client):
     row = Session.objects.get()
     assert client.session and client.session.isascii() and client.session not in str(row.__dict__)
     assert row.revision == client.revision.name and row.initialized
@@ -111,7 +111,7 @@ def test_a_session_begins_with_initialize(client):
     assert row.host == "testserver"
 
 
-def test_a_wrong_initialize_begins_none(http, server):
+def test_invalid_initialize_creates_no_session(http, server):
     client = http(server=server, revision="2025-11-25", initialize=False)
     talk = client.start("initialize", protocolVersion=7).wait()
     assert "mcp-session-id" not in talk.headers and "error" in talk.messages[0]
@@ -119,7 +119,7 @@ def test_a_wrong_initialize_begins_none(http, server):
 
 
 @pytest.mark.parametrize("method", ["ping", "tools/list", "notifications/initialized"])
-def test_without_a_session_there_is_only_initialize(http, server, method):
+def test_requests_without_a_session_are_rejected(http, server, method):
     client = http(server=server, revision="2025-11-25", initialize=False)
     message = {"jsonrpc": "2.0", "method": method}
     if "/" in method and "notif" not in method or method == "ping":
@@ -129,19 +129,19 @@ def test_without_a_session_there_is_only_initialize(http, server, method):
     assert client.open("DELETE", client.path, headers=client.headers()).wait().status == 400
 
 
-def test_a_session_is_initialized_once(newest):
+def test_second_initialize_is_rejected(newest):
     given = {"protocolVersion": "2025-11-25", "capabilities": {}}
     given["clientInfo"] = {"name": "x", "version": "1"}
     talk = newest.start("initialize", **given).wait()
     assert talk.status == 400 and Session.objects.count() == 1
 
 
-def test_an_unknown_session_is_none(newest):
+def test_unknown_session_is_404(newest):
     for id in ("x", "A" * 43, newest.session[:-1] + "~"):
         assert newest.post(newest.message("ping", {}), mcp_session_id=id).wait().status == 404
 
 
-def test_a_session_is_its_owners(http, server, alice, bob):
+def test_session_is_bound_to_its_token(http, server, alice, bob):
     own, other = Token.make(alice, "one")[1], Token.make(bob, "two")[1]
     client = http(own, server=server, revision="2025-11-25")
     assert client.text("whoami") == "alice"
@@ -158,12 +158,12 @@ def test_a_session_is_its_owners(http, server, alice, bob):
     assert client.listen(authorization=f"Bearer {other}").wait().status == 404
 
 
-def test_nobody_may_name_what_is_for_users(newest):
+def test_anonymous_session_is_challenged_for_private_tools(newest):
     talk = newest.start("tools/call", name="whoami", arguments={}).wait()
     assert talk.status == 401
 
 
-def test_how_many_sessions_there_may_be(http, server, alice):
+def test_session_limit_is_status_503(http, server, alice):
     token = Token.make(alice, "one")[1]
     with given(SESSIONS=1):
         http(token, server=server, revision="2025-11-25")
@@ -174,7 +174,7 @@ def test_how_many_sessions_there_may_be(http, server, alice):
     assert talk.status == 503 and talk.headers["retry-after"]
 
 
-def test_session_without_a_user_has_the_network_of_its_connection(http, server, monkeypatch):
+def test_anonymous_session_stores_the_network_of_its_connection(http, server, monkeypatch):
     monkeypatch.setattr(Exchange, "remote", "198.51.100.1")
     http(server=server, revision="2025-11-25")
     wanted = client_network("198.51.100.1")
@@ -185,13 +185,13 @@ def test_session_without_a_user_has_the_network_of_its_connection(http, server, 
     ("scope", "remote"),
     [({"client": ("2001:db8::1", 5)}, "2001:db8::1"), ({"client": None}, ""), ({}, "")],
 )
-def test_address_is_that_of_the_connection(scope, remote):
+def test_remote_address_is_that_of_the_connection(scope, remote):
     headers = [(b"x-forwarded-for", b"198.51.100.1")]
     made = Exchange(None, {"method": "POST", "headers": headers, **scope}, None, None)
     assert made.remote == remote
 
 
-def test_an_idle_session_ends(newest):
+def test_idle_session_is_404(newest):
     Session.objects.update(last_seen=timezone.now() - timedelta(days=2))
     assert newest.post(newest.message("ping", {})).wait().status == 404
 
@@ -199,14 +199,14 @@ def test_an_idle_session_ends(newest):
 # POST.
 
 
-def test_what_is_done_at_once_comes_as_json(client):
+def test_fast_call_is_answered_as_json(client):
     talk = client.start("tools/call", name="add", arguments={"a": 1, "b": 2}).wait()
     assert talk.headers["content-type"] == "application/json" and talk.status == 200
     assert talk.messages[0]["result"]["content"][0]["text"] == "3"
     assert not Stream.objects.exists()
 
 
-def test_what_takes_longer_comes_as_a_stream(client, gate):
+def test_longer_call_is_answered_as_a_stream(client, gate):
     talk = waiting(client)
     gate.set()
     talk.wait()
@@ -218,7 +218,7 @@ def test_what_takes_longer_comes_as_a_stream(client, gate):
     assert ids(talk) == [event_id(stream, seq) for seq in range(0 if primed else 1, 4)]
 
 
-def test_a_stream_begins_before_anything_is_said(newest, gate):
+def test_stream_starts_with_an_empty_event(newest, gate):
     talk = newest.start("tools/call", name="release", arguments={})
     first = talk.until(lambda: talk.sse.found)[0]
     assert (first.data, first.id) == ("", event_id(Stream.objects.get().pk, 0))
@@ -232,7 +232,7 @@ def test_notifications_and_responses_are_accepted(client):
     assert client.post(answer).wait().status == 202
 
 
-def test_a_batch_is_answered_by_a_batch(http, server):
+def test_batch_is_answered_by_a_batch(http, server):
     client = http(server=server, revision="2025-03-26")
     batch = [
         client.message("tools/call", {"name": "add", "arguments": {"a": n, "b": 1}}) for n in (1, 2)
@@ -245,22 +245,22 @@ def test_a_batch_is_answered_by_a_batch(http, server):
     assert client.post([]).wait().status == 400
 
 
-def test_a_revision_without_batches_has_none(newest):
+def test_batch_is_rejected_in_revisions_without_batches(newest):
     assert newest.post([newest.message("ping", {})]).wait().status == 400
 
 
-def test_an_unknown_method_is_an_answer(newest):
+def test_unknown_method_is_a_json_rpc_error(newest):
     with pytest.raises(RpcError) as raised:
         newest.request("no/such")
     assert raised.value.code == -32601
 
 
-def test_what_is_no_message_is_refused(newest):
+def test_malformed_message_is_rejected(newest):
     assert newest.post({"jsonrpc": "2.0", "id": 1}).wait().status == 400
     assert newest.post({"hello": 1}).wait().status == 400
 
 
-def test_a_full_house_says_when_to_come_back(newest, monkeypatch):
+def test_full_thread_pool_is_status_503(newest, monkeypatch):
     async def full(*args, **options):
         raise Busy("full")
 
@@ -269,7 +269,7 @@ def test_a_full_house_says_when_to_come_back(newest, monkeypatch):
     assert talk.status == 503 and talk.headers["retry-after"] == "1"
 
 
-def test_the_log_level_is_kept(client):
+def test_log_level_is_stored_in_the_session(client):
     def heard(level):
         before = len(client.notes)
         assert client.text("log", level=level) == "logged"
@@ -283,8 +283,8 @@ def test_the_log_level_is_kept(client):
 
 
 @pytest.mark.parametrize("says", ["2025-06-18", "2025-11-25", "2026-07-28"])
-def test_who_was_asked_goes_on_at_the_host_that_was_called(http, server, says, settings):
-    """Attack: the run after the answer, which is the one that writes, finds another tenant."""
+def test_run_after_an_answer_has_the_host_of_the_call(http, server, says, settings):
+    """Attack: make the run after the answer, which writes, use another tenant."""
     settings.ALLOWED_HOSTS = [*settings.ALLOWED_HOSTS, "shop.example"]
     hosts = []
 
@@ -298,17 +298,17 @@ def test_who_was_asked_goes_on_at_the_host_that_was_called(http, server, says, s
     assert hosts == [("testserver", "testserver")] * 2
 
 
-def test_a_question_is_answered_by_another_post(http, server):
+def test_question_is_answered_by_another_post(http, server):
     yes = {"elicitation/create": lambda params: {"action": "accept", "content": {"answer": True}}}
     client = http(server=server, revision="2025-11-25", answers=yes)
     assert client.text("ask") == "answer: True"
     assert len(client.asked) == 1 and Call.objects.get().rounds == 1
 
 
-# A connection that breaks.
+# Broken connections.
 
 
-def test_a_break_cancels_nothing_and_loses_nothing(client, gate):
+def test_disconnect_does_not_cancel_the_call(client, gate):
     talk = waiting(client)
     talk.until(lambda: progress(talk))
     talk.leave()
@@ -320,7 +320,7 @@ def test_a_break_cancels_nothing_and_loses_nothing(client, gate):
     assert sorted(set(numbers)) == list(range(min(numbers), 4))
 
 
-def test_every_cut_of_a_stream_is_resumed_exactly(newest):
+def test_stream_can_be_resumed_after_every_event(newest):
     talk = waiting(newest, "count", to=30)
     talk.wait()
     everything = [(event.id, event.data) for event in talk.sse.found if event.data]
@@ -330,7 +330,7 @@ def test_every_cut_of_a_stream_is_resumed_exactly(newest):
         assert [(e.id, e.data) for e in rest.sse.found[1:]] == everything[at + 1 :]
 
 
-def test_a_client_that_reads_slowly_gets_everything(newest):
+def test_slow_client_gets_all_events(newest):
     talk = newest.start(
         "tools/call", name="count", arguments={"to": 300}, _meta={"progressToken": "t"}
     )
@@ -341,7 +341,7 @@ def test_a_client_that_reads_slowly_gets_everything(newest):
     assert progress(talk) == list(range(1, 301))
 
 
-def test_only_a_cursor_takes_a_stream_over(newest, gate):
+def test_resumption_takes_over_the_stream(newest, gate):
     talk = waiting(newest)
     talk.until(lambda: progress(talk))
     other = newest.listen(last=ids(talk)[-1])
@@ -351,7 +351,7 @@ def test_only_a_cursor_takes_a_stream_over(newest, gate):
     assert response(other.wait())["content"][0]["text"] == "waited"
 
 
-def test_a_released_stream_is_fetched(newest, gate):
+def test_response_of_a_released_stream_is_fetched(newest, gate):
     talk = waiting(newest, "release").wait()
     assert talk.sse.found[-1].retry and not talk.messages
     gate.set()
@@ -359,13 +359,13 @@ def test_a_released_stream_is_fetched(newest, gate):
     assert response(rest)["content"][0]["text"] == "released"
 
 
-def test_the_end_of_a_finished_stream_is_no_loss(newest):
+def test_resuming_after_the_last_event_is_405(newest):
     talk = waiting(newest, "count", to=2).wait()
     again = newest.listen(last=ids(talk)[-1]).wait()
     assert again.status == 405 and not again.is_stream
 
 
-def test_what_this_session_never_gave_out_is_refused(newest, http, server):
+def test_unknown_event_id_is_rejected(newest, http, server):
     talk = waiting(newest, "count", to=2).wait()
     stream = ids(talk)[-1].split("-")[0]
     other = http(server=server, revision="2025-11-25")
@@ -376,7 +376,7 @@ def test_what_this_session_never_gave_out_is_refused(newest, http, server):
         assert newest.listen(last=wrong).wait().status == 400, wrong
 
 
-def test_what_was_trimmed_is_told_to_the_request(newest):
+def test_pruned_events_are_reported_by_an_error_response(newest):
     talk = waiting(newest, "count", to=5).wait()
     retention.prune(now=timezone.now() + timedelta(hours=3))
     lost = newest.listen(last=ids(talk)[1]).wait()
@@ -386,7 +386,7 @@ def test_what_was_trimmed_is_told_to_the_request(newest):
     assert newest.listen(last=lost.sse.found[-1].id).wait().status == 405
 
 
-def test_a_response_that_is_all_that_is_missing_is_kept(newest):
+def test_pruned_stream_still_sends_its_response(newest):
     talk = waiting(newest, "count", to=5).wait()
     retention.prune(now=timezone.now() + timedelta(hours=3))
     rest = newest.listen(last=ids(talk)[-2]).wait()
@@ -394,7 +394,7 @@ def test_a_response_that_is_all_that_is_missing_is_kept(newest):
     assert newest.listen(last=ids(talk)[-1]).wait().status == 405
 
 
-# Streams to listen on.
+# Standalone streams.
 
 
 def listening(client, last=None):
@@ -403,11 +403,11 @@ def listening(client, last=None):
 
 
 def changed(client, name):
-    """What is announced after a commit, which in a test there is none of."""
+    """Announce a change directly, because a test commits no transaction."""
     announce(Announcement("list_changed", name, client.server.name))
 
 
-def test_news_come_to_who_listens(client):
+def test_notification_is_sent_on_the_standalone_stream(client):
     talk = listening(client)
     changed(client, "tools")
     talk.until(lambda: talk.messages)
@@ -415,7 +415,7 @@ def test_news_come_to_who_listens(client):
     assert not talk.ended
 
 
-def test_news_come_on_one_stream_alone(newest):
+def test_notification_is_sent_on_one_stream_only(newest):
     first, second = listening(newest), listening(newest)
     assert not first.ended
     changed(newest, "tools")
@@ -424,7 +424,7 @@ def test_news_come_on_one_stream_alone(newest):
     assert first.messages == [] and not first.ended
 
 
-def test_news_that_nobody_heard_are_told_to_the_next(newest):
+def test_notification_without_open_stream_is_sent_by_the_next_stream(newest):
     listening(newest).leave()
     Session.objects.update(current=None)
     for name in ("tools", "resources", "tools"):
@@ -436,7 +436,7 @@ def test_news_that_nobody_heard_are_told_to_the_next(newest):
     assert kinds == ["resources", "tools"]
 
 
-def test_news_while_the_client_is_away(newest):
+def test_notification_during_a_disconnect_is_sent_on_resumption(newest):
     talk = listening(newest)
     changed(newest, "tools")
     talk.until(lambda: talk.messages)
@@ -448,7 +448,7 @@ def test_news_while_the_client_is_away(newest):
     assert again.messages[0]["method"] == "notifications/resources/list_changed"
 
 
-def test_a_client_that_was_away_too_long_reads_everything_again(newest):
+def test_client_away_too_long_is_notified_of_all_lists_and_subscriptions(newest):
     newest.request("resources/subscribe", uri="note://one")
     talk = listening(newest)
     for _ in range(3):
@@ -465,7 +465,7 @@ def test_a_client_that_was_away_too_long_reads_everything_again(newest):
     assert parse_event_id(ids(again)[0])[0] != stream.pk
 
 
-def test_a_closed_stream_of_news_is_followed_by_another(newest):
+def test_resuming_a_closed_standalone_stream_opens_a_new_one(newest):
     talk = listening(newest)
     changed(newest, "tools")
     talk.until(lambda: talk.messages)
@@ -476,7 +476,9 @@ def test_a_closed_stream_of_news_is_followed_by_another(newest):
 
 
 @pytest.mark.slow
-def test_news_of_a_client_that_left_before_it_had_a_stream(newest, gate, monkeypatch):
+def test_notification_is_kept_if_the_client_leaves_before_its_stream_opens(
+    newest, gate, monkeypatch
+):
     talk = listening(newest)
     talk.leave()
     newest.sleep(0.05)
@@ -486,7 +488,7 @@ def test_news_of_a_client_that_left_before_it_had_a_stream(newest, gate, monkeyp
     def slow(*args, **kwargs):
         stream = resuming.begun(*args, **kwargs)
         begun.set()
-        gate.wait(1)  # leaving waits for jobs, and less long than they may take
+        gate.wait(1)  # the disconnect waits for jobs, but for a shorter time
         return stream
 
     monkeypatch.setattr(transport, "begun", slow)
@@ -501,7 +503,7 @@ def test_news_of_a_client_that_left_before_it_had_a_stream(newest, gate, monkeyp
     assert again.messages[0]["method"] == "notifications/tools/list_changed"
 
 
-def test_news_that_could_not_be_begun_are_told_to_who_comes_next(newest, monkeypatch):
+def test_notification_is_kept_if_the_stream_cannot_be_written(newest, monkeypatch):
     changed(newest, "tools")
 
     async def left(exchange, data):
@@ -518,7 +520,7 @@ def test_news_that_could_not_be_begun_are_told_to_who_comes_next(newest, monkeyp
     assert again.messages[0]["method"] == "notifications/tools/list_changed"
 
 
-def test_whose_process_died_before_it_was_told_hears_it_from_another(newest):
+def test_notification_is_sent_by_another_process_after_a_crash(newest):
     changed(newest, "tools")
     newest.sleep(0.1)
     words = broadcaster.encoder_of(session := Session.objects.get())
@@ -528,7 +530,7 @@ def test_whose_process_died_before_it_was_told_hears_it_from_another(newest):
     assert talk.messages[0]["method"] == "notifications/tools/list_changed"
 
 
-def test_a_stream_of_news_is_opened_once_whatever_becomes_of_its_commit(newest, monkeypatch):
+def test_standalone_stream_is_opened_once_after_an_unknown_commit(newest, monkeypatch):
     changed(newest, "tools")
     attempts = []
 
@@ -545,14 +547,14 @@ def test_a_stream_of_news_is_opened_once_whatever_becomes_of_its_commit(newest, 
     assert attempts == [False, True] and len(talk.messages) == Stream.objects.count() == 1
 
 
-def test_at_most_four_streams_of_news(newest):
+def test_session_has_at_most_four_standalone_streams(newest):
     talks = [listening(newest) for _ in range(6)]
     newest.until(lambda: talks[0].over and talks[1].over)
     newest.sleep(0.05)
     assert not any(talk.over for talk in talks[2:])
 
 
-def test_a_quiet_stream_shows_that_it_lives(newest):
+def test_idle_stream_sends_keepalives(newest):
     with given(KEEPALIVE=0.1):
         talk = listening(newest)
         talk.until(lambda: talk.sse.comments)
@@ -566,7 +568,7 @@ def delete(client):
     return client.open("DELETE", client.path, headers=client.headers()).wait()
 
 
-def test_a_session_is_ended_by_its_client(newest, gate):
+def test_delete_ends_the_session(newest, gate):
     call, news = waiting(newest), listening(newest)
     assert delete(newest).status == 204
     call.wait()
@@ -576,7 +578,7 @@ def test_a_session_is_ended_by_its_client(newest, gate):
     assert newest.listen().wait().status == 404 and delete(newest).status == 404
 
 
-def test_the_end_of_the_process_ends_streams_in_words(client, gate):
+def test_shutdown_ends_streams_and_lets_calls_finish(client, gate):
     call, news = waiting(client), listening(client)
     finishing = client.loop.create_task(_finish())
     news.wait()
@@ -597,7 +599,7 @@ async def _finish():
     await draining().finish()
 
 
-def test_what_was_written_is_what_was_sent(newest):
+def test_sent_events_equal_the_stored_events(newest):
     talk = waiting(newest, "count", to=20).wait()
     written = Event.objects.order_by("seq").values_list("data", flat=True)
     assert [event.data for event in talk.sse.found if event.data] == list(written)

@@ -1,4 +1,4 @@
-"""Requests that stand alone: how each is answered, what is said on the way, and how it ends."""
+"""Requests without a session: responses, validation, disconnects, overload and listening."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STREAM = {
 
 @pytest.fixture
 def talker(server):
-    """A server whose tools speak, from here and there."""
+    """A server whose tools send progress and log messages."""
 
     @server.tool(permission=mcp.PUBLIC, read_only=True)
     def speak(request: mcp.Request, steps: int = 3) -> str:
@@ -72,14 +72,14 @@ def talker(server):
 # Answers.
 
 
-def test_who_says_nothing_is_answered_by_json(http, talker):
+def test_call_without_messages_is_answered_as_json(http, talker):
     talk = http(server=talker).start("tools/call", name="speak").wait()
     assert talk.headers["content-type"] == "application/json"
     assert not talk.is_stream and len(talk.messages) == 1
 
 
 @pytest.mark.parametrize("tool", ["speak", "aspeak"])
-def test_who_says_something_is_answered_by_a_stream(http, talker, tool):
+def test_call_with_messages_is_answered_as_a_stream(http, talker, tool):
     client = http(server=talker)
     client.log_level = "info"
     token = {"_meta": {"progressToken": "p"}}
@@ -87,18 +87,18 @@ def test_who_says_something_is_answered_by_a_stream(http, talker, tool):
     assert talk.status == 200 and talk.headers == STREAM
     kinds = [m.get("method", "result").rpartition("/")[2] for m in talk.messages]
     assert kinds == ["progress", "message"] * 3 + ["result"]
-    assert [event.id for event in talk.sse.found] == [None] * 7  # nothing to resume
+    assert [event.id for event in talk.sse.found] == [None] * 7  # the stream cannot be resumed
     assert not talk.sse.comments
 
 
-def test_a_stream_has_the_callers_words_alone(http, talker):
-    """No progress without a token, no log without a level; and then there is no stream."""
+def test_messages_are_sent_only_if_requested(http, talker):
+    """Without progress token and log level there are no messages, and so no stream."""
     client = http(server=talker)
     client.log_level = "error"
     assert not client.start("tools/call", name="speak").wait().is_stream
 
 
-def test_the_client_is_asked_by_a_result(http):
+def test_question_is_asked_by_an_input_required_result(http):
     client = http()
     talk = client.start("tools/call", name="introduce").wait()
     assert talk.messages[0]["result"]["resultType"] == "input_required" and talk.status == 200
@@ -116,7 +116,7 @@ def test_the_client_is_asked_by_a_result(http):
 
 
 @pytest.mark.parametrize("id", [0, -1, 2**53, "", "1", "\u2603", "x" * 100, "a\nb"])
-def test_an_answer_has_the_id_of_its_request(http, id):
+def test_response_has_the_id_of_its_request(http, id):
     client = http()
     for method, params, status in (
         ("tools/list", {}, 200), ("unknown/method", {}, 404), ("tools/call", {"name": "x"}, 401),
@@ -128,8 +128,8 @@ def test_an_answer_has_the_id_of_its_request(http, id):
     assert client.post(wrong).wait().messages[0]["id"] == id
 
 
-def test_one_request_knows_nothing_of_another(http, talker):
-    """The same id, many times at once."""
+def test_concurrent_requests_with_equal_ids_are_independent(http, talker):
+    """Many requests with the same id run at the same time."""
     client = http(server=talker)
     talks = [
         client.start("tools/call", id=1, name="speak", arguments={"steps": steps},
@@ -141,11 +141,11 @@ def test_one_request_knows_nothing_of_another(http, talker):
         assert said == [steps] * steps
 
 
-# What is refused, and how.
+# Validation.
 
 
 def changed(message, *path, **values):
-    """A copy of a message, with values set, or taken away by None, at a path."""
+    """Return a copy of a message with values at a path set, or removed if ``None``."""
     copy = json.loads(json.dumps(message))
     place = copy
     for step in path:
@@ -207,7 +207,7 @@ def versioned(message, version):
         (b'\xef\xbb\xbf{"jsonrpc": "2.0", "method": "notifications/x"}', (202, None)),
     ],
 )  # fmt: skip
-def test_what_is_no_request(http, raw, refused):
+def test_malformed_request_is_rejected(http, raw, refused):
     talk = http().post(raw, mcp_method=None).wait()
     assert talk.refused == refused
     assert bool(talk.body) == (talk.status != 202)
@@ -222,7 +222,7 @@ def test_what_is_no_request(http, raw, refused):
         "unknown/method", "", "tools/Call", "tools/call ", "rpc.discover", "x" * 10_000,
     ],
 )  # fmt: skip
-def test_a_method_that_is_not_there(http, method):
+def test_unknown_method_is_404(http, method):
     client = http()
     assert client.refusal(client.message(method, {})) in ((404, -32601), (400, -32020))
     if method.strip() == method != "":
@@ -230,7 +230,7 @@ def test_a_method_that_is_not_there(http, method):
 
 
 @pytest.mark.parametrize("method", ["no/method", "tasks/get", "ping"])
-def test_a_method_that_is_not_there_is_told_before_its_parameters_are_read(http, method):
+def test_unknown_method_is_reported_before_its_parameters_are_checked(http, method):
     client = http()
     good = client.message(method, {})
     for message in (
@@ -241,8 +241,8 @@ def test_a_method_that_is_not_there_is_told_before_its_parameters_are_read(http,
         assert client.refusal(message) == (404, -32601), message
 
 
-def test_the_methods_of_a_missing_capability_are_told_before_parameters_are_read(http, server):
-    """A server without prompts does not have their methods."""
+def test_method_of_a_missing_capability_is_reported_before_its_parameters(http, server):
+    """A server without prompts does not support their methods."""
     server.tool(lambda request: "x", name="only", permission=mcp.PUBLIC)
     client = http(server=server)
     good = client.message("prompts/get", {})
@@ -252,7 +252,7 @@ def test_the_methods_of_a_missing_capability_are_told_before_parameters_are_read
 
 
 LADDER = {
-    # What is wrong, in the order in which it is found, with the message and headers that do it.
+    # The checks in their order: the expected error, and a function that causes it.
     "token": ((401, -32600), lambda m: (m, {"authorization": "Bearer x"})),
     "accept": ((406, -32600), lambda m: (m, {"accept": "application/json"})),
     "content-type": ((415, -32600), lambda m: (m, {"content_type": "text/plain"})),
@@ -265,7 +265,7 @@ LADDER = {
 
 @pytest.mark.parametrize("first", LADDER)
 @pytest.mark.parametrize("second", LADDER)
-def test_of_two_faults_the_first_is_told(http, first, second):
+def test_first_of_two_errors_is_reported(http, first, second):
     client = http()
     message, headers = client.message("tools/list", {}), {}
     for name in dict.fromkeys((second, first)):
@@ -273,11 +273,11 @@ def test_of_two_faults_the_first_is_told(http, first, second):
         more = {"mcp_method": message["method"]} if more is None else more
         headers |= more if name != "method" or "mcp_method" not in headers else {}
     order = list(LADDER)
-    told = LADDER[min(first, second, key=order.index)][0]
-    assert client.refusal(message, **headers) == told
+    expected = LADDER[min(first, second, key=order.index)][0]
+    assert client.refusal(message, **headers) == expected
 
 
-def test_what_a_body_lacks(http):
+def test_missing_metadata_is_rejected(http):
     client = http()
     message = client.message("server/discover", {})
     for wrong in (
@@ -290,7 +290,7 @@ def test_what_a_body_lacks(http):
 
 
 @pytest.mark.parametrize("version", ["v999.0.0", "2025-11-25", "2026-07-29", "", "2026-07-28 ,x"])
-def test_a_version_that_is_not_served(http, version):
+def test_unsupported_version_is_rejected_with_the_supported_ones(http, version):
     client = http()
     message = versioned(client.message("server/discover", {}), version)
     talk = client.post(message, mcp_protocol_version=version or None).wait()
@@ -301,7 +301,7 @@ def test_a_version_that_is_not_served(http, version):
     assert client.refusal(message, mcp_protocol_version="2026-07-28") == (400, -32020)
 
 
-def test_headers_that_differ_from_the_body(http):
+def test_headers_must_match_the_body(http):
     client = http()
     message = client.message("tools/call", {"name": "add", "arguments": {"a": 1}})
     for wrong in (
@@ -319,7 +319,7 @@ def test_headers_that_differ_from_the_body(http):
         assert client.post(message, **right).wait().status == 200, right
 
 
-def test_arguments_that_headers_mirror(http, talker):
+def test_parameter_headers_must_match_the_arguments(http, talker):
     client = http(server=talker)
     for name in ("eu", "H\xe4mburg \u2603", " padded ", "=?base64?x?=", "a\nb", ""):
         assert json.loads(client.text("region", place={"name": name})) == {"place": {"name": name}}
@@ -340,7 +340,7 @@ def test_arguments_that_headers_mirror(http, talker):
     assert client.refusal(lacking, **{"mcp-param-Number": "42"}) == (400, -32020)
 
 
-def test_the_header_of_an_argument_is_there_once(http, talker):
+def test_repeated_parameter_header_is_rejected(http, talker):
     client = http(server=talker)
     message = client.message("tools/call", {"name": "region", "arguments": {"number": 42}})
     pairs = [(name.encode(), v.encode()) for name, v in client.headers(message).items() if v]
@@ -350,14 +350,14 @@ def test_the_header_of_an_argument_is_there_once(http, talker):
     assert client.open("POST", client.path, raw, pairs).wait().refused == (400, -32020)
 
 
-def test_a_capability_that_the_client_has_not(http):
+def test_missing_client_capability_is_reported(http):
     client = http(capabilities={})
     talk = client.start("tools/call", name="introduce").wait()
     assert talk.refused == (400, -32021)
     assert talk.error["data"]["requiredCapabilities"] == {"elicitation": {"form": {}}}
 
 
-def test_failures_of_the_call_itself_are_answers(http):
+def test_errors_of_the_call_have_status_200(http):
     client = http()
     for how, code in (("protocol", 4711), ("tool", None), ("bug", None)):
         talk = client.start("tools/call", name="fail", arguments={"how": how}).wait()
@@ -369,14 +369,14 @@ def test_failures_of_the_call_itself_are_answers(http):
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-def test_there_is_nothing_but_post(http, method):
+def test_get_and_delete_are_405(http, method):
     client = http()
     for headers in ({"accept": "text/event-stream"}, {"last-event-id": "1-1", "accept": BOTH}, {}):
         talk = client.send(method, "/mcp", headers={"mcp-protocol-version": "2026-07-28"} | headers)
         assert talk.status == 405 and talk.headers["allow"] == "POST"
 
 
-def test_an_answer_that_is_no_json_is_an_error(http, server, monkeypatch, caplog):
+def test_result_that_cannot_be_serialized_is_an_error(http, server, monkeypatch, caplog):
     @server.tool(permission=mcp.PUBLIC)
     async def odd(request: mcp.Request, say: bool = False) -> str:
         if say:
@@ -390,20 +390,20 @@ def test_an_answer_that_is_no_json_is_an_error(http, server, monkeypatch, caplog
     client = http(server=server)
     monkeypatch.setattr(Connection, "result", spoil)
     plain = client.start("tools/call", name="odd").wait()
-    told = client.start("tools/call", name="odd", arguments={"say": True},
+    expected = client.start("tools/call", name="odd", arguments={"say": True},
                         _meta={"progressToken": 1}).wait()  # fmt: skip
-    for talk in (plain, told):
+    for talk in (plain, expected):
         assert talk.messages[-1]["error"]["code"] == -32603
         assert talk.messages[-1]["id"] in (1, 2)
     assert "cannot be written" in caplog.text
 
 
-# A client that leaves.
+# Disconnects.
 
 
 @pytest.fixture
 def one_thread(settings):
-    """One thread for tools, and as many in its queue as the test says."""
+    """Use one thread for tools, with a queue of the given size."""
 
     def queue(size):
         threads.tools.shutdown()
@@ -415,7 +415,7 @@ def one_thread(settings):
 
 @pytest.mark.parametrize("after", [0, 0.06])
 @pytest.mark.parametrize("tool", ["plod", "ponder"])
-def test_whoever_leaves_cancels(http, server, work, tool, after):
+def test_disconnect_cancels_the_call(http, server, work, tool, after):
     client = http(server=server)
     talk = client.start("tools/call", name=tool)
     client.until(work.begun.is_set)
@@ -429,7 +429,7 @@ def test_whoever_leaves_cancels(http, server, work, tool, after):
     assert not Company.objects.filter(name="Half done").exists()
 
 
-def test_whoever_leaves_frees_what_the_call_held(http, server, work, one_thread):
+def test_disconnect_frees_the_thread_of_the_call(http, server, work, one_thread):
     one_thread(0)
     client = http(server=server)
     for name in "abc":
@@ -443,7 +443,7 @@ def test_whoever_leaves_frees_what_the_call_held(http, server, work, one_thread)
     assert asyncio.all_tasks(client.loop) == set()
 
 
-def test_whoever_leaves_within_a_stream_cancels(http, server):
+def test_disconnect_during_a_stream_cancels_the_call(http, server):
     ended = threading.Event()
 
     @server.tool(permission=mcp.PUBLIC)
@@ -466,8 +466,8 @@ def test_whoever_leaves_within_a_stream_cancels(http, server):
     assert len(talk.messages) == heard
 
 
-def test_whoever_leaves_when_all_is_said_changes_nothing(http, server, work):
-    """The answer was made; there is nobody to read it, and what was done is done."""
+def test_disconnect_after_the_call_keeps_its_changes(http, server, work):
+    """The call has finished, so its changes stay committed."""
     client = http(server=server)
     talk = client.start("tools/call", name="save", arguments={"name": "kept"})
     talk.left = True
@@ -476,7 +476,7 @@ def test_whoever_leaves_when_all_is_said_changes_nothing(http, server, work):
     assert client.text("save", name="next") == "next"
 
 
-def test_who_is_queued_and_leaves_is_never_begun(http, server, work, one_thread):
+def test_queued_call_of_a_disconnected_client_never_runs(http, server, work, one_thread):
     one_thread(5)
     client = http(server=server)
     first = client.start("tools/call", name="plod")
@@ -490,8 +490,8 @@ def test_who_is_queued_and_leaves_is_never_begun(http, server, work, one_thread)
     assert work.runs == 1 and not Company.objects.filter(name="never").exists()
 
 
-def test_a_tool_that_does_not_stop_is_waited_for_by_nobody(http, server, caplog):
-    """An asynchronous tool that eats its cancel is let run, and its answer goes nowhere."""
+def test_tool_that_ignores_cancellation_runs_on_without_a_response(http, server, caplog):
+    """A coroutine that ignores its cancellation may run on; its result is dropped."""
     go, begun = asyncio.Event(), threading.Event()
 
     @server.tool(permission=mcp.PUBLIC)
@@ -515,10 +515,10 @@ def test_a_tool_that_does_not_stop_is_waited_for_by_nobody(http, server, caplog)
     assert (talk.status, talk.body, caplog.text) == (None, b"", "")
 
 
-# Too much to do.
+# Overload.
 
 
-def test_too_much_to_do_is_refused_before_anything_is_done(http, server, work, one_thread):
+def test_overload_is_rejected_before_the_call_runs(http, server, work, one_thread):
     one_thread(0)
     client = http(server=server)
     first = client.start("tools/call", name="plod")
@@ -533,7 +533,7 @@ def test_too_much_to_do_is_refused_before_anything_is_done(http, server, work, o
     assert client.text("save", name="x") == "x"
 
 
-def test_too_many_look_ups_are_refused(http, private, secret, monkeypatch):
+def test_too_many_token_lookups_are_rejected(http, private, secret, monkeypatch):
     monkeypatch.setattr(threads.lookups, "_queue", -2)
     talk = http(secret, server=private).start("tools/list").wait()
     assert talk.status == 503 and int(talk.headers["retry-after"]) >= 1
@@ -552,23 +552,23 @@ def listening(client, **wanted):
     return talk
 
 
-def told(talk):
+def expected(talk):
     return [m.get("method", "result").removeprefix("notifications/") for m in talk.messages]
 
 
-def test_a_listen_is_acknowledged_and_then_told(
+def test_listen_is_acknowledged_and_then_notified(
     http, server, work, django_capture_on_commit_callbacks
 ):
     client = http(server=server)
     talk = listening(client, toolsListChanged=True, resourceSubscriptions=["open://a"])
     assert (talk.status, talk.headers) == (200, STREAM)
-    assert told(talk) == ["subscriptions/acknowledged"]
+    assert expected(talk) == ["subscriptions/acknowledged"]
     with django_capture_on_commit_callbacks(execute=True):
         mcp.notify_list_changed("tools", "prompts", server=server)
         mcp.notify_changed("open://a", server=server)
         mcp.notify_changed("open://b", server=server)
     client.until(lambda: len(talk.messages) == 3)
-    assert sorted(told(talk)[1:]) == ["resources/updated", "tools/list_changed"]
+    assert sorted(expected(talk)[1:]) == ["resources/updated", "tools/list_changed"]
     tag = PREFIX + "subscriptionId"
     assert {m["params"]["_meta"][tag] for m in talk.messages} == {1}
     talk.leave()
@@ -576,7 +576,7 @@ def test_a_listen_is_acknowledged_and_then_told(
     assert len(talk.messages) == 3
 
 
-def test_who_no_longer_listens_is_forgotten(http, server, work):
+def test_listener_is_removed_after_a_disconnect(http, server, work):
     client = http(server=server)
     talks = [listening(client, toolsListChanged=True) for _ in range(5)]
     ((_, registry),) = [one for one in listener_registry.instances() if one[1]._listeners]
@@ -587,15 +587,15 @@ def test_who_no_longer_listens_is_forgotten(http, server, work):
     assert not registry._listeners
 
 
-def test_a_quiet_listen_shows_that_it_lives(http, server, work, settings):
+def test_idle_listen_sends_keepalives(http, server, work, settings):
     settings.DJANGO_MCP = settings.DJANGO_MCP | {"KEEPALIVE": 0.03}
     client = http(server=server)
     talk = listening(client, toolsListChanged=True)
     client.until(lambda: talk.sse.comments > 2)
-    assert told(talk) == ["subscriptions/acknowledged"]
+    assert expected(talk) == ["subscriptions/acknowledged"]
 
 
-def test_listens_are_counted(http, server, work, monkeypatch):
+def test_number_of_listens_is_limited(http, server, work, monkeypatch):
     monkeypatch.setattr("django_mcp.transports.http.listen.MAX_LISTENS", 2)
     client = http(server=server)
     first = [listening(client, toolsListChanged=True) for _ in range(2)]
@@ -606,11 +606,11 @@ def test_listens_are_counted(http, server, work, monkeypatch):
     assert listening(client, toolsListChanged=True).status == 200
 
 
-# Order.
+# Order of messages.
 
 
-def test_what_threads_said_before_the_answer_comes_before_it(http, server, caplog):
-    """Eight threads speak up to the moment at which the tool returns, twenty times."""
+def test_messages_of_threads_precede_the_response(http, server, caplog):
+    """Eight threads log until the tool returns, in twenty calls."""
     said: list[str] = []
 
     @server.tool(permission=mcp.PUBLIC, read_only=True)
@@ -640,7 +640,7 @@ def test_what_threads_said_before_the_answer_comes_before_it(http, server, caplo
                 assert lines == [f"{number} {voice} {line}" for line in range(10)]
 
 
-def test_what_threads_say_after_the_answer_is_not_heard(http, server):
+def test_messages_of_threads_after_the_response_are_dropped(http, server):
     go = threading.Event()
     threads_: list[threading.Thread] = []
 

@@ -1,4 +1,4 @@
-"""Verifiers of a project, named by their paths."""
+"""Token verifiers of a project, for the setting ``VERIFIERS``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ asked: list[tuple[str, str]] = []
 
 
 class Named:
-    """Knows tokens that are the names of users, by the ORM, asynchronously."""
+    """Accepts the name of a user as a token; queries with the asynchronous ORM."""
 
     async def verify(self, token: str, server: Any) -> mcp.Principal | None:
         asked.append(("Named", token))
@@ -23,11 +23,11 @@ class Named:
         return None if user is None else mcp.Principal(user, mcp.Auth(key="named"))
 
     def lookup(self, token: str) -> None:
-        raise AssertionError("This is no method that the endpoint knows.")
+        raise AssertionError("The endpoint does not call this method.")
 
 
 class Listed(LookupVerifier):
-    """Knows tokens that are the names of users, by nothing but a look at the database."""
+    """Accepts the name of a user as a token; implements only ``lookup``."""
 
     def lookup(self, token: str, server: Any) -> mcp.Principal | None:
         asked.append(("Listed", token))
@@ -36,7 +36,7 @@ class Listed(LookupVerifier):
 
 
 class Threaded:
-    """Asks for users in the one thread that asgiref has for everybody, if it may."""
+    """Calls ``sync_to_async``, which may use the one thread that asgiref shares."""
 
     async def verify(self, token: str, server: Any) -> mcp.Principal | None:
         asked.append(("Threaded", token))
@@ -44,7 +44,7 @@ class Threaded:
 
 
 class Guarded(PersonalAccessTokens):
-    """Personal tokens, but only on Sundays; and today is none."""
+    """Verifies personal tokens and then rejects them all."""
 
     async def verify(self, token: str, server: Any) -> mcp.Principal | None:
         asked.append(("Guarded", token))
@@ -53,15 +53,15 @@ class Guarded(PersonalAccessTokens):
 
 
 class Careless:
-    """Says who somebody is without a look whether they may come in."""
+    """Returns a principal without checking whether the user is active."""
 
     async def verify(self, token: str, server: Any) -> mcp.Principal | None:
         user = User(username=token, pk=4711, is_active=token != "inactive")
         return mcp.Principal(user, mcp.Auth(key="careless"))
 
 
-class Told(Careless):
-    """Tells where its tokens are to be had."""
+class WithMetadata(Careless):
+    """Names the URL of its resource metadata in the challenge."""
 
     where = ""
 
@@ -70,7 +70,7 @@ class Told(Careless):
 
 
 class Broken:
-    """Cannot reach what it needs."""
+    """Raises as if a server that it needs cannot be reached."""
 
     async def verify(self, token: str, server: Any) -> mcp.Principal | None:
         raise ConnectionRefusedError("nobody there")

@@ -26,12 +26,12 @@ from django.db.models.deletion import Collector, ProtectedError, RestrictedError
 from django.utils.text import capfirst
 from django.utils.translation import override
 
-from ...declarations.bindings import row_not_found
-from ...exceptions import ToolError
+from ..declarations.arguments import row_not_found
+from ..exceptions import ToolError
 
 if TYPE_CHECKING:
-    from ...declarations.model_resources import ModelResource
-    from ...declarations.request import Request
+    from ..declarations.model_resources import ModelResource
+    from ..declarations.request import Request
 
 # The values of django.contrib.admin.models, which cannot be imported if the admin is not installed.
 ADDITION, CHANGE, DELETION = 1, 2, 3

@@ -1,3 +1,5 @@
+"""HTTP rules of the protocol: content negotiation, content types and status codes."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,7 +46,7 @@ BOTH = {JSON_TYPE, SSE_TYPE}
         ("text/*", {SSE_TYPE}),
         ("text/html, */*;q=0.1", BOTH),
         ("application/json;charset=utf-8 , text/event-stream; a=b", BOTH),
-        # A weight of nothing refuses, at the most specific range that is listed.
+        # A weight of 0 excludes; the most specific range counts.
         ("*/*;q=0", set()),
         ("*/*, text/event-stream;q=0", {JSON_TYPE}),
         ("*/*, application/*;Q=0.000", {SSE_TYPE}),
@@ -54,20 +56,20 @@ BOTH = {JSON_TYPE, SSE_TYPE}
         ("application/json, application/json;q=0", {JSON_TYPE}),
         ("application/json;q=0.001", {JSON_TYPE}),
         ("application/json;q=nonsense", {JSON_TYPE}),
-        # Commas and semicolons in quotes separate nothing.
+        # Commas and semicolons in quotes are no separators.
         ('application/json;a=",text/event-stream,"', {JSON_TYPE}),
         ('application/json;a=",;\\"";q=0', set()),
         ('application/json;a="unclosed, text/event-stream', {JSON_TYPE}),
-        # A name that only contains another is another name.
+        # A longer name is a different name.
         ("application/json-seq, x-text/event-stream", set()),
         ("application/jsonapplication/json", set()),
     ],
 )
-def test_accepts(value, taken):
+def test_accepted_types_of_a_header(value, taken):
     assert accepts(value) == taken
 
 
-def test_what_may_be_answered():
+def test_accept_header_must_allow_the_types_of_the_method():
     assert acceptable("POST", "application/json, text/event-stream")
     assert acceptable("POST", "*/*")
     assert not acceptable("POST", "application/json")
@@ -90,7 +92,7 @@ def test_what_may_be_answered():
         ('"text/html"', False), ("application/json, text/event-stream", False),
     ],
 )  # fmt: skip
-def test_what_asks_for_a_page(value, is_page):
+def test_accept_header_of_a_browser_asks_for_the_page(value, is_page):
     assert takes_page(value) == is_page
 
 
@@ -105,7 +107,7 @@ def test_what_asks_for_a_page(value, is_page):
         "application/json; a=b; charset = utf-8; c",
     ],
 )
-def test_is_json(value):
+def test_json_content_types_are_recognized(value):
     assert is_json(value)
 
 
@@ -129,35 +131,35 @@ def test_is_json(value):
         "application/json; charset",
     ],
 )
-def test_is_no_json(value):
+def test_other_content_types_are_not_json(value):
     assert not is_json(value)
 
 
-def test_what_is_long_is_read_and_not_kept():
-    long = ", text/html" * 100
+def test_long_header_values_are_not_cached():
+    long_value = ", text/html" * 100
     for read, cache in ((accepts, http_rules._accepts), (is_json, http_rules._is_json)):
         cache.cache_clear()
         assert read("application/json")
         assert cache.cache_info().currsize == 1
-        read("application/json" + long)
+        read("application/json" + long_value)
         assert cache.cache_info().currsize == 1
-    assert accepts("application/json" + long) == {JSON_TYPE}
+    assert accepts("application/json" + long_value) == {JSON_TYPE}
     assert is_json("application/json" + ";a=b" * 200)
 
 
 @given(st.text(st.sampled_from(';,"\\= q0aj/*'), max_size=600))
-def test_nothing_that_a_client_sends_raises(value):
+def test_no_header_value_raises(value):
     assert accepts(value) <= BOTH
     assert is_json(value) in (True, False)
 
 
 @given(st.text(st.characters(max_codepoint=255)), st.sampled_from([JSON_TYPE, SSE_TYPE]))
-def test_what_is_listed_is_taken_whatever_stands_before(noise, listed):
+def test_listed_type_is_accepted_after_any_other_entry(noise, listed):
     balanced = noise.replace('"', "").replace(",", "")
     assert listed in accepts(f"x/y;{balanced}, {listed}")
 
 
-def test_quotes_without_end_take_no_time():
+def test_unclosed_quotes_take_linear_time():
     assert accepts('a;b="' + '\\"' * 50_000) == frozenset()
     assert accepts('"' * 50_001) == frozenset()
 
@@ -180,26 +182,26 @@ def response(code, id=1):
         (1, 200, 200),
     ],
 )
-def test_status_without_a_handshake(code, refused, answered):
+def test_status_of_errors_of_stateless_requests(code, refused, answered):
     assert status(response(code), handshake=False, called=False) == refused
     assert status(response(code), handshake=False, called=True) == answered
 
 
 @pytest.mark.parametrize("code", [PARSE_ERROR, INVALID_REQUEST])
-def test_status_of_what_a_session_cannot_take(code):
+def test_status_of_malformed_messages_in_a_session(code):
     assert status(response(code), handshake=True, called=False) == 400
     assert status(response(code), handshake=True, called=True) == 200
 
 
 @pytest.mark.parametrize("code", [INVALID_PARAMS, METHOD_NOT_FOUND, INTERNAL_ERROR, -32002, 1])
 @pytest.mark.parametrize("called", [True, False])
-def test_status_of_a_request_of_a_session(code, called):
+def test_status_of_request_errors_in_a_session_is_200(code, called):
     assert status(response(code), handshake=True, called=called) == 200
 
 
 @pytest.mark.parametrize("handshake", [True, False])
 @pytest.mark.parametrize("called", [True, False])
-def test_status_of_a_result_and_of_what_was_no_request(handshake, called):
+def test_status_of_results_and_of_errors_without_an_id(handshake, called):
     facts = {"handshake": handshake, "called": called}
     assert status({"jsonrpc": "2.0", "id": 1, "result": {}}, **facts) == 200
     assert status(response(INVALID_PARAMS, None), **facts) == 400

@@ -1,4 +1,4 @@
-"""Back-pressure under daphne: who writes waits for the connection that has enough."""
+"""Back-pressure under Daphne: writing waits while the connection's buffer is full."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def send(request, message): ...
 
 @pytest.fixture
 def request_():
-    """One of daphne's, on a channel of Twisted's."""
+    """A request of Daphne on a channel of Twisted."""
     channel = HTTPChannel()
     channel.transport = StringTransport()
     found = WebRequest.__new__(WebRequest)
@@ -26,7 +26,7 @@ def request_():
     return found
 
 
-async def test_who_writes_waits(request_):
+async def test_writing_waits_while_the_producer_is_paused(request_):
     flow = flow_of(partial(send, request_))
     await asyncio.wait_for(flow.ready(), 1)
     request_.channel._requestProducer.pauseProducing()
@@ -37,7 +37,7 @@ async def test_who_writes_waits(request_):
     await asyncio.wait_for(waiting, 30)
 
 
-async def test_a_connection_that_is_lost_holds_nobody(request_):
+async def test_lost_connection_ends_the_wait(request_):
     flow = Backpressure(request_)
     flow.pauseProducing()
     request_.channel._requestProducer.stopProducing()
@@ -46,14 +46,14 @@ async def test_a_connection_that_is_lost_holds_nobody(request_):
     flow.close()
 
 
-async def test_an_answer_leaves_the_connection_to_the_next(request_):
+async def test_close_frees_the_connection_for_the_next_response(request_):
     flow = flow_of(partial(send, request_))
-    assert flow_of(partial(send, request_)) is None  # one is enough
+    assert flow_of(partial(send, request_)) is None  # one per connection
     flow.close()
     assert request_.channel._requestProducer is None
     assert flow_of(partial(send, request_)) is not None
 
 
-async def test_other_servers_let_us_wait_themselves():
+async def test_back_pressure_is_not_used_with_other_servers():
     assert flow_of(send) is None and flow_of(partial(send)) is None
     assert flow_of(partial(send, object())) is None

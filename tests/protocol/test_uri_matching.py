@@ -1,3 +1,5 @@
+"""The matching automaton of URI templates."""
+
 import pytest
 
 from django_mcp.protocol.uri_template import capture, either, many, maybe, run, spelt, tokens
@@ -5,7 +7,7 @@ from django_mcp.protocol.uri_template import capture, either, many, maybe, run, 
 NONE = frozenset()
 
 
-def test_tokens_keep_encoded_octets_together():
+def test_tokens_keep_percent_encoded_octets_together():
     assert tokens("a%c3%A9%") == ["a", "%C3", "%A9", "%"]
 
 
@@ -27,11 +29,11 @@ def test_tokens_keep_encoded_octets_together():
         (many(spelt("/") + capture(1, frozenset("/"))), "/a/b", [(1, "a"), (1, "b")]),
     ],
 )
-def test_run(program, text, found):
+def test_programs_match_texts_and_capture_values(program, text, found):
     assert run(program, tokens(text)) == found
 
 
-def test_no_step_is_taken_twice_at_the_same_place():
+def test_each_state_is_visited_once_per_position():
     class Counted(list):
         steps = 0
 

@@ -1,4 +1,4 @@
-"""One request and its answer: bodies that are large, slow or cut off, headers, and beginnings."""
+"""HTTP requests and responses over ASGI: body limits, headers, timeouts, errors, disconnects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CALL = {"name": "add", "arguments": {"a": 1, "b": 2}}
 
 @pytest.fixture
 def call(http):
-    """A call that is right, as bytes and headers to do something to."""
+    """A client, and the body and headers of a valid call."""
     client = http()
     message = client.message("tools/call", CALL)
     return client, json.dumps(message).encode(), client.headers(message)
@@ -43,14 +43,14 @@ def answered(talk):
 
 
 @pytest.mark.parametrize("size", [1, 7, 100, 10_000])
-def test_a_body_comes_in_any_parts(call, size):
+def test_body_may_arrive_in_parts(call, size):
     client, raw, headers = call
     parts = [raw[start : start + size] for start in range(0, len(raw), size)]
     for body in (parts, [*parts, b""], [b"", *parts], [raw[:5], b"", b"", raw[5:]]):
         assert answered(client.open("POST", "/mcp", body, headers))
 
 
-def test_a_body_of_exactly_the_limit_is_read(call, settings):
+def test_body_of_exactly_the_limit_is_accepted(call, settings):
     client, raw, headers = call
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = len(raw)
     assert answered(client.open("POST", "/mcp", raw, headers))
@@ -58,7 +58,7 @@ def test_a_body_of_exactly_the_limit_is_read(call, settings):
 
 
 @pytest.mark.parametrize("parts", [1, 2, 50])
-def test_a_larger_body_is_refused_as_it_comes(call, settings, parts):
+def test_larger_body_is_rejected_while_it_arrives(call, settings, parts):
     client, raw, headers = call
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = len(raw) - 1
     step = -(-len(raw) // parts)
@@ -68,7 +68,7 @@ def test_a_larger_body_is_refused_as_it_comes(call, settings, parts):
     assert talk.headers["connection"] == "close"
 
 
-def test_a_larger_body_is_refused_before_it_comes(call, settings):
+def test_larger_content_length_is_rejected_before_the_body(call, settings):
     client, raw, headers = call
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = len(raw)
     announced = headers | {"content-length": str(len(raw) + 1)}
@@ -76,7 +76,7 @@ def test_a_larger_body_is_refused_before_it_comes(call, settings):
     assert talk.refused == (413, -32600)
 
 
-def test_a_project_may_have_no_limit(call, settings):
+def test_body_is_unlimited_if_the_setting_is_none(call, settings):
     client, raw, headers = call
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = None
     padded = raw + b" " * 5_000_000
@@ -87,7 +87,7 @@ def test_a_project_may_have_no_limit(call, settings):
 @pytest.mark.parametrize(
     "length", ["", "-1", "+5", "5, 5", "1e3", "0x10", "\xb2", "9" * 16, "five"]
 )
-def test_a_length_that_is_none_is_refused(call, length):
+def test_invalid_content_length_is_rejected(call, length):
     client, raw, headers = call
     talk = client.open("POST", "/mcp", raw, headers | {"content-length": length}).wait()
     assert talk.refused == (400, -32600)
@@ -95,8 +95,8 @@ def test_a_length_that_is_none_is_refused(call, length):
 
 @pytest.mark.parametrize("method", ["POST", "GET"])
 @pytest.mark.parametrize("first", [[], [b'{"json'], [b""]])
-def test_a_body_that_does_not_come_is_not_waited_for(http, monkeypatch, method, first):
-    """Attack: connections that send nothing more, of which a server holds only so many."""
+def test_missing_body_times_out(http, monkeypatch, method, first):
+    """Attack: idle connections, of which a server can hold only a limited number."""
     monkeypatch.setattr(runtime, "BODY_SECONDS", 0.05)
     client = http(revision="2025-11-25")
     accept = {"accept": "text/event-stream"} if method == "GET" else {}
@@ -105,7 +105,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(http, monkeypatch, method, 
     assert talk.headers["connection"] == "close"
 
 
-def test_a_body_that_trickles_is_not_waited_for_either(call, monkeypatch):
+def test_slow_body_times_out(call, monkeypatch):
     monkeypatch.setattr(runtime, "BODY_SECONDS", 0.1)
     client, raw, headers = call
     talk = client.open("POST", "/mcp", [], headers, more=True)
@@ -117,7 +117,7 @@ def test_a_body_that_trickles_is_not_waited_for_either(call, monkeypatch):
     assert talk.wait().refused == (408, -32600)
 
 
-def test_a_slow_body_that_arrives_is_read(call, monkeypatch):
+def test_slow_body_within_the_timeout_is_read(call, monkeypatch):
     monkeypatch.setattr(runtime, "BODY_SECONDS", 5)
     client, raw, headers = call
     talk = client.open("POST", "/mcp", [raw[:10]], headers, more=True)
@@ -128,7 +128,7 @@ def test_a_slow_body_that_arrives_is_read(call, monkeypatch):
 
 
 @pytest.mark.parametrize("first", [[], [b'{"json']])
-def test_who_leaves_within_a_body_is_told_nothing(call, first):
+def test_disconnect_during_the_body_gets_no_response(call, first):
     client, _, headers = call
     talk = client.open("POST", "/mcp", first, headers, more=True)
     talk.leave()
@@ -136,8 +136,8 @@ def test_who_leaves_within_a_body_is_told_nothing(call, first):
     assert (talk.status, talk.body) == (None, b"")
 
 
-def test_a_server_may_stop_the_wait_for_a_body():
-    """A cancel that is not ours stays one."""
+def test_cancelled_wait_for_the_body_stays_cancelled():
+    """``CancelledError`` of another cause is raised."""
 
     async def waiting() -> None:
         async def receive():
@@ -156,7 +156,7 @@ def test_a_server_may_stop_the_wait_for_a_body():
 # Headers.
 
 
-def test_each_header_that_matters_may_be_there_once(call):
+def test_repeated_relevant_header_is_rejected(call):
     client, raw, headers = call
     given = {
         "origin": "http://testserver", "content-length": str(len(raw)), "host": "testserver",
@@ -181,26 +181,26 @@ def written(headers):
 
 
 @pytest.mark.parametrize("name", ["mcp-method", "mcp-name"])
-def test_a_mirror_may_be_there_once(call, name):
+def test_repeated_mcp_header_is_rejected(call, name):
     client, raw, headers = call
     pairs = [*written(headers), (name.encode(), headers[name].encode())]
     assert client.open("POST", "/mcp", raw, pairs).wait().refused == (400, -32020)
 
 
-def test_a_list_may_be_in_several_lines(call):
+def test_accept_header_may_have_several_lines(call):
     client, raw, headers = call
     pairs = written(headers | {"accept": "application/json"})
     pairs.insert(0, (b"accept", b"text/event-stream;q=0.5"))
     assert answered(client.open("POST", "/mcp", raw, pairs))
 
 
-def test_other_headers_may_be_there_as_often_as_they_like(call):
+def test_other_headers_may_be_repeated(call):
     client, raw, headers = call
     pairs = [*written(headers), (b"x-request-id", b"a"), (b"x-request-id", b"b"), (b"cookie", b"c")]
     assert answered(client.open("POST", "/mcp", raw, pairs))
 
 
-def test_headers_are_counted_and_weighed(call):
+def test_number_and_size_of_headers_are_limited(call):
     client, raw, headers = call
     few = MAX_HEADERS - len(written(headers)) - 1
     many = [*written(headers), *((b"x-%d" % n, b"") for n in range(few))]
@@ -211,7 +211,7 @@ def test_headers_are_counted_and_weighed(call):
     assert client.open("POST", "/mcp", raw, large).wait().refused == (431, -32600)
 
 
-def test_blanks_around_a_header_mean_nothing():
+def test_whitespace_around_header_values_is_ignored():
     raw = [(b"host", b" \ttestserver\t "), (b"mcp-session-id", b"\xa0x"), (b"nothing", b"x")]
     assert read_headers(raw) == {"host": "testserver", "mcp-session-id": "\xa0x"}
 
@@ -219,7 +219,7 @@ def test_blanks_around_a_header_mean_nothing():
 # Answers.
 
 
-def test_nobody_keeps_a_refusal(call):
+def test_rejections_are_not_cacheable(call):
     client, raw, headers = call
     for changed in (
         {"accept": "text/html"},
@@ -230,7 +230,7 @@ def test_nobody_keeps_a_refusal(call):
         assert 400 <= talk.status < 500 and talk.headers["cache-control"] == "no-store"
 
 
-def test_http_2_has_no_header_for_its_connection(call, settings):
+def test_http_2_response_has_no_connection_header(call, settings):
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 10
     client, raw, headers = call
     talk = client.open("POST", "/mcp", raw, headers, http_version="2").wait()
@@ -247,7 +247,7 @@ def exchange(sent, scope=None):
     return Exchange(None, given, None, send)
 
 
-async def test_an_answer_that_was_begun_is_ended_and_not_begun_again():
+async def test_error_after_the_start_ends_the_response():
     sent = []
     one = exchange(sent)
     await one.start_sse()
@@ -260,24 +260,24 @@ async def test_an_answer_that_was_begun_is_ended_and_not_begun_again():
     assert sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
 
 
-async def test_who_is_not_there_is_told_nothing():
+async def test_writing_to_a_lost_connection_raises_client_disconnected():
     await exchange(OSError).refuse(RequestRejected(400, "Something is wrong"))
     for saying in (exchange(ConnectionResetError).json(200, {}), exchange(OSError).start_sse()):
         with pytest.raises(ClientDisconnected):
             await saying
 
 
-async def test_a_refusal_may_have_no_words():
+async def test_rejection_may_have_an_empty_body():
     sent = []
     await exchange(sent).refuse(RequestRejected(404))
     assert sent[0]["status"] == 404 and sent[1]["body"] == b""
     assert RequestRejected(404, InvalidRequest("x")).error.message == "x"
 
 
-# What goes wrong on our side.
+# Server errors.
 
 
-def test_a_failure_is_masked_and_logged(call, monkeypatch, caplog):
+def test_unexpected_error_is_masked_and_logged(call, monkeypatch, caplog):
     client, raw, headers = call
 
     def broken(exchange):
@@ -290,8 +290,8 @@ def test_a_failure_is_masked_and_logged(call, monkeypatch, caplog):
     assert "hunter2" in caplog.text
 
 
-def test_an_error_of_the_system_is_a_failure_too(call, monkeypatch, caplog):
-    """Such as of a verifier that cannot reach another server: not of a client that left."""
+def test_os_error_in_the_handler_is_a_server_error(call, monkeypatch, caplog):
+    """For example of a verifier that cannot connect; it is not taken for a disconnect."""
     client, raw, headers = call
 
     def broken(exchange):
@@ -303,19 +303,19 @@ def test_an_error_of_the_system_is_a_failure_too(call, monkeypatch, caplog):
     assert "nobody there" in caplog.text
 
 
-def test_whatever_a_server_sends_first_is_answered():
-    """A request that is wrong in every way at once."""
+def test_first_request_of_a_worker_may_be_invalid():
+    """A request that is invalid in every way."""
     with Site() as site:
         talk = site.send("POST", "/mcp", b"\xff", [(b"host", b"a"), (b"host", b"b")])
         assert talk.status == 400
 
 
-# A body that is not looked at.
+# Bodies of rejected requests.
 
 
 @pytest.mark.parametrize("how", [{"content-length": "1000"}, {"transfer-encoding": "chunked"}])
-def test_what_is_still_sent_is_read_so_that_the_refusal_is(call, how):
-    """A connection that is closed under a body that comes takes the answer along."""
+def test_remaining_body_is_read_before_the_rejection(call, how):
+    """Closing the connection while the body arrives would lose the response."""
     client, _, headers = call
     refused = headers | {"authorization": "Bearer wrong"} | how
     talk = client.open("POST", "/mcp", [b"x" * 10], refused, more=True)
@@ -325,7 +325,7 @@ def test_what_is_still_sent_is_read_so_that_the_refusal_is(call, how):
     assert talk.wait().status == 401 and talk._inbox.empty()
 
 
-def test_who_leaves_before_the_refusal_is_told_nothing(call):
+def test_disconnect_before_the_rejection_gets_no_response(call):
     client, _, headers = call
     refused = headers | {"authorization": "Bearer wrong", "content-length": "1000"}
     talk = client.open("POST", "/mcp", [b"x"], refused, more=True)
@@ -333,7 +333,7 @@ def test_who_leaves_before_the_refusal_is_told_nothing(call):
     assert talk.wait().status is None
 
 
-def test_who_waits_for_an_answer_before_the_body_does_not_send_it(call):
+def test_expect_continue_is_rejected_without_reading_the_body(call):
     client, _, headers = call
     refused = headers | {
         "authorization": "Bearer x",
@@ -343,8 +343,8 @@ def test_who_waits_for_an_answer_before_the_body_does_not_send_it(call):
     assert client.open("POST", "/mcp", [], refused, more=True).wait().status == 401
 
 
-def test_what_is_still_sent_is_not_read_for_ever(call, monkeypatch):
-    """Attack: to be refused, and go on."""
+def test_remaining_body_is_read_up_to_a_limit(call, monkeypatch):
+    """Attack: a rejected client sends on."""
     client, _, headers = call
     refused = headers | {"authorization": "Bearer wrong", "content-length": "150000"}
     talk = client.open("POST", "/mcp", [b"x" * 10_000] * 15, refused)

@@ -1,7 +1,4 @@
-"""
-Thousands of malformed messages: each gets the code that its revision names, and the next good
-message is answered.
-"""
+"""Thousands of malformed messages get the specified error; the next valid message is answered."""
 
 import json
 
@@ -14,7 +11,7 @@ from django_mcp.protocol.jsonrpc import MAX_DEPTH, encode
 from django_mcp.protocol.revisions import REVISIONS
 
 from ..oracle import STANDARD_CODES, message_violations
-from .pair import ENVELOPE, Pipe, Rows, request
+from .pair import ENVELOPE, InMemoryConnection, StoredConnection, request
 
 ALL = list(REVISIONS.values())
 LATEST = ALL[-1]
@@ -44,7 +41,7 @@ no_ids = st.one_of(
 )  # fmt: skip
 no_objects = anything.filter(lambda value: not isinstance(value, dict))
 no_texts = anything.filter(lambda value: not isinstance(value, str))
-# Keys and values that mean something to us, in places where they mean something else.
+# Keys and values of the protocol, in wrong positions.
 words = st.sampled_from(
     [
         "2.0", "id", "initialize", "jsonrpc", "method", "notifications/cancelled", "params", "ping",
@@ -59,19 +56,19 @@ nearly = st.recursive(
 )
 
 
-def good(revision, id="good"):
+def valid_message(revision, id="good"):
     meta = {} if revision.handshake else ENVELOPE
     return request(id, "tools/list", _meta=meta)
 
 
 def answered(pair, revision):
-    """The next good message is a call of that revision."""
-    call = pair.call(good(revision))
+    """Return whether the next valid message is a call of that revision."""
+    call = pair.call(valid_message(revision))
     return (call.method, call.revision) == ("tools/list", revision)
 
 
 def refused(pair, revision, raw, id=None):
-    """The code with which a message is refused, in a reply that is itself well-formed."""
+    """Return the error code of a rejected message; the reply must be well-formed."""
     received = pair.send(raw)
     assert received.events == () and not received.batch
     (reply,) = received.replies
@@ -87,9 +84,9 @@ def refused(pair, revision, raw, id=None):
 @every_revision
 @many
 @given(data=st.data())
-def test_what_is_not_json(revision, data):
-    pair = Pipe().open(revision)
-    line = encode(good(revision)).encode()
+def test_invalid_json_is_a_parse_error(revision, data):
+    pair = InMemoryConnection().open(revision)
+    line = encode(valid_message(revision)).encode()
     cut = data.draw(st.integers(0, len(line) - 1))
     junk = data.draw(st.binary(min_size=1, max_size=8))
     raw = data.draw(
@@ -123,9 +120,9 @@ def test_what_is_not_json(revision, data):
 @every_revision
 @many
 @given(data=st.data())
-def test_what_is_no_request(revision, data):
-    pair = Pipe().open(revision)
-    message, id = good(revision), data.draw(ids)
+def test_malformed_request_is_an_invalid_request(revision, data):
+    pair = InMemoryConnection().open(revision)
+    message, id = valid_message(revision), data.draw(ids)
     message["id"] = id
     change, value, id = data.draw(
         st.one_of(
@@ -143,8 +140,8 @@ def test_what_is_no_request(revision, data):
 @every_revision
 @many
 @given(value=anything.filter(lambda value: not isinstance(value, (dict, list))))
-def test_what_is_no_object(revision, value):
-    pair = Pipe().open(revision)
+def test_non_object_is_an_invalid_request(revision, value):
+    pair = InMemoryConnection().open(revision)
     assert refused(pair, revision, encode(value).encode()) == -32600
     assert answered(pair, revision)
 
@@ -152,9 +149,9 @@ def test_what_is_no_object(revision, value):
 @every_revision
 @many
 @given(id=ids, method=st.text(max_size=20))
-def test_what_is_no_method(revision, id, method):
-    pair = Pipe().open(revision)
-    message = good(revision, id) | {"method": f"no/{method}"}
+def test_unknown_method_is_not_found(revision, id, method):
+    pair = InMemoryConnection().open(revision)
+    message = valid_message(revision, id) | {"method": f"no/{method}"}
     assert refused(pair, revision, message, id) == -32601
     assert answered(pair, revision)
 
@@ -162,9 +159,9 @@ def test_what_is_no_method(revision, id, method):
 @every_revision
 @many
 @given(id=ids, meta=no_objects, token=no_ids.filter(lambda value: value is not None))
-def test_what_is_no_metadata(revision, id, meta, token):
-    pair = Pipe().open(revision)
-    message = good(revision, id)
+def test_malformed_metadata_is_invalid_params(revision, id, meta, token):
+    pair = InMemoryConnection().open(revision)
+    message = valid_message(revision, id)
     message["params"]["_meta"] = message["params"]["_meta"] | {"progressToken": token}
     assert refused(pair, revision, message, id) == -32602
     if revision.handshake:
@@ -175,8 +172,8 @@ def test_what_is_no_metadata(revision, id, meta, token):
 
 @many
 @given(key=st.sampled_from(list(ENVELOPE)), value=st.lists(anything) | st.none(), id=ids)
-def test_what_is_no_envelope(key, value, id):
-    pair = Pipe()
+def test_malformed_envelope_is_invalid_params(key, value, id):
+    pair = InMemoryConnection()
     message = request(id, "tools/list", _meta=ENVELOPE | {key: value})
     assert refused(pair, LATEST, message, id) == -32602
     assert answered(pair, LATEST)
@@ -184,9 +181,9 @@ def test_what_is_no_envelope(key, value, id):
 
 @many
 @given(version=st.text(max_size=12).filter(lambda name: name != LATEST.name), id=ids)
-def test_what_is_no_revision(version, id):
+def test_unknown_revision_is_unsupported(version, id):
     meta = ENVELOPE | {"io.modelcontextprotocol/protocolVersion": version}
-    pair = Pipe()
+    pair = InMemoryConnection()
     assert refused(pair, LATEST, request(id, "tools/list", _meta=meta), id) == -32022
     assert answered(pair, LATEST)
 
@@ -194,8 +191,8 @@ def test_what_is_no_revision(version, id):
 @every_revision
 @many
 @given(data=st.data())
-def test_batches(revision, data):
-    pair = Pipe().open(revision)
+def test_batch_is_accepted_only_where_allowed(revision, data):
+    pair = InMemoryConnection().open(revision)
     size = data.draw(st.sampled_from([0, 1, 2, MAX_BATCH, MAX_BATCH + 1, 1000]))
     batch = [request(number, "ping") for number in range(size)]
     opening = data.draw(st.booleans())
@@ -212,9 +209,9 @@ def test_batches(revision, data):
 @pytest.mark.slow
 @many
 @given(entries=st.lists(anything.filter(lambda value: value != []), min_size=1, max_size=MAX_BATCH))
-def test_entries_of_a_batch_are_refused_one_by_one(entries):
-    pair = Pipe().open(ALL[1])
-    received = pair.send([*entries, good(ALL[1])])
+def test_batch_entries_are_rejected_separately(entries):
+    pair = InMemoryConnection().open(ALL[1])
+    received = pair.send([*entries, valid_message(ALL[1])])
     assert received.batch and len(received.events) == 1
     assert [reply["error"]["code"] for reply in received.replies] == [-32600] * len(entries)
     assert answered(pair, ALL[1])
@@ -223,19 +220,19 @@ def test_entries_of_a_batch_are_refused_one_by_one(entries):
 @every_revision
 @many
 @given(params=st.dictionaries(words, nearly), method=words)
-def test_what_is_told_is_never_answered(revision, params, method):
-    pair = Pipe().open(revision)
+def test_notification_is_never_answered(revision, params, method):
+    pair = InMemoryConnection().open(revision)
     told = {"jsonrpc": "2.0", "method": method}
     assert pair.send(told | {"params": params}).replies == ()
     assert pair.send(told | {"params": [params]}).replies == ()
     assert answered(pair, revision)
 
 
-@pytest.mark.parametrize("pair", [Pipe, Rows])
+@pytest.mark.parametrize("pair", [InMemoryConnection, StoredConnection])
 @pytest.mark.parametrize("revision", [None, *ALL], ids=str)
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(raw=nearly.map(json.dumps).map(str.encode) | st.binary(max_size=40))
-def test_anything_at_all(pair, revision, raw):
+def test_arbitrary_input_gets_a_standard_error_and_the_next_message_works(pair, revision, raw):
     pair = pair() if revision is None else pair().open(revision)
     received = pair.send(raw)
     for reply in received.replies:

@@ -1,4 +1,4 @@
-"""The end of the process: heard here first, told to clients, and never kept from the server."""
+"""Graceful shutdown: signals, open requests and calls, and what clients are told."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.http import HttpClient
 
 pytestmark = pytest.mark.django_db
 NUMBER, OTHER = signal.SIGUSR1, signal.SIGUSR2
-LONG = 60  # seconds, longer than any machine takes for what ends at once
+LONG_SECONDS = 60  # longer than any machine needs for a shutdown without waiting
 GRACE = 0.2
 
 
-class Open:
-    """An answer that is being made, until it is ended or cut."""
+class OpenRequest:
+    """A request that is open until it is ended or cut."""
 
     owner = ""
 
@@ -53,15 +53,15 @@ class Open:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch):
-    """Ends come soon, and by a signal that means nothing to the tests."""
+    """Shorten the grace periods, and use signals that the test runner does not use."""
     monkeypatch.setattr(module, "GRACE", {"SIGUSR1": GRACE, "SIGUSR2": GRACE})
     monkeypatch.setattr(module, "ANSWER_SECONDS", 0.1)
     monkeypatch.setattr(module, "CANCEL_SECONDS", 0.1)
 
 
 @pytest.fixture
-def heard():
-    """What the handler that was there first is told."""
+def received_signals():
+    """The signals that the previous handler received."""
     numbers: list[int] = []
     before = {
         one: signal.signal(one, lambda number, frame: numbers.append(number))
@@ -72,43 +72,43 @@ def heard():
         signal.signal(one, handler)
 
 
-async def started(*works: Open) -> list[asyncio.Task[None]]:
+async def start(*works: OpenRequest) -> list[asyncio.Task[None]]:
     tasks = [asyncio.ensure_future(work.run()) for work in works]
     await asyncio.sleep(0)
     return tasks
 
 
-# What is open.
+# Open requests.
 
 
-async def test_what_ends_in_words_is_not_waited_for_longer():
-    works = Open(), Open()
-    tasks = await started(*works)
-    await asyncio.wait_for(draining().finish(LONG), LONG / 2)
+async def test_finish_returns_when_all_requests_have_ended():
+    works = OpenRequest(), OpenRequest()
+    tasks = await start(*works)
+    await asyncio.wait_for(draining().finish(LONG_SECONDS), LONG_SECONDS / 2)
     assert all(task.done() for task in tasks) and not any(work.cuts for work in works)
 
 
-async def test_what_goes_on_is_given_a_while_and_then_cut():
-    slow, stubborn = Open(ends=False), Open(ends=False, yields=2)
-    await started(slow, stubborn)
+async def test_open_request_is_cut_after_the_grace_period():
+    slow, stubborn = OpenRequest(ends=False), OpenRequest(ends=False, yields=2)
+    await start(slow, stubborn)
     begun = time.monotonic()
     await draining().finish(GRACE)
-    assert 0.2 <= time.monotonic() - begun < LONG
+    assert 0.2 <= time.monotonic() - begun < LONG_SECONDS
     assert (slow.cuts, stubborn.cuts) == (1, 2)
 
 
-async def test_what_finishes_by_itself_is_not_cut():
-    work = Open(ends=False)
-    await started(work)
+async def test_request_that_ends_in_the_grace_period_is_not_cut():
+    work = OpenRequest(ends=False)
+    await start(work)
     asyncio.get_running_loop().call_later(0.05, work.over.set)
     begun = time.monotonic()
-    await asyncio.wait_for(draining().finish(LONG), LONG / 2)
+    await asyncio.wait_for(draining().finish(LONG_SECONDS), LONG_SECONDS / 2)
     assert time.monotonic() - begun >= 0.05 and work.cuts == 0
 
 
-async def test_what_nothing_ends_is_not_waited_for_for_ever():
-    work = Open(ends=False, yields=100)
-    (task,) = await started(work)
+async def test_finish_gives_up_on_requests_that_do_not_end():
+    work = OpenRequest(ends=False, yields=100)
+    (task,) = await start(work)
     await draining().finish(GRACE)
     assert work.cuts == 3 and not task.done()
     work.over.set()
@@ -116,9 +116,9 @@ async def test_what_nothing_ends_is_not_waited_for_for_ever():
 
 
 @pytest.mark.slow
-async def test_an_end_is_told_once():
-    work = Open(ends=False, yields=100)
-    await started(work)
+async def test_request_is_asked_to_end_once():
+    work = OpenRequest(ends=False, yields=100)
+    await start(work)
     told = []
     work.end = lambda: told.append(1)
     await asyncio.gather(draining().finish(GRACE), draining().finish(GRACE))
@@ -126,88 +126,88 @@ async def test_an_end_is_told_once():
     work.over.set()
 
 
-async def test_with_nothing_open_it_ends_at_once():
-    await asyncio.wait_for(draining().finish(LONG), LONG / 2)
+async def test_finish_returns_at_once_without_open_requests():
+    await asyncio.wait_for(draining().finish(LONG_SECONDS), LONG_SECONDS / 2)
     assert draining().ending
 
 
 # Signals.
 
 
-async def test_a_signal_goes_on_when_all_has_ended(heard):
-    work = Open(ends=False)
-    await started(work)
+async def test_signal_is_passed_on_after_all_requests_ended(received_signals):
+    work = OpenRequest(ends=False)
+    await start(work)
     signal.raise_signal(NUMBER)
     await asyncio.sleep(0.05)
-    assert draining().ending and heard == []
+    assert draining().ending and received_signals == []
     work.over.set()
-    await until(lambda: heard)
-    assert heard == [NUMBER]
+    await until(lambda: received_signals)
+    assert received_signals == [NUMBER]
 
 
 async def until(condition):
     async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - a signal tells no event
+        while not condition():  # noqa: ASYNC110 - a signal sets no event
             await asyncio.sleep(0.005)
 
 
-async def test_at_a_second_signal_both_go_on_at_once(heard):
-    work = Open(ends=False)
-    await started(work)
+async def test_second_signal_passes_both_on_at_once(received_signals):
+    work = OpenRequest(ends=False)
+    await start(work)
     signal.raise_signal(NUMBER)
     signal.raise_signal(NUMBER)
-    assert heard == [NUMBER] * 2  # the first one is held back no longer
+    assert received_signals == [NUMBER] * 2  # the first signal is passed on as well
     signal.raise_signal(NUMBER)
-    assert heard == [NUMBER] * 3
+    assert received_signals == [NUMBER] * 3
     work.over.set()
     await asyncio.sleep(0.05)
-    assert heard == [NUMBER] * 3
+    assert received_signals == [NUMBER] * 3
 
 
-async def test_at_a_second_signal_calls_get_no_more_time(heard, monkeypatch):
+async def test_second_signal_ends_the_grace_period(received_signals, monkeypatch):
     monkeypatch.setattr(module, "GRACE", {"SIGUSR1": 30.0})
     monkeypatch.setattr(module, "SECOND_SIGNAL_SECONDS", 0.05)
-    work = Open(ends=False)
-    (task,) = await started(work)
+    work = OpenRequest(ends=False)
+    (task,) = await start(work)
     signal.raise_signal(NUMBER)
     await asyncio.sleep(0.05)
     signal.raise_signal(NUMBER)
     await asyncio.wait_for(task, 30)
-    assert work.cuts == 1 and heard == [NUMBER] * 2
+    assert work.cuts == 1 and received_signals == [NUMBER] * 2
 
 
-async def test_another_signal_is_a_second_one_too(heard):
-    """Somebody at a keyboard has lost patience with what a program has begun."""
-    work = Open(ends=False)
-    await started(work)
+async def test_different_second_signal_counts_as_well(received_signals):
+    """For example, Ctrl+C after a program has sent SIGTERM."""
+    work = OpenRequest(ends=False)
+    await start(work)
     signal.raise_signal(NUMBER)
     signal.raise_signal(OTHER)
-    assert heard == [NUMBER, OTHER]
+    assert received_signals == [NUMBER, OTHER]
     work.over.set()
 
 
-async def test_a_signal_interrupts_a_loop_that_sleeps(heard):
-    await started(Open())
+async def test_signal_wakes_an_idle_event_loop(received_signals):
+    await start(OpenRequest())
     threading.Timer(0.05, os.kill, (os.getpid(), NUMBER)).start()
     begun = time.monotonic()
-    await until(lambda: heard)
+    await until(lambda: received_signals)
     assert time.monotonic() - begun < 20
 
 
-def test_a_signal_after_the_loop_goes_on_at_once(heard):
+def test_signal_after_the_end_of_the_loop_is_passed_on_at_once(received_signals):
     async def one():
-        await started(Open())
+        await start(OpenRequest())
 
     asyncio.run(one())
     signal.raise_signal(NUMBER)
-    assert heard == [NUMBER]
+    assert received_signals == [NUMBER]
 
 
-def test_many_loops_are_one_handler(heard):
-    """One in front of the other would be called in turn, until there is no stack left."""
+def test_several_event_loops_install_one_handler(received_signals):
+    """A chain of handlers would end in a ``RecursionError``."""
 
     async def one():
-        await started(Open())
+        await start(OpenRequest())
 
     for _ in range(20):
         asyncio.run(one())
@@ -217,8 +217,8 @@ def test_many_loops_are_one_handler(heard):
     )
 
 
-def test_what_the_system_would_do_is_done():
-    """In a process of its own, which it ends."""
+def test_default_action_of_the_signal_ends_the_process():
+    """Runs in its own process, which the signal ends."""
     program = """
 import asyncio, os, signal, sys
 sys.path.insert(0, os.getcwd())
@@ -245,7 +245,7 @@ asyncio.run(main())
         process.stdout.close()
 
 
-async def test_a_signal_that_is_ignored_stays_so(monkeypatch):
+async def test_ignored_signal_stays_ignored(monkeypatch):
     before = signal.signal(NUMBER, signal.SIG_IGN)
     try:
         OpenRequests()
@@ -254,31 +254,31 @@ async def test_a_signal_that_is_ignored_stays_so(monkeypatch):
         signal.signal(NUMBER, before)
 
 
-async def test_only_the_main_thread_hears_signals(heard):
+async def test_signal_handler_is_installed_in_the_main_thread_only(received_signals):
     before = signal.getsignal(NUMBER)
 
     async def elsewhere():
-        await started(Open())
+        await start(OpenRequest())
 
     await asyncio.to_thread(asyncio.run, elsewhere())
     assert signal.getsignal(NUMBER) == before
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-async def test_a_child_that_was_forked_is_not_kept_alive(heard):
-    """It has the handler of its parent, and a loop that nobody runs: the signal goes on at once."""
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+async def test_signal_in_a_forked_child_is_passed_on_at_once(received_signals):
+    """It inherits the handler, but its loop does not run: the signal is passed on at once."""
     draining()
     handler = signal.getsignal(NUMBER)
-    handler._process += 1  # as it is in a child
+    handler._process += 1  # as in a forked child
     signal.raise_signal(NUMBER)
-    assert heard == [NUMBER] and not draining().ending
+    assert received_signals == [NUMBER] and not draining().ending
 
 
-# What clients see.
+# Responses.
 
 
-def ended(client):
-    """Let the process of ``client`` be about to end, and say what became of it."""
+def shut_down(client):
+    """Shut down the worker that serves ``client``."""
     client.run(draining_of_this_loop())
 
 
@@ -286,11 +286,11 @@ async def draining_of_this_loop():
     await draining().finish(GRACE)
 
 
-def test_a_listen_ends_in_words(http, server, work):
+def test_listen_is_cancelled_and_answered_at_shutdown(http, server, work):
     client = http(server=server)
     talk = client.start("subscriptions/listen", id="l", notifications={"toolsListChanged": True})
     client.until(lambda: talk.messages)
-    ended(client)
+    shut_down(client)
     cancelled, result = talk.wait().messages[1:]
     assert cancelled["method"] == "notifications/cancelled"
     assert cancelled["params"]["requestId"] == "l"
@@ -298,27 +298,27 @@ def test_a_listen_ends_in_words(http, server, work):
 
 
 @pytest.mark.parametrize("tool", ["plod", "ponder"])
-def test_a_call_is_given_a_while_and_then_told(http, server, work, tool):
+def test_call_is_answered_with_503_after_the_grace_period(http, server, work, tool):
     client = http(server=server)
     talk = client.start("tools/call", id="c", name=tool)
     client.until(work.begun.is_set)
-    ended(client)
+    shut_down(client)
     talk.wait()
     assert talk.status == 503 and talk.headers["retry-after"] == "1"
     assert talk.messages[0]["id"] == "c" and "error" in talk.messages[0]
     assert work.ended.is_set()
 
 
-def test_a_call_that_finishes_in_time_is_answered(http, server, work):
+def test_call_that_finishes_in_the_grace_period_is_answered(http, server, work):
     client = http(server=server)
     talk = client.start("tools/call", name="ponder")
     client.until(work.begun.is_set)
     client.loop.call_later(0.05, work.go.set)
-    ended(client)
+    shut_down(client)
     assert talk.wait().status == 200
 
 
-def test_a_stream_ends_by_an_error_of_its_call(http, server):
+def test_stream_ends_with_an_error_response_at_shutdown(http, server):
     begun = threading.Event()
 
     @server.tool(permission=mcp.PUBLIC)
@@ -331,21 +331,21 @@ def test_a_stream_ends_by_an_error_of_its_call(http, server):
     client = http(server=server)
     talk = client.start("tools/call", id=7, name="slow", _meta={"progressToken": "p"})
     client.until(lambda: talk.messages)
-    ended(client)
+    shut_down(client)
     assert talk.wait().messages[-1]["error"]["code"] == -32603
     assert talk.messages[-1]["id"] == 7 and talk.ended
 
 
-def test_nothing_new_is_begun(http, revision, server, work):
+def test_new_calls_are_rejected_during_shutdown(http, revision, server, work):
     client = http(server=server, revision=revision)
-    ended(client)
+    shut_down(client)
     talk = client.start("tools/call", name="save", arguments={"name": "x"}).wait()
     assert talk.status == 503 and talk.headers["retry-after"] == "1"
     assert talk.headers["connection"] == "close"
     assert work.runs == 0
 
 
-def test_an_answer_is_kept_for_others_to_go_on_with(http, server, work):
+def test_answer_during_shutdown_is_stored_for_another_worker(http, server, work):
     @server.tool(permission=mcp.PUBLIC)
     def ask(request: mcp.Request) -> str:
         work.runs += 1
@@ -354,7 +354,7 @@ def test_an_answer_is_kept_for_others_to_go_on_with(http, server, work):
     client = http(server=server, revision="2025-11-25")
     talk = client.start("tools/call", name="ask")
     talk.until(lambda: talk.messages)
-    ended(client)
+    shut_down(client)
     yes = {"action": "accept", "content": {"answer": True}}
     answer = {"jsonrpc": "2.0", "id": talk.messages[0]["id"], "result": yes}
     assert client.post(answer).wait().status == 202
@@ -363,8 +363,8 @@ def test_an_answer_is_kept_for_others_to_go_on_with(http, server, work):
     assert list(row.known.values()) == [{"result": yes}] and not Process.objects.exists()
 
 
-async def test_a_signal_is_heard_before_there_was_a_request(heard):
-    """A server that is told to end as it begins still serves who is connected by then."""
+async def test_signal_before_the_first_request_starts_the_shutdown(received_signals):
+    """A server that is stopped while it starts still serves its open connections."""
 
     async def receive():
         if messages:
@@ -378,23 +378,23 @@ async def test_a_signal_is_heard_before_there_was_a_request(heard):
     lifespan = asyncio.create_task(mount(None)({"type": "lifespan"}, receive, send))
     await up.wait()
     signal.raise_signal(NUMBER)
-    await asyncio.wait_for(_told(heard), LONG)
+    await asyncio.wait_for(_told(received_signals), LONG_SECONDS)
     assert draining().ending
     lifespan.cancel()
 
 
-async def _told(heard):
-    while not heard:  # noqa: ASYNC110 - nobody tells
+async def _told(received_signals):
+    while not received_signals:  # noqa: ASYNC110 - there is no event to await
         await asyncio.sleep(0.01)
 
 
-def test_where_there_is_no_lifespan_the_first_request_is_enough(http, server, heard):
+def test_first_request_installs_the_signal_handler_without_lifespan(http, server, received_signals):
     client: HttpClient = http(server=server)
     assert client.open("GET", headers=[("host", "elsewhere.example")]).wait().status == 400
     assert isinstance(signal.getsignal(NUMBER), ShutdownSignalHandler)
 
 
-def test_the_lifespan_ends_them_too(http, server, work):
+def test_lifespan_shutdown_ends_open_requests(http, server, work):
     client: HttpClient = http(server=server)
     talk = client.start("subscriptions/listen", notifications={"toolsListChanged": True})
     client.until(lambda: talk.messages)

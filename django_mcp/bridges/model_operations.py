@@ -16,13 +16,13 @@ from django.core.exceptions import ImproperlyConfigured, ValidationError
 from django.db import router
 from django.utils.text import capfirst
 
-from ...declarations import permissions
-from ...declarations.arguments import Arguments
-from ...declarations.outputs import Output, RowOutput
-from ...declarations.permissions import MODEL_PERMISSIONS, Decision
-from ...declarations.tools import Tool
-from ...exceptions import InvalidArguments
-from .arguments import UNCHANGED, Input, inputs_of
+from ..declarations import permissions
+from ..declarations.arguments import Arguments
+from ..declarations.outputs import Output, RowOutput
+from ..declarations.permissions import MODEL_PERMISSIONS, Decision
+from ..declarations.tools import Tool
+from ..exceptions import InvalidArguments
+from .model_arguments import UNCHANGED, Input, inputs_of
 from .rows import (
     ADDED,
     ADDITION,
@@ -38,10 +38,10 @@ from .rows import (
 )
 
 if TYPE_CHECKING:
-    from ...declarations.catalog import Catalog
-    from ...declarations.declaration import Declaration
-    from ...declarations.model_resources import ModelResource
-    from ...declarations.request import Request
+    from ..declarations.catalog import Catalog
+    from ..declarations.declaration import Declaration
+    from ..declarations.model_resources import ModelResource
+    from ..declarations.request import Request
 
 JSON = dict[str, Any]
 # What the protocol says of a tool without annotations.

@@ -1,4 +1,4 @@
-"""Host, Origin and CORS: who may come this way at all."""
+"""Host, Origin and CORS checks, which precede the handling of a request."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ BAD_HOST, BAD_ORIGIN = (400, -32600), (403, -32600)
 
 
 @pytest.fixture
-def knock(http):
-    """Asks for something harmless by changed headers; the answer."""
+def send(http):
+    """Send ``tools/list`` with changed headers, and return the response."""
     client = http()
     message = client.message("tools/list", {})
     good = client.headers(message)
 
-    def knocked(method="POST", scope=None, **changed):
+    def sent(method="POST", scope=None, **changed):
         headers = good | {name.replace("_", "-"): value for name, value in changed.items()}
         return client.send(method, "/mcp", json.dumps(message).encode(), headers, **(scope or {}))
 
-    return knocked
+    return sent
 
 
 # Methods.
@@ -34,8 +34,8 @@ def knock(http):
 @pytest.mark.parametrize(
     "method", ["PUT", "PATCH", "HEAD", "TRACE", "CONNECT", "FOO" * 100, "post"]
 )
-def test_other_methods_are_not_there(knock, method):
-    talk = knock(method)
+def test_other_methods_are_405(send, method):
+    talk = send(method)
     assert talk.status == 405 and talk.headers["allow"] == "POST, GET, DELETE, OPTIONS"
     assert len(talk.body) < 300
 
@@ -50,8 +50,8 @@ def test_other_methods_are_not_there(knock, method):
         "testserver.:80", "127.0.0.1:1", "localhost",
     ],
 )  # fmt: skip
-def test_hosts_that_are_allowed(knock, host):
-    assert knock(host=host).status == 200
+def test_allowed_hosts_are_accepted(send, host):
+    assert send(host=host).status == 200
 
 
 @pytest.mark.parametrize(
@@ -65,14 +65,14 @@ def test_hosts_that_are_allowed(knock, host):
         "0x7f.1", "2130706433", "testserver%2eevil", "http://testserver", "x" * 100_000,
     ],
 )  # fmt: skip
-def test_hosts_that_are_not(knock, host):
-    talk = knock(host=host)
+def test_other_hosts_are_rejected(send, host):
+    talk = send(host=host)
     assert talk.refused == (BAD_HOST if len(host) < 1000 else (431, -32600))
     assert len(host) < 8 or host not in talk.body.decode()
     assert "access-control-allow-origin" not in talk.headers
 
 
-def test_a_request_names_its_host(http):
+def test_request_without_a_host_is_rejected(http):
     client = http()
     pairs = [(b"accept", b"*/*"), (b"content-type", b"application/json"), (b"host", b"")]
     assert client.send("POST", "/mcp", b"{}", pairs).refused == BAD_HOST
@@ -81,38 +81,38 @@ def test_a_request_names_its_host(http):
     assert talk.wait().refused == BAD_HOST
 
 
-def test_a_host_as_long_as_no_name_can_be_is_not_kept_in_memory(knock, settings):
+def test_overlong_hosts_are_not_cached(send, settings):
     settings.ALLOWED_HOSTS = ["*"]
     before = security._is_allowed.cache_info().currsize
-    assert knock(host="x" * 301).refused == BAD_HOST
-    assert knock(origin="http://" + "x" * 300).refused == BAD_ORIGIN
+    assert send(host="x" * 301).refused == BAD_HOST
+    assert send(origin="http://" + "x" * 300).refused == BAD_ORIGIN
     assert security._is_allowed.cache_info().currsize <= before + 1
 
 
-def test_without_hosts_the_machine_itself_is_allowed_while_debugging(knock, settings):
+def test_local_hosts_are_allowed_in_debug_mode_without_allowed_hosts(send, settings):
     settings.ALLOWED_HOSTS = []
-    assert knock(host="localhost").refused == BAD_HOST
+    assert send(host="localhost").refused == BAD_HOST
     settings.DEBUG = True
     for host in ("localhost", "a.localhost:8000", "127.0.0.1:80", "[::1]:80"):
-        assert knock(host=host).status == 200
-    assert knock(host="testserver").refused == BAD_HOST
+        assert send(host=host).status == 200
+    assert send(host="testserver").refused == BAD_HOST
 
 
-def test_a_proxy_is_believed_only_where_the_settings_say_so(knock, settings):
-    assert knock(x_forwarded_host="evil.example").status == 200
-    assert knock(host="evil.example", x_forwarded_host="testserver").refused == BAD_HOST
+def test_forwarded_host_is_used_only_if_configured(send, settings):
+    assert send(x_forwarded_host="evil.example").status == 200
+    assert send(host="evil.example", x_forwarded_host="testserver").refused == BAD_HOST
     settings.USE_X_FORWARDED_HOST = True
-    assert knock(host="evil.example", x_forwarded_host="testserver").status == 200
-    assert knock(x_forwarded_host="evil.example").refused == BAD_HOST
-    assert knock(x_forwarded_host="testserver, evil.example").refused == BAD_HOST
-    assert knock(x_forwarded_host="").refused == BAD_HOST
+    assert send(host="evil.example", x_forwarded_host="testserver").status == 200
+    assert send(x_forwarded_host="evil.example").refused == BAD_HOST
+    assert send(x_forwarded_host="testserver, evil.example").refused == BAD_HOST
+    assert send(x_forwarded_host="").refused == BAD_HOST
 
 
 # Origin.
 
 
-def test_who_names_no_origin_is_no_browser(knock):
-    talk = knock()
+def test_request_without_an_origin_is_accepted_without_cors(send):
+    talk = send()
     assert talk.status == 200
     assert not [name for name in talk.headers if name.startswith("access-control")]
 
@@ -120,15 +120,15 @@ def test_who_names_no_origin_is_no_browser(knock):
 @pytest.mark.parametrize(
     "origin", ["http://testserver", "HTTP://TestServer", "https://shop.example"]
 )
-def test_own_origins_are_trusted(knock, origin):
-    """Our own, by the host of the request and by DJANGO_MCP["URL"]."""
-    talk = knock(origin=origin)
+def test_own_origins_are_accepted(send, origin):
+    """The site's own origins: the host of the request, and ``DJANGO_MCP["URL"]``."""
+    talk = send(origin=origin)
     assert talk.status == 200
     assert talk.headers["access-control-allow-origin"] == origin
     assert talk.headers["vary"] == "origin"
     exposed = talk.headers["access-control-expose-headers"].split(", ")
     assert {"mcp-session-id", "www-authenticate", "retry-after"} == set(exposed)
-    assert "access-control-allow-credentials" not in talk.headers  # no cookie means anything here
+    assert "access-control-allow-credentials" not in talk.headers  # cookies are not used
 
 
 @pytest.mark.parametrize(
@@ -144,30 +144,30 @@ def test_own_origins_are_trusted(knock, origin):
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE", "OPTIONS"])
-def test_other_origins_are_not(knock, origin, method):
-    talk = knock(method, origin=origin)
+def test_other_origins_are_rejected(send, origin, method):
+    talk = send(method, origin=origin)
     assert talk.refused == BAD_ORIGIN
     assert not [name for name in talk.headers if name.startswith("access-control")]
 
 
-def test_an_origin_is_compared_with_the_port_of_the_host(knock):
-    assert knock(host="testserver:8000", origin="http://testserver:8000").status == 200
-    assert knock(host="testserver:8000", origin="http://testserver").refused == BAD_ORIGIN
-    assert knock(host="[::1]:1", origin="http://[::1]:1").refused == BAD_HOST
+def test_origin_must_match_the_port_of_the_host(send):
+    assert send(host="testserver:8000", origin="http://testserver:8000").status == 200
+    assert send(host="testserver:8000", origin="http://testserver").refused == BAD_ORIGIN
+    assert send(host="[::1]:1", origin="http://[::1]:1").refused == BAD_HOST
 
 
-def test_an_origin_is_compared_with_the_scheme_that_the_client_spoke(knock, settings):
+def test_origin_must_match_the_scheme_of_the_request(send, settings):
     https = {"scope": {"scheme": "https"}}
-    assert knock(origin="https://testserver", **https).status == 200
-    assert knock(origin="http://testserver", **https).refused == BAD_ORIGIN
-    assert knock(origin="https://testserver", x_forwarded_proto="https").refused == BAD_ORIGIN
+    assert send(origin="https://testserver", **https).status == 200
+    assert send(origin="http://testserver", **https).refused == BAD_ORIGIN
+    assert send(origin="https://testserver", x_forwarded_proto="https").refused == BAD_ORIGIN
     settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
-    assert knock(origin="https://testserver", x_forwarded_proto="https").status == 200
-    assert knock(origin="https://testserver", x_forwarded_proto="https, http").status == 200
-    assert knock(origin="https://testserver", x_forwarded_proto="http").refused == BAD_ORIGIN
-    assert knock(origin="http://testserver", x_forwarded_proto="http, https").status == 200
-    assert knock(origin="http://testserver", x_forwarded_proto="https").refused == BAD_ORIGIN
-    assert knock(origin="http://testserver").status == 200
+    assert send(origin="https://testserver", x_forwarded_proto="https").status == 200
+    assert send(origin="https://testserver", x_forwarded_proto="https, http").status == 200
+    assert send(origin="https://testserver", x_forwarded_proto="http").refused == BAD_ORIGIN
+    assert send(origin="http://testserver", x_forwarded_proto="http, https").status == 200
+    assert send(origin="http://testserver", x_forwarded_proto="https").refused == BAD_ORIGIN
+    assert send(origin="http://testserver").status == 200
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_an_origin_is_compared_with_the_scheme_that_the_client_spoke(knock, sett
         ("https://*.app.example", "https://a.app.example", True),
         ("https://*.app.example", "https://a.b.app.example", True),
         ("https://*.App.example", "https://A.app.example", True),
-        ("https://*.app.example", "https://app.example", True),  # as Django has it
+        ("https://*.app.example", "https://app.example", True),  # as in Django
         ("https://*.app.example", "http://a.app.example", False),
         ("https://*.app.example", "https://evilapp.example", False),
         ("https://*.app.example", "https://a.app.example.evil.example", False),
@@ -197,9 +197,9 @@ def test_an_origin_is_compared_with_the_scheme_that_the_client_spoke(knock, sett
         ("chrome-extension://abcdef", "chrome-extension://abcdef", True),
     ],
 )
-def test_trusted_origins_are_djangos(knock, settings, trusted, origin, is_trusted):
+def test_csrf_trusted_origins_are_accepted(send, settings, trusted, origin, is_trusted):
     settings.CSRF_TRUSTED_ORIGINS = [trusted]
-    talk = knock(origin=origin)
+    talk = send(origin=origin)
     assert talk.refused == BAD_ORIGIN if not is_trusted else talk.status == 200
 
 
@@ -211,44 +211,44 @@ def test_trusted_origins_are_djangos(knock, settings, trusted, origin, is_truste
         ("[::1]:8000", True),
     ],
 )  # fmt: skip
-def test_where_any_host_is_allowed_its_origin_proves_nothing(knock, settings, host, is_trusted):
-    """Attack: a name of the attacker's that resolves to this machine by the time it is asked."""
+def test_wildcard_allowed_hosts_does_not_trust_the_host_as_origin(send, settings, host, is_trusted):
+    """Attack: DNS rebinding."""
     settings.ALLOWED_HOSTS = ["*"]
-    talk = knock(host=host, origin=f"http://{host}")
+    talk = send(host=host, origin=f"http://{host}")
     assert talk.refused == BAD_ORIGIN if not is_trusted else talk.status == 200
-    assert knock(host=host).status == 200
-    assert knock(host=host, origin="https://shop.example").status == 200
+    assert send(host=host).status == 200
+    assert send(host=host, origin="https://shop.example").status == 200
     settings.ALLOWED_HOSTS = ["*", ".evil.example"]
-    assert (knock(host="a.evil.example", origin="http://a.evil.example").status) == 200
+    assert (send(host="a.evil.example", origin="http://a.evil.example").status) == 200
 
 
-def test_no_url_is_no_origin(knock, settings):
+def test_empty_url_setting_trusts_no_origin(send, settings):
     settings.DJANGO_MCP = settings.DJANGO_MCP | {"URL": ""}
-    assert knock(origin="").refused == BAD_ORIGIN
-    assert knock(origin="https://shop.example").refused == BAD_ORIGIN
+    assert send(origin="").refused == BAD_ORIGIN
+    assert send(origin="https://shop.example").refused == BAD_ORIGIN
 
 
-def test_refusals_that_come_later_may_be_read_by_the_page(knock):
+def test_later_rejections_have_cors_headers(send):
     for changed in ({"authorization": "Bearer x"}, {"accept": "text/html"}, {"mcp-name": "x"}):
-        talk = knock(origin="http://testserver", **changed)
+        talk = send(origin="http://testserver", **changed)
         assert talk.status == 200 or talk.headers["access-control-allow-origin"]
 
 
-# What a browser asks first.
+# Preflight requests.
 
 
-def preflight(knock, headers="", method="POST", origin="http://testserver"):
+def preflight(send, headers="", method="POST", origin="http://testserver"):
     asked = {"access-control-request-headers": headers} if headers else {}
-    return knock(
+    return send(
         "OPTIONS", origin=origin, authorization=None,
         **{"access-control-request-method": method}, **asked,
     )  # fmt: skip
 
 
-def test_a_browser_may_send_what_clients_send(http, knock):
+def test_preflight_allows_the_headers_of_clients(http, send):
     sent = set(http(revision="2025-11-25").headers()) | {"last-event-id", "mcp-method", "mcp-name"}
     assert len(NAMED) > 3
-    talk = preflight(knock, ", ".join(sent))
+    talk = preflight(send, ", ".join(sent))
     assert (talk.status, talk.body) == (204, b"")
     assert "content-length" not in talk.headers
     allowed = talk.headers["access-control-allow-headers"].split(", ")
@@ -259,8 +259,8 @@ def test_a_browser_may_send_what_clients_send(http, knock):
 
 
 @pytest.mark.parametrize("name", ["Mcp-Param-Region", "mcp-param-x.y!", "MCP-PARAM-A_B"])
-def test_a_browser_may_send_a_tools_own_headers(knock, name):
-    talk = preflight(knock, f"content-type,{name} , mcp-param-other")
+def test_preflight_allows_parameter_headers(send, name):
+    talk = preflight(send, f"content-type,{name} , mcp-param-other")
     allowed = talk.headers["access-control-allow-headers"].split(", ")
     assert {name.lower(), "mcp-param-other"} <= set(allowed)
 
@@ -278,32 +278,32 @@ def test_a_browser_may_send_a_tools_own_headers(knock, name):
         ",,,",
     ],
 )
-def test_a_browser_may_not_send_what_it_likes(knock, asked):
-    plain = preflight(knock).headers["access-control-allow-headers"]
-    assert preflight(knock, asked).headers["access-control-allow-headers"] == plain
+def test_preflight_does_not_allow_other_headers(send, asked):
+    plain = preflight(send).headers["access-control-allow-headers"]
+    assert preflight(send, asked).headers["access-control-allow-headers"] == plain
 
 
-def test_what_is_asked_for_is_bounded(knock):
+def test_preflight_response_is_limited_in_size(send):
     names = ",".join(f"mcp-param-{number}" for number in range(4_000))
-    talk = preflight(knock, names)
+    talk = preflight(send, names)
     assert talk.status == 204 and len(talk.headers["access-control-allow-headers"]) < 5_000
     names = ",".join(["mcp-param-same"] * 200)
-    allowed = preflight(knock, names).headers["access-control-allow-headers"]
+    allowed = preflight(send, names).headers["access-control-allow-headers"]
     assert allowed.count("same") == 1
 
 
-def test_other_origins_may_send_nothing(knock):
-    talk = preflight(knock, origin="http://evil.example")
+def test_preflight_of_another_origin_is_rejected(send):
+    talk = preflight(send, origin="http://evil.example")
     assert talk.refused == BAD_ORIGIN and "access-control-allow-headers" not in talk.headers
 
 
-def test_who_only_asks_for_options_is_told_the_methods(knock):
-    for talk in (knock("OPTIONS"), knock("OPTIONS", origin="http://testserver")):
+def test_options_without_preflight_returns_the_methods(send):
+    for talk in (send("OPTIONS"), send("OPTIONS", origin="http://testserver")):
         assert talk.status == 204 and talk.headers["allow"] == "POST, GET, DELETE, OPTIONS"
         assert "access-control-allow-headers" not in talk.headers
 
 
-def test_a_browser_may_ask_where_nothing_is_public(http, private):
+def test_preflight_needs_no_token(http, private):
     talk = http("x", server=private, initialize=False).send(
         "OPTIONS", f"/{private.path}",
         headers={"origin": "http://testserver", "access-control-request-method": "POST"},
@@ -311,6 +311,6 @@ def test_a_browser_may_ask_where_nothing_is_public(http, private):
     assert talk.status == 204
 
 
-def test_what_is_not_ours_is_not_guarded(http):
+def test_requests_for_other_paths_are_not_checked(http):
     talk = http().send("POST", "/other", headers={"host": "evil.example"})
     assert talk.status == ELSEWHERE

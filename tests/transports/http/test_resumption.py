@@ -1,4 +1,4 @@
-"""Where a connection goes on: not in a session that ends at the same moment."""
+"""Resumption of a stream with an event id: what is sent again, and what is reported as lost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...storage import rows
 pytestmark = pytest.mark.django_db
 
 
-def test_a_session_that_ends_meanwhile_is_gone_and_its_cursors_are_not_unknown():
+def test_resumption_in_an_ended_session_raises_session_ended():
     session = rows.session()
     stream = streams.open(session, pending_responses=1)
     cursor = event_id(stream.pk, 0)
@@ -30,7 +30,7 @@ def test_a_session_that_ends_meanwhile_is_gone_and_its_cursors_are_not_unknown()
     assert streams.states([stream.pk]) == {}
 
 
-# Of what was trimmed.
+# Pruned streams.
 
 
 def response(id):
@@ -38,7 +38,7 @@ def response(id):
 
 
 def trimmed(session, *ids, said=3):
-    """A stream of these calls, which has ended and was trimmed; call 0 was cancelled."""
+    """Return a stream of these calls that has ended and was pruned; call 0 was cancelled."""
     made = [rows.call(id) for id in ids]
     stream = streams.open(session, calls=made, messages=["x"] * said)
     for id, one in zip(ids, made, strict=True):
@@ -52,7 +52,7 @@ def trimmed(session, *ids, said=3):
 
 
 def given(session, stream, after):
-    """What a client that comes back is given, each with its number; None if all is over."""
+    """Return the numbered messages that a resuming client gets, or ``None`` at the end."""
     at = resumed(mcp.server, session, anonymous(), event_id(stream.pk, after))
     if at.is_over:
         return None
@@ -61,14 +61,14 @@ def given(session, stream, after):
 
 
 def errors(found):
-    """The requests that are told of a loss, and by which event."""
-    ((seq, told),) = found
-    told = told if isinstance(told, list) else [told]
-    assert all(one["error"]["code"] == -32603 for one in told)
-    return seq, [one["id"] for one in told]
+    """Return the number of the error event, and the ids of the requests it reports as lost."""
+    ((seq, reported),) = found
+    reported = reported if isinstance(reported, list) else [reported]
+    assert all(one["error"]["code"] == -32603 for one in reported)
+    return seq, [one["id"] for one in reported]
 
 
-def test_a_response_is_given_if_it_is_all_that_followed():
+def test_pruned_stream_sends_its_response_if_nothing_else_is_missing():
     session = rows.session()
     stream = trimmed(session, 1)
     assert given(session, stream, 4) == [(5, json.loads(response(1)))]
@@ -77,7 +77,7 @@ def test_a_response_is_given_if_it_is_all_that_followed():
         assert errors(given(session, stream, after)) == (5, [1])
 
 
-def test_client_is_told_of_an_answer_that_was_beyond_the_byte_budget(monkeypatch):
+def test_response_deleted_by_the_byte_budget_is_reported_as_lost(monkeypatch):
     monkeypatch.setattr(streams, "CHECKED_ONE_IN", 1)
     monkeypatch.setattr(streams, "kept_bytes", lambda: 10)
     session = rows.session()
@@ -87,7 +87,7 @@ def test_client_is_told_of_an_answer_that_was_beyond_the_byte_budget(monkeypatch
     assert errors(given(session, stream, 1)) == (2, [1])
 
 
-def test_of_a_batch_those_are_told_whose_responses_the_client_has_not_had():
+def test_pruned_batch_reports_requests_whose_responses_are_missing():
     session = rows.session(revision="2025-03-26")
     stream = trimmed(session, 1, 0, "é", 2)
     # 1-3 x, 4 y, 5 is 1's, 6 y, 7 y, 8 is é's, 9 y, 10 is 2's
@@ -98,7 +98,7 @@ def test_of_a_batch_those_are_told_whose_responses_the_client_has_not_had():
     assert given(session, stream, 10) is None
 
 
-def test_the_errors_of_a_batch_are_one_event():
+def test_errors_of_a_pruned_batch_are_one_event():
     session = rows.session(revision="2025-03-26")
     made = [rows.call(id) for id in (1, 2)]
     stream = streams.open(session, calls=made, messages=["x"] * 3)
@@ -108,7 +108,7 @@ def test_the_errors_of_a_batch_are_one_event():
     assert given(session, stream, 3) is None
 
 
-def test_who_has_read_all_responses_is_told_nothing_more():
+def test_client_that_has_all_responses_gets_no_error():
     session = rows.session(revision="2025-03-26")
     stream = streams.open(session, calls=[one := rows.call(1)], messages=["x"], pending_responses=2)
     assert event_log.finish(one.pk, 0, response(1), stream.pk)

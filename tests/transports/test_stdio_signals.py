@@ -1,4 +1,4 @@
-"""The signals that end a process: caught in two ways, and given back."""
+"""Signals that end the stdio process: received through a socket and a handler, and restored."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ SECONDS = 30
 
 
 @pytest.fixture
-def ear():
-    """What hears the bell, and the bell."""
+def sockets():
+    """A pair of sockets: the reading end, and the end for ``set_wakeup_fd``."""
     pair = socket.socketpair()
     pair[0].settimeout(SECONDS)
     pair[1].setblocking(False)
@@ -26,50 +26,50 @@ def ear():
 
 
 @pytest.fixture
-def caught(ear):
-    rung = []
-    made = SignalSocket(ear[1].fileno(), lambda number, frame: rung.append(number))
-    made.rung = rung
+def caught(sockets):
+    handled = []
+    made = SignalSocket(sockets[1].fileno(), lambda number, frame: handled.append(number))
+    made.handled = handled
     yield made
     made.give_back()
 
 
 @pytest.mark.parametrize("number", sorted(SIGNALS), ids=str)
-def test_they_are_heard_in_c_and_in_python(caught, ear, number):
+def test_signal_reaches_the_socket_and_the_handler(caught, sockets, number):
     signal.raise_signal(number)
-    assert ear[0].recv(1) == bytes([number])
-    assert caught.rung == [number]
+    assert sockets[0].recv(1) == bytes([number])
+    assert caught.handled == [number]
 
 
-def test_the_second_way_is_left_when_somebody_takes_the_first(caught, ear):
+def test_handler_is_called_if_the_wakeup_fd_was_replaced(caught, sockets):
     mine = signal.set_wakeup_fd(-1)
     try:
         signal.raise_signal(signal.SIGTERM)
     finally:
         signal.set_wakeup_fd(mine)
-    assert caught.rung == [signal.SIGTERM]
+    assert caught.handled == [signal.SIGTERM]
 
 
-def test_they_are_given_back(ear):
+def test_give_back_restores_the_previous_handlers(sockets):
     before = {number: signal.getsignal(number) for number in SIGNALS}
-    caught = SignalSocket(ear[1].fileno(), lambda *_: None)
+    caught = SignalSocket(sockets[1].fileno(), lambda *_: None)
     assert not set(map(signal.getsignal, SIGNALS)) & set(before.values())
     caught.give_back()
     assert {number: signal.getsignal(number) for number in SIGNALS} == before
     mine = signal.set_wakeup_fd(-1)
     signal.set_wakeup_fd(mine)
-    assert mine != ear[1].fileno()
+    assert mine != sockets[1].fileno()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
-        caught.give_back()  # again: what has been changed since is not its own
+        caught.give_back()  # a handler that was set since is kept
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGTERM, before[signal.SIGTERM])
 
 
-def test_outside_the_main_thread_nothing_is_caught(ear):
+def test_signals_are_not_caught_outside_the_main_thread(sockets):
     before, made = signal.getsignal(signal.SIGTERM), []
-    thread = threading.Thread(target=lambda: made.append(SignalSocket(ear[1].fileno(), print)))
+    thread = threading.Thread(target=lambda: made.append(SignalSocket(sockets[1].fileno(), print)))
     thread.start()
     thread.join()
     assert signal.getsignal(signal.SIGTERM) is before
@@ -78,10 +78,10 @@ def test_outside_the_main_thread_nothing_is_caught(ear):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks are of POSIX")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_child_has_its_own(caught, ear):
-    """One that reaches it as soon as it is born ends it, and is heard by nobody else."""
+def test_forked_child_handles_signals_itself(caught, sockets):
+    """A signal right after the fork ends the child and does not reach the parent."""
     for _ in range(20):
         child = os.fork()
         if not child:
@@ -89,8 +89,8 @@ def test_a_child_has_its_own(caught, ear):
             os._exit(1)
         os.kill(child, signal.SIGTERM)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
-    assert caught.rung == []
-    ear[0].setblocking(False)
+    assert caught.handled == []
+    sockets[0].setblocking(False)
     with pytest.raises(BlockingIOError):
-        ear[0].recv(1)
+        sockets[0].recv(1)
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, []) & SIGNALS

@@ -1,4 +1,4 @@
-"""HTTP+SSE: the stream and the address, whose they are, and what is promised of them."""
+"""The HTTP+SSE transport: its stream, its POST address, resumption, limits, ownership, shutdown."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.http import ELSEWHERE, HttpClient
 from tests.sse import STREAM, SseClient, gapless
 from tests.storage.rows import given
 
-from .tools import offer
+from ..session_tools import add_session_tools
 
 pytestmark = pytest.mark.django_db
 TWO_HOURS = timedelta(hours=2)
@@ -46,11 +46,11 @@ NEWS = "notifications/tools/list_changed"
 def server(server, gate):
     server.sse = True
 
-    offer(server)
+    add_session_tools(server)
 
     @server.tool(permission=mcp.PUBLIC)
     async def wait(request) -> str:
-        """Speak, wait, speak again."""
+        """Report progress, wait, report progress again."""
         await request.aprogress(1)
         while not gate.is_set():  # noqa: ASYNC110
             await asyncio.sleep(0.002)
@@ -59,7 +59,7 @@ def server(server, gate):
 
     @server.tool(permission=mcp.PUBLIC)
     async def release(request) -> str:
-        """Send the client away, where that can be."""
+        """Release the connection, where the transport allows it."""
         await request.arelease_stream()
         return "released"
 
@@ -102,14 +102,14 @@ def token_of(user, name="one", **options) -> str:
 
 
 def waiting(client, tool="wait", **arguments) -> Any:
-    """A call that is under way; its id."""
+    """Start a call and return its id."""
     meta = {"_meta": {"progressToken": "t"}}
     id = client.ask("tools/call", name=tool, arguments=arguments, **meta)
     return id
 
 
 def eventually(client, condition) -> None:
-    """Let the loop run until the rows are so."""
+    """Run the loop until the condition on rows holds."""
     for _ in range(1_000):
         if condition():
             return
@@ -129,7 +129,7 @@ def stream_of() -> Stream:
 # The stream and the address.
 
 
-def test_a_session_is_opened_by_a_get_and_initialized_at_its_address(connect, handshake):
+def test_session_is_opened_by_get_and_initialized_by_post(connect, handshake):
     client = connect(initialize=False, revision=handshake)
     row = Session.objects.get()
     assert (row.revision, row.initialized, row.transport) == ("", False, "sse")
@@ -141,7 +141,7 @@ def test_a_session_is_opened_by_a_get_and_initialized_at_its_address(connect, ha
     assert client.streams[0].headers["cache-control"] == "no-store, no-transform"
 
 
-def test_who_asks_the_endpoint_for_a_stream_is_at_the_same_transport(connect, server):
+def test_main_endpoint_serves_the_stream_too(connect, server):
     client = connect(kind=HttpClient, revision="2024-11-05", initialize=False)
     message = client.message("initialize", {"protocolVersion": "2024-11-05"})
     refused = client.post(message, accept="application/json").wait()
@@ -150,7 +150,7 @@ def test_who_asks_the_endpoint_for_a_stream_is_at_the_same_transport(connect, se
     assert older.post_path == f"/{server.path}/" and older.text("add", a=1, b=2) == "3"
 
 
-def test_who_comes_to_the_other_address_first_may_speak_the_newer_transport(connect, server):
+def test_sse_path_serves_the_newer_transport_too(connect, server):
     client = connect(kind=HttpClient, revision="2025-11-25", initialize=False)
     client.path = f"/{server.path}/sse"
     client.initialize()
@@ -162,7 +162,7 @@ def test_who_comes_to_the_other_address_first_may_speak_the_newer_transport(conn
 @pytest.mark.parametrize(
     ("root", "path"), [("/app", "/app{}"), ("/app", "{}"), ("/app/", "/app{}")]
 )
-def test_the_address_is_below_the_root(connect, server, root, path):
+def test_post_address_includes_the_root_path(connect, server, root, path):
     client = connect(initialize=False, opens=False)
     at = path.format(f"/{server.path}/sse")
     talk = client.open("GET", at, headers=STREAM, root_path=root)
@@ -171,8 +171,8 @@ def test_the_address_is_below_the_root(connect, server, root, path):
 
 
 @pytest.mark.parametrize("path", ["//evil.example/x", "/\\evil.example", "/a\r\ndata: //evil"])
-def test_the_address_is_never_at_another_host(server, path):
-    """An application that looks at no path is asked for one that is more than that."""
+def test_post_address_never_names_another_host(server, path):
+    """The application ignores its path, so a client can request any path."""
     with SseClient(application=as_asgi(server), server=server, opens=False, initialize=False) as it:
         talk = it.open("GET", path, headers=STREAM)
         (event,) = talk.until(lambda: talk.sse.found)
@@ -180,12 +180,12 @@ def test_the_address_is_never_at_another_host(server, path):
         assert joined.startswith("https://shop.example/") and "\\" not in event.data
 
 
-def test_the_address_is_below_the_script_name(connect):
+def test_post_address_includes_the_script_name(connect):
     with override_settings(FORCE_SCRIPT_NAME="/app"):
         assert connect(initialize=False).address.startswith("/app/mcp/")
 
 
-def test_unless_it_is_on_it_is_not_there(connect, server):
+def test_transport_is_404_unless_enabled(connect, server):
     client = connect()
     server.sse = False
     other = connect(kind=HttpClient, revision="2025-11-25", initialize=False)
@@ -197,14 +197,14 @@ def test_unless_it_is_on_it_is_not_there(connect, server):
     assert refused.status == 400 and "Mcp-Session-Id" in refused.error["message"]
 
 
-def test_the_newest_revision_has_no_get_here_either(client):
+def test_get_with_the_latest_revision_is_405(client):
     more = {"mcp-protocol-version": "2026-07-28"}
     assert client.open("GET", client.path, headers=STREAM | more).wait().status == 405
 
 
 @pytest.mark.parametrize("accept", [None, "*/*", "text/event-stream;q=0.5"])
-def test_the_first_revision_asks_for_no_header(client, accept):
-    """Nor for one that lists what it takes; who lists something else is refused."""
+def test_get_needs_no_accept_header(client, accept):
+    """An ``Accept`` header is not required, but it must allow event streams."""
     headers = {} if accept is None else {"accept": accept}
     talk = client.open("GET", client.path, headers=headers)
     talk.until(lambda: talk.status)
@@ -213,8 +213,8 @@ def test_the_first_revision_asks_for_no_header(client, accept):
     assert refused.status == 406
 
 
-def test_a_browser_is_shown_the_page(client):
-    client.strict = False  # Django writes its headers as they are spoken of
+def test_browser_gets_the_html_page(client):
+    client.strict = False  # Django sends header names in mixed case
     talk = client.open("GET", client.path, headers={"accept": "text/html,*/*;q=0.8"}).wait()
     assert talk.status == 200 and talk.headers["content-type"].startswith("text/html")
 
@@ -222,7 +222,7 @@ def test_a_browser_is_shown_the_page(client):
 # Messages.
 
 
-def test_calls_are_answered_on_the_stream_as_they_come(connect, handshake, gate):
+def test_calls_are_answered_on_the_stream_as_they_finish(connect, handshake, gate):
     client = connect(revision=handshake)
     slow = waiting(client)
     assert client.text("add", a=1, b=2) == "3"
@@ -234,20 +234,20 @@ def test_calls_are_answered_on_the_stream_as_they_come(connect, handshake, gate)
     assert not stream.closed and stream.last == len(client.seqs())
 
 
-def test_all_that_a_call_says_comes_before_its_answer(client):
+def test_messages_of_a_call_precede_its_response(client):
     id = client.ask("tools/call", name="count", arguments={"to": 300}, _meta={"progressToken": "t"})
     client.answer_to(id)
     assert progress(client) == list(range(1, 301)) and client.messages[-1]["id"] == id
 
 
-def test_a_question_is_answered_by_another_post(connect):
+def test_question_is_answered_by_another_post(connect):
     yes = {"elicitation/create": lambda params: {"action": "accept", "content": {"answer": True}}}
     client = connect(revision="2025-06-18", answers=yes)
     assert client.text("ask") == "answer: True"
     assert len(client.asked) == 1 and Call.objects.get(method="tools/call").rounds == 1
 
 
-def test_a_call_is_cancelled(client, gate):
+def test_notification_cancels_a_call(client, gate):
     id = waiting(client)
     client.until(lambda: progress(client))
     client.notify("notifications/cancelled", requestId=id)
@@ -256,14 +256,14 @@ def test_a_call_is_cancelled(client, gate):
     assert not any(one.get("id") == id for one in client.messages if "method" not in one)
 
 
-def test_a_cancel_of_an_unknown_id_does_not_stop_a_later_call(client):
+def test_cancel_of_an_unknown_id_does_not_stop_a_later_call(client):
     client.notify("notifications/cancelled", requestId=77)
     client.ask("tools/call", id=77, name="add", arguments={"a": 1, "b": 2})
     assert client.answer_to(77)["result"]["content"][0]["text"] == "3"
 
 
-def test_a_client_is_pinged_on_its_stream(client):
-    for _ in range(2):  # an interval passes
+def test_client_is_pinged_on_its_stream(client):
+    for _ in range(2):  # a ping interval passes
         client.loop.call_soon(lambda: ping_timer()._fire())
         client.settle()
     client.until(lambda: [one for one in client.asked if one["method"] == "ping"])
@@ -272,7 +272,7 @@ def test_a_client_is_pinged_on_its_stream(client):
     assert Stream.objects.get().pong == ping["id"]
 
 
-def test_a_batch_is_answered_one_by_one(connect):
+def test_requests_of_a_batch_are_answered_separately(connect):
     client = connect(revision="2025-03-26")
     batch = [
         client.message("tools/call", {"name": "add", "arguments": {"a": n, "b": 1}}) for n in (1, 2)
@@ -282,12 +282,12 @@ def test_a_batch_is_answered_one_by_one(connect):
     assert texts == ["2", "3"]
 
 
-def test_nobody_is_sent_away(client):
-    """The connection is there for other calls too."""
+def test_release_keeps_the_connection_open(client):
+    """The connection also serves other calls."""
     assert client.text("release") == "released" and not client.streams[0].over
 
 
-def test_what_is_wrong_with_a_request_is_said_on_the_stream(client):
+def test_request_errors_are_sent_on_the_stream(client):
     with pytest.raises(RpcError) as raised:
         client.request("no/such")
     assert raised.value.code == -32601
@@ -296,7 +296,7 @@ def test_what_is_wrong_with_a_request_is_said_on_the_stream(client):
     assert raised.value.code == -32600
 
 
-def test_before_initialize_nothing_else_is_answered(connect):
+def test_only_ping_is_allowed_before_initialize(connect):
     client = connect(initialize=False)
     with pytest.raises(RpcError) as raised:
         client.request("tools/list")
@@ -309,7 +309,7 @@ def test_before_initialize_nothing_else_is_answered(connect):
     assert client.text("add", a=1, b=2) == "3"
 
 
-def test_of_two_that_initialize_at_once_one_does(connect):
+def test_one_of_two_concurrent_initializations_succeeds(connect):
     client = connect(initialize=False)
     given = {"protocolVersion": "2024-11-05", "capabilities": {}}
     given["clientInfo"] = {"name": "x", "version": "1"}
@@ -320,15 +320,15 @@ def test_of_two_that_initialize_at_once_one_does(connect):
     assert sorted("error" in answer for answer in answers) == [False, True]
 
 
-def test_a_request_that_stands_alone_does_not_here(client):
-    """So a client of the newest revision learns to shake hands."""
+def test_stateless_request_is_an_unknown_method(client):
+    """So a client of the latest revision learns to initialize."""
     fresh = HttpClient(server=client.server, initialize=False)
     with fresh:
         client.accepted(fresh.message("server/discover", {}, id=5))
     assert client.answer_to(5)["error"]["code"] == -32601
 
 
-def test_what_is_no_message_is_refused(client):
+def test_malformed_message_is_rejected(client):
     assert client.refusal(b"{") == (400, -32700)
     assert client.refusal({"hello": 1}) == (400, -32600)
     assert client.refusal(client.message("ping", {}), content_type="text/plain")[0] == 415
@@ -337,14 +337,14 @@ def test_what_is_no_message_is_refused(client):
         assert client.refusal(client.message("ping", {}))[0] == 413
 
 
-def test_a_notification_is_never_answered(client):
+def test_notifications_get_no_response(client):
     client.notify("notifications/roots/list_changed")
     client.notify("notifications/unheard_of")
     client.accepted({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": 7})
     assert client.seqs() == [1]
 
 
-def test_nothing_begins_before_it_is_written_down(client, monkeypatch):
+def test_call_is_stored_before_the_post_is_accepted(client, monkeypatch):
     seen = []
     insert = streams.enter_only_stream
 
@@ -357,7 +357,7 @@ def test_nothing_begins_before_it_is_written_down(client, monkeypatch):
     assert talk.wait().status == 202 and Call.objects.count() == 1 and seen == [0]
 
 
-def test_where_there_is_no_room_nothing_begins(client, monkeypatch):
+def test_full_stream_rejects_the_call(client, monkeypatch):
     def full(*args: Any, **options: Any) -> int:
         raise Busy("Full.")
 
@@ -369,15 +369,15 @@ def test_where_there_is_no_room_nothing_begins(client, monkeypatch):
     assert not Call.objects.exists()
 
 
-# News.
+# Notifications.
 
 
-def test_news_come_on_the_stream(client):
+def test_notification_is_sent_on_the_stream(client):
     announce(Announcement("list_changed", "tools", client.server.name))
     client.until(lambda: [one for one in client.notes if one["method"] == NEWS])
 
 
-def test_news_wait_for_who_comes_back(client):
+def test_notification_during_a_disconnect_is_sent_on_resumption(client):
     client.streams[0].leave()
     announce(Announcement("list_changed", "tools", client.server.name))
     eventually(client, lambda: stream_of().last == 2)
@@ -386,10 +386,10 @@ def test_news_wait_for_who_comes_back(client):
     assert gapless(client)
 
 
-# A connection that breaks.
+# Broken connections.
 
 
-def test_a_break_loses_nothing(connect, gate, handshake):
+def test_disconnect_loses_no_messages(connect, gate, handshake):
     client = connect(revision=handshake)
     id = waiting(client)
     client.until(lambda: progress(client))
@@ -402,7 +402,7 @@ def test_a_break_loses_nothing(connect, gate, handshake):
     assert client.text("add", a=1, b=2) == "3"
 
 
-def test_every_place_in_the_stream_is_gone_on_from_exactly(client):
+def test_stream_can_be_resumed_after_every_event(client):
     client.text("count", to=3)
     everything = client.streams[0].sse.found[:]
     for at, event in enumerate(everything):
@@ -410,7 +410,7 @@ def test_every_place_in_the_stream_is_gone_on_from_exactly(client):
         again.until(lambda again=again, at=at: len(again.sse.found) == len(everything) - at)
         first, *rest = again.sse.found
         assert (first.event, first.data) == ("endpoint", client.address)
-        assert first.id.startswith(f"{event.id}.")  # the same place, and an id of its own
+        assert first.id.startswith(f"{event.id}.")  # the same position, with a new id
         assert rest == everything[at + 1 :]
         resumed = client.open("GET", client.path, headers=STREAM | {"last-event-id": first.id})
         resumed.until(lambda resumed=resumed, at=at: len(resumed.sse.found) == len(everything) - at)
@@ -418,14 +418,14 @@ def test_every_place_in_the_stream_is_gone_on_from_exactly(client):
         assert resumed.sse.found[1:] == rest
 
 
-def test_who_comes_back_takes_the_stream_over(client):
+def test_resumption_takes_over_the_stream(client):
     (first,) = client.streams
     client.open_stream(client.last)
     first.wait()
     assert client.text("add", a=1, b=2) == "3" and gapless(client)
 
 
-def test_a_client_that_reads_slowly_gets_everything(client):
+def test_slow_client_gets_all_events(client):
     client.streams[0].stalled.clear()
     id = client.ask("tools/call", name="count", arguments={"to": 300}, _meta={"progressToken": "t"})
     client.sleep(0.3)
@@ -435,12 +435,12 @@ def test_a_client_that_reads_slowly_gets_everything(client):
 
 
 @pytest.mark.parametrize("last", ["", "1-1", "x", f"{'A' * 43}.-1", f"{'A' * 43}.{10**19}"])
-def test_an_id_that_no_session_gave_out_is_none(client, last):
+def test_malformed_event_id_is_rejected(client, last):
     talk = client.open("GET", client.path, headers=STREAM | {"last-event-id": last or "é"}).wait()
     assert talk.refused == (400, -32600)
 
 
-def test_an_id_that_this_session_never_gave_out_is_none(client):
+def test_unknown_event_id_is_rejected(client):
     key = client.last.split(".")[0]
     ahead = STREAM | {"last-event-id": f"{key}.99"}
     assert client.open("GET", client.path, headers=ahead).wait().status == 400
@@ -451,7 +451,7 @@ def test_an_id_that_this_session_never_gave_out_is_none(client):
 # The end of a session.
 
 
-def test_a_session_ends_by_time_after_its_connection(client):
+def test_idle_session_expires_after_its_connection(client):
     client.streams[0].leave()
     assert client.post(client.message("ping", {})).wait().status == 202
     Session.objects.update(last_seen=timezone.now() - timedelta(days=2))
@@ -459,7 +459,7 @@ def test_a_session_ends_by_time_after_its_connection(client):
     assert client.open_stream(client.last).wait().status == 404
 
 
-def test_a_session_is_ended_at_its_address(connect, alice):
+def test_delete_at_the_post_address_ends_the_session(connect, alice):
     client, other = connect(token_of(alice)), connect()
     scope = {"query_string": client.query.encode()}
     headers = client.headers(authorization=None)
@@ -470,7 +470,7 @@ def test_a_session_is_ended_at_its_address(connect, alice):
     assert Session.objects.count() == 1 and other.text("add", a=1, b=2) == "3"
 
 
-def test_what_was_said_long_ago_is_forgotten_and_the_stream_goes_on(client):
+def test_old_events_are_pruned_and_the_stream_continues(client):
     client.text("count", to=5)
     assert retention.prune(now=timezone.now() + TWO_HOURS)["events"] == stream_of().last
     assert (stream_of().size, stream_of().first) == (0, stream_of().last + 1)
@@ -484,10 +484,10 @@ def test_what_was_said_long_ago_is_forgotten_and_the_stream_goes_on(client):
     assert client.streams[-1].wait()
 
 
-# Bounds.
+# Limits.
 
 
-def test_too_many_messages_end_the_call_and_there_is_room_again(client, server):
+def test_message_limit_ends_the_call_and_pruning_frees_capacity(client, server):
     with given(EVENTS=20):
         meta = {"_meta": {"progressToken": "t"}}
         result = client.request("tools/call", name="count", arguments={"to": 100}, **meta)
@@ -507,7 +507,7 @@ def test_too_many_messages_end_the_call_and_there_is_room_again(client, server):
         assert not Session.objects.get().pending_changes and gapless(client)
 
 
-def test_calls_that_are_cancelled_are_counted_too(client, gate):
+def test_cancelled_calls_count_towards_the_limit(client, gate):
     with given(EVENTS=3, SESSION_LIFETIME=10**6):
         for id in (71, 72, 73):
             client.ask("tools/call", id=id, name="wait", arguments={})
@@ -517,14 +517,14 @@ def test_calls_that_are_cancelled_are_counted_too(client, gate):
         client.request("ping")
 
 
-def test_how_many_sessions_there_may_be(connect):
+def test_session_limit_is_status_503(connect):
     with given(SESSIONS=2):
         connect(), connect()
         refused = connect(initialize=False, opens=False).open_stream().wait()
         assert refused.status == 503 and refused.headers["retry-after"]
 
 
-def test_a_flood_of_streams_makes_room_for_who_shakes_hands(connect):
+def test_uninitialized_sessions_are_replaced_by_new_ones(connect):
     with given(SESSIONS=2):
         flood = [connect(initialize=False) for _ in range(2)]
         Session.objects.update(created=timezone.now() - timedelta(minutes=2))
@@ -533,10 +533,10 @@ def test_a_flood_of_streams_makes_room_for_who_shakes_hands(connect):
             one.streams[0].wait()
 
 
-# Whose it is.
+# Ownership.
 
 
-def test_a_session_is_its_owners(connect, alice, bob):
+def test_session_is_bound_to_its_token(connect, alice, bob):
     client = connect(token_of(alice))
     assert client.text("whoami") == "alice"
     bobs, again = token_of(bob), token_of(alice, "two")
@@ -549,8 +549,8 @@ def test_a_session_is_its_owners(connect, alice, bob):
     assert client.text("whoami") == "alice"
 
 
-def test_who_holds_the_address_cannot_read_the_stream(client):
-    """An address is in the log of every proxy."""
+def test_post_address_does_not_allow_reading_the_stream(client):
+    """The address appears in the logs of proxies."""
     id = client.query.removeprefix("session_id=")
     headers = STREAM | {"last-event-id": f"{id}.0"}
     assert client.open("GET", client.path, headers=headers).wait().status == 404
@@ -559,7 +559,7 @@ def test_who_holds_the_address_cannot_read_the_stream(client):
     assert not any(id in row or client.last.split(".")[0] in row for row in stored)
 
 
-def test_a_session_is_of_one_transport(connect, client, server):
+def test_session_is_bound_to_its_transport(connect, client, server):
     other = connect(kind=HttpClient, revision="2025-11-25")
     id = client.query.removeprefix("session_id=")
     message = client.message("ping", {})
@@ -571,7 +571,7 @@ def test_a_session_is_of_one_transport(connect, client, server):
     assert client.text("add", a=1, b=2) == "3"
 
 
-def test_a_session_is_of_one_server(client, another):
+def test_session_is_bound_to_its_server(client, another):
     another.tool(permission=mcp.PUBLIC)(public)
     with HttpClient(server=another, initialize=False) as other:
         scope = {"query_string": client.query.encode()}
@@ -582,14 +582,14 @@ def public(request: mcp.Request) -> str:
     return "for all"
 
 
-def test_nobody_may_name_what_is_for_users(client):
+def test_anonymous_session_is_challenged_for_private_tools(client):
     message = client.message("tools/call", {"name": "whoami", "arguments": {}})
     talk = client.post(message).wait()
     assert talk.status == 401 and talk.headers["www-authenticate"]
     assert not Call.objects.exists()
 
 
-def test_without_anything_public_a_token_is_needed_to_open_a_stream(another):
+def test_server_without_public_declarations_requires_a_token(another):
     another.tool(public)
     with SseClient(server=another, initialize=False, opens=False) as client:
         talk = client.open("GET", f"/{another.path}/sse", headers=STREAM).wait()
@@ -598,7 +598,7 @@ def test_without_anything_public_a_token_is_needed_to_open_a_stream(another):
         assert client.open("GET", f"/{another.path}/sse", headers=wrong).wait().status == 401
 
 
-def test_hosts_and_origins_are_looked_at_first(client):
+def test_host_and_origin_are_checked_first(client):
     message = client.message("ping", {})
     assert client.post(message, host="evil.example").wait().status == 400
     assert client.post(message, origin="https://evil.example").wait().status == 403
@@ -616,16 +616,16 @@ def test_hosts_and_origins_are_looked_at_first(client):
 @pytest.mark.parametrize(
     "query", ["", "session_id=", "session_id=x", "session_id=" + "A" * 43, "x=" + "y" * 500]
 )
-def test_an_address_that_is_none_is_not_there(client, query):
+def test_unknown_post_address_is_rejected(client, query):
     talk = client.post(client.message("ping", {}), scope={"query_string": query.encode()}).wait()
     assert talk.status in (400, 404, 406) and not talk.is_stream
 
 
-# Tokens that end.
+# Token expiry and revocation.
 
 
 @pytest.mark.slow
-def test_a_connection_ends_with_its_token_and_is_gone_on_with_by_another(connect, alice, gate):
+def test_connection_ends_when_its_token_expires_and_can_be_resumed(connect, alice, gate):
     token, secret = Token.make(alice, "s", expires=timezone.now() + timedelta(seconds=4))
     client = connect(secret)
     id = waiting(client, "whoami", waits=True)
@@ -637,7 +637,7 @@ def test_a_connection_ends_with_its_token_and_is_gone_on_with_by_another(connect
     assert client.answer_to(id)["result"]["content"][0]["text"] == "alice"
 
 
-def test_a_token_that_is_taken_back_ends_all(connect, alice):
+def test_revocation_ends_connection_and_calls(connect, alice):
     token, secret = Token.make(alice, "s")
     client = connect(secret)
     waiting(client, "whoami", waits=True)
@@ -648,28 +648,28 @@ def test_a_token_that_is_taken_back_ends_all(connect, alice):
     assert client.post(client.message("ping", {})).wait().status == 401
 
 
-@pytest.mark.parametrize(("than", "status"), [("calls", 400), ("news", 404)])
-def test_to_a_narrower_token_the_stream_is_not_there(connect, alice, monkeypatch, than, status):
+@pytest.mark.parametrize(("check", "status"), [("calls", 400), ("news", 404)])
+def test_narrower_token_cannot_resume_the_stream(connect, alice, monkeypatch, check, status):
     client = connect(token_of(alice))
     client.text("whoami")
-    asked = {"calls": "covers", "news": "may_hear"}[than]
+    asked = {"calls": "covers", "news": "may_hear"}[check]
     monkeypatch.setattr(transport, asked, lambda *args: False)
     assert client.open_stream(client.last).wait().status == status
 
 
-# The end of the process.
+# Shutdown.
 
 
-def test_at_the_end_a_stream_ends_at_once_if_nothing_runs(client):
+def test_idle_stream_ends_at_once_at_shutdown(client):
     client.loop.create_task(drained(60))
     client.streams[0].wait()
     assert client.post(client.message("ping", {})).wait().status == 503
     assert client.open("GET", client.path, headers=STREAM).wait().status == 503
-    again = client.open_stream(client.last)  # whose client may try once more, elsewhere
+    again = client.open_stream(client.last)  # the client may reconnect to another worker
     assert again.wait().status == 200
 
 
-def test_at_the_end_a_stream_waits_for_its_calls(client, gate):
+def test_stream_waits_for_its_calls_at_shutdown(client, gate):
     id = waiting(client)
     client.loop.create_task(drained(60))
     client.sleep(0.3)
@@ -679,7 +679,7 @@ def test_at_the_end_a_stream_waits_for_its_calls(client, gate):
     assert client.answer_to(id)["result"]["content"][0]["text"] == "waited" and gapless(client)
 
 
-def test_at_the_end_who_cannot_be_waited_for_is_let_go(client, gate):
+def test_stream_ends_after_the_grace_period(client, gate):
     waiting(client)
     client.loop.create_task(drained(0.2))
     client.streams[0].wait()
@@ -687,8 +687,8 @@ def test_at_the_end_who_cannot_be_waited_for_is_let_go(client, gate):
 
 
 @pytest.mark.slow
-def test_at_the_end_who_comes_late_is_let_go_at_once(client, gate):
-    """Its calls may run elsewhere, for longer than the server that it came back to lives."""
+def test_stream_resumed_during_shutdown_ends_at_once(client, gate):
+    """Its calls may run in another worker, for longer than this one lives."""
     waiting(client)
     client.streams[0].leave()
     client.run(drained(0))
@@ -700,7 +700,7 @@ async def looked() -> None:
     await revocations().look()
 
 
-def test_at_the_end_nobody_is_told_to_try_again_what_may_have_been_accepted(client, monkeypatch):
+def test_message_possibly_stored_during_shutdown_is_not_rejected_as_retryable(client, monkeypatch):
     enter, refuse, told = streams.enter_only_stream, Exchange.refuse, threading.Event()
 
     def slow(*args, **options):

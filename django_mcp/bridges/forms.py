@@ -18,23 +18,23 @@ from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.db import router
 from django.forms import BaseForm, BaseFormSet, BaseModelForm
 
-from ...declarations import permissions
-from ...declarations.arguments import Arguments
-from ...declarations.declaration import Declaration, default_name, prose
-from ...declarations.model_checks import REQUIRED
-from ...declarations.outputs import Output, RowOutput, output_of
-from ...declarations.permissions import AUTHENTICATED, Decision, Permission, of_model
-from ...declarations.tools import Tool
-from ...exceptions import InvalidArguments
-from ..model_operations.rows import ADDED, ADDITION, CHANGE, changed, held, logged, refusals, shown
-from .input import FormInput, errors, refuse_unknown
+from ..declarations import permissions
+from ..declarations.arguments import Arguments
+from ..declarations.declaration import Declaration, default_name, prose
+from ..declarations.model_checks import REQUIRED
+from ..declarations.outputs import Output, RowOutput, output_of
+from ..declarations.permissions import AUTHENTICATED, Decision, Permission, of_model
+from ..declarations.tools import Tool
+from ..exceptions import InvalidArguments
+from .form_input import FormInput, errors, refuse_unknown
+from .rows import ADDED, ADDITION, CHANGE, changed, held, logged, refusals, shown
 
 if TYPE_CHECKING:
     from django.db.models import Model
 
-    from ...declarations.catalog import Catalog
-    from ...declarations.model_resources import ModelResource
-    from ...declarations.request import Request
+    from ..declarations.catalog import Catalog
+    from ..declarations.model_resources import ModelResource
+    from ..declarations.request import Request
 
 JSON = dict[str, Any]
 IMMEDIATE = ("get_form_class", "get_form_kwargs", "get_schema_form")

@@ -1,11 +1,11 @@
-"""Tools for the tests of sessions: one that answers, one that speaks, one that asks."""
+"""Tools for the tests of sessions: one answers, one reports progress, one asks a question."""
 
 from __future__ import annotations
 
 import django_mcp as mcp
 
 
-def offer(server: mcp.Server) -> None:
+def add_session_tools(server: mcp.Server) -> None:
     """Register ``add``, ``count`` and ``ask``."""
 
     @server.tool(permission=mcp.PUBLIC)

@@ -1,4 +1,4 @@
-"""Who is calling: tokens that are valid and all that are not, and whose a session is."""
+"""Authentication over HTTP: valid and invalid tokens, owners of sessions, verifiers, challenges."""
 
 from __future__ import annotations
 
@@ -34,39 +34,41 @@ INVALID = 'error="invalid_token"'
 
 
 def challenged(talk):
-    """The challenge of an answer that must be one, and say no more than that."""
+    """Assert that the response is a plain 401, and return its challenge."""
     assert talk.wait().refused == (401, -32600), talk
     given = talk.headers["www-authenticate"]
     assert re.fullmatch(r'Bearer realm="[^"\\]*"(, [a-z_]+="[^"\\]*")*', given)
     return given
 
 
-# Tokens that are valid.
+# Valid tokens.
 
 
-def test_a_token_speaks_for_its_user(http, revision, work, server, secret):
+def test_token_authenticates_its_user(http, revision, work, server, secret):
     client = http(secret, server=server, revision=revision)
     assert client.text("whoami") == "alice"
 
 
 @pytest.mark.parametrize("scheme", ["Bearer ", "bearer ", "BEARER ", "Bearer    "])
-def test_how_a_token_is_shown(http, private, secret, scheme):
+def test_scheme_of_the_authorization_header_ignores_case(http, private, secret, scheme):
     client = http(server=private, more={"authorization": scheme + secret + " "})
     assert client.text("whoami") == "alice"
 
 
-def test_a_token_of_this_server(http, private, alice):
+def test_token_limited_to_this_server_is_accepted(http, private, alice):
     _, secret = Token.make(alice, "tests", server=private.name)
     assert http(secret, server=private).text("whoami") == "alice"
 
 
-def test_a_user_sees_what_is_for_users(http, work, server, secret):
+def test_user_sees_tools_that_are_not_public(http, work, server, secret):
     anybody, alice = http(server=server), http(secret, server=server)
     names = [{tool["name"] for tool in c.request("tools/list")["tools"]} for c in (anybody, alice)]
     assert names[1] - names[0] == {"whoami"}
 
 
-def test_what_it_costs_to_know_who_calls(http, revision, work, server, secret, jobs):
+def test_authentication_takes_one_query_and_few_thread_jobs(
+    http, revision, work, server, secret, jobs
+):
     client = http(secret, server=server, revision=revision)
     anybody = http(server=server, revision=revision)
     for caller, least in ((client, 1), (anybody, 0)):
@@ -79,7 +81,7 @@ def test_what_it_costs_to_know_who_calls(http, revision, work, server, secret, j
 
 @pytest.fixture
 def jobs(monkeypatch):
-    """Every hop to a thread for look-ups."""
+    """Record every job that is submitted to a thread pool."""
     hops = []
     submit = ThreadPool._submit
 
@@ -91,7 +93,7 @@ def jobs(monkeypatch):
     return hops
 
 
-# Tokens that are not.
+# Invalid tokens.
 
 
 def revoked(user):
@@ -129,14 +131,14 @@ GARBAGE = [
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_every_invalid_token_is_challenged(http, revision, work, server, alice, make):
+def test_invalid_token_is_challenged(http, revision, work, server, alice, make):
     client = http(make(alice), server=server, revision=revision, initialize=False)
     assert INVALID in challenged(client.start("tools/call", name="whoami", arguments={}))
     assert INVALID in challenged(client.start("tools/list"))
 
 
-def test_unknown_token_is_logged_by_the_beginning_of_its_digest(http, work, server, caplog):
-    """An administrator can tell which client shows it, and nobody learns the token."""
+def test_unknown_token_is_logged_by_the_start_of_its_digest(http, work, server, caplog):
+    """An administrator can recognize the token, but the log does not reveal it."""
     caplog.set_level(logging.INFO, logger="django_mcp")
     token = "mcp_" + "A" * 43
     client = http(server=server, more={"authorization": f"Bearer {token}"})
@@ -147,14 +149,14 @@ def test_unknown_token_is_logged_by_the_beginning_of_its_digest(http, work, serv
 
 
 @pytest.mark.parametrize("token", GARBAGE, ids=lambda token: f"{len(token)}-{token[:5]!r}")
-def test_every_garbage_of_a_token_is_challenged(http, work, server, token):
+def test_malformed_token_is_challenged(http, work, server, token):
     client = http(server=server, more={"authorization": f"Bearer {token}"})
     with CaptureQueriesContext(connections["default"]) as queries:
         assert INVALID in challenged(client.start("tools/list"))
     assert len(queries) <= token.startswith("mcp_A")
 
 
-def test_a_token_with_a_letter_more_or_less_is_another(http, private, secret):
+def test_changed_token_is_rejected(http, private, secret):
     for changed in (
         secret[:-1],
         secret + "A",
@@ -166,8 +168,8 @@ def test_a_token_with_a_letter_more_or_less_is_another(http, private, secret):
         assert INVALID in challenged(client.start("tools/list"))
 
 
-def test_every_kind_of_request_is_challenged(http, revision, work, server):
-    """Whatever else is right or wrong about it, and whatever is for everybody."""
+def test_invalid_token_is_challenged_in_every_kind_of_request(http, revision, work, server):
+    """The token is checked before anything else, even for public declarations."""
     client = http("wrong", server=server, revision=revision, initialize=False)
     init = {"protocolVersion": revision, "capabilities": {}, "clientInfo": {}}
     for message in (
@@ -182,7 +184,7 @@ def test_every_kind_of_request_is_challenged(http, revision, work, server):
         assert INVALID in challenged(client.open("DELETE", client.path, headers=headers))
 
 
-def test_a_token_stops_being_valid(http, revision, work, server, alice):
+def test_revoked_or_expired_token_stops_working_at_once(http, revision, work, server, alice):
     token, secret = Token.make(alice, "tests")
     client = http(secret, server=server, revision=revision)
     assert client.text("whoami") == "alice"
@@ -197,10 +199,10 @@ def test_a_token_stops_being_valid(http, revision, work, server, alice):
         assert client.text("whoami") == "alice"
 
 
-# Where a token is not looked for.
+# Where tokens are not read.
 
 
-def test_a_token_is_read_from_its_header_alone(http, work, server, secret):
+def test_token_is_read_from_the_authorization_header_only(http, work, server, secret):
     client = http(server=server)
     message = client.message("tools/call", {"name": "whoami", "arguments": {}})
     message["access_token"] = message["params"]["_meta"]["authorization"] = secret
@@ -217,7 +219,7 @@ def test_a_token_is_read_from_its_header_alone(http, work, server, secret):
         assert INVALID not in challenged(talk)
 
 
-def test_no_cookie_is_a_caller(http, work, server, alice):
+def test_session_cookie_does_not_authenticate(http, work, server, alice):
     """Attack: a page of another site that has a signed-in browser send a request."""
     browser = Browser()
     browser.force_login(alice)
@@ -229,18 +231,18 @@ def test_no_cookie_is_a_caller(http, work, server, alice):
     assert "whoami" not in names
 
 
-def test_two_tokens_are_none(http, private, secret):
+def test_request_with_two_tokens_is_rejected(http, private, secret):
     client = http(server=private)
     pairs = [(name.encode(), value.encode()) for name, value in client.headers({}).items() if value]
     pairs += [(b"authorization", f"Bearer {token}".encode()) for token in (secret, secret)]
     assert client.open("POST", client.path, b"{}", pairs).wait().refused == (400, -32600)
 
 
-# Nothing of a token is told.
+# Tokens are not disclosed.
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_no_secret_is_written_anywhere(http, private, alice, caplog, settings, broken):
+def test_token_appears_neither_in_response_nor_log(http, private, alice, caplog, settings, broken):
     caplog.set_level(logging.DEBUG)
     if broken:
         settings.DJANGO_MCP = settings.DJANGO_MCP | {"VERIFIERS": [HERE + "broken"]}
@@ -248,16 +250,16 @@ def test_no_secret_is_written_anywhere(http, private, alice, caplog, settings, b
     for token in tokens:
         talk = http(token, server=private).start("tools/list").wait()
         assert talk.status == (500 if broken and len(token) < MAX_TOKEN_LENGTH else 401)
-        told = talk.body.decode() + json.dumps(talk.headers) + caplog.text
+        expected = talk.body.decode() + json.dumps(talk.headers) + caplog.text
         for record in caplog.records:
-            told += repr(record.__dict__)
-        assert token not in told and "s3cret" not in told and token[4:20] not in told
+            expected += repr(record.__dict__)
+        assert token not in expected and "s3cret" not in expected and token[4:20] not in expected
 
 
-# Who shows none.
+# Requests without a token.
 
 
-def test_where_nothing_is_for_everybody_a_token_is_needed(http, revision, private):
+def test_server_without_public_declarations_requires_a_token(http, revision, private):
     client = http(server=private, revision=revision, initialize=False)
     init = {"protocolVersion": revision, "capabilities": {}, "clientInfo": {}}
     for message in (
@@ -276,14 +278,14 @@ def test_where_nothing_is_for_everybody_a_token_is_needed(http, revision, privat
             assert INVALID not in challenged(client.open(method, client.path, headers=headers))
 
 
-def test_a_challenge_comes_before_the_body(http, private):
-    """Attack: fill the memory of a server that lets nobody in."""
+def test_challenge_is_sent_before_the_body_is_read(http, private):
+    """Attack: fill the memory of a private server."""
     client = http(server=private)
     talk = client.open("POST", client.path, [], client.headers(), more=True)
     challenged(talk)
 
 
-def test_an_empty_server_is_for_nobody(http, server):
+def test_server_without_declarations_requires_a_token(http, server):
     challenged(http(server=server).start("server/discover"))
 
 
@@ -295,8 +297,8 @@ NAMES = {
 
 
 @pytest.mark.parametrize("method", NAMES)
-def test_who_names_what_is_not_for_everybody_is_challenged(http, revision, work, server, method):
-    """Known or unknown: the answers are the same to the byte."""
+def test_anonymous_request_for_a_private_name_is_challenged(http, revision, work, server, method):
+    """Responses for private and for unknown names are identical."""
     client = http(server=server, revision=revision)
     key, private, public, unknown = NAMES[method]
     answers = []
@@ -327,8 +329,8 @@ UNKNOWN = {
 
 @pytest.mark.parametrize("private", MIXED)
 @pytest.mark.parametrize("method", UNKNOWN)
-def test_an_unknown_name_is_unknown_where_nothing_of_its_kind_is_private(http, private, method):
-    """Elsewhere it is challenged, as a private one is: nobody learns which there are."""
+def test_unknown_name_is_an_error_if_nothing_of_its_kind_is_private(http, private, method):
+    """If its kind has private names, it is challenged as they are, to hide which names exist."""
     server = mcp.Server("mixed")
 
     @server.tool(permission=mcp.PUBLIC)
@@ -362,7 +364,7 @@ def test_an_unknown_name_is_unknown_where_nothing_of_its_kind_is_private(http, p
         {"type": "ref/resource", "uri": "nothing://{name}"},
     ],
 )
-def test_completion_is_of_what_is_for_everybody(http, revision, work, server, ref):
+def test_anonymous_completion_is_limited_to_public_declarations(http, revision, work, server, ref):
     client = http(server=server, revision=revision)
     argument = {"name": "name", "value": ""}
     challenged(client.start("completion/complete", ref=ref, argument=argument))
@@ -370,7 +372,7 @@ def test_completion_is_of_what_is_for_everybody(http, revision, work, server, re
     assert client.request("completion/complete", ref=public, argument=argument)
 
 
-def test_subscribing_is_to_what_is_for_everybody(http, handshake, work, server):
+def test_anonymous_subscription_is_limited_to_public_resources(http, handshake, work, server):
     client = http(server=server, revision=handshake)
     for uri in ("closed://a", "nothing://a"):
         challenged(client.start("resources/subscribe", uri=uri))
@@ -379,7 +381,7 @@ def test_subscribing_is_to_what_is_for_everybody(http, handshake, work, server):
 
 
 @pytest.mark.parametrize("uris", [["closed://a"], ["nothing://a"], ["open://a", "closed://a"]])
-def test_listening_is_to_what_is_for_everybody(http, work, server, uris):
+def test_anonymous_listen_is_limited_to_public_resources(http, work, server, uris):
     client = http(server=server)
     wanted = {"resourceSubscriptions": uris}
     challenged(client.start("subscriptions/listen", notifications=wanted))
@@ -387,15 +389,15 @@ def test_listening_is_to_what_is_for_everybody(http, work, server, uris):
 
 @pytest.mark.parametrize("value", [None, 1, [], {}, True])
 @pytest.mark.parametrize("method", NAMES)
-def test_what_is_no_name_names_nothing(http, revision, work, server, method, value):
-    """It is refused by what is wrong with it."""
+def test_name_that_is_no_string_is_rejected(http, revision, work, server, method, value):
+    """The error is about the invalid value."""
     client = http(server=server, revision=revision)
     message = client.message(method, {NAMES[method][0]: value})
     talk = client.post(message, mcp_name="x" if not client.revision.handshake else None).wait()
     assert talk.error["code"] == -32602 and talk.status in (200, 400)
 
 
-def test_odd_references_and_filters_are_refused_by_what_is_wrong_with_them(http, work, server):
+def test_invalid_references_and_filters_are_rejected(http, work, server):
     client = http(server=server)
     argument = {"name": "name", "value": ""}
     for ref in (None, [], "x", {}, {"type": "ref/prompt"}, {"type": "ref/resource", "uri": 1}):
@@ -408,7 +410,7 @@ def test_odd_references_and_filters_are_refused_by_what_is_wrong_with_them(http,
         assert refused.value.code == -32602
 
 
-def test_where_all_is_for_everybody_a_name_is_only_unknown(http, revision, server):
+def test_unknown_name_on_a_public_server_is_not_challenged(http, revision, server):
     @server.tool(permission=mcp.PUBLIC)
     def known(request: mcp.Request) -> str:
         return "known"
@@ -423,7 +425,7 @@ def test_where_all_is_for_everybody_a_name_is_only_unknown(http, revision, serve
 # Sessions.
 
 
-def test_a_session_is_its_owners(http, handshake, work, server, alice, bob, secret):
+def test_session_is_bound_to_its_token(http, handshake, work, server, alice, bob, secret):
     client = http(secret, server=server, revision=handshake)
     _, other = Token.make(alice, "another of hers")
     _, bobs = Token.make(bob, "bob's")
@@ -444,8 +446,8 @@ def test_a_session_is_its_owners(http, handshake, work, server, alice, bob, secr
     assert client.text("whoami") == "alice"
 
 
-def test_a_session_of_nobody_is_whose_it_is(http, handshake, work, server, secret):
-    """Whoever holds its id may use it, as nobody: a token does not make it somebody's."""
+def test_anonymous_session_is_usable_by_its_id_only(http, handshake, work, server, secret):
+    """Any client with its id may use it without a token; a token does not give access."""
     client = http(server=server, revision=handshake)
     other = http(server=server, revision=handshake, initialize=False)
     other.session = client.session
@@ -458,7 +460,7 @@ def test_a_session_of_nobody_is_whose_it_is(http, handshake, work, server, secre
 @pytest.mark.parametrize(
     "id", ["", "x", "A" * 43, "A" * 42 + "\xe9", "' OR 1=1", "x" * 10_000, "null"]
 )
-def test_a_session_that_is_not_there(http, handshake, work, server, secret, id):
+def test_unknown_session_id_is_404(http, handshake, work, server, secret, id):
     for token in (None, secret):
         client = http(token, server=server, revision=handshake, initialize=False)
         message = client.message("tools/list", {})
@@ -468,15 +470,15 @@ def test_a_session_that_is_not_there(http, handshake, work, server, secret, id):
         assert client.send("DELETE", client.path, headers=headers).status == 404
 
 
-def test_a_session_is_of_one_server(http, handshake, work, server, secret):
+def test_session_is_bound_to_its_server(http, handshake, work, server, secret):
     client = http(secret, server=server, revision=handshake)
     message = client.message("tools/list", {})
     assert client.post(message, path="/mcp").wait().status == 404
     assert client.post(message).wait().status == 200
 
 
-def test_the_newest_revision_ignores_sessions(http, work, server, secret):
-    """A session header is ignored, and whatever is wrong with it."""
+def test_latest_revision_ignores_session_headers(http, work, server, secret):
+    """Valid and invalid session headers are ignored."""
     older = http(secret, server=server, revision="2025-11-25")
     client = http(server=server)
     for id in (older.session, "x", "A" * 43):
@@ -495,7 +497,7 @@ def test_the_newest_revision_ignores_sessions(http, work, server, secret):
 
 @pytest.fixture
 def use(settings):
-    """Set VERIFIERS, by the names of this package's."""
+    """Set ``VERIFIERS`` to classes of this package."""
     verifiers.asked.clear()
 
     def used(*names):
@@ -508,7 +510,7 @@ def use(settings):
 PERSONAL = "django_mcp.verifiers.PersonalAccessTokens"
 
 
-def test_verifiers_are_asked_in_their_order(http, private, alice, secret, use):
+def test_verifiers_are_tried_in_order(http, private, alice, secret, use):
     use("Threaded", PERSONAL, "Named")
     assert http(secret, server=private).text("whoami") == "alice"
     assert verifiers.asked == [("Threaded", secret)]
@@ -517,9 +519,7 @@ def test_verifiers_are_asked_in_their_order(http, private, alice, secret, use):
     assert INVALID in challenged(http("eve", server=private).start("tools/list"))
 
 
-def test_those_that_only_look_up_are_asked_in_one_hop(
-    http, private, alice, secret, use, monkeypatch
-):
+def test_lookup_verifiers_share_one_thread_job(http, private, alice, secret, use, monkeypatch):
     use(PERSONAL, "Listed", "Named")
     hops, run = [], threads.lookups.run
     monkeypatch.setattr(threads.lookups, "run", lambda *given: hops.append(given) or run(*given))
@@ -530,7 +530,9 @@ def test_those_that_only_look_up_are_asked_in_one_hop(
     assert verifiers.asked[1:] == [("Listed", "eve"), ("Named", "eve")]
 
 
-def test_a_projects_verifier_finds_sessions_too(http, handshake, private, alice, bob, use):
+def test_session_is_bound_to_the_user_of_a_custom_verifier(
+    http, handshake, private, alice, bob, use
+):
     use("Named")
     client = http("alice", server=private, revision=handshake)
     assert client.text("whoami") == "alice"
@@ -538,32 +540,32 @@ def test_a_projects_verifier_finds_sessions_too(http, handshake, private, alice,
     assert talk.wait().status == 404
 
 
-def test_a_verifier_that_says_more_than_another_is_asked_itself(http, private, secret, use):
-    """Attack: what a subclass adds to ``verify`` must not be passed by."""
+def test_overridden_verify_method_is_called(http, private, secret, use):
+    """Attack: bypass what a subclass adds to ``verify``."""
     use("Guarded")
     assert INVALID in challenged(http(secret, server=private).start("tools/list"))
     assert verifiers.asked == [("Guarded", secret)]
 
 
-def test_who_may_not_sign_in_is_not_let_in(http, work, server, use):
-    """Attack: to be nobody by a token, where nobody may do something."""
+def test_inactive_user_is_rejected_whatever_the_verifier_returns(http, work, server, use):
+    """Attack: use a token of an inactive user where anonymous access is allowed."""
     use("Careless")
     assert INVALID in challenged(http("inactive", server=server).start("tools/list"))
     assert http("active", server=server).request("tools/list")
 
 
-def test_a_broken_verifier_lets_nobody_in(http, private, secret, use, caplog):
+def test_failing_verifier_is_a_server_error(http, private, secret, use, caplog):
     use("Broken", PERSONAL)
     assert http(secret, server=private).start("tools/list").wait().status == 500
     assert "nobody there" in caplog.text
 
 
-def test_no_verifier_lets_nobody_in(http, private, secret, use):
+def test_every_token_is_rejected_without_verifiers(http, private, secret, use):
     use()
     assert INVALID in challenged(http(secret, server=private).start("tools/list"))
 
 
-# What a challenge says.
+# Contents of a challenge.
 
 
 def request_to(server, path="/mcp"):
@@ -573,7 +575,7 @@ def request_to(server, path="/mcp"):
 @pytest.mark.parametrize(
     "name", ['a "name"', "a\\", "a\r\nSet-Cookie: x", "sch\xf6n", "\u2603", "\x7f"]
 )
-def test_a_challenge_is_one_line_of_plain_text(name):
+def test_challenge_is_one_line_of_ascii(name):
     asked = request_to(SimpleNamespace(name="stored", public_name=name))
     for refused in (challenge(asked), challenge(asked, invalid=True)):
         ((key, value),) = refused.headers
@@ -581,12 +583,12 @@ def test_a_challenge_is_one_line_of_plain_text(name):
         assert re.fullmatch(rb'Bearer realm="[ !#-\[\]-~]*"(, [a-z_]+="[ !#-\[\]-~]*")*', value)
 
 
-def test_a_realm_is_the_servers():
+def test_realm_is_the_name_of_the_server():
     asked = request_to(Server("billing"))
     assert b'realm="billing"' in challenge(asked).headers[0][1]
 
 
-def test_realm_is_the_name_that_clients_see(monkeypatch):
+def test_realm_is_the_public_name_of_the_server(monkeypatch):
     monkeypatch.setattr(mcp.server, "_public_name", "bookshop")
     assert b'realm="bookshop"' in challenge(request_to(mcp.server)).headers[0][1]
     assert mcp.server.name == "default"
@@ -596,7 +598,7 @@ ROOT = "https://shop.example/.well-known/oauth-protected-resource"
 
 
 @pytest.mark.parametrize(
-    ("named", "asked", "told"),
+    ("named", "asked", "expected"),
     [
         (f"{ROOT}/mcp", "/mcp", f"{ROOT}/mcp"),
         (f"{ROOT}/mcp", "/mcp/", f"{ROOT}/mcp/"),
@@ -607,12 +609,12 @@ ROOT = "https://shop.example/.well-known/oauth-protected-resource"
         ("https://elsewhere.example/about", "/mcp/", "https://elsewhere.example/about"),
     ],
 )  # fmt: skip
-def test_metadata_is_named_for_the_address_that_was_asked(named, asked, told, use, monkeypatch):
-    """RFC 9728, 3.3: the name in it is to be the very URL that the client has."""
-    use("Told")
-    monkeypatch.setattr(verifiers.Told, "where", named)
+def test_metadata_url_matches_the_requested_path(named, asked, expected, use, monkeypatch):
+    """RFC 9728, 3.3: the resource in the metadata must equal the URL that the client used."""
+    use("WithMetadata")
+    monkeypatch.setattr(verifiers.WithMetadata, "where", named)
     header = challenge(request_to(Server("shop"), asked)).headers[0][1].decode()
-    assert f'resource_metadata="{told}"' in header
+    assert f'resource_metadata="{expected}"' in header
 
 
 @pytest.mark.parametrize(
@@ -622,5 +624,5 @@ def test_metadata_is_named_for_the_address_that_was_asked(named, asked, told, us
         ("bEARER  a ", "a"), ("Bearera", None), ("Basic a", None), ("Bearer a b", "a b"),
     ],
 )  # fmt: skip
-def test_what_a_header_holds(header, token):
+def test_bearer_token_is_parsed_from_the_header(header, token):
     assert bearer(header) == token

@@ -34,13 +34,12 @@ from django.db import models, router
 from django.db.models import NOT_PROVIDED
 from django.db.models.constants import LOOKUP_SEP
 
-from ...declarations.arguments import Parameter
-from ...declarations.bindings import KeyBinding
-from ...declarations.fields.columns import DECIMAL_ARGUMENT_PATTERN, JSON, as_number, column_type
-from ...declarations.fields.entries import MAX_RELATED_KEYS, Column, Entry, Related, Typed
-from ...declarations.fields.field_types import FieldType, field_type, is_managed, or_null
-from ...declarations.fields.keys import get_field
-from ...declarations.fields.values import (
+from ..declarations.arguments import KeyBinding, Parameter
+from ..declarations.fields.columns import DECIMAL_ARGUMENT_PATTERN, JSON, as_number, column_type
+from ..declarations.fields.entries import MAX_RELATED_KEYS, Column, Entry, Related, Typed
+from ..declarations.fields.field_types import FieldType, field_type, is_managed, or_null
+from ..declarations.fields.keys import get_field
+from ..declarations.fields.values import (
     FileType,
     choices_of,
     describe,
@@ -48,13 +47,13 @@ from ...declarations.fields.values import (
     plain_value,
     read_value,
 )
-from ...declarations.form_values import FILE_SCHEMA, upload
-from ...exceptions import InvalidArguments
+from ..declarations.form_values import FILE_SCHEMA, upload
+from ..exceptions import InvalidArguments
 
 if TYPE_CHECKING:
-    from ...declarations.bindings import Find
-    from ...declarations.model_resources import ModelResource
-    from ...declarations.request import Request
+    from ..declarations.arguments import Find
+    from ..declarations.model_resources import ModelResource
+    from ..declarations.request import Request
 
 NUMBERS = ("integer", "number")
 # The JSON Schema keyword of each validator. Of several validators the tightest limit counts.

@@ -25,10 +25,10 @@ from django.db.models import Model
 from django.utils import timezone
 from django.utils.datastructures import MultiValueDict
 
-from ...declarations.bindings import MAX_KEYS, Find
-from ...declarations.elicitation_checks import asks_secret
-from ...declarations.fields.keys import key_text
-from ...declarations.form_values import (
+from ..declarations.arguments import MAX_KEYS, Find
+from ..declarations.elicitation_checks import asks_secret
+from ..declarations.fields.keys import key_text
+from ..declarations.form_values import (
     ValueWidget,
     as_posted,
     choices_of,
@@ -39,11 +39,11 @@ from ...declarations.form_values import (
     json_widget,
     schema_of,
 )
-from ...exceptions import InvalidArguments
+from ..exceptions import InvalidArguments
 
 if TYPE_CHECKING:
-    from ...declarations.model_resources import ModelResource
-    from ...declarations.request import Request
+    from ..declarations.model_resources import ModelResource
+    from ..declarations.request import Request
 
     RowField = forms.ModelChoiceField[Any]
 

@@ -1,3 +1,5 @@
+"""Headers that mirror the body (method, name, version, parameters) must match it."""
+
 import base64
 import string
 
@@ -19,7 +21,7 @@ def wrapped(text: str) -> str:
 
 
 def as_specified(value) -> str:
-    """A value as a conforming client writes it ("Value Encoding")."""
+    """Encode a value as a conforming client does ("Value Encoding" in the specification)."""
     if isinstance(value, bool):
         return str(value).lower()
     text = str(value)
@@ -46,10 +48,10 @@ def parameter(value, text, path=("a",), name="A"):
     check_parameters(found, arguments, [(path, name)])
 
 
-# What is read.
+# Reading headers.
 
 
-def test_only_what_mirrors_is_read():
+def test_only_mirroring_headers_are_read():
     raw = [
         (b"MCP-Method", b" \ta b\t "),
         (b"mcp-param-x", b""),
@@ -62,13 +64,13 @@ def test_only_what_mirrors_is_read():
 
 
 @pytest.mark.parametrize("values", [(b"a", b"a"), (b"a", b"b"), (b"a", b"b", b"a")])
-def test_what_is_repeated_is_not_relied_upon(values):
+def test_repeated_header_is_unreadable(values):
     names = [b"mcp-name", b"Mcp-Name", b"MCP-NAME"]
     assert mirrored(list(zip(names, values, strict=False))) == {"mcp-name": None}
 
 
 @pytest.mark.parametrize("byte", [*range(0x20), *range(0x7F, 0x100)])
-def test_invalid_characters(byte):
+def test_invalid_characters_make_a_header_unreadable(byte):
     found = mirrored([(b"mcp-name", b"a%cb" % byte), (b"mcp-param-a", b"a%c" % byte)])
     tab = {"mcp-name": "a\tb", "mcp-param-a": "a"}
     assert found == (tab if byte == 9 else dict.fromkeys(tab))
@@ -77,7 +79,7 @@ def test_invalid_characters(byte):
 # Method, name and version.
 
 
-def test_what_agrees():
+def test_matching_headers_are_accepted():
     routed()
     routed("ping/unheard-of")
     routed("tools/call", {"name": "add"}, mcp_name="add")
@@ -87,7 +89,7 @@ def test_what_agrees():
     routed(mcp_name="nobody's business")
 
 
-def test_names_of_headers_are_in_any_case():
+def test_header_names_ignore_case():
     raw = [(b"Mcp-Protocol-VERSION", VERSION.encode()), (b"MCP-METHOD", b"tools/list")]
     check_routing(mirrored(raw), VERSION, "tools/list", {})
 
@@ -109,7 +111,7 @@ def test_names_of_headers_are_in_any_case():
         ("Mcp-Name", {"mcp_name": wrapped(wrapped("add"))}),
     ],
 )
-def test_what_differs_is_named_and_not_repeated(title, changed):
+def test_mismatch_names_the_header_and_not_its_value(title, changed):
     with pytest.raises(HeaderMismatch) as caught:
         routed("tools/call", {"name": "add"}, **({"mcp_name": "add"} | changed))
     (value,) = changed.values()
@@ -118,7 +120,7 @@ def test_what_differs_is_named_and_not_repeated(title, changed):
 
 
 @pytest.mark.parametrize("gone", ["mcp-protocol-version", "mcp-method", "mcp-name"])
-def test_what_is_missing_or_unreadable(gone):
+def test_missing_or_unreadable_header_is_rejected(gone):
     given = headers(mcp_protocol_version=VERSION, mcp_method="tools/call", mcp_name="add")
     with pytest.raises(HeaderMismatch, match=f"(?i){gone}.* repeated"):
         check_routing(given | {gone: None}, VERSION, "tools/call", {"name": "add"})
@@ -129,20 +131,20 @@ def test_what_is_missing_or_unreadable(gone):
 
 @pytest.mark.parametrize("method", NAMED)
 @pytest.mark.parametrize("value", [None, 1, ["a"], {}])
-def test_a_name_that_the_body_lacks_comes_first(method, value):
+def test_missing_name_in_the_body_is_reported_first(method, value):
     for params in ({}, {NAMED[method]: value}):
         with pytest.raises(InvalidParams, match=NAMED[method]):
             check_routing({}, VERSION, method, params)
 
 
 @given(st.text())
-def test_every_name_gets_through(name):
+def test_every_encoded_name_is_accepted(name):
     routed("tools/call", {"name": name}, mcp_name=as_specified(name))
     routed("tools/call", {"name": name}, mcp_name=wrapped(name))
 
 
 @given(st.text(), st.text())
-def test_no_other_name_does(name, other):
+def test_different_name_is_rejected(name, other):
     assume(name != other)
     with pytest.raises(HeaderMismatch):
         routed("tools/call", {"name": name}, mcp_name=as_specified(other))
@@ -160,7 +162,7 @@ def test_no_other_name_does(name, other):
         ("=?base64?bGluZTEKbGluZTI=?=", "line1\nline2"),
         ("=?base64?PT9iYXNlNjQ/bGl0ZXJhbD89?=", "=?base64?literal?="),
         ("=?base64??=", ""),
-        # Without the whole prefix and suffix it is what it is.
+        # Without the whole prefix and suffix the value is taken literally.
         ("SGVsbG8=", "SGVsbG8="),
         ("=?base64?SGVsbG8=", "=?base64?SGVsbG8="),
         ("SGVsbG8=?=", "SGVsbG8=?="),
@@ -169,7 +171,7 @@ def test_no_other_name_does(name, other):
         ("x=?base64?SGVsbG8=?=", "x=?base64?SGVsbG8=?="),
     ],
 )
-def test_decoded(value, plain):
+def test_base64_values_are_decoded(value, plain):
     assert decoded(value) == plain
 
 
@@ -181,14 +183,14 @@ def test_decoded(value, plain):
         "é", "\u0130",
     ],
 )  # fmt: skip
-def test_malformed(payload):
+def test_malformed_base64_is_rejected(payload):
     assert decoded(f"=?base64?{payload}?=") is None
     with pytest.raises(HeaderMismatch):
         parameter("Hello", f"=?base64?{payload}?=")
 
 
 @given(st.text(st.sampled_from("ABgw/+=_ ")))
-def test_bytes_are_spelt_in_one_way(payload):
+def test_only_canonical_base64_is_decoded(payload):
     plain = decoded(f"=?base64?{payload}?=")
     assert plain is None or wrapped(plain) == f"=?base64?{payload}?="
 
@@ -197,7 +199,7 @@ def test_bytes_are_spelt_in_one_way(payload):
 
 
 @given(st.text() | st.booleans() | st.integers(-SAFE, SAFE))
-def test_every_argument_gets_through(value):
+def test_every_encoded_argument_is_accepted(value):
     parameter(value, as_specified(value))
     parameter(value, wrapped(as_specified(value)) if not isinstance(value, str) else wrapped(value))
 
@@ -206,10 +208,10 @@ SCALARS = st.booleans() | st.integers()
 
 
 @given(
-    # To a number, "1.0" is no other text than "1": see test_equal.
+    # "1.0" and "1" are the same number: see test_equal_parameter_header_is_accepted.
     st.tuples(st.text(), st.text() | SCALARS) | st.tuples(SCALARS, SCALARS)
 )
-def test_no_other_argument_does(pair):
+def test_different_argument_is_rejected(pair):
     value, other = pair
     assume(as_specified(value) != as_specified(other))
     with pytest.raises(HeaderMismatch):
@@ -217,7 +219,7 @@ def test_no_other_argument_does(pair):
 
 
 @given(st.integers(), st.integers(-3, 3).filter(bool))
-def test_near_numbers_differ(value, step):
+def test_different_numbers_are_rejected(value, step):
     with pytest.raises(HeaderMismatch):
         parameter(value, str(value + step))
 
@@ -232,7 +234,7 @@ def test_near_numbers_differ(value, step):
         ("=?base64?SGVsbG8=", "=?base64?SGVsbG8="),
     ],
 )  # fmt: skip
-def test_equal(value, text):
+def test_equal_parameter_header_is_accepted(value, text):
     parameter(value, text)
 
 
@@ -250,7 +252,7 @@ def test_equal(value, text):
         ("é", "e\u0301".encode().decode("latin-1")), ("é", wrapped("e\u0301")),
     ],
 )  # fmt: skip
-def test_unequal(value, text):
+def test_unequal_parameter_header_is_rejected(value, text):
     with pytest.raises(HeaderMismatch) as caught:
         parameter(value, text)
     assert "Mcp-Param-A" in caught.value.message
@@ -258,7 +260,7 @@ def test_unequal(value, text):
 
 
 @pytest.mark.parametrize("value", [None, [], ["x"], {}, {"x": 1}])
-def test_what_is_not_mirrored_has_no_header(value):
+def test_header_for_an_absent_argument_is_rejected(value):
     parameter(value, None)
     for text in ("", "null", "x"):
         with pytest.raises(HeaderMismatch, match="Mcp-Param-A header is there"):
@@ -266,12 +268,12 @@ def test_what_is_not_mirrored_has_no_header(value):
 
 
 @pytest.mark.parametrize("value", ["", "x", 0, 1.5, False])
-def test_what_is_given_has_a_header(value):
+def test_missing_parameter_header_is_rejected(value):
     with pytest.raises(HeaderMismatch, match="Mcp-Param-A header is missing"):
         parameter(value, None)
 
 
-def test_arguments_lie_as_deep_as_the_schema_says():
+def test_nested_arguments_are_compared():
     path = ("where", "region")
     parameter("north", "north", path, "Region")
     for arguments in ({}, None, {"where": "north"}, {"where": None}, {"region": "north"}):
@@ -282,7 +284,7 @@ def test_arguments_lie_as_deep_as_the_schema_says():
         parameter("north", "south", path, "Region")
 
 
-def test_only_headers_of_the_tool_concern_it():
+def test_other_parameter_headers_are_ignored():
     noise = headers(mcp_param_other="x") | {"mcp-param-unreadable": None}
     check_parameters(noise, {"a": "b"}, [])
     both = [(("a",), "A"), (("b",), "B-2")]
@@ -291,13 +293,13 @@ def test_only_headers_of_the_tool_concern_it():
         check_parameters(noise | headers(mcp_param_a="1"), {"a": 1, "b": 2}, both)
 
 
-def test_unreadable_parameters():
+def test_unreadable_parameter_header_is_rejected():
     for value in ("b", None):
         with pytest.raises(HeaderMismatch, match="Mcp-Param-A"):
             check_parameters({"mcp-param-a": None}, {"a": value}, [(("a",), "A")])
 
 
-def test_no_value_is_repeated():
+def test_error_does_not_repeat_values():
     secret = "hunter2" * 100
     for value, text in ((secret, "x"), ("x", secret), (None, secret), (secret, None)):
         with pytest.raises(HeaderMismatch) as caught:

@@ -1,4 +1,4 @@
-"""Connections that read streams: how each ends, and whether its client can go on."""
+"""How SSE streams end: token expiry, revocation and shutdown, and how clients continue."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.announcing import Announcement, announce
 from tests.storage.rows import given
 
 pytestmark = pytest.mark.django_db
-LIFE = 2.0  # seconds in which a stream must have begun
+TOKEN_SECONDS = 2.0  # seconds; a stream must have started by then
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def _grace():
 def server(server, gate):
     @server.tool
     async def wait(request, speak: bool = True) -> str:
-        """Speak, wait, speak again."""
+        """Report progress, wait, report progress again."""
         if speak:
             await request.aprogress(1)
         while not gate.is_set():  # noqa: ASYNC110
@@ -50,7 +50,7 @@ def server(server, gate):
 
     @server.tool
     async def babble(request) -> str:
-        """Never stop speaking."""
+        """Report progress without end."""
         for number in range(100_000):
             await request.aprogress(number)
             await asyncio.sleep(0.001)
@@ -58,7 +58,7 @@ def server(server, gate):
 
     @server.tool(read_only=True)
     async def look(request) -> str:
-        """Wait, and change nothing."""
+        """Wait, without side effects."""
         while not gate.is_set():  # noqa: ASYNC110
             await asyncio.sleep(0.002)
         return "looked"
@@ -67,10 +67,10 @@ def server(server, gate):
 
 
 @pytest.fixture
-def lasting(http, server, alice):
-    """Makes clients whose token expires soon; they may show another one then."""
+def short_lived_client(http, server, alice):
+    """Create clients whose token expires soon, and may be renewed."""
 
-    def made(revision, seconds=LIFE):
+    def made(revision, seconds=TOKEN_SECONDS):
         expires = timezone.now() + timedelta(seconds=seconds)
         token, secret = Token.make(alice, "short", expires=expires)
         client = http(secret, server=server, revision=revision)
@@ -81,12 +81,12 @@ def lasting(http, server, alice):
 
 
 @pytest.fixture
-def lasts(lasting, handshake):
-    return lasting(handshake)
+def short_lived(short_lived_client, handshake):
+    return short_lived_client(handshake)
 
 
 def renew(client):
-    """The same token, good for longer."""
+    """Extend the lifetime of the client's token."""
     Token.objects.filter(pk=client.token_row.pk).update(expires=None)
 
 
@@ -109,22 +109,22 @@ def last_id(talk) -> str:
 
 
 @pytest.mark.slow
-def test_a_stream_of_news_ends_with_its_token(lasts):
-    talk = listening(lasts)
+def test_standalone_stream_ends_when_its_token_expires(short_lived):
+    talk = listening(short_lived)
     assert talk.wait().status == 200
-    assert bool(talk.sse.found and talk.sse.found[-1].retry) == lasts.revision.priming
-    assert lasts.listen().wait().status == 401
-    renew(lasts)
-    announce(Announcement("list_changed", "tools", lasts.server.name))
+    assert bool(talk.sse.found and talk.sse.found[-1].retry) == short_lived.revision.priming
+    assert short_lived.listen().wait().status == 401
+    renew(short_lived)
+    announce(Announcement("list_changed", "tools", short_lived.server.name))
     last = talk.sse.found[-1].id if talk.sse.found else None
-    again = listening(lasts, last)
+    again = listening(short_lived, last)
     again.until(lambda: again.messages)
     assert again.messages[0]["method"] == "notifications/tools/list_changed"
 
 
 @pytest.mark.slow
-def test_a_call_goes_on_and_is_fetched_with_a_fresh_token(lasting, gate):
-    client = lasting("2025-11-25")
+def test_call_continues_after_expiry_and_is_fetched_with_a_renewed_token(short_lived_client, gate):
+    client = short_lived_client("2025-11-25")
     talk = calling(client)
     talk.wait()
     assert talk.sse.found[-1].retry and [m.get("id") for m in talk.messages] == [None]
@@ -137,28 +137,30 @@ def test_a_call_goes_on_and_is_fetched_with_a_fresh_token(lasting, gate):
 
 
 @pytest.mark.slow
-def test_a_stream_that_never_rests_ends_with_its_token_too(lasting):
-    client = lasting("2025-11-25")
+def test_busy_stream_ends_when_its_token_expires(short_lived_client):
+    client = short_lived_client("2025-11-25")
     talk = calling(client, "babble")
     talk.wait()
     assert talk.sse.found[-1].retry
 
 
 @pytest.mark.slow
-def test_an_older_client_is_answered_in_overtime(lasting, gate, monkeypatch):
+def test_older_client_gets_its_response_shortly_after_expiry(short_lived_client, gate, monkeypatch):
     monkeypatch.setattr(streams, "MAX_OVERTIME_SECONDS", 5.0)
-    client = lasting("2025-06-18")
+    client = short_lived_client("2025-06-18")
     talk = calling(client)
-    client.sleep(LIFE + 0.2)
+    client.sleep(TOKEN_SECONDS + 0.2)
     assert not talk.over
     gate.set()
     assert talk.wait().messages[-1]["result"]["content"][0]["text"] == "waited for alice"
 
 
 @pytest.mark.slow
-def test_but_not_for_ever(lasting, gate, monkeypatch):
+def test_stream_of_an_older_client_ends_after_the_maximum_overtime(
+    short_lived_client, gate, monkeypatch
+):
     monkeypatch.setattr(streams, "MAX_OVERTIME_SECONDS", 2)
-    client = lasting("2025-06-18")
+    client = short_lived_client("2025-06-18")
     talk = calling(client)
     talk.wait()
     assert [message.get("id") for message in talk.messages] == [None]
@@ -170,7 +172,7 @@ def test_but_not_for_ever(lasting, gate, monkeypatch):
 
 
 @pytest.mark.parametrize("expires", [None, timezone.now() + timedelta(days=1)])
-def test_a_token_that_never_expires_costs_no_timer(expires):
+def test_timer_is_started_only_for_tokens_that_expire(expires):
     async def timers():
         loop = asyncio.get_running_loop()
         with until(expires, lambda: None):
@@ -180,18 +182,18 @@ def test_a_token_that_never_expires_costs_no_timer(expires):
 
 
 @pytest.mark.slow
-def test_a_listen_ends_with_its_token(lasting):
-    client = lasting(LATEST.name)
+def test_listen_ends_when_its_token_expires(short_lived_client):
+    client = short_lived_client(LATEST.name)
     talk = client.start("subscriptions/listen", id="l", notifications={"toolsListChanged": True})
     cancelled, result = talk.wait().messages[1:]
     assert cancelled["method"] == "notifications/cancelled" and result["id"] == "l"
 
 
-# The end of the process.
+# Shutdown.
 
 
 @pytest.fixture
-def soon(monkeypatch):
+def short_grace_period(monkeypatch):
     monkeypatch.setattr(ends, "ANSWER_SECONDS", 10.0)
     return 0.2
 
@@ -200,18 +202,20 @@ async def finish(seconds):
     await draining().finish(seconds)
 
 
-def ended(client, seconds):
+def shut_down(client, seconds):
     client.run(finish(seconds))
 
 
 @pytest.mark.parametrize(("tool", "again"), [("wait", False), ("look", True)])
 @pytest.mark.parametrize("old", ["2024-11-05", "2025-03-26", "2025-06-18"])
-def test_who_cannot_come_back_is_answered(http, server, secret, soon, old, tool, again):
-    """No event had an id that could be shown: the error is the outcome of the call."""
+def test_client_without_an_event_id_gets_an_error_at_shutdown(
+    http, server, secret, short_grace_period, old, tool, again
+):
+    """The client received no event id, so the call ends with an error."""
     client = http(secret, server=server, revision=old)
     arguments = {"speak": False} if tool == "wait" else {}
     talk = calling(client, tool, **arguments)
-    ended(client, soon)
+    shut_down(client, short_grace_period)
     (answer,) = talk.wait().messages
     if again:
         assert answer["error"]["data"]["retryAfter"] and answer["id"] == talk.messages[0]["id"]
@@ -222,32 +226,34 @@ def test_who_cannot_come_back_is_answered(http, server, secret, soon, old, tool,
 
 
 @pytest.mark.slow
-def test_who_has_an_id_comes_back(http, server, secret, soon):
+def test_stream_with_an_event_id_ends_without_response_at_shutdown(
+    http, server, secret, short_grace_period
+):
     client = http(secret, server=server, revision="2025-06-18")
     talk = calling(client)
     talk.until(lambda: talk.messages)
-    ended(client, soon)
+    shut_down(client, short_grace_period)
     assert len(talk.wait().messages) == 1 and talk.ended
-    assert Call.objects.get().state == "running"  # another process takes it up
+    assert Call.objects.get().state == "running"  # another process continues it
 
 
-def test_news_that_come_meanwhile_are_kept_for_who_has_no_id(http, server, secret):
-    """A stream that is let go is nobody's: what is announced then is told to the next one."""
+def test_session_has_no_current_stream_after_shutdown(http, server, secret):
+    """Notifications after the release are delivered by the next stream."""
     client = http(secret, server=server, revision="2025-06-18")
     talk = listening(client)
-    ended(client, 1)
+    shut_down(client, 1)
     assert talk.wait().ended and not talk.sse.found
     assert Session.objects.get().current is None
 
 
-# Rights that are taken back.
+# Revocation.
 
 
 async def look():
     await revocations().look()
 
 
-def taken_back(client, alice, how):
+def revoke_access(client, alice, how):
     if how == "token":
         revoke(Token.objects.all())
     else:
@@ -256,11 +262,13 @@ def taken_back(client, alice, how):
 
 
 @pytest.mark.parametrize("how", ["token", "user"])
-def test_calls_are_cancelled_and_streams_end(http, server, secret, alice, handshake, how, gate):
+def test_revocation_cancels_calls_and_closes_streams(
+    http, server, secret, alice, handshake, how, gate
+):
     client = http(secret, server=server, revision=handshake)
     talk, news = calling(client), listening(client)
     talk.until(lambda: talk.messages)
-    taken_back(client, alice, how)
+    revoke_access(client, alice, how)
     assert talk.wait().ended and news.wait(5).ended
     assert len(talk.messages) == 1 and not talk.sse.found[-1].retry
     row = Call.objects.get()
@@ -268,32 +276,32 @@ def test_calls_are_cancelled_and_streams_end(http, server, secret, alice, handsh
     assert row.stream.last == 1
 
 
-def test_what_is_read_from_elsewhere_ends_too(http, server, secret, alice):
-    """The call is another process's: only its stream is read here."""
+def test_revocation_closes_streams_of_calls_in_other_processes(http, server, secret, alice):
+    """The call runs in another process: only its stream is read here."""
     client = http(secret, server=server, revision="2025-11-25")
     talk = listening(client)
-    taken_back(client, alice, "token")
+    revoke_access(client, alice, "token")
     assert talk.wait().ended and not talk.sse.found[-1].data
 
 
 @pytest.mark.parametrize("how", ["token", "user"])
-def test_a_listen_ends_in_words(http, server, secret, alice, how):
+def test_revocation_ends_a_listen_with_a_response(http, server, secret, alice, how):
     client = http(secret, server=server)
     talk = client.start("subscriptions/listen", id="l", notifications={"toolsListChanged": True})
     talk.until(lambda: talk.messages)
-    taken_back(client, alice, how)
+    revoke_access(client, alice, how)
     cancelled, result = talk.wait().messages[1:]
     assert cancelled["method"] == "notifications/cancelled" and result["id"] == "l"
 
 
 @pytest.mark.parametrize("tool", ["wait", "look"])
-def test_a_call_without_a_session_is_stopped(http, server, secret, alice, tool):
-    """It is refused as any that would come now; if it has spoken, its stream ends."""
+def test_revocation_stops_a_call_without_a_session(http, server, secret, alice, tool):
+    """It is rejected like a new request, or its stream ends if one was started."""
     client = http(secret, server=server)
     talk = client.start("tools/call", name=tool, arguments={}, _meta={"progressToken": "t"})
     talk.until(lambda: talk.messages or tool == "look")
     client.sleep(0.05)
-    taken_back(client, alice, "token")
+    revoke_access(client, alice, "token")
     talk.wait()
     if tool == "look":
         assert talk.status == 401 and "invalid_token" in talk.headers["www-authenticate"]
@@ -301,12 +309,12 @@ def test_a_call_without_a_session_is_stopped(http, server, secret, alice, tool):
         assert talk.ended and len(talk.messages) == 1
 
 
-def test_a_call_that_is_not_yet_written_down_is_stopped_too(http, server, secret, alice):
+def test_revocation_stops_a_call_that_is_not_stored_yet(http, server, secret, alice):
     with given(JSON_GRACE=60):
         client = http(secret, server=server, revision="2025-11-25")
         talk = client.start("tools/call", name="look", arguments={})
         client.sleep(0.05)
-        taken_back(client, alice, "token")
+        revoke_access(client, alice, "token")
         assert talk.wait().status == 401
     assert not manager_of(client).running()
 
@@ -318,7 +326,7 @@ def manager_of(client):
     return client.run(found())
 
 
-def test_others_go_on(http, server, secret, bob, gate):
+def test_revocation_does_not_affect_other_users(http, server, secret, bob, gate):
     client = http(secret, server=server, revision="2025-11-25")
     talk = calling(client)
     talk.until(lambda: talk.messages)
@@ -331,8 +339,8 @@ def test_others_go_on(http, server, secret, bob, gate):
     assert "result" in talk.wait().messages[-1]
 
 
-def test_a_call_that_waited_for_an_answer_does_not_go_on(http, server, secret, alice):
-    """Nobody worked on it when the right was taken back; then its question is overdue."""
+def test_revocation_ends_a_parked_call(http, server, secret, alice):
+    """The call was parked at the revocation, and then its question times out."""
     runs = []
 
     @server.tool
@@ -345,7 +353,7 @@ def test_a_call_that_waited_for_an_answer_does_not_go_on(http, server, secret, a
     talk = calling(client, "ask")
     talk.until(lambda: talk.messages)
     talk.leave()
-    taken_back(client, alice, "token")
+    revoke_access(client, alice, "token")
     assert Call.objects.get().state == "parked"
 
     async def late():

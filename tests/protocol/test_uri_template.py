@@ -1,3 +1,5 @@
+"""URI templates (RFC 6570): expansion, and matching of URIs."""
+
 import time
 
 import pytest
@@ -149,16 +151,16 @@ EXAMPLES = """
     ("template", "uri"),
     [line.split()[1:] for line in EXAMPLES.strip().splitlines()],
 )
-def test_the_examples_of_the_standard(template, uri):
+def test_examples_of_the_rfc_are_expanded(template, uri):
     assert Template(template).expand(VARIABLES) == uri
 
 
-def test_an_empty_list_is_absent():
+def test_empty_values_are_left_out():
     variables = {"l": [], "m": {}, "n": [None]}
     assert Template("a{l}{?m}{/n}{?l*,m*}").expand(variables) == "a"
 
 
-def test_expand_takes_numbers_and_leaves_out_what_is_absent():
+def test_expand_accepts_numbers_and_omits_none():
     assert Template("a/{n}{?l*,m*}").expand(
         {"n": 5, "l": [1, None], "m": {"k": None, "e": ""}}
     ) == ("a/5?l=1&e=")
@@ -191,12 +193,12 @@ def test_expand_takes_numbers_and_leaves_out_what_is_absent():
         ("<{a}>", 0),
     ],
 )
-def test_a_wrong_template_is_refused_and_says_where(template, position):
+def test_invalid_template_is_rejected_with_its_position(template, position):
     with pytest.raises(ValueError, match=f"at position {position}$"):
         Template(template)
 
 
-def test_names_are_in_order_and_each_but_once():
+def test_names_are_unique_and_in_order():
     assert Template("{b}/{a*}{?b:3,c.d,%41}").names == ("b", "a", "c.d", "%41")
     assert Template("a").names == ()
     assert repr(Template("{a}")) == "Template('{a}')"
@@ -262,7 +264,7 @@ def test_names_are_in_order_and_each_but_once():
         ("a/{b}", "a/" + "x" * MAX_LENGTH, None),
     ],
 )
-def test_match(template, uri, variables):
+def test_uris_are_matched(template, uri, variables):
     assert Template(template).match(uri) == variables
 
 
@@ -287,17 +289,17 @@ texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"
     ],
 )
 @given(x=texts, y=texts.filter(lambda text: "%" not in text))
-def test_what_is_expanded_matches(template, x, y):
+def test_expanded_uri_matches(template, x, y):
     assert Template(template).match(Template(template).expand({"x": x, "y": y})) == {"x": x, "y": y}
 
 
 @given(x=st.text("ab/?#,é ", max_size=20))
-def test_reserved_expansions_match(x):
+def test_reserved_expansion_matches(x):
     assert Template("a:{+x}").match(Template("a:{+x}").expand({"x": x})) == {"x": x}
 
 
 @given(st.text("a{}+#./;?&,*:3%4b é<", max_size=12), st.text("ab/?%41é\0", max_size=12))
-def test_nothing_else_is_ever_raised(template, uri):
+def test_only_value_error_is_raised(template, uri):
     try:
         made = Template(template)
     except ValueError:
@@ -317,8 +319,8 @@ def test_nothing_else_is_ever_raised(template, uri):
         ("{;a*}{;a*}{;a*}!", ";a" * 1000),
     ],
 )
-def test_time_is_linear_whatever_the_uri(template, uri):
-    # Trying every way to divide the text would take longer than the world has stood.
+def test_matching_takes_linear_time(template, uri):
+    # Backtracking would take exponential time.
     template = Template(template)
     template.match(uri)
     begun = time.process_time()
@@ -353,7 +355,7 @@ BITS = [
 
 @pytest.mark.parametrize("template", PLAIN)
 @given(st.lists(st.sampled_from(BITS), max_size=8).map("".join))
-def test_the_fast_way_finds_what_the_machine_finds(template, uri):
+def test_regular_expression_finds_the_same_as_the_automaton(template, uri):
     fast, slow = Template(template), Template(template)
     assert fast._pattern is not None
     slow._pattern = None
@@ -364,5 +366,5 @@ def test_the_fast_way_finds_what_the_machine_finds(template, uri):
 @pytest.mark.parametrize(
     "template", ["{x}{y}", "{x}-{y}", "{+x}/{y}", "{x,y}", "{/x}", "{x*}", "{?x}", "{#x}"]
 )
-def test_what_may_be_divided_in_several_ways_is_for_the_machine(template):
+def test_ambiguous_template_uses_the_automaton(template):
     assert Template(template)._pattern is None

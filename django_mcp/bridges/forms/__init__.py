@@ -1,3 +1,0 @@
-"""Django's forms as tools: ``FormTool``."""
-
-from .tools import FormTool as FormTool

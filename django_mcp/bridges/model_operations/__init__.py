@@ -1,3 +1,0 @@
-"""Tools that create, change and delete rows: ``ModelResource.operations``."""
-
-from .tools import operations_of as operations_of
