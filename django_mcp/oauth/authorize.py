@@ -33,6 +33,7 @@ from oauth2_provider.models import get_application_model
 from oauth2_provider.views import AuthorizationView
 from oauthlib.oauth2.rfc6749 import errors
 
+from ..storage.databases import retry_collisions
 from .authorization_request import (
     OUR_VIEW,
     SITE,
@@ -204,6 +205,12 @@ class MCPAuthorizationView(AuthorizationView):  # type: ignore[misc]
 
     def issue_code(self, found: AuthorizationRequest) -> HttpResponse:
         """Issue a code and store the consent, in one transaction, and redirect to the client."""
+        # The deletion of stale clients can cause a deadlock (see ``registration_limits``).
+        uri = retry_collisions(partial(self._store_code, found), router.db_for_write(Consent))
+        return self.redirect(uri, found.application)
+
+    def _store_code(self, found: AuthorizationRequest) -> str:
+        """Return the redirect URI, with the code or an error."""
         with transaction.atomic(using=router.db_for_write(Consent)):
             _store_consents(found, self.request.user)
             uri, *_ = self.create_authorization_response(
@@ -214,7 +221,7 @@ class MCPAuthorizationView(AuthorizationView):  # type: ignore[misc]
                 bind(code, self.request)
             else:  # an error: the user consented to nothing that was issued
                 transaction.set_rollback(True, using=router.db_for_write(Consent))
-        return self.redirect(uri, found.application)
+        return str(uri)
 
     def redirect(self, redirect_to: str, application: Any) -> HttpResponse:
         """Redirect to the client, with ``iss``. Every response to a client, also errors, uses it.

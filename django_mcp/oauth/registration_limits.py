@@ -24,6 +24,7 @@ import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -42,6 +43,7 @@ from oauth2_provider.models import (
 )
 
 from ..auth.networks import HALF_DIGEST_LENGTH, SITE_BITS, SUBNET_BITS, network_digest
+from ..storage.databases import retry_collisions
 from .conf import settings
 from .models import ClientProfile, Consent, Lock, Source
 
@@ -297,6 +299,11 @@ def _delete(stale: QuerySet[ClientProfile], at_most: int) -> list[str]:
     stale = stale.using(database)
     if not stale.exists():  # the usual case needs no transaction and no lock
         return []
+    # InnoDB locks gaps of indexes too, so a user's consent to another client can cause a deadlock.
+    return retry_collisions(partial(_delete_locked, stale, at_most, database), database)
+
+
+def _delete_locked(stale: QuerySet[ClientProfile], at_most: int, database: str) -> list[str]:
     with transaction.atomic(using=database):
         # Skip locked rows: two processes that delete at the same moment need not wait.
         skip = connections[database].features.has_select_for_update_skip_locked

@@ -22,7 +22,7 @@ import random
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import lru_cache, wraps
+from functools import lru_cache, partial, wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -273,16 +273,26 @@ def one_transaction(function: Callable[P, T]) -> Callable[P, T]:
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
         if transaction.get_connection(settings.DATABASE).in_atomic_block:
             return _atomically(function, *args, **kwargs)
-        for _ in range(MAX_ATTEMPTS - 1):
-            try:
-                return _alone(function, *args, **kwargs)
-            except OperationalError as error:
-                if not _collided(error):
-                    raise
-                time.sleep(random.uniform(0.5, 1.5) * RETRY_SECONDS)
-        return _alone(function, *args, **kwargs)
+        return retry_collisions(partial(_alone, function, *args, **kwargs), settings.DATABASE)
 
     return run
+
+
+def retry_collisions(run: Callable[[], T], alias: str) -> T:
+    """Return what ``run`` returns, which opens its own transaction. Repeat it after a deadlock.
+
+    It also repeats it after a serialization failure, at most ``MAX_ATTEMPTS`` attempts in all. It
+    does not within a transaction of the caller, all of which the database has rolled back.
+    """
+    attempts = 1 if transaction.get_connection(alias).in_atomic_block else MAX_ATTEMPTS
+    for _ in range(attempts - 1):
+        try:
+            return run()
+        except OperationalError as error:
+            if not _collided(error):
+                raise
+            time.sleep(random.uniform(0.5, 1.5) * RETRY_SECONDS)
+    return run()
 
 
 def _atomically(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -313,7 +313,6 @@ def authorize_and_redeem(client, person):
     return 302, flows.redeem(code, client, redirect_uri=redirect_uri).status_code
 
 
-@pytest.mark.skipif(connection.vendor == "mysql", reason="InnoDB may end either by a deadlock.")
 def test_consent_during_deletion_of_the_client_is_no_server_error(shared_db, web):
     """T10: the client is authorized as a whole, or it is unknown."""
     alice = get_user_model().objects.create_user("alice")
